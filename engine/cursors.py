@@ -1,0 +1,145 @@
+"""The map of all counters: what each means, who writes it and who follows it. The page to read first.
+
+A log offset is always an end: the first byte not yet done. One process writes a word, named below as its owner; the two
+exceptions are bells (`writer_bell`, `ack_bell`), which many ring and one waits on: they carry no information.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ipc.counters import Counters, Cursor
+
+HA_CONNECTIONS_MAX = 8
+COUNTERS_FILE = "counters"
+
+STARTING, RUNNING, STOPPING = 0, 1, 2
+
+# label, kind, owner; the meaning stands in ARCHITECTURE.md's cursor table
+COMMON = (
+    ("broker_state", "gauge", "supervisor"),
+    ("min_physical_offset", "cursor", "allocator"),
+    ("segment_request_offset", "gauge", "writer|receiver"),
+    ("allocated_offset", "cursor", "allocator"),
+    ("allocation_errno", "gauge", "allocator"),
+    ("max_physical_offset", "cursor", "writer|receiver"),
+    ("flushed_offset", "cursor", "flusher"),
+    ("flush_errno", "gauge", "flusher"),
+    ("reput_from_offset", "cursor", "dispatcher"),
+    ("confirm_offset", "gauge", "group_transfer"),
+    ("in_sync_slaves", "gauge", "group_transfer"),
+    ("put_messages", "tally", "writer"),
+    ("put_bytes", "tally", "writer"),
+    ("put_refused", "tally", "writer"),
+    ("store_timestamp_ms", "gauge", "writer|receiver"),
+    ("ha_listen_port", "gauge", "ha_listener"),
+    ("writer_bell", "gauge", "producers"),
+    ("ack_bell", "gauge", "senders|flusher"),
+)
+PER_HA_CONNECTION = (
+    "state",  # 0 free, 1 connected and nothing reported yet, 2 transfer
+    "slave_request_offset",
+    "next_transfer_offset",
+    "slave_ack_offset",
+    "transferred_bytes",
+    "acks_rejected",
+    "last_read_ms",
+    "connected_at_ms",
+    "peer",  # IPv4 address << 16 | port
+    "wake",
+)
+HA_CLIENT = ("state", "last_read_ms", "last_write_ms", "transferred_bytes", "master", "reason")
+ROLES = ("writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver")
+SENDERS = tuple(f"sender.{slot}" for slot in range(HA_CONNECTIONS_MAX))
+
+
+class HaConnectionCursors:
+    """The words of one slave's connection; all written by its sender."""
+
+    def __init__(self, counters: Counters, slot: int) -> None:
+        def cursor(name: str) -> Cursor:
+            return counters.cursor(f"ha.{slot}.{name}")
+
+        self.slot = slot
+        self.state = cursor("state")
+        self.slave_request_offset = cursor("slave_request_offset")
+        self.next_transfer_offset = cursor("next_transfer_offset")
+        self.slave_ack_offset = cursor("slave_ack_offset")
+        self.transferred_bytes = cursor("transferred_bytes")
+        self.acks_rejected = cursor("acks_rejected")
+        self.last_read_ms = cursor("last_read_ms")
+        self.connected_at_ms = cursor("connected_at_ms")
+        self.peer = cursor("peer")
+        self.wake = cursor("wake")
+
+
+class HaClientCursors:
+    """The words of a slave's connection to its master; all written by the receiver."""
+
+    def __init__(self, counters: Counters) -> None:
+        def cursor(name: str) -> Cursor:
+            return counters.cursor(f"ha_client.{name}")
+
+        self.state = cursor("state")
+        self.last_read_ms = cursor("last_read_ms")
+        self.last_write_ms = cursor("last_write_ms")
+        self.transferred_bytes = cursor("transferred_bytes")
+        self.master = cursor("master")
+        self.reason = cursor("reason")
+
+
+class Board:
+    """All counters of one broker, each under the name of its label."""
+
+    def __init__(self, counters: Counters) -> None:
+        self.counters = counters
+        cursor = counters.cursor
+        self.broker_state = cursor("broker_state")
+        self.min_physical_offset = cursor("min_physical_offset")
+        self.segment_request_offset = cursor("segment_request_offset")
+        self.allocated_offset = cursor("allocated_offset")
+        self.allocation_errno = cursor("allocation_errno")
+        self.max_physical_offset = cursor("max_physical_offset")
+        self.flushed_offset = cursor("flushed_offset")
+        self.flush_errno = cursor("flush_errno")
+        self.reput_from_offset = cursor("reput_from_offset")
+        self.confirm_offset = cursor("confirm_offset")
+        self.in_sync_slaves = cursor("in_sync_slaves")
+        self.put_messages = cursor("put_messages")
+        self.put_bytes = cursor("put_bytes")
+        self.put_refused = cursor("put_refused")
+        self.store_timestamp_ms = cursor("store_timestamp_ms")
+        self.ha_listen_port = cursor("ha_listen_port")
+        self.writer_bell = cursor("writer_bell")
+        self.ack_bell = cursor("ack_bell")
+        self.ha = [HaConnectionCursors(counters, slot) for slot in range(HA_CONNECTIONS_MAX)]
+        self.ha_client = HaClientCursors(counters)
+        self.heartbeats = {role: cursor(f"heartbeat.{role}") for role in (*ROLES, *SENDERS)}
+        self.pids = {role: cursor(f"pid.{role}") for role in (*ROLES, *SENDERS)}
+        self.restarts = {role: cursor(f"restarts.{role}") for role in ROLES}
+
+    @classmethod
+    def create(cls, path: Path) -> Board:
+        """Make the counters region of a new broker; only the supervisor does."""
+        per_connection = len(PER_HA_CONNECTION) * HA_CONNECTIONS_MAX
+        roles = len(ROLES) * 3 + len(SENDERS) * 2
+        counters = Counters.create(path, len(COMMON) + per_connection + len(HA_CLIENT) + roles)
+        for label, kind, owner in COMMON:
+            counters.allocate(label, kind=kind, owner=owner)
+        for slot in range(HA_CONNECTIONS_MAX):
+            for name in PER_HA_CONNECTION:
+                counters.allocate(f"ha.{slot}.{name}", kind="gauge", owner=f"sender.{slot}")
+        for name in HA_CLIENT:
+            counters.allocate(f"ha_client.{name}", kind="gauge", owner="receiver")
+        for role in (*ROLES, *SENDERS):
+            counters.allocate(f"heartbeat.{role}", kind="heartbeat", owner=role)
+            parent = "ha_listener" if role in SENDERS else "supervisor"
+            counters.allocate(f"pid.{role}", kind="gauge", owner=parent)
+        for role in ROLES:
+            counters.allocate(f"restarts.{role}", kind="tally", owner="supervisor")
+        return cls(counters)
+
+    @classmethod
+    def attach(cls, region_directory: Path, writable: bool = False) -> Board:
+        """The counters of a running broker. Raises RegionMissing, RegionMismatch."""
+        return cls(Counters.attach(region_directory / COUNTERS_FILE, writable))

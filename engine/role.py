@@ -1,0 +1,93 @@
+"""What every process shares: turns of work, idling with a deadline, the heartbeat, the way to stop.
+
+A role beats its heartbeat from the loop that works, never from a thread beside it: a stuck role must stop beating.
+A role that fails raises; its process dies, and the supervisor starts another from the role's own cursor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Protocol
+
+from ipc import waiting
+from ipc.counters import Cursor
+
+IDLE_MS_MAX = 1000
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
+
+
+class Role(Protocol):
+    """One stage of the pipeline."""
+
+    name: str
+
+    def do_work(self, now_ms: int) -> int:
+        """One small turn; how much it moved, 0 when there was nothing to do."""
+
+    def idle(self, timeout_ms: int) -> None:
+        """Wait until there may be work, `timeout_ms` at most."""
+
+    def close(self) -> None:
+        """Finish what was begun and give everything back."""
+
+
+class StopFlag:
+    """Turns true once SIGTERM has come; the handler does nothing else, the loop acts."""
+
+    def __init__(self) -> None:
+        self._stopping = False
+
+    def __call__(self) -> bool:
+        return self._stopping
+
+    def set(self) -> None:
+        """Ask for the stop."""
+        self._stopping = True
+
+    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Handler for SIGTERM."""
+        self._stopping = True
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since the epoch, as RocketMQ's timestamps are."""
+    return time.time_ns() // 1_000_000
+
+
+def run_role(
+    role: Role, heartbeat: Cursor, stopping: Callable[[], bool], clock_ms: Callable[[], int] = wall_clock_ms
+) -> None:
+    """Turn until `stopping()`, then once more for what arrived before the stop; close in any case."""
+    try:
+        while not stopping():
+            now_ms = clock_ms()
+            waiting.publish(heartbeat, now_ms)
+            if role.do_work(now_ms) == 0:
+                role.idle(IDLE_MS_MAX)
+        while role.do_work(clock_ms()) != 0:
+            waiting.publish(heartbeat, clock_ms())
+    finally:
+        role.close()
+
+
+def enter_child(name: str, parent_pid: int) -> StopFlag:
+    """First thing in a forked child: its name, its stop flag, and death together with its parent.
+
+    SIGINT (Ctrl-C reaches the whole terminal) is left to the supervisor, which stops its children in order.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)  # the parent died before the line above
+    libc.prctl(PR_SET_NAME, f"slip:{name}".encode()[:15], 0, 0, 0)
+    stop = StopFlag()
+    signal.signal(signal.SIGTERM, stop.on_signal)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.set_wakeup_fd(-1)
+    return stop

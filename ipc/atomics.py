@@ -1,0 +1,148 @@
+"""Compiled atomics and the futex: ordered loads and stores of shared words, and sleeping until one changes.
+
+A waiter does "waiters += 1; fence; look again; futex_wait"; a publisher does "store-release; fence; if waiters: futex_wake".
+Without the two fences a wake-up is lost on x86 too (the store is still in its buffer when the other side looks).
+A waiter killed in its sleep leaves `waiters` one too high: that costs a needless system call, never a lost wake-up.
+
+`words` is any C-contiguous int64 array over shared memory; `index + 1` is the waiters' word of `index`.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from ipc.region import Words
+
+FUTEX_WAIT, FUTEX_WAKE = 0, 1
+WAKE_ALL = 0x7FFFFFFF
+SYS_FUTEX = {"x86_64": 202, "aarch64": 98}[platform.machine()]
+NS_PER_S = 1_000_000_000
+
+# libc's syscall(2): resolved by name when loaded, so that compiled code can be kept on disk.
+_syscall = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
+
+
+def _element(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array = context.make_array(signature.args[0])(context, builder, arguments[0])
+    return builder.gep(array.data, [arguments[1]])
+
+
+@intrinsic
+def load_acquire(_typing: Any, array: Any, index: Any) -> Any:
+    """The word at `index`, read before anything that follows."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_element(context, builder, signature, arguments), "acquire", 8)
+
+    return types.int64(array, types.intp), generate
+
+
+@intrinsic
+def store_release(_typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """Write the word at `index` after everything that came before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store_atomic(arguments[2], _element(context, builder, signature, arguments), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.int64), generate
+
+
+@intrinsic
+def fetch_add(_typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """Add to the word at `index`, whoever else adds; what it was before."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.atomic_rmw("add", _element(context, builder, signature, arguments), arguments[2], "seq_cst")
+
+    return types.int64(array, types.intp, types.int64), generate
+
+
+@intrinsic
+def fence(_typing: Any) -> Any:
+    """No load or store crosses this line."""
+
+    def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def address_of(_typing: Any, array: Any, index: Any) -> Any:
+    """The address of the element at `index`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ptrtoint(_element(context, builder, signature, arguments), ir.IntType(64))
+
+    return types.int64(array, types.intp), generate
+
+
+@intrinsic
+def copy_bytes(_typing: Any, target: Any, target_at: Any, source: Any, source_at: Any, count: Any) -> Any:
+    """memcpy between two uint8 arrays; the caller has checked the bounds."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to_array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        from_array = context.make_array(signature.args[2])(context, builder, arguments[2])
+        to = builder.gep(to_array.data, [arguments[1]])
+        cgutils.raw_memcpy(builder, to, builder.gep(from_array.data, [arguments[3]]), arguments[4], 1)
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, source, types.intp, types.intp), generate
+
+
+@njit(cache=True, nogil=True)
+def wake(words: Words, index: int) -> None:
+    """Wake everybody who sleeps on the word, if anybody does."""
+    fence()
+    if load_acquire(words, index + 1) != 0:
+        _syscall(SYS_FUTEX, address_of(words, index), FUTEX_WAKE, WAKE_ALL, 0, 0, 0)
+
+
+@njit(cache=True, nogil=True)
+def publish(words: Words, index: int, value: int) -> None:
+    """Announce `value`: all that was written before is visible to who reads it; sleepers wake."""
+    store_release(words, index, value)
+    wake(words, index)
+
+
+@njit(cache=True, nogil=True)
+def ring(words: Words, index: int) -> None:
+    """Ring a doorbell: a word with many writers, which only ever counts up while somebody sleeps on it."""
+    fence()
+    if load_acquire(words, index + 1) != 0:
+        fetch_add(words, index, 1)
+        _syscall(SYS_FUTEX, address_of(words, index), FUTEX_WAKE, WAKE_ALL, 0, 0, 0)
+
+
+@njit(cache=True, nogil=True)
+def await_change(words: Words, index: int, seen: int, timeout_ns: int) -> int:
+    """Sleep until the word is no longer `seen`, or the time is over; its value then.
+
+    Returns early (with `seen`) when a signal arrives, so that the interpreter can handle it.
+    """
+    now = load_acquire(words, index)
+    if now != seen or timeout_ns <= 0:
+        return now
+    time_to_wait = np.empty(2, np.int64)
+    time_to_wait[0] = timeout_ns // NS_PER_S
+    time_to_wait[1] = timeout_ns % NS_PER_S
+    fetch_add(words, index + 1, 1)
+    fence()
+    now = load_acquire(words, index)
+    if now == seen:
+        # The kernel compares 32 bits; a word that moved by a multiple of 2^32 in between costs one time-out.
+        low = seen & 0xFFFFFFFF
+        _syscall(SYS_FUTEX, address_of(words, index), FUTEX_WAIT, low, address_of(time_to_wait, 0), 0, 0)
+        now = load_acquire(words, index)
+    fetch_add(words, index + 1, -1)
+    return now

@@ -1,0 +1,83 @@
+"""What can go wrong with shared memory.
+
+IpcError
+├── RegionMissing    the file is not there: no broker made it, or the broker has gone
+├── RegionMismatch   the file is there and is something else (magic, version, layout, kind, size)
+├── RegionNoSpace    the file system of the regions cannot hold it
+├── CountersFull     no slot is left for another counter
+├── CounterMissing   no counter has this label
+└── RingFull         the consumer did not make room before the deadline
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class IpcError(Exception):
+    """Base of all errors of shared memory; `code` is stable, the text is for people."""
+
+    code = "IPC"
+
+
+class RegionMissing(IpcError):
+    """Raised when a region's file does not exist."""
+
+    code = "REGION_MISSING"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{path}: no such region; is the broker of this store running? see `slipstream status STORE`")
+        self.path = path
+
+
+class RegionMismatch(IpcError):
+    """Raised when a file is not the region it was opened as."""
+
+    code = "REGION_MISMATCH"
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}; it was made by another version of Slipstream: restart its broker")
+        self.path = path
+
+
+class RegionNoSpace(IpcError):
+    """Raised when the blocks of a region cannot be reserved."""
+
+    code = "REGION_NO_SPACE"
+
+    def __init__(self, path: Path, needed_bytes: int, free_bytes: int) -> None:
+        super().__init__(
+            f"{path}: {needed_bytes} bytes are needed and {free_bytes} are free on this file system; "
+            "enlarge it, or name another directory with the key regionPath"
+        )
+        self.path = path
+
+
+class CountersFull(IpcError):
+    """Raised when a counters region has no free slot."""
+
+    code = "COUNTERS_FULL"
+
+    def __init__(self, path: Path, capacity: int) -> None:
+        super().__init__(f"{path}: all {capacity} counters are taken; make the region with a larger capacity")
+
+
+class CounterMissing(IpcError):
+    """Raised when a label is not in a counters region."""
+
+    code = "COUNTER_MISSING"
+
+    def __init__(self, path: Path, label: str) -> None:
+        super().__init__(f"{path}: no counter is labelled {label!r}; `slipstream counters STORE` lists those there are")
+
+
+class RingFull(IpcError):
+    """Raised when a ring had no room for a record before the caller's deadline."""
+
+    code = "RING_FULL"
+
+    def __init__(self, path: Path, needed_bytes: int, waited_ms: int) -> None:
+        super().__init__(
+            f"{path}: no room for {needed_bytes} bytes after {waited_ms} ms; nothing was sent. "
+            "The writer is slower than this producer, or stopped: see `slipstream status STORE`"
+        )

@@ -1,0 +1,114 @@
+"""A region: one file mapped by several processes, known by its magic, kind, layout and size.
+
+Made 0600 with all blocks reserved, so a store through the mapping is never a SIGBUS; removed only by the supervisor.
+
+Header (4096 bytes, native 64-bit words; a region never leaves its machine):
+word 0 magic | 1 version | 2 layout | 3 payload bytes | 4 creator's pid | 5 creator's start time | byte 64: kind, 32 bytes of ASCII
+The magic is stored last: a region without it is not finished.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ipc.errors import RegionMismatch, RegionMissing, RegionNoSpace
+from ipc.process import start_time
+
+HEADER_BYTES = 4096
+MAGIC = int.from_bytes(b"SLIPREGN", "little")
+VERSION = 1
+WORD_BYTES = 8
+KIND_AT, KIND_BYTES = 64, 32
+
+Words = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+class Region:
+    """A mapped region. `words` (int64) and `bytes` (uint8) are two views of the same payload, behind the header."""
+
+    def __init__(self, path: Path, mapping: mmap.mmap) -> None:
+        self.path = path
+        self._mapping: mmap.mmap | None = mapping
+        self.header: Words = np.frombuffer(mapping, dtype=np.int64, count=HEADER_BYTES // WORD_BYTES)
+        self.bytes: Bytes = np.frombuffer(mapping, dtype=np.uint8, offset=HEADER_BYTES)
+        self.words: Words = self.bytes[: len(self.bytes) // WORD_BYTES * WORD_BYTES].view(np.int64)
+
+    @classmethod
+    def create(cls, path: Path, payload_bytes: int, *, kind: str, layout: int) -> Region:
+        """A new region of zeros. Raises RegionNoSpace, or FileExistsError when the path is taken."""
+        size = HEADER_BYTES + payload_bytes
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, size)
+            region = cls(path, mmap.mmap(fd, size))
+        except OSError as error:
+            os.unlink(path)
+            if error.errno != errno.ENOSPC:
+                raise
+            free = os.statvfs(path.parent)
+            raise RegionNoSpace(path, size, free.f_bavail * free.f_frsize) from error
+        finally:
+            os.close(fd)
+        label = kind.encode("ascii")[:KIND_BYTES]
+        region.header.view(np.uint8)[KIND_AT : KIND_AT + len(label)] = np.frombuffer(label, np.uint8)
+        region.header[1:6] = (VERSION, layout, payload_bytes, os.getpid(), start_time(os.getpid()) or 0)
+        region.header[0] = MAGIC
+        return region
+
+    @classmethod
+    def attach(cls, path: Path, *, kind: str, layout: int, writable: bool = False) -> Region:
+        """Map a region that another process made. Raises RegionMissing, RegionMismatch."""
+        try:
+            fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise RegionMissing(path) from error
+        try:
+            size = os.fstat(fd).st_size
+            if size < HEADER_BYTES:
+                raise RegionMismatch(path, f"{size} bytes are too few for a region")
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            region = cls(path, mmap.mmap(fd, size, access=access))
+        finally:
+            os.close(fd)
+        reason = region._mismatch(kind, layout, size)
+        if reason is not None:
+            region.close()
+            raise RegionMismatch(path, reason)
+        return region
+
+    def _mismatch(self, kind: str, layout: int, size: int) -> str | None:
+        magic, version, found_layout, payload = (int(word) for word in self.header[:4])
+        found_kind = bytes(self.header.view(np.uint8)[KIND_AT : KIND_AT + KIND_BYTES]).rstrip(b"\0")
+        if magic != MAGIC:
+            return "the magic number is wrong"
+        if (version, found_layout) != (VERSION, layout):
+            return f"version {version} layout {found_layout} found, version {VERSION} layout {layout} wanted"
+        if found_kind != kind.encode("ascii")[:KIND_BYTES]:
+            return f"a region of {found_kind!r} found, {kind!r} wanted"
+        if payload != size - HEADER_BYTES:
+            return f"{payload} bytes promised, {size - HEADER_BYTES} found"
+        return None
+
+    @property
+    def creator(self) -> tuple[int, int]:
+        """(pid, start time) of the process that made the region."""
+        return int(self.header[4]), int(self.header[5])
+
+    def close(self) -> None:
+        """Unmap now if no view is left in use, else when the last one goes."""
+        mapping, self._mapping = self._mapping, None
+        empty = np.empty(0, np.int64)
+        self.header, self.words, self.bytes = empty, empty, empty.view(np.uint8)
+        if mapping is None:
+            return
+        try:
+            mapping.close()
+        except BufferError:
+            del mapping  # an array of the caller still points into it; the last one to go unmaps it

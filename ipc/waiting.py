@@ -1,0 +1,28 @@
+"""Publish and follow a counter from Python: the compiled atomics, for `Cursor` objects."""
+
+from __future__ import annotations
+
+from ipc import atomics
+from ipc.counters import Cursor
+
+NS_PER_MS = 1_000_000
+
+
+def publish(cursor: Cursor, value: int) -> None:
+    """Announce `value`; wake who waits. Everything it promises must already be in shared memory."""
+    atomics.publish(cursor.words, cursor.index, value)
+
+
+def add(cursor: Cursor, amount: int) -> None:
+    """Count up a tally of our own; nobody waits for tallies."""
+    cursor.words[cursor.index] += amount
+
+
+def await_change(cursor: Cursor, seen: int, timeout_ms: float) -> int:
+    """The value once it is no longer `seen`, or `seen` when `timeout_ms` is over (or a signal came)."""
+    return int(atomics.await_change(cursor.words, cursor.index, seen, int(timeout_ms * NS_PER_MS)))
+
+
+def ring(cursor: Cursor) -> None:
+    """Wake the one who sleeps on this doorbell; costs a fence when it is awake."""
+    atomics.ring(cursor.words, cursor.index)
