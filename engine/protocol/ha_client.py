@@ -1,0 +1,158 @@
+"""The slave's side of replication: where the master's bytes belong in our log, and what to report back.
+
+Implements: HAClient, DefaultHAClient without their sockets; HAConnectionState's ordinals
+spec: ha-protocol, 4 slave side, 9 states, 14 traps
+
+    READY --connected--> TRANSFER --closed--> READY        READY, TRANSFER --stopped--> SHUTDOWN
+
+The bytes of the log do not pass through this object. The shell receives into [the log at `max_physical_offset`, at most
+`body_left` bytes; `header_space`], in this order, and tells by `received(count)` how many came. So the header of the next
+frame arrives together with the end of this one's body, in one system call, and a cut may fall anywhere.
+The offset of a frame is checked as soon as its header is whole, before its body, and for heartbeats too.
+Ours reports at once after connecting; a 4.9 slave waits haSendHeartbeatInterval. A RocketMQ master accepts both.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from engine.protocol.ha_wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, CloseReason, Frame, PeerError
+
+FIRST_RECONNECT_PAUSE_MS = 50
+
+
+class HaClientState(IntEnum):
+    """RocketMQ's HAConnectionState; HANDSHAKE 1 and SUSPEND 3 belong to its controller mode."""
+
+    READY = 0
+    TRANSFER = 2
+    SHUTDOWN = 4
+
+
+class ClientLimits(NamedTuple):
+    """What the configuration says about the slave's side; `segment_bytes` is mappedFileSizeCommitLog."""
+
+    segment_bytes: int
+    send_heartbeat_interval_ms: int
+    housekeeping_interval_ms: int
+    reconnect_interval_ms: int
+
+
+def reconnect_pause_ms(reason: CloseReason, failures: int, limits: ClientLimits) -> int:
+    """How long to wait before the next attempt; `failures` in a row brought no frame.
+
+    A hung-up connection that worked is tried again at once: a sender that was killed is back within milliseconds, and
+    producers wait for us. Who hangs up on us again and again, or sends what we cannot take, is asked ever more seldom.
+    """
+    if reason is CloseReason.HOUSEKEEPING:
+        return 0
+    if reason in (CloseReason.PEER_CLOSED, CloseReason.CONNECT_FAILED):
+        return min(FIRST_RECONNECT_PAUSE_MS << min(failures, 16), limits.reconnect_interval_ms)
+    return limits.reconnect_interval_ms
+
+
+class HaClient:
+    """A slave's connection to its master, over all reconnects. `max_physical_offset` is the end of the slave's log."""
+
+    def __init__(self, limits: ClientLimits, max_physical_offset: int) -> None:
+        self.limits = limits
+        self.state = HaClientState.READY
+        self.reason = CloseReason.NONE
+        self.max_physical_offset = max_physical_offset
+        self.reported_offset = -1
+        self.body_left = 0
+        self.last_read_ms = 0
+        self.last_write_ms = 0
+        self.failures = 0
+        self._frames = 0
+        self._connect_at_ms = 0
+        self._header = bytearray(FRAME_HEADER_BYTES)
+        self._header_view = memoryview(self._header)
+        self._header_filled = 0
+
+    # connecting
+
+    def may_connect(self, now_ms: int) -> bool:
+        """Whether the pause after the last failure is over."""
+        return self.state is HaClientState.READY and now_ms >= self._connect_at_ms
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long nothing will be due by the clock alone."""
+        if self.state is HaClientState.READY:
+            due_ms = self._connect_at_ms
+        else:
+            due_ms = 1 + min(
+                self.last_write_ms + self.limits.send_heartbeat_interval_ms,
+                self.last_read_ms + self.limits.housekeeping_interval_ms,
+            )
+        return max(due_ms - now_ms, 0)
+
+    def connected(self, now_ms: int) -> None:
+        """A connection stands; the first report is due at once."""
+        assert self.state is HaClientState.READY
+        self.state = HaClientState.TRANSFER
+        self.reported_offset = -1
+        self.body_left = self._header_filled = self._frames = 0
+        self.last_read_ms = self.last_write_ms = now_ms
+
+    def closed(self, reason: CloseReason, now_ms: int) -> None:
+        """The connection ended, or was not to be had; the pause before the next begins."""
+        self.reason = reason
+        if reason is CloseReason.STOPPED:
+            self.state = HaClientState.SHUTDOWN
+            return
+        self.state = HaClientState.READY
+        self.failures = 0 if self._frames else self.failures + 1
+        self._frames = 0
+        self._connect_at_ms = now_ms + reconnect_pause_ms(reason, self.failures, self.limits)
+
+    # receiving
+
+    @property
+    def header_space(self) -> memoryview:
+        """Where the bytes of the next header that are still missing belong."""
+        return self._header_view[self._header_filled :]
+
+    def received(self, count: int, now_ms: int) -> None:
+        """`count` bytes came: the rest of the body first, then of the next header. Raises PeerError."""
+        assert 0 < count <= self.body_left + FRAME_HEADER_BYTES - self._header_filled
+        self.last_read_ms = now_ms
+        body_bytes = min(count, self.body_left)
+        self.body_left -= body_bytes
+        self.max_physical_offset += body_bytes
+        self._header_filled += count - body_bytes
+        if self._header_filled == FRAME_HEADER_BYTES:
+            self._header_filled = 0
+            self._begin_frame(Frame(*FRAME_HEADER.unpack(self._header)))
+
+    def _begin_frame(self, frame: Frame) -> None:
+        segment_bytes = self.limits.segment_bytes
+        position = frame.physical_offset % segment_bytes
+        if self.max_physical_offset != 0 and frame.physical_offset != self.max_physical_offset:
+            detail = f"this log ends at {self.max_physical_offset}"
+            raise PeerError(CloseReason.OFFSET_MISMATCH, frame.physical_offset, detail)
+        if frame.physical_offset < 0 or not 0 <= frame.body_bytes <= segment_bytes - position:
+            detail = f"{frame.body_bytes} bytes announced, segments have {segment_bytes}"
+            raise PeerError(CloseReason.BODY_SIZE, frame.physical_offset, detail)
+        if self.max_physical_offset == 0 and position != 0:
+            detail = f"not a multiple of {segment_bytes}"
+            raise PeerError(CloseReason.UNALIGNED_START, frame.physical_offset, detail)
+        self.max_physical_offset = frame.physical_offset  # an empty log begins where the master says, by a heartbeat too
+        self.body_left = frame.body_bytes
+        self._frames += 1
+
+    # reporting
+
+    def report(self, now_ms: int) -> bytes | None:
+        """The eight bytes to send now: our end grew since the last report, or we were silent for too long."""
+        heartbeat_due = now_ms - self.last_write_ms > self.limits.send_heartbeat_interval_ms
+        if self.reported_offset == self.max_physical_offset and not heartbeat_due:
+            return None
+        self.reported_offset = self.max_physical_offset
+        self.last_write_ms = now_ms
+        return REPORT.pack(self.max_physical_offset)
+
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether the master said nothing for so long that the connection must be given up."""
+        return now_ms - self.last_read_ms > self.limits.housekeeping_interval_ms

@@ -1,0 +1,130 @@
+"""The master's side of one slave: which frame comes next, and whether a report is to be believed.
+
+Implements: HAConnection.WriteSocketService and ReadSocketService without their sockets
+spec: ha-protocol, 3 master side, 13 edge cases
+
+Two threads use one object, each its own half, and each attribute has one writer:
+  reading half (`receive`)    slave_request_offset, slave_ack_offset, last_read_ms, acks_rejected
+  writing half (`next_frame`) next_transfer_offset, last_write_ms
+`next_transfer_offset` moves before the frame's first byte is written, so no acknowledgement can arrive before its bytes
+count as sent. RocketMQ believes any number a slave sends (5.x) or any number below its own end (4.9); ours believes what
+this connection sent. A slave that cannot be served is told by a closed connection with a named reason, not by heartbeats.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.protocol.flow_monitor import FlowMonitor
+from engine.protocol.ha_wire import REPORT, REPORT_BYTES, CloseReason, Frame, PeerError
+
+UNKNOWN_OFFSET = -1
+
+
+class ConnectionLimits(NamedTuple):
+    """What the configuration says about a connection; `segment_bytes` is mappedFileSizeCommitLog."""
+
+    segment_bytes: int
+    transfer_batch_bytes: int
+    send_heartbeat_interval_ms: int
+    housekeeping_interval_ms: int
+
+
+def next_batch(start: int, end: int, segment_bytes: int, batch_bytes_max: int) -> int:
+    """How many bytes to send from `start`. A batch never crosses a segment's end, because sendfile reads one file."""
+    assert start <= end
+    return min(end - start, segment_bytes - start % segment_bytes, batch_bytes_max)
+
+
+def transfer_start(slave_request_offset: int, max_physical_offset: int, segment_bytes: int) -> int:
+    """Where a slave's transfer begins: an empty one (0) gets the segment that holds the end, as RocketMQ does it."""
+    if slave_request_offset == 0:
+        return max_physical_offset - max_physical_offset % segment_bytes
+    return slave_request_offset
+
+
+class HaConnection:
+    """One slave's connection, from the accepted socket on."""
+
+    def __init__(self, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int) -> None:
+        self.limits = limits
+        self.flow = flow
+        self.slave_request_offset = UNKNOWN_OFFSET
+        self.slave_ack_offset = UNKNOWN_OFFSET
+        self.next_transfer_offset = UNKNOWN_OFFSET
+        self.acks_rejected = 0
+        self.last_read_ms = now_ms
+        self.last_write_ms = now_ms
+        self._rest = b""
+
+    # reading half
+
+    def receive(self, data: bytes, now_ms: int, min_physical_offset: int, max_physical_offset: int) -> None:
+        """Take in what the slave sent, cut anywhere. Raises PeerError for a report that cannot be true."""
+        self.last_read_ms = now_ms
+        if self._rest:
+            data = self._rest + data
+        whole = len(data) - len(data) % REPORT_BYTES
+        self._rest = data[whole:]
+        for at in range(0, whole, REPORT_BYTES):
+            (reported_offset,) = REPORT.unpack_from(data, at)
+            if self.slave_request_offset == UNKNOWN_OFFSET:
+                self._accept_request(reported_offset, min_physical_offset, max_physical_offset)
+            else:
+                self._accept_ack(reported_offset)
+
+    def _accept_request(self, offset: int, min_physical_offset: int, max_physical_offset: int) -> None:
+        if offset > max_physical_offset:
+            raise PeerError(CloseReason.REQUEST_ABOVE_END, offset, f"the master's log ends at {max_physical_offset}")
+        if offset < 0 or 0 < offset < min_physical_offset:
+            raise PeerError(CloseReason.REQUEST_BELOW_MIN, offset, f"the master's log begins at {min_physical_offset}")
+        self.slave_ack_offset = offset  # what the slave already has counts as acknowledged
+        self.slave_request_offset = offset  # last: the writing half starts when it sees this one
+
+    def _accept_ack(self, offset: int) -> None:
+        sent = max(self.next_transfer_offset, self.slave_request_offset)
+        if offset > sent:
+            self.acks_rejected += 1
+            raise PeerError(CloseReason.ACK_NOT_SENT, offset, f"sent up to {sent}")
+        if offset < self.slave_ack_offset:
+            self.acks_rejected += 1
+            raise PeerError(CloseReason.ACK_FELL, offset, f"acknowledged {self.slave_ack_offset} before")
+        self.slave_ack_offset = offset
+
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether the slave said nothing for so long that it must be dropped."""
+        return now_ms - self.last_read_ms > self.limits.housekeeping_interval_ms
+
+    # writing half
+
+    def next_frame(self, now_ms: int, max_physical_offset: int) -> Frame | None:
+        """The frame to write now: a heartbeat, bytes of the log, or None. What is returned must be sent whole."""
+        if self.next_transfer_offset < 0:
+            if self.slave_request_offset < 0:
+                return None
+            self.next_transfer_offset = transfer_start(
+                self.slave_request_offset, max_physical_offset, self.limits.segment_bytes
+            )
+        start = self.next_transfer_offset
+        if now_ms - self.last_write_ms > self.limits.send_heartbeat_interval_ms:
+            self.last_write_ms = now_ms
+            return Frame(start, 0)
+        if start == max_physical_offset:
+            return None
+        self.flow.turn(now_ms)
+        size = next_batch(start, max_physical_offset, self.limits.segment_bytes, self.limits.transfer_batch_bytes)
+        size = min(size, self.flow.allowed_bytes())
+        if size == 0:
+            return None
+        self.flow.add(size)
+        self.last_write_ms = now_ms
+        self.next_transfer_offset = start + size
+        return Frame(start, size)
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long the writing half may sleep when the log does not grow: until a heartbeat or the next flow window."""
+        if self.next_transfer_offset < 0:
+            return self.limits.housekeeping_interval_ms
+        heartbeat_ms = self.last_write_ms + self.limits.send_heartbeat_interval_ms + 1 - now_ms
+        flow_ms = self.flow.wait_ms(now_ms)
+        return max(min(heartbeat_ms, flow_ms) if flow_ms else heartbeat_ms, 0)
