@@ -1,1 +1,1 @@
-"""Protocols without I/O: bytes and time in, bytes and actions out. No socket, file, clock or process; see PROTOCOL.md."""
+"""Protocols without I/O: bytes and time in, bytes and actions out, as PROTOCOL.md tells; no socket, file or clock."""

@@ -1,7 +1,7 @@
 """How many bytes a connection may still send in this second, and how many it sent in the last one.
 
 Implements: FlowMonitor (spec: ha-protocol, 8 flow control)
-RocketMQ's plain connection sends empty frames in a tight loop while nothing is allowed; ours waits for the window to end.
+RocketMQ's plain connection sends empty frames in a tight loop while nothing is allowed; ours waits for the next window.
 """
 
 from __future__ import annotations

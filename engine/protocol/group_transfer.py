@@ -3,7 +3,7 @@
 Implements: GroupTransferService, DefaultHAService.isSlaveOK and inSyncReplicasNums, PutMessageStatus
 spec: ha-protocol, 6 put path and acks, 7 status mapping
 
-RocketMQ hands requests to one thread, which answers them one after the other. Here each waiter compares its own end offset
+RocketMQ hands requests to one thread, which answers one after the other. Here each waiter compares its own end offset
 and its own deadlines with the published cursors, so nobody waits in line, and no kill loses a request.
 `push2_slave_max_offset` is no state: it is computed from the connections of this moment, one per distinct slave.
 """
@@ -121,8 +121,8 @@ def put_status(
 ) -> PutMessageStatus | None:
     """What a put that ends at `end_offset` is told now; None: keep waiting.
 
-    `in_sync_slaves` is the number at the moment of the put: 4.9 checks once, then only the deadline counts. A failed fsync
-    (`flush_failed`) ends all good news: what is behind it may be lost. The slave's bad news overrides the disk's.
+    `in_sync_slaves` is the number at the moment of the put: 4.9 checks once, then only the deadline counts. A failed
+    fsync (`flush_failed`) ends all good news: bytes may be lost. The slave's bad news overrides the disk's.
     """
     slave = PutMessageStatus.PUT_OK
     if policy.in_sync_replicas > 1 and confirm_offset < end_offset:

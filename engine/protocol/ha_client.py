@@ -5,9 +5,9 @@ spec: ha-protocol, 4 slave side, 9 states, 14 traps
 
     READY --connected--> TRANSFER --closed--> READY        READY, TRANSFER --stopped--> SHUTDOWN
 
-The bytes of the log do not pass through this object. The shell receives into [the log at `max_physical_offset`, at most
-`body_left` bytes; `header_space`], in this order, and tells by `received(count)` how many came. So the header of the next
-frame arrives together with the end of this one's body, in one system call, and a cut may fall anywhere.
+The bytes of the log do not pass through this object. The shell receives into [the log at `max_physical_offset`, at
+most `body_left` bytes; `header_space`], in this order, and tells by `received(count)` how many came. So the next header
+arrives together with the end of this body, in one system call, and a cut may fall anywhere.
 The offset of a frame is checked as soon as its header is whole, before its body, and for heartbeats too.
 Ours reports at once after connecting; a 4.9 slave waits haSendHeartbeatInterval. A RocketMQ master accepts both.
 """
@@ -138,7 +138,8 @@ class HaClient:
         if self.max_physical_offset == 0 and position != 0:
             detail = f"not a multiple of {segment_bytes}"
             raise PeerError(CloseReason.UNALIGNED_START, frame.physical_offset, detail)
-        self.max_physical_offset = frame.physical_offset  # an empty log begins where the master says, by a heartbeat too
+        # An empty log begins where the master says; a heartbeat says it too.
+        self.max_physical_offset = frame.physical_offset
         self.body_left = frame.body_bytes
         self._frames += 1
 

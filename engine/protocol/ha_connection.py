@@ -6,9 +6,9 @@ spec: ha-protocol, 3 master side, 13 edge cases
 Two threads use one object, each its own half, and each attribute has one writer:
   reading half (`receive`)    slave_request_offset, slave_ack_offset, last_read_ms, acks_rejected
   writing half (`next_frame`) next_transfer_offset, last_write_ms
-`next_transfer_offset` moves before the frame's first byte is written, so no acknowledgement can arrive before its bytes
-count as sent. RocketMQ believes any number a slave sends (5.x) or any number below its own end (4.9); ours believes what
-this connection sent. A slave that cannot be served is told by a closed connection with a named reason, not by heartbeats.
+`next_transfer_offset` moves before the frame's first byte is written, so an acknowledgement never arrives before its
+bytes count as sent. RocketMQ believes any number a slave sends (5.x), or any below its own end (4.9); ours believes
+what this connection sent. A slave that cannot be served sees its connection closed, for a named reason, not heartbeats.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Implements: the formats of HAConnection and HAClient (DefaultHAConnection, DefaultHAClient)
 spec: ha-protocol, 2 wire format
 
-master → slave   physical_offset i64, body_bytes i32, body   (body_bytes 0: heartbeat; bodies are cut anywhere, not at records)
-slave → master   slave_max_offset i64                        (the first one says where to start, the later ones acknowledge)
+master → slave   physical_offset i64, body_bytes i32, body   (0 bytes: a heartbeat; bodies are cut anywhere)
+slave → master   slave_max_offset i64                        (the first: where to start; the others acknowledge)
 Big-endian. Nothing else is ever sent: no length prefix, no checksum, no identity.
 """
 
@@ -53,13 +53,13 @@ ADVICE = {
     CloseReason.PEER_CLOSED: "the other side hung up, or the network did",
     CloseReason.HOUSEKEEPING: "the other side said nothing for haHousekeepingInterval",
     CloseReason.STOPPED: "this side stops",
-    CloseReason.REQUEST_ABOVE_END: "the slave has more than the master; compare both logs, then remove the slave's or make it the master",
-    CloseReason.REQUEST_BELOW_MIN: "the master no longer keeps what the slave lacks; empty the slave's store and start it anew",
-    CloseReason.ACK_NOT_SENT: "the slave acknowledged bytes that this connection did not send; it is not a slave of this master",
-    CloseReason.ACK_FELL: "the slave's end went back while it was connected; look for a truncation in its log",
-    CloseReason.OFFSET_MISMATCH: "the master goes on from another offset than this log's end; compare both logs",
-    CloseReason.BODY_SIZE: "the frame does not fit its segment; mappedFileSizeCommitLog must be equal on master and slave",
-    CloseReason.UNALIGNED_START: "a new log must begin with a segment; mappedFileSizeCommitLog must be equal on master and slave",
+    CloseReason.REQUEST_ABOVE_END: "the slave has more than the master; compare both logs and remove the wrong one",
+    CloseReason.REQUEST_BELOW_MIN: "the master no longer keeps what the slave lacks; empty the slave's store",
+    CloseReason.ACK_NOT_SENT: "this connection never sent that; whoever acknowledges it is no slave of this master",
+    CloseReason.ACK_FELL: "the slave's end went back while it was connected; look for a truncation of its log",
+    CloseReason.OFFSET_MISMATCH: "the master does not go on from this log's end; compare both logs",
+    CloseReason.BODY_SIZE: "it does not fit its segment; mappedFileSizeCommitLog must be equal on master and slave",
+    CloseReason.UNALIGNED_START: "a new log begins with a segment; mappedFileSizeCommitLog must be equal on both sides",
     CloseReason.CONNECT_FAILED: "nobody listens on haMasterAddress yet",
 }
 

@@ -1,0 +1,276 @@
+"""Follows a master: bytes go from the socket into the mapped segment, then our end is published, then reported.
+
+Implements: HAClient (spec: ha-protocol, 4 slave side); the decisions are in protocol/ha_client.py
+Follows:    allocated_offset, the allocator's
+Publishes:  max_physical_offset, segment_request_offset, store_timestamp_ms, ha_client.*
+Frames split records: our end is any byte, and readers see whole records only. A restart goes on from our own cursor.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import select
+import socket
+import struct
+
+from engine.config import BrokerConfig
+from engine.cursors import Board
+from engine.protocol.ha_client import ClientLimits, HaClient, HaClientState
+from engine.protocol.ha_wire import ADVICE, CloseReason, PeerError
+from ipc import waiting
+from store import file_io
+from store.segment import Segment
+from store.segment_files import SegmentFiles
+
+log = logging.getLogger("slipstream.receiver")
+
+CONNECT_TIMEOUT_MS = 5000
+SOCKET_TIMEOUT_S = 1
+READS_PER_TURN = 64
+REPORT_AT_LATEST_BYTES = 256 * 1024  # while more is waiting in the socket; else at once
+POPULATE_BYTES = 1 << 20
+POPULATE_AHEAD_BYTES = 512 * 1024
+REPEATED_EACH_ATTEMPT = (CloseReason.PEER_CLOSED, CloseReason.CONNECT_FAILED)
+TIMEVAL = struct.Struct("@ll")
+
+Address = tuple[str, int]
+
+
+class Receiver:
+    """The slave's end of replication, over all reconnects; the only writer of a slave's log."""
+
+    name = "receiver"
+
+    def __init__(self, board: Board, files: SegmentFiles, limits: ClientLimits, master: Address | None) -> None:
+        self.client = HaClient(limits, board.max_physical_offset.read())
+        self._board = board
+        self._words = board.ha_client
+        self._files = files
+        self._master = master
+        self._socket: socket.socket | None = None
+        self._connect_until_ms = 0
+        self._segment: Segment | None = None
+        self._populated_bytes = 0
+        self._arrived = 0  # bytes that came while idle
+        self._is_drained = False
+        self._transferred_bytes = self._words.transferred_bytes.read()
+        self._now_ms = 0
+        waiting.publish(self._words.state, HaClientState.READY)
+
+    def do_work(self, now_ms: int) -> int:
+        """Connect, or receive what is there and report; the bytes received."""
+        self._now_ms = now_ms
+        if self.client.state is not HaClientState.TRANSFER:
+            return self._connect(now_ms)
+        before = self._transferred_bytes
+        try:
+            self._publish_end()
+            for _ in range(READS_PER_TURN):
+                if not self._receive(now_ms):
+                    break
+            self._report(now_ms)
+        except PeerError as error:
+            self._hang_up(error.reason, str(error))
+        except ConnectionError as error:
+            self._hang_up(CloseReason.PEER_CLOSED, str(error))
+        moved = self._transferred_bytes - before
+        if moved:
+            waiting.publish(self._words.transferred_bytes, self._transferred_bytes)
+            waiting.publish(self._words.last_read_ms, now_ms)
+            waiting.publish(self._board.store_timestamp_ms, now_ms)
+            self._populate_ahead()
+        elif self._socket is not None and self.client.is_silent(now_ms) and not self._lacks_space():
+            self._hang_up(CloseReason.HOUSEKEEPING, f"{now_ms - self.client.last_read_ms} ms")
+        return moved
+
+    # the connection
+
+    def _connect(self, now_ms: int) -> int:
+        if self._socket is None:
+            if self._master is None or not self.client.may_connect(now_ms):
+                return 0
+            return self._begin_connect(self._master, now_ms)
+        if not select.select([], [self._socket], [], 0)[1]:
+            if now_ms >= self._connect_until_ms:
+                self._hang_up(CloseReason.CONNECT_FAILED, f"no answer within {CONNECT_TIMEOUT_MS} ms")
+            return 0
+        error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            self._hang_up(CloseReason.CONNECT_FAILED, errno.errorcode.get(error, str(error)))
+            return 0
+        return self._finish_connect(self._socket, now_ms)
+
+    def _begin_connect(self, master: Address, now_ms: int) -> int:
+        self._connect_until_ms = now_ms + CONNECT_TIMEOUT_MS
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        try:
+            self._socket.connect(master)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._hang_up(CloseReason.CONNECT_FAILED, str(error))
+            return 0
+        return self._finish_connect(self._socket, now_ms)
+
+    def _finish_connect(self, sock: socket.socket, now_ms: int) -> int:
+        try:
+            host, port = sock.getpeername()[:2]
+            if sock.getsockname() == (host, port):  # TCP connects a port to itself when nobody listens on it
+                raise ConnectionRefusedError(f"{host}:{port} is this connection's own end")
+            sock.setblocking(True)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                sock.setsockopt(socket.SOL_SOCKET, option, TIMEVAL.pack(SOCKET_TIMEOUT_S, 0))
+        except OSError as error:
+            self._hang_up(CloseReason.CONNECT_FAILED, str(error))
+            return 0
+        self.client.connected(now_ms)
+        self._arrived, self._is_drained = 0, True
+        waiting.publish(self._words.master, int.from_bytes(socket.inet_aton(host), "big") << 16 | port)
+        waiting.publish(self._words.last_read_ms, now_ms)
+        waiting.publish(self._words.state, HaClientState.TRANSFER)
+        return 1
+
+    def _hang_up(self, reason: CloseReason, detail: str) -> None:
+        is_news = reason is not self.client.reason or reason not in REPEATED_EACH_ATTEMPT
+        if is_news and reason is not CloseReason.STOPPED:
+            log.warning("connection to %s ended: %s: %s; %s", self._master, reason.name, detail, ADVICE[reason])
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+        self.client.closed(reason, self._now_ms)
+        waiting.publish(self._words.reason, reason)
+        waiting.publish(self._words.state, self.client.state)
+
+    # receiving
+
+    def _receive(self, now_ms: int) -> bool:
+        """Take in one read; False when there is nothing more to read, or no room for it."""
+        arrived, self._arrived = self._arrived, 0
+        if not arrived:
+            if self._lacks_space():
+                return False
+            arrived = self._read(socket.MSG_DONTWAIT)
+            if not arrived:
+                return False
+        client = self.client
+        client.received(arrived, now_ms)
+        self._transferred_bytes += arrived
+        self._publish_end()
+        if client.max_physical_offset - client.reported_offset >= REPORT_AT_LATEST_BYTES:
+            self._report(now_ms)
+        return not self._is_drained
+
+    def _publish_end(self) -> None:
+        end = self.client.max_physical_offset
+        if end == self._board.max_physical_offset.read():
+            return
+        if self._segment is None and self._lacks_space():
+            return  # an empty log begins at `end`: said once its first segment exists
+        waiting.publish(self._board.max_physical_offset, end)
+
+    def _read(self, flags: int) -> int:
+        """The rest of this body, into its place, and the next header, in one system call; how much came."""
+        assert self._socket is not None
+        header_space = self.client.header_space
+        body_left = self.client.body_left
+        try:
+            if body_left:
+                assert self._segment is not None
+                start = self.client.max_physical_offset - self._segment.base_offset
+                body_space = self._segment.view[start : start + body_left]
+                received = self._socket.recvmsg_into((body_space, header_space), 0, flags)[0]
+            else:
+                received = self._socket.recv_into(header_space, 0, flags)
+        except BlockingIOError:
+            self._is_drained = True
+            return 0
+        except OSError as error:
+            raise ConnectionError(str(error)) from error
+        if received == 0:
+            raise ConnectionError("end of stream")
+        self._is_drained = received < body_left + len(header_space)
+        return received
+
+    def _report(self, now_ms: int) -> None:
+        if self._board.max_physical_offset.read() != self.client.max_physical_offset:
+            return  # never report what is not published
+        report = self.client.report(now_ms)
+        if report is None or self._socket is None:
+            return
+        try:
+            sent = self._socket.send(report)
+        except OSError as error:
+            raise ConnectionError(str(error)) from error
+        if sent != len(report):
+            raise ConnectionError("the master does not read our reports")
+        waiting.publish(self._words.last_write_ms, now_ms)
+
+    # room in the log
+
+    def _lacks_space(self) -> bool:
+        """Whether bytes are due whose segment is not there yet; asks the allocator for it, opens it when it is."""
+        offset = self.client.max_physical_offset
+        if self._segment is not None and offset < self._segment.end_offset:
+            return False
+        if not self.client.body_left and offset == self._board.max_physical_offset.read():
+            return False  # nothing is due: an empty slave must not begin a log before its master says where
+        waiting.publish(self._board.segment_request_offset, offset)
+        if self._board.allocated_offset.read() <= offset:
+            return True
+        if self._segment is not None:
+            self._segment.close()
+        self._segment = None  # stays so if the next line raises
+        self._segment = self._files.open(self._files.base_of(offset), writable=True)
+        self._populated_bytes = offset - self._segment.base_offset
+        self._populate_ahead()
+        return False
+
+    def _populate_ahead(self) -> None:
+        """Fault in what lies ahead: page by page inside recv it costs more, and comes at a worse time."""
+        if self._segment is None:
+            return
+        position = self.client.max_physical_offset - self._segment.base_offset
+        wanted = min(position + POPULATE_AHEAD_BYTES, self._segment.size_bytes)
+        if self._populated_bytes >= wanted:
+            return
+        file_io.populate_write(self._segment.view, self._populated_bytes, POPULATE_BYTES)
+        self._populated_bytes += POPULATE_BYTES
+
+    # waiting
+
+    def idle(self, timeout_ms: int) -> None:
+        """Sleep until bytes come, room comes, the connection stands, or something is due."""
+        wait_ms = min(timeout_ms, self.client.wait_ms(self._now_ms))
+        if self.client.state is not HaClientState.TRANSFER:
+            writing = [] if self._socket is None else [self._socket]
+            select.select([], writing, [], (wait_ms if writing or self._master else timeout_ms) / 1000)
+            return
+        allocated_seen = self._board.allocated_offset.read()
+        if self._lacks_space():
+            waiting.await_change(self._board.allocated_offset, allocated_seen, wait_ms)
+            return
+        try:
+            self._arrived = self._read(0)  # SO_RCVTIMEO is its deadline
+        except ConnectionError as error:
+            self._hang_up(CloseReason.PEER_CLOSED, str(error))
+
+    def close(self) -> None:
+        """Hang up and give the segment back; what was received is published already."""
+        self._hang_up(CloseReason.STOPPED, "")
+        if self._segment is not None:
+            self._segment.close()
+
+
+def open_role(config: BrokerConfig, board: Board) -> Receiver:
+    """The receiver of this slave; without haMasterAddress it waits forever."""
+    limits = ClientLimits(
+        segment_bytes=config.mapped_file_size_commit_log_bytes,
+        send_heartbeat_interval_ms=config.ha_send_heartbeat_interval_ms,
+        housekeeping_interval_ms=config.ha_housekeeping_interval_ms,
+        reconnect_interval_ms=config.ha_reconnect_interval_ms,
+    )
+    files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+    return Receiver(board, files, limits, config.ha_master_address)
