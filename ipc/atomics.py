@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import types
 
+from ipc.compiling import instruction, kernel
 from ipc.region import Words
 
 FUTEX_WAIT, FUTEX_WAKE = 0, 1
@@ -34,7 +33,7 @@ def _element(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return builder.gep(array.data, [arguments[1]])
 
 
-@intrinsic
+@instruction
 def load_acquire(_typing: Any, array: Any, index: Any) -> Any:
     """The word at `index`, read before anything that follows."""
 
@@ -44,7 +43,7 @@ def load_acquire(_typing: Any, array: Any, index: Any) -> Any:
     return types.int64(array, types.intp), generate
 
 
-@intrinsic
+@instruction
 def store_release(_typing: Any, array: Any, index: Any, value: Any) -> Any:
     """Write the word at `index` after everything that came before."""
 
@@ -55,7 +54,7 @@ def store_release(_typing: Any, array: Any, index: Any, value: Any) -> Any:
     return types.void(array, types.intp, types.int64), generate
 
 
-@intrinsic
+@instruction
 def fetch_add(_typing: Any, array: Any, index: Any, value: Any) -> Any:
     """Add to the word at `index`, whoever else adds; what it was before."""
 
@@ -65,7 +64,7 @@ def fetch_add(_typing: Any, array: Any, index: Any, value: Any) -> Any:
     return types.int64(array, types.intp, types.int64), generate
 
 
-@intrinsic
+@instruction
 def fence(_typing: Any) -> Any:
     """No load or store crosses this line."""
 
@@ -76,7 +75,7 @@ def fence(_typing: Any) -> Any:
     return types.void(), generate
 
 
-@intrinsic
+@instruction
 def address_of(_typing: Any, array: Any, index: Any) -> Any:
     """The address of the element at `index`."""
 
@@ -86,21 +85,7 @@ def address_of(_typing: Any, array: Any, index: Any) -> Any:
     return types.int64(array, types.intp), generate
 
 
-@intrinsic
-def copy_bytes(_typing: Any, target: Any, target_at: Any, source: Any, source_at: Any, count: Any) -> Any:
-    """memcpy between two uint8 arrays; the caller has checked the bounds."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        to_array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        from_array = context.make_array(signature.args[2])(context, builder, arguments[2])
-        to = builder.gep(to_array.data, [arguments[1]])
-        cgutils.raw_memcpy(builder, to, builder.gep(from_array.data, [arguments[3]]), arguments[4], 1)
-        return context.get_dummy_value()
-
-    return types.void(target, types.intp, source, types.intp, types.intp), generate
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def wake(words: Words, index: int) -> None:
     """Wake everybody who sleeps on the word, if anybody does."""
     fence()
@@ -108,14 +93,14 @@ def wake(words: Words, index: int) -> None:
         _syscall(SYS_FUTEX, address_of(words, index), FUTEX_WAKE, WAKE_ALL, 0, 0, 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def publish(words: Words, index: int, value: int) -> None:
     """Announce `value`: all that was written before is visible to who reads it; sleepers wake."""
     store_release(words, index, value)
     wake(words, index)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def ring(words: Words, index: int) -> None:
     """Ring a doorbell: a word with many writers, which only ever counts up while somebody sleeps on it."""
     fence()
@@ -124,7 +109,7 @@ def ring(words: Words, index: int) -> None:
         _syscall(SYS_FUTEX, address_of(words, index), FUTEX_WAKE, WAKE_ALL, 0, 0, 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def await_change(words: Words, index: int, seen: int, timeout_ns: int) -> int:
     """Sleep until the word is no longer `seen`, or the time is over; its value then.
 

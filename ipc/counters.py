@@ -32,7 +32,7 @@ LABEL_DTYPE = np.dtype([("kind", "S12"), ("owner", "S36"), ("label", "S80")])
 class CounterView(NamedTuple):
     """One counter as a viewer sees it."""
 
-    index: int
+    slot: int
     label: str
     kind: str
     owner: str

@@ -1,0 +1,188 @@
+"""A producer's connection to the broker on this host: its ring, the broker's cursors, and waiting for answers.
+
+Implements: the client's side of GroupCommitRequest (spec: ha-protocol, 6)
+Each waiter compares its own offset and its own deadline with the published cursors, so nobody waits in line. Every wait
+looks each `LIVENESS_MS` whether the broker still runs.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from engine import encoding
+from engine.cursors import RUNNING, Board
+from engine.errors import BrokerGone, MessageIllegal, MessagesRefused, SendTimeout
+from engine.protocol.group_transfer import PutMessageStatus, put_policy, put_status
+from engine.role import wall_clock_ms
+from ipc import atomics, ring, waiting
+from ipc.process import is_alive
+from ipc.region import Words
+from store import published
+from store.record import Host
+
+TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
+TOPIC_BYTES_MAX = 127
+CLIENT_QUEUE_NUMS = 4  # what a client asks for when its topic is made by the first message
+LIVENESS_MS = 100
+
+
+class Connection:
+    """One claimed ring of a running broker. Not for two threads at once, but for the `await_` methods."""
+
+    def __init__(self, store: str) -> None:
+        self.store = store
+        running = published.require_running(store)
+        self._pid, self._started = running.pid, running.start_time
+        settings = running.settings
+        self.board = Board.attach(running.region_directory, writable=True)
+        self._controls = ring.attach_rings(running.region_directory)
+        self._claimed = ring.ClaimedRing(running.region_directory, self._controls, int(settings["ringSizeInBytes"]))
+        self.ring, self.control = self._claimed.ring, self._claimed.control
+        self.local: Words = np.zeros(encoding.LOCAL_WORDS, np.int64)
+        self.local[encoding.TAIL_LOCAL] = self.control[ring.TAIL]
+        self.local[encoding.POSITION] = ring.end_position(self.control, self.ring.words, self.ring.descriptors)
+        self.refusals_seen = int(self.control[ring.REFUSALS])
+        address, port = str(settings["storeHost"]).rsplit(":", 1)
+        self.store_host = Host(address.strip("[]"), int(port))
+        self.body_bytes_max = int(settings["maxMessageSize"])
+        self.queue_nums = min(CLIENT_QUEUE_NUMS, int(settings["defaultTopicQueueNums"]))
+        self._flush_ms, self._slave_ms = int(settings["syncFlushTimeout"]), int(settings["slaveTimeout"])
+        self._policy = put_policy(
+            str(settings["compat"]), sync_master=settings["brokerRole"] == "SYNC_MASTER",
+            in_sync_replicas=int(settings["inSyncReplicas"]), sync_flush=settings["flushDiskType"] == "SYNC_FLUSH",
+        )  # fmt: skip
+        waits_for_slave = self._policy.in_sync_replicas > 1
+        self._followed = self.board.confirm_offset if waits_for_slave else self.board.flushed_offset
+        self._appended_is_enough = not waits_for_slave and not self._policy.wait_for_flush
+
+    def close(self) -> None:
+        """Give the ring back; what was published in it is still appended."""
+        self._claimed.close()
+        self.control = np.zeros(ring.WORDS_PER_RING, np.int64)
+        self.board.counters.close()
+        self._controls.close()
+
+    # the ring
+
+    def template_of(self, topic: str, queue_id: int, deadline_ms: int) -> encoding.Template:
+        """Ask the writer for the queue's slot. Raises MessageIllegal, SendTimeout, BrokerGone."""
+        if not isinstance(topic, str) or not TOPIC_PATTERN.fullmatch(topic) or len(topic) > TOPIC_BYTES_MAX:
+            raise MessageIllegal(f"topic {topic!r}", f"1 to {TOPIC_BYTES_MAX} characters of % | a-z A-Z 0-9 _ - are allowed")
+        if not 0 <= queue_id < 1 << 31:
+            raise MessageIllegal(f"queue id {queue_id}", "it is a number from 0 to 2147483647")
+        self.require_running()
+        name = topic.encode()
+        question = queue_id.to_bytes(8, "little") + len(name).to_bytes(8, "little") + name
+        self.ring.question[: len(question)] = np.frombuffer(question, np.uint8)
+        asked = int(self.control[ring.ASKED]) + 1
+        atomics.publish(self.control, ring.ASKED, asked)
+        waiting.ring(self.board.writer_bell)
+        began_ms = wall_clock_ms()
+        while (answered := int(self.control[ring.ANSWERED])) != asked:
+            self._pause(self.control, ring.ANSWERED, answered, began_ms, deadline_ms)
+        slot = int(self.control[ring.ANSWER])
+        if slot < 0:
+            raise MessageIllegal(f"topic {topic!r} queue {queue_id}", "the broker's queue table is full")
+        return encoding.Template(topic, queue_id, slot, self.store_host, self.store_host)
+
+    def await_room(self, deadline_ms: int) -> bool:
+        """Wait until the writer has taken something; False when the time is over."""
+        left_ms = deadline_ms - wall_clock_ms()
+        if left_ms <= 0:
+            return False
+        head = int(self.control[ring.HEAD])
+        atomics.await_change(self.control, ring.HEAD, head, min(left_ms, LIVENESS_MS) * waiting.NS_PER_MS)
+        self.check_alive()
+        return True
+
+    def await_appended(self, number: int, deadline_ms: int) -> None:
+        """Wait until the writer has passed record `number`. Raises SendTimeout, BrokerGone."""
+        began_ms = wall_clock_ms()
+        while (head := int(self.control[ring.HEAD])) <= number:
+            self._pause(self.control, ring.HEAD, head, began_ms, deadline_ms)
+
+    def place_of(self, number: int) -> tuple[int, int]:
+        """(physical offset, or -errno when refused; queue offset) of a record the writer has passed."""
+        at = (number % self.ring.descriptors) * ring.DESCRIPTOR_WORDS
+        return int(self.ring.words[at + 2]), int(self.ring.words[at + 3])
+
+    def raise_refusals(self) -> None:
+        """Raises MessagesRefused when the writer refused anything of ours since the last look."""
+        refused = int(self.control[ring.REFUSALS])
+        if refused != self.refusals_seen:
+            count, self.refusals_seen = refused - self.refusals_seen, refused
+            last = self.place_of(int(self.control[ring.HEAD]) - 1)[0]
+            raise MessagesRefused(self.store, count, -last if last < 0 else 0)
+
+    # answers
+
+    def await_status(
+        self, number: int, length: int, in_sync_slaves: int, deadline_ms: int
+    ) -> tuple[PutMessageStatus, int, int]:
+        """(status, physical offset, queue offset) of record `number`, `length` bytes long, once there is an answer.
+
+        In the synchronous case this sleeps on the last cursor of the chain alone: the appending itself wakes nobody.
+        Raises MessagesRefused, SendTimeout, BrokerGone.
+        """
+        began_ms = wall_clock_ms()
+        slave_known_missing = in_sync_slaves < self._policy.in_sync_replicas - 1
+        while True:
+            seen = self._followed.read()
+            head = int(self.control[ring.HEAD])
+            if head > number:
+                physical_offset, queue_offset = self.place_of(number)
+                if physical_offset < 0:
+                    self.refusals_seen += 1
+                    raise MessagesRefused(self.store, 1, -physical_offset)
+                status = self._status(physical_offset + length, in_sync_slaves, began_ms, deadline_ms)
+                if status is not None:
+                    return status, physical_offset, queue_offset
+                self._pause(self._followed.words, self._followed.index, seen, began_ms, None)
+            elif self._appended_is_enough or slave_known_missing:
+                self._pause(self.control, ring.HEAD, head, began_ms, deadline_ms)
+            else:
+                self._pause(self._followed.words, self._followed.index, seen, began_ms, deadline_ms)
+
+    def _status(self, end_offset: int, in_sync_slaves: int, began_ms: int, deadline_ms: int) -> PutMessageStatus | None:
+        board = self.board
+        return put_status(
+            end_offset, wall_clock_ms(), min(began_ms + self._flush_ms, deadline_ms),
+            min(began_ms + self._slave_ms, deadline_ms), flushed_offset=board.flushed_offset.read(),
+            confirm_offset=board.confirm_offset.read(), in_sync_slaves=in_sync_slaves, policy=self._policy,
+            flush_failed=board.flush_errno.read() != 0,
+        )  # fmt: skip
+
+    def status_of_log(self, end_offset: int, in_sync_slaves: int, deadline_ms: int) -> PutMessageStatus:
+        """What a put that ends at `end_offset` is told; waits for it."""
+        began_ms = wall_clock_ms()
+        while True:
+            seen = self._followed.read()
+            status = self._status(end_offset, in_sync_slaves, began_ms, deadline_ms)
+            if status is not None:
+                return status
+            self._pause(self._followed.words, self._followed.index, seen, began_ms, None)
+
+    def _pause(self, words: Words, index: int, seen: int, began_ms: int, deadline_ms: int | None) -> None:
+        """Sleep until a word changes, a little at a time. Raises SendTimeout past the deadline, BrokerGone."""
+        pause_ms = LIVENESS_MS
+        if deadline_ms is not None:
+            now_ms = wall_clock_ms()
+            if now_ms >= deadline_ms:
+                raise SendTimeout(self.store, now_ms - began_ms)
+            pause_ms = min(pause_ms, deadline_ms - now_ms)
+        if atomics.await_change(words, index, seen, pause_ms * waiting.NS_PER_MS) == seen:
+            self.check_alive()
+
+    # the broker
+
+    def require_running(self) -> None:
+        """Raises BrokerGone unless the broker takes messages: one look at a counter."""
+        if self.board.broker_state.read() != RUNNING:
+            raise BrokerGone(self.store, self._pid)
+
+    def check_alive(self) -> None:
+        """Raises BrokerGone when the broker's process has ended."""
+        if not is_alive(self._pid, self._started):
+            raise BrokerGone(self.store, self._pid)

@@ -1,0 +1,301 @@
+"""What a process on the broker's host calls to put messages: into its own ring of shared memory, no socket, no copy.
+
+Implements: DefaultMQProducer, as far as a local process needs it
+Every message is encoded here, in its final bytes; the writer gives it its place. `send` waits until the broker's settings
+are met: appended; on disk (SYNC_FLUSH); held by enough slaves (SYNC_MASTER).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, Literal, NamedTuple, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from engine import encoding
+from engine.answers import Answers
+from engine.batches import Column, as_bytes, column_of, properties_of, property_column
+from engine.connection import Connection
+from engine.errors import BatchIncomplete, EngineError, MessageIllegal, MessagesRefused
+from engine.protocol.group_transfer import PutMessageStatus
+from engine.role import wall_clock_ms
+from ipc import ring
+from ipc.errors import RingFull
+from store.message_id import offset_message_id
+
+__all__ = ["BatchResult", "Producer", "PutMessageStatus", "SendResult"]
+
+PROPERTIES_BYTES_MAX = 32767
+RESERVED = ("KEYS", "TAGS")
+
+
+class SendResult(NamedTuple):
+    """What became of one message. `message_id` is RocketMQ's offsetMsgId."""
+
+    status: PutMessageStatus
+    message_id: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+
+
+class BatchResult(NamedTuple):
+    """What became of a batch: `queue_offsets` and `physical_offsets` are int64[count], in the batch's order."""
+
+    status: PutMessageStatus
+    count: int
+    queue_id: int
+    queue_offsets: npt.NDArray[np.int64]
+    physical_offsets: npt.NDArray[np.int64]
+
+
+class Producer:
+    """A connection to the broker that runs on `store` (its directory). Threads may share one, processes may not.
+
+    Raises NoBroker at once when none runs there. `timeout` (seconds) is the default of all calls.
+    """
+
+    def __init__(self, store: str | os.PathLike[str], *, timeout: float = 3.0) -> None:
+        self._timeout = timeout
+        self._connection = Connection(os.fspath(store))
+        self._templates: dict[tuple[str, int], encoding.Template] = {}
+        self._round_robin: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._answers: Answers | None = None
+
+    @overload
+    def send(
+        self, topic: str, body: bytes | str, *, tags: str | None = ..., keys: str | list[str] | None = ...,
+        properties: Mapping[str, str] | None = ..., queue_id: int | None = ..., flag: int = ...,
+        wait: Literal[True] = ..., timeout: float | None = ...,
+    ) -> SendResult: ...  # fmt: skip
+
+    @overload
+    def send(
+        self, topic: str, body: bytes | str, *, tags: str | None = ..., keys: str | list[str] | None = ...,
+        properties: Mapping[str, str] | None = ..., queue_id: int | None = ..., flag: int = ...,
+        wait: bool, timeout: float | None = ...,
+    ) -> SendResult | None: ...  # fmt: skip
+
+    def send(
+        self, topic: str, body: bytes | str, *, tags: str | None = None, keys: str | list[str] | None = None,
+        properties: Mapping[str, str] | None = None, queue_id: int | None = None, flag: int = 0,
+        wait: bool = True, timeout: float | None = None,
+    ) -> SendResult | None:  # fmt: skip
+        """Put one message. With `wait=False` returns None once it is in the ring; `flush` tells what became of it.
+
+        Raises MessageIllegal and RingFull (nothing was sent), MessagesRefused (not in the log), SendTimeout, BrokerGone.
+        """
+        deadline_ms = self._deadline(timeout)
+        in_sync_slaves = self._connection.board.in_sync_slaves.read()
+        with self._lock:
+            number, template, length = self._put(topic, body, tags, keys, properties, queue_id, flag, deadline_ms)
+        if not wait:
+            return None
+        return self.result_of(number, template, length, in_sync_slaves, deadline_ms)
+
+    def send_async(
+        self, topic: str, body: bytes | str, *, tags: str | None = None, keys: str | list[str] | None = None,
+        properties: Mapping[str, str] | None = None, queue_id: int | None = None, flag: int = 0,
+        timeout: float | None = None,
+    ) -> Future[SendResult]:  # fmt: skip
+        """Put one message; a future of its SendResult, or of what `send` would have raised behind the ring.
+
+        `add_done_callback` of the future is the callback form; callbacks run in one thread of this producer.
+        """
+        deadline_ms = self._deadline(timeout)
+        in_sync_slaves = self._connection.board.in_sync_slaves.read()
+        with self._lock:
+            if self._answers is None:
+                self._answers = Answers()
+            self._answers.await_room(deadline_ms)
+            number, template, length = self._put(topic, body, tags, keys, properties, queue_id, flag, deadline_ms)
+            return self._answers.add(
+                lambda: self.result_of(number, template, length, in_sync_slaves, deadline_ms)
+            )
+
+    def send_batch(
+        self, topic: str, bodies: Any, *, tags: Any = None, keys: Any = None,
+        properties: Mapping[str, Any] | None = None, queue_id: int | None = None,
+        wait: bool = True, timeout: float | None = None,
+    ) -> BatchResult | None:  # fmt: skip
+        """Put many messages into one queue: a sequence of bytes, a numpy or an Arrow column (taken in place).
+
+        `tags`, `keys` and each value of `properties` are one str for all, or a sequence with one for each message.
+        Messages become visible in order, each whole; the batch as such is not one unit. Raises as `send`, and
+        BatchIncomplete when only its beginning found room in the ring within the time.
+        """
+        deadline_ms = self._deadline(timeout)
+        column = column_of(bodies, "bodies")
+        count = len(column[1]) - 1
+        fields = {"KEYS": keys, "TAGS": tags, **_user_properties(properties)}
+        encoded = property_column(count, {name: value for name, value in fields.items() if value is not None})
+        self._check_sizes(column, encoded)
+        in_sync_slaves = self._connection.board.in_sync_slaves.read()
+        with self._lock:
+            template = self._template(topic, queue_id, deadline_ms)
+            places = np.zeros((count if wait else 0, 2), np.int64)
+            self._put_batch(template, column, encoded, places, deadline_ms)
+        if not wait:
+            return None
+        physical_offsets, queue_offsets = places[:, 0], places[:, 1]
+        refused = physical_offsets[physical_offsets < 0]
+        if len(refused):
+            raise MessagesRefused(self._connection.store, len(refused), -int(refused[-1]))
+        status = PutMessageStatus.PUT_OK
+        if count:
+            last_bytes = template.fixed_bytes + int(column[1][-1] - column[1][-2] + encoded[1][-1] - encoded[1][-2])
+            end_offset = int(physical_offsets[-1]) + last_bytes
+            status = self._connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
+        return BatchResult(status, count, template.queue_id, queue_offsets, physical_offsets)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until the broker's settings are met for everything sent so far.
+
+        Raises MessagesRefused, SendTimeout, BrokerGone; EngineError when all is appended but the status is not PUT_OK.
+        """
+        deadline_ms = self._deadline(timeout)
+        connection = self._connection
+        with self._lock:
+            connection.await_appended(int(connection.local[encoding.TAIL_LOCAL]) - 1, deadline_ms)
+            connection.raise_refusals()
+            end_offset = connection.board.max_physical_offset.read()
+        in_sync_slaves = connection.board.in_sync_slaves.read()
+        status = connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
+        if status is not PutMessageStatus.PUT_OK:
+            raise EngineError(f"{connection.store}: everything sent is appended, but its status is {status.value}")
+
+    def close(self) -> None:
+        """Answer the futures, give the ring back. What was sent stays sent."""
+        if self._answers is not None:
+            self._answers.close()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def result_of(
+        self, number: int, template: encoding.Template, length: int, in_sync_slaves: int, deadline_ms: int
+    ) -> SendResult:
+        """Wait for the answer to record `number` of the ring. Raises MessagesRefused, SendTimeout, BrokerGone."""
+        status, physical_offset, queue_offset = self._connection.await_status(
+            number, length, in_sync_slaves, deadline_ms
+        )
+        message_id = offset_message_id(self._connection.store_host, physical_offset)
+        return SendResult(status, message_id, template.queue_id, queue_offset, physical_offset)
+
+    def _deadline(self, timeout: float | None) -> int:
+        return wall_clock_ms() + int((self._timeout if timeout is None else timeout) * 1000)
+
+    def _template(self, topic: str, queue_id: int | None, deadline_ms: int) -> encoding.Template:
+        if queue_id is None:
+            queue_id = self._round_robin.get(topic, 0)
+            self._round_robin[topic] = (queue_id + 1) % self._connection.queue_nums
+        template = self._templates.get((topic, queue_id))
+        if template is None:
+            template = self._connection.template_of(topic, queue_id, deadline_ms)
+            self._templates[topic, queue_id] = template  # bounded by the broker's queue table
+        return template
+
+    def _put(
+        self, topic: str, body: bytes | str, tags: str | None, keys: str | list[str] | None,
+        properties: Mapping[str, str] | None, queue_id: int | None, flag: int, deadline_ms: int,
+    ) -> tuple[int, encoding.Template, int]:  # fmt: skip
+        """Publish one message in the ring: (its number, its queue's template, its length)."""
+        connection = self._connection
+        data = body.encode() if isinstance(body, str) else body
+        if len(data) > connection.body_bytes_max:
+            raise MessageIllegal(f"body of {len(data)} bytes", f"maxMessageSize is {connection.body_bytes_max}")
+        encoded = b"" if tags is None and keys is None and not properties else _properties(tags, keys, properties)
+        template = self._template(topic, queue_id, deadline_ms)
+        connection.require_running()
+        if connection.control[ring.REFUSALS] != connection.refusals_seen:
+            connection.raise_refusals()
+        arguments = (
+            connection.ring.data, connection.ring.words, connection.control, connection.local, template.bytes,
+            template.body_at, template.slot, flag, as_bytes(data), as_bytes(encoded), wall_clock_ms(),
+            connection.board.counters.words, connection.board.writer_bell.index,
+        )  # fmt: skip
+        length = template.fixed_bytes + len(data) + len(encoded)
+        began_ms = 0
+        while (number := int(encoding.put_one(*arguments))) < 0:
+            began_ms = began_ms or wall_clock_ms()
+            if not connection.await_room(deadline_ms):
+                raise RingFull(connection.ring.path, length, wall_clock_ms() - began_ms)
+        return number, template, length
+
+    def _put_batch(
+        self, template: encoding.Template, column: Column, encoded: Column, places: npt.NDArray[np.int64], deadline_ms: int
+    ) -> None:
+        """Publish a batch, and collect its places (physical, queue offset) before their descriptors are used again."""
+        connection = self._connection
+        connection.require_running()
+        connection.raise_refusals()
+        count = len(column[1]) - 1
+        first_number, began_ms = int(connection.local[encoding.TAIL_LOCAL]), wall_clock_ms()
+        published = collected = 0
+        chunk = connection.ring.descriptors // 4
+        while published < count:
+            until = min(published + chunk, count)
+            shared = len(encoded[1]) == 2 and count != 1
+            property_ends = encoded[1] if shared else encoded[1][: until + 1]
+            before = published
+            published = int(encoding.put_many(
+                connection.ring.data, connection.ring.words, connection.control, connection.local, template.bytes,
+                template.body_at, template.slot, column[0], column[1][: until + 1], encoded[0], property_ends, shared,
+                published, wall_clock_ms(), connection.board.counters.words, connection.board.writer_bell.index,
+            ))  # fmt: skip
+            if published == before and not connection.await_room(deadline_ms):
+                raise BatchIncomplete(connection.store, published, count, wall_clock_ms() - began_ms)
+            if len(places) and published - collected > 2 * chunk:
+                collected = self._collect(first_number, collected, published - chunk, places, deadline_ms)
+        if len(places):
+            self._collect(first_number, collected, count, places, deadline_ms)
+
+    def _collect(
+        self, first_number: int, begin: int, end: int, places: npt.NDArray[np.int64], deadline_ms: int
+    ) -> int:
+        connection = self._connection
+        connection.await_appended(first_number + end - 1, deadline_ms)
+        descriptors = connection.ring.words.reshape(-1, ring.DESCRIPTOR_WORDS)
+        numbers = np.arange(first_number + begin, first_number + end) % connection.ring.descriptors
+        places[begin:end] = descriptors[numbers, 2:4]
+        connection.refusals_seen += int((places[begin:end, 0] < 0).sum())
+        return end
+
+    def _check_sizes(self, column: Column, encoded: Column) -> None:
+        bodies, properties = np.diff(column[1]), np.diff(encoded[1])
+        if len(bodies) and int(bodies.max()) > self._connection.body_bytes_max:
+            worst = int(bodies.argmax())
+            raise MessageIllegal(
+                f"body {worst} of {int(bodies[worst])} bytes", f"maxMessageSize is {self._connection.body_bytes_max}"
+            )
+        if len(properties) and int(properties.max()) > PROPERTIES_BYTES_MAX:
+            raise MessageIllegal(f"properties of message {int(properties.argmax())}", "more than 32767 bytes")
+
+
+def _user_properties(properties: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    for name in RESERVED:
+        if properties and name in properties:
+            raise MessageIllegal(f"property {name}", "it has an argument of its own")
+    return properties or {}
+
+
+def _properties(tags: str | None, keys: str | list[str] | None, properties: Mapping[str, str] | None) -> bytes:
+    """The property string of one message."""
+    fields: dict[str, str] = {}
+    if keys is not None:
+        fields["KEYS"] = keys if isinstance(keys, str) else " ".join(keys)
+    if tags is not None:
+        fields["TAGS"] = tags
+    encoded = properties_of({**fields, **_user_properties(properties)})
+    if len(encoded) > PROPERTIES_BYTES_MAX:
+        raise MessageIllegal(f"properties of {len(encoded)} bytes", "more than 32767 bytes")
+    return encoded

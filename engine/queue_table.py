@@ -1,0 +1,87 @@
+"""The queue table: the next queue offset of every (topic, queue id), in shared memory.
+
+Implements: the topicQueueTable of CommitLog (spec: store-formats, section 8)
+Written by the writer only (the supervisor fills it from recovery before there is a writer). A queue keeps its slot for
+the life of the broker, so descriptors in the rings name queues by slot.
+
+Region "queues": word 0 capacity, word 1 used | from word 8: next queue offset of each slot | names, 264 bytes each:
+queue id (4), topic bytes (4), topic (256). An entry counts once `used` has passed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ipc.atomics import publish
+from ipc.region import Region, Words
+
+REGION_KIND, LAYOUT = "queues", 1
+QUEUES_FILE = "queues"
+CAPACITY, USED, NEXT_AT = 0, 1, 8
+NAME_DTYPE = np.dtype([("queue_id", "<i4"), ("topic_bytes", "<i4"), ("topic", "V256")])
+QUEUES_MIN = 16384
+
+
+class QueueTable:
+    """All queues of the store, by slot."""
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+        self.words: Words = region.words
+        self.capacity = int(region.words[CAPACITY])
+        self.next_offsets: Words = region.words[NEXT_AT : NEXT_AT + self.capacity]
+        names_at = (NEXT_AT + self.capacity) * 8
+        self._names = region.bytes[names_at : names_at + self.capacity * NAME_DTYPE.itemsize].view(NAME_DTYPE)
+        self._slots: dict[tuple[bytes, int], int] = {}
+        for slot in range(int(self.words[USED])):
+            self._slots[self._name(slot)] = slot
+
+    @classmethod
+    def create(cls, directory: Path, queue_offsets: Mapping[tuple[str, int], int]) -> QueueTable:
+        """The table of a store as recovery found it, with room for at least as many queues again."""
+        capacity = max(QUEUES_MIN, 2 * len(queue_offsets))
+        size = NEXT_AT * 8 + capacity * (8 + NAME_DTYPE.itemsize)
+        region = Region.create(directory / QUEUES_FILE, size, kind=REGION_KIND, layout=LAYOUT)
+        region.words[CAPACITY] = capacity
+        table = cls(region)
+        for (topic, queue_id), next_offset in queue_offsets.items():
+            slot = table.slot_of(topic.encode(), queue_id)
+            assert slot is not None
+            table.next_offsets[slot] = next_offset
+        return table
+
+    @classmethod
+    def attach(cls, directory: Path, writable: bool = False) -> QueueTable:
+        """The table of a running broker. Raises RegionMissing, RegionMismatch."""
+        return cls(Region.attach(directory / QUEUES_FILE, kind=REGION_KIND, layout=LAYOUT, writable=writable))
+
+    def __len__(self) -> int:
+        """How many queues there are."""
+        return len(self._slots)
+
+    def _name(self, slot: int) -> tuple[bytes, int]:
+        entry = self._names[slot]
+        return entry["topic"].tobytes()[: int(entry["topic_bytes"])], int(entry["queue_id"])
+
+    def slot_of(self, topic: bytes, queue_id: int) -> int | None:
+        """The queue's slot, a new one at its first message; None when the table is full."""
+        slot = self._slots.get((topic, queue_id))
+        if slot is not None:
+            return slot
+        slot = int(self.words[USED])
+        if slot == self.capacity:
+            return None
+        self._names[slot] = (queue_id, len(topic), topic.ljust(256, b"\0"))
+        self.next_offsets[slot] = 0
+        publish(self.words, USED, slot + 1)
+        self._slots[topic, queue_id] = slot
+        return slot
+
+    def close(self) -> None:
+        """Unmap."""
+        empty = np.empty(0, np.int64)
+        self.words, self.next_offsets, self._names = empty, empty, np.empty(0, NAME_DTYPE)
+        self._region.close()

@@ -1,0 +1,61 @@
+"""Where a broker's regions lie, and the pointer by which other processes find them.
+
+One directory for each store, named by a hash of the store's real path: two brokers never meet, a restart finds what a
+killed one left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from engine.config import BrokerConfig
+from ipc import ring
+from ipc.process import start_time
+
+NAME_DIGITS = 12
+
+
+def directory_of(config: BrokerConfig) -> Path:
+    """The region directory of a store."""
+    real = os.path.realpath(config.store_path_root_dir)
+    return Path(config.region_path) / f"slipstream-{hashlib.sha256(real.encode()).hexdigest()[:NAME_DIGITS]}"
+
+
+def create_rings(directory: Path, count: int) -> None:
+    """The control lines of all rings, for the supervisor."""
+    ring.create_rings(directory, count).close()
+
+
+def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[str, Any]:
+    """What the pointer file says; settings under RocketMQ's keys where it has one."""
+    return {
+        "pid": os.getpid(),
+        "start_time": start_time(os.getpid()),
+        "region_directory": str(directory),
+        "settings": {
+            "brokerClusterName": config.broker_cluster_name,
+            "brokerName": config.broker_name,
+            "brokerId": config.broker_id,
+            "brokerRole": config.broker_role.value,
+            "flushDiskType": config.flush_disk_type.value,
+            "storeHost": f"{_bracketed(config.broker_ip1)}:{config.listen_port}",
+            "storePathCommitLog": str(config.store_path_commit_log),
+            "haListenPort": ha_listen_port,
+            "mappedFileSizeCommitLog": config.mapped_file_size_commit_log_bytes,
+            "mappedFileSizeConsumeQueue": config.mapped_file_size_consume_queue_bytes,
+            "maxMessageSize": config.max_message_bytes,
+            "defaultTopicQueueNums": config.default_topic_queue_nums,
+            "inSyncReplicas": config.in_sync_replicas,
+            "slaveTimeout": config.slave_timeout_ms,
+            "syncFlushTimeout": config.sync_flush_timeout_ms,
+            "ringSizeInBytes": config.ring_bytes,
+            "compat": config.compat,
+        },
+    }
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

@@ -1,0 +1,190 @@
+"""The writer: takes records from the producers' rings, gives them their place, and publishes the end of the log.
+
+Implements: CommitLog.asyncPutMessage (spec: store-formats, 1, 4, 8)
+Follows:    the rings' tails, allocated_offset, flush_errno
+Publishes:  max_physical_offset, the rings' heads, queue offsets, put_* tallies, segment_request_offset
+The only writer of a master's log. It may be killed anywhere: see `engine.drain` for how a batch is committed.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from engine import drain
+from engine.config import BrokerConfig
+from engine.cursors import Board
+from engine.queue_table import QueueTable
+from ipc import ring, waiting
+from ipc.atomics import publish
+from ipc.region import Region, Words
+from store import file_io
+from store.record import MAX_RECORD_OVERHEAD_BYTES
+from store.segment import Segment
+from store.segment_files import SegmentFiles
+
+JOURNAL_FILE, JOURNAL_KIND, JOURNAL_LAYOUT = "journal", "journal", 1
+DRAIN_BYTES_MAX = 1 << 20
+POPULATE_BYTES = 2 << 20  # at least twice what one drain may write
+POPULATE_IDLE_BYTES, POPULATE_AHEAD_BYTES = 256 * 1024, 16 << 20
+ALLOCATION_DEADLINE_MS = 5000  # RocketMQ's wait for the next file
+QUESTION = struct.Struct("<qq")
+
+
+def create_journal(directory: Path, rings: int, end_offset: int) -> None:
+    """The journal of a store whose log ends at `end_offset`; made by the supervisor."""
+    region = Region.create(
+        directory / JOURNAL_FILE, drain.journal_bytes(rings), kind=JOURNAL_KIND, layout=JOURNAL_LAYOUT
+    )
+    region.words[drain.RECORDS_AT + drain.END] = end_offset
+    region.close()
+
+
+class Writer:
+    """The role of the writer."""
+
+    name = "writer"
+
+    def __init__(self, config: BrokerConfig, board: Board, directory: Path) -> None:
+        self._board, self._directory, self._ring_bytes = board, directory, config.ring_bytes
+        self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+        self._queues = QueueTable.attach(directory, writable=True)
+        self._controls = ring.attach_rings(directory)
+        self._journal = Region.attach(
+            directory / JOURNAL_FILE, kind=JOURNAL_KIND, layout=JOURNAL_LAYOUT, writable=True
+        )
+        self._rings: dict[int, ring.Ring] = {}
+        self._segment: Segment | None = None
+        self._populated_offset = 0
+        self._next_ring = 0
+        self._scratch = np.zeros((self._queues.capacity, 2), np.int64)
+        self._state: Words = np.zeros(drain.STATE_WORDS, np.int64)
+        self._state[drain.RECORD_BYTES_MAX] = config.max_message_bytes + MAX_RECORD_OVERHEAD_BYTES
+        self._places: Words = np.zeros(drain.PLACES, np.int64)
+        self._places[drain.MAX_PHYSICAL] = board.max_physical_offset.index
+        self._places[drain.PUT_MESSAGES] = board.put_messages.index
+        self._places[drain.PUT_BYTES] = board.put_bytes.index
+        self._places[drain.PUT_REFUSED] = board.put_refused.index
+        self._places[drain.STORE_TIMESTAMP] = board.store_timestamp_ms.index
+        self._shared = (
+            self._controls.words, self._journal.words, self._queues.next_offsets, board.counters.words, self._places
+        )  # fmt: skip
+        controls, journal, next_offsets, counters, places = self._shared
+        drain.redo(journal, next_offsets, controls, counters, places)
+
+    def do_work(self, now_ms: int) -> int:
+        """Empty one ring, as far as one batch goes, or answer its producer's question."""
+        number = int(ring.first_pending(self._controls.words, self._next_ring))
+        if number < 0:
+            return 0
+        self._next_ring = (number + 1) % (len(self._controls.words) // ring.WORDS_PER_RING)
+        opened = self._open_ring(number)
+        at = number * ring.WORDS_PER_RING
+        control = self._controls.words[at : at + ring.WORDS_PER_RING]
+        if control[ring.ASKED] != control[ring.ANSWERED]:
+            self._answer(opened, control)
+        if control[ring.TAIL] != control[ring.HEAD]:
+            self._append(opened, number, now_ms)
+        return 1
+
+    def idle(self, timeout_ms: int) -> None:
+        """Reserve pages ahead, then sleep until a producer rings."""
+        self._populate_ahead()
+        bell = self._board.writer_bell
+        ring.await_bell(bell.words, bell.index, self._controls.words, 0, timeout_ms * waiting.NS_PER_MS)
+
+    def close(self) -> None:
+        """Unmap everything."""
+        if self._segment is not None:
+            self._segment.close()
+        for opened in self._rings.values():
+            opened.close()
+
+    def _open_ring(self, number: int) -> ring.Ring:
+        opened = self._rings.get(number)
+        if opened is None:
+            opened = self._rings[number] = ring.Ring.attach(self._directory, number, self._ring_bytes)
+        return opened
+
+    def _answer(self, opened: ring.Ring, control: Words) -> None:
+        """Tell a producer the slot of the queue it asks for; -errno when the table is full."""
+        asked = int(control[ring.ASKED])
+        question = opened.question.tobytes()
+        queue_id, topic_bytes = QUESTION.unpack_from(question)
+        slot = self._queues.slot_of(question[QUESTION.size : QUESTION.size + topic_bytes], queue_id)
+        control[ring.ANSWER] = -errno.ENOSPC if slot is None else slot
+        publish(control, ring.ANSWERED, asked)
+
+    def _append(self, opened: ring.Ring, number: int, now_ms: int) -> None:
+        failed = self._board.flush_errno.read()
+        if failed:
+            self._refuse(opened, number, errno.EIO)
+            return
+        end = self._board.max_physical_offset.read()
+        if self._segment is None or end >= self._segment.end_offset:
+            failed = self._open_segment(end)
+            if failed:
+                self._refuse(opened, number, failed)
+                return
+        assert self._segment is not None
+        if self._populated_offset < end + DRAIN_BYTES_MAX:
+            self._populate(end, POPULATE_BYTES)
+        controls, journal, next_offsets, counters, places = self._shared
+        outcome = drain.drain(
+            self._segment.array, opened.data, opened.words, number, controls, journal, next_offsets,
+            len(self._queues), self._scratch, self._state, counters, places, now_ms, DRAIN_BYTES_MAX,
+        )  # fmt: skip
+        if outcome == drain.NEEDS_ROLL:
+            base = self._segment.base_offset
+            drain.roll(self._segment.array, base, controls, journal, next_offsets, counters, places)
+
+    def _refuse(self, opened: ring.Ring, number: int, because: int) -> None:
+        controls, journal, next_offsets, counters, places = self._shared
+        drain.refuse(opened.words, number, because, controls, journal, next_offsets, counters, places)
+
+    def _open_segment(self, end: int) -> int:
+        """Map the segment that holds `end`, once the allocator has made it; 0, or the errno of why it cannot."""
+        board = self._board
+        base = self._files.base_of(end)
+        waiting.publish(board.segment_request_offset, end)
+        allocated, waited_ms = board.allocated_offset.read(), 0
+        while allocated < base + self._files.segment_bytes:
+            failed = board.allocation_errno.read()
+            if failed:
+                return failed
+            if waited_ms >= ALLOCATION_DEADLINE_MS:
+                return errno.ETIMEDOUT
+            allocated = waiting.await_change(board.allocated_offset, allocated, 50)
+            waited_ms += 50
+        if self._segment is not None:
+            self._segment.close()
+        self._segment = self._files.open(base, writable=True)
+        self._populated_offset = end
+        self._state[drain.SEGMENT_BASE], self._state[drain.SEGMENT_END] = base, self._segment.end_offset
+        return 0
+
+    def _populate(self, start: int, length: int) -> None:
+        """Have the pages of [start, start + length) ready for writing: a first touch costs a page fault each."""
+        assert self._segment is not None
+        begin = max(start, self._populated_offset)
+        end = min(start + length, self._segment.end_offset)
+        if begin < end:
+            base = self._segment.base_offset
+            file_io.populate_write(self._segment.array, begin - base, end - begin)
+            self._populated_offset = end
+
+    def _populate_ahead(self) -> None:
+        """A step of it while there is nothing else to do."""
+        end = self._board.max_physical_offset.read()
+        if self._segment is not None and end < self._segment.end_offset:
+            ahead = self._populated_offset - end
+            if ahead < POPULATE_AHEAD_BYTES:
+                self._populate(end, ahead + POPULATE_IDLE_BYTES)
+
+
+def open_role(config: BrokerConfig, board: Board, directory: Path) -> Writer:
+    """The writer of a master; `directory` is the region directory."""
+    return Writer(config, board, directory)

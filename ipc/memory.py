@@ -1,0 +1,63 @@
+"""Compiled moves of bytes: memcpy between byte arrays, big-endian words at any alignment. The caller checks bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from ipc.compiling import instruction
+
+
+def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
+
+
+@instruction
+def copy_bytes(_typing: Any, target: Any, target_at: Any, source: Any, source_at: Any, count: Any) -> Any:
+    """memcpy of `count` bytes between two uint8 arrays."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+        source_address = _address(context, builder, signature.args[2], arguments[2], arguments[3])
+        cgutils.raw_memcpy(builder, to, source_address, arguments[4], 1)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.void(target, types.intp, source, types.intp, types.intp), generate
+
+
+def _big_endian_store(bits: int) -> Any:
+    def store(_typing: Any, array: Any, index: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            word = ir.IntType(bits)
+            address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+            narrow = arguments[2] if bits == 64 else builder.trunc(arguments[2], word)
+            builder.store(builder.bswap(narrow), builder.bitcast(address, word.as_pointer()), align=1)
+            return context.get_dummy_value()
+
+        return types.void(array, types.intp, types.int64), generate
+
+    return instruction(store)
+
+
+def _big_endian_load(bits: int) -> Any:
+    def load(_typing: Any, array: Any, index: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            word = ir.IntType(bits)
+            address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+            value = builder.bswap(builder.load(builder.bitcast(address, word.as_pointer()), align=1))
+            return value if bits == 64 else builder.sext(value, ir.IntType(64))
+
+        return types.int64(array, types.intp), generate
+
+    return instruction(load)
+
+
+store_be16 = _big_endian_store(16)
+store_be32 = _big_endian_store(32)
+store_be64 = _big_endian_store(64)
+load_be16 = _big_endian_load(16)
+load_be32 = _big_endian_load(32)
+load_be64 = _big_endian_load(64)

@@ -1,0 +1,223 @@
+"""One producer's records on their way to the writer: single producer, single consumer, no locks.
+
+A producer that dies half-way harms only its own ring. Record bytes lie contiguously, their descriptors in an array of
+their own, so that the consumer copies a whole batch at once. Positions only grow; a byte's place is position % data_bytes.
+
+The region "rings" (made by the supervisor) holds 4 cache lines for each ring:
+line 0 (producer)  word 0 tail: descriptors published | word 2 asked: questions put
+line 1 (writer)    word 0 head: descriptors consumed  | word 1 waiters
+line 2 (writer)    word 0 answered: questions answered | word 1 waiters | word 2 the answer | word 4 records refused
+line 3 (producer)  word 0 pid | word 1 start time
+The file "ring-NNN" (made by the first producer that takes number NNN, claimed with flock, so that the kernel frees it
+when its owner dies) holds descriptors of 4 words | the question, 512 bytes | the data.
+descriptor (producer): word 0 position, word 1 length << 32 | queue slot; (writer): word 2 physical offset, or -errno
+when refused, word 3 queue offset. Words 2 and 3 are valid once head has passed the descriptor.
+question (producer): word 0 queue id, word 1 topic bytes, then the topic.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import numpy as np
+
+from ipc.atomics import await_change as await_word
+from ipc.atomics import fetch_add, load_acquire
+from ipc.compiling import inlined, kernel
+from ipc.errors import IpcError
+from ipc.process import start_time
+from ipc.region import Bytes, Region, Words
+
+LAYOUT = 1
+RINGS_FILE, RINGS_KIND = "rings", "rings"
+RING_KIND = "ring"
+WORDS_PER_RING = 32
+TAIL, ASKED, HEAD, ANSWERED, ANSWER, REFUSALS, OWNER_PID, OWNER_START = 0, 2, 8, 16, 18, 20, 24, 25
+DESCRIPTOR_WORDS = 4
+BYTES_PER_DESCRIPTOR = 256  # of data: an average record is not smaller by much
+QUESTION_BYTES = 512
+SLOT_BITS = 32
+SLOT_MASK = (1 << SLOT_BITS) - 1
+
+
+class NoFreeRing(IpcError):
+    """Raised when every ring belongs to a living producer."""
+
+    code = "NO_FREE_RING"
+
+    def __init__(self, directory: Path, rings: int) -> None:
+        super().__init__(
+            f"{directory}: all {rings} rings belong to living producers; close one, or raise maxProducers and restart"
+        )
+
+
+def create_rings(directory: Path, count: int) -> Region:
+    """The control lines of `count` rings; only the supervisor makes them."""
+    return Region.create(directory / RINGS_FILE, count * WORDS_PER_RING * 8, kind=RINGS_KIND, layout=LAYOUT)
+
+
+def attach_rings(directory: Path) -> Region:
+    """The control lines of all rings. Raises RegionMissing, RegionMismatch."""
+    return Region.attach(directory / RINGS_FILE, kind=RINGS_KIND, layout=LAYOUT, writable=True)
+
+
+def ring_path(directory: Path, number: int) -> Path:
+    """Where ring `number` lies."""
+    return directory / f"ring-{number:03d}"
+
+
+class Ring:
+    """One ring's file, mapped."""
+
+    def __init__(self, region: Region, data_bytes: int) -> None:
+        self._region = region
+        self.path = region.path
+        self.descriptors = data_bytes // BYTES_PER_DESCRIPTOR
+        question_at = self.descriptors * DESCRIPTOR_WORDS * 8
+        self.words: Words = region.words[: self.descriptors * DESCRIPTOR_WORDS]
+        self.question: Bytes = region.bytes[question_at : question_at + QUESTION_BYTES]
+        self.data: Bytes = region.bytes[question_at + QUESTION_BYTES :]
+        assert len(self.data) == data_bytes
+
+    @staticmethod
+    def payload_bytes(data_bytes: int) -> int:
+        """Size of the file's payload for a ring of that many bytes of records."""
+        return data_bytes // BYTES_PER_DESCRIPTOR * DESCRIPTOR_WORDS * 8 + QUESTION_BYTES + data_bytes
+
+    @classmethod
+    def attach(cls, directory: Path, number: int, data_bytes: int) -> Ring:
+        """Map a ring that its producer made. Raises RegionMissing, RegionMismatch."""
+        path = ring_path(directory, number)
+        return cls(Region.attach(path, kind=RING_KIND, layout=LAYOUT, writable=True), data_bytes)
+
+    def close(self) -> None:
+        """Unmap."""
+        empty = np.empty(0, np.int64)
+        self.words, self.question, self.data = empty, empty.view(np.uint8), empty.view(np.uint8)
+        self._region.close()
+
+
+class ClaimedRing:
+    """A ring that this process owns until it closes it or dies."""
+
+    def __init__(self, directory: Path, controls: Region, data_bytes: int) -> None:
+        self.number, self._lock = _claim(directory, len(controls.words) // WORDS_PER_RING, data_bytes)
+        self.ring = Ring.attach(directory, self.number, data_bytes)
+        at = self.number * WORDS_PER_RING
+        self.control: Words = controls.words[at : at + WORDS_PER_RING]
+        self.control[OWNER_START] = start_time(os.getpid()) or 0
+        self.control[OWNER_PID] = os.getpid()
+
+    def close(self) -> None:
+        """Give the ring back; what was published in it is still consumed."""
+        self.control[OWNER_PID] = 0
+        self.control = np.empty(0, np.int64)
+        self.ring.close()
+        os.close(self._lock)
+
+
+def _claim(directory: Path, rings: int, data_bytes: int) -> tuple[int, int]:
+    """(number, descriptor that holds its lock) of the first ring without a living owner."""
+    for number in range(rings):
+        path = ring_path(directory, number)
+        if not path.exists():
+            _make(path, data_bytes)
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        return number, lock
+    raise NoFreeRing(directory, rings)
+
+
+def _make(path: Path, data_bytes: int) -> None:
+    """Make the file whole under another name first: two producers may want it at once."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    Region.create(temporary, Ring.payload_bytes(data_bytes), kind=RING_KIND, layout=LAYOUT).close()
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass  # the other one's file is as good
+    finally:
+        os.unlink(temporary)
+
+
+@inlined
+def oldest_position(words: Words, descriptors: int, head: int, tail: int, position: int) -> int:
+    """Where the data still in use begins; `position` (the end) when all is consumed."""
+    if head == tail:
+        return position
+    return words[(head % descriptors) * DESCRIPTOR_WORDS]
+
+
+@kernel
+def end_position(control: Words, words: Words, descriptors: int) -> int:
+    """Where a producer that takes a ring over goes on: behind the last record published."""
+    tail = control[TAIL]
+    if tail == 0:
+        return 0
+    last = ((tail - 1) % descriptors) * DESCRIPTOR_WORDS
+    return words[last] + (words[last + 1] >> SLOT_BITS)
+
+
+@inlined
+def room_at(control: Words, words: Words, data_bytes: int, tail: int, position: int, need: int) -> int:
+    """The position for `need` contiguous bytes behind `position`, or -1 while there is no room."""
+    descriptors = words.size // DESCRIPTOR_WORDS
+    head = load_acquire(control, HEAD)
+    if tail - head >= descriptors:
+        return -1
+    start = position
+    if start % data_bytes + need > data_bytes:
+        start += data_bytes - start % data_bytes
+    if start + need - oldest_position(words, descriptors, head, tail, position) > data_bytes:
+        return -1
+    return start
+
+
+@inlined
+def describe(words: Words, number: int, position: int, length: int, slot: int) -> None:
+    """Fill the descriptor of record `number`; it counts once the tail has passed it."""
+    at = (number % (words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS
+    words[at] = position
+    words[at + 1] = (length << SLOT_BITS) | slot
+
+
+@kernel
+def first_pending(controls: Words, start: int) -> int:
+    """The first ring from `start` on, round the table, that holds a record or a question; -1: none."""
+    rings = controls.size // WORDS_PER_RING
+    for step in range(rings):
+        number = (start + step) % rings
+        at = number * WORDS_PER_RING
+        if load_acquire(controls, at + TAIL) != controls[at + HEAD]:
+            return number
+        if load_acquire(controls, at + ASKED) != controls[at + ANSWERED]:
+            return number
+    return -1
+
+
+@kernel
+def await_bell(bell: Words, index: int, controls: Words, spins: int, timeout_ns: int) -> None:
+    """Sleep until a producer rings, but not if one has published since: look again after announcing the sleep."""
+    for _ in range(spins):
+        if first_pending(controls, 0) >= 0:
+            return
+    seen = load_acquire(bell, index)
+    fetch_add(bell, index + 1, 1)
+    if first_pending(controls, 0) < 0:
+        await_word(bell, index, seen, timeout_ns)
+    fetch_add(bell, index + 1, -1)
+
+
+@kernel
+def await_head(control: Words, number: int, timeout_ns: int) -> bool:
+    """Wait until the consumer has passed record `number` (False: not within the time, or a signal came)."""
+    head = load_acquire(control, HEAD)
+    if head <= number:
+        head = await_word(control, HEAD, head, timeout_ns)
+    return head > number
