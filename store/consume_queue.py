@@ -1,0 +1,200 @@
+"""A consume queue: where the n-th message of one (topic, queue id) lies in the log, in files of 20-byte entries.
+
+Implements: ConsumeQueue (spec: store-formats, section 10)
+Files are reserved whole and zero-filled; a file's name is the byte offset of its first entry. An entry counts when its
+size is above 0 (a message can lie at offset 0). A queue that starts above entry 0 (its older messages are not in this
+log) has its first file filled up to there with entries that point nowhere.
+
+Written with pwrite, not through a mapping: a kill leaves whole pages, and the file's mtime tells the flusher what to
+sync. Everything here is a function of the log and can be rebuilt from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from store import file_io
+from store.errors import QueueFileMismatch
+from store.segment import file_name
+from store.segment_files import named_files
+
+CQ_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+ENTRY_BYTES = CQ_DTYPE.itemsize
+PREFILL_SIZE = 0x7FFFFFFF
+VALIDATED_FILES = 3  # from the end, as RocketMQ's recovery
+
+Entries = npt.NDArray[np.void]
+
+
+def file_bytes_of(configured_bytes: int) -> int:
+    """A queue file's length: mappedFileSizeConsumeQueue rounded up to whole entries."""
+    return -(-configured_bytes // ENTRY_BYTES) * ENTRY_BYTES
+
+
+def queue_directories(consumequeue: Path) -> Iterator[tuple[str, int, Path]]:
+    """(topic, queue id, directory) of every queue, sorted; directories that are not queue ids do not count."""
+    if not consumequeue.is_dir():
+        return
+    for topic in sorted(path for path in consumequeue.iterdir() if path.is_dir()):
+        numbered = [path for path in topic.iterdir() if path.name.isdecimal() and path.is_dir()]
+        for path in sorted(numbered, key=lambda path: int(path.name)):
+            yield topic.name, int(path.name), path
+
+
+class ConsumeQueue:
+    """One queue's files. Offsets are in entries."""
+
+    def __init__(self, directory: Path, file_bytes: int) -> None:
+        self.directory, self.file_bytes = directory, file_bytes
+
+    @classmethod
+    def open(cls, directory: Path | str, file_bytes: int | None = None) -> ConsumeQueue:
+        """The queue in that directory; its files tell their length when the caller does not know it.
+
+        Raises QueueFileMismatch when the files are not of one length, or leave a gap.
+        """
+        queue = cls(Path(directory), file_bytes or 0)
+        found = queue._checked_files()
+        queue.file_bytes = file_bytes or (found[0][1] if found else ENTRY_BYTES)
+        return queue
+
+    def _checked_files(self) -> list[tuple[int, int]]:
+        found = named_files(self.directory)
+        for index, (base, size) in enumerate(found):
+            wanted = self.file_bytes or found[0][1]
+            if size != wanted or size % ENTRY_BYTES or size == 0 or base != found[0][0] + index * wanted or base % wanted:
+                raise QueueFileMismatch(str(self.directory / file_name(base)), size, wanted)
+        return found
+
+    def bases(self) -> list[int]:
+        """Byte offsets of the files, ascending."""
+        return [base for base, _ in self._checked_files()]
+
+    def map_file(self, base: int) -> Entries:
+        """The entries of one file, read in place."""
+        path = self.directory / file_name(base)
+        fd = file_io.open_file(path, writable=False)
+        try:
+            return np.frombuffer(file_io.map_file(fd, os.fstat(fd).st_size, writable=False), dtype=CQ_DTYPE)
+        finally:
+            os.close(fd)
+
+    @property
+    def max_offset(self) -> int:
+        """The queue offset that the next message gets: entries so far, those before the first file included."""
+        return self.end_below(1 << 62)
+
+    def end_below(self, physical_offset: int) -> int:
+        """The first queue offset whose entry is not there or lies at or above `physical_offset` in the log."""
+        bases = self.bases()
+        for base in reversed(bases):
+            count = _count_below(self.map_file(base), physical_offset)
+            if count or base == bases[0]:
+                return base // ENTRY_BYTES + count
+        return 0
+
+    @property
+    def min_offset(self) -> int:
+        """The first queue offset that has a message of its own; `max_offset` when there is none."""
+        bases = self.bases()
+        if not bases:
+            return 0
+        entries = self.map_file(bases[0])
+        own = entries["size"] != PREFILL_SIZE
+        return bases[0] // ENTRY_BYTES + (int(own.argmax()) if own.any() else len(entries))
+
+    def entries(self, start: int, end: int) -> Entries:
+        """A copy of the entries [start, end); what is not in the files is left out."""
+        per_file = self.file_bytes // ENTRY_BYTES
+        parts = []
+        for base in self.bases():
+            first = base // ENTRY_BYTES
+            low, high = max(start, first), min(end, first + per_file)
+            if low < high:
+                parts.append(self.map_file(base)[low - first : high - first])
+        return np.concatenate(parts) if parts else np.empty(0, CQ_DTYPE)
+
+    def last_entry(self, end: int) -> np.void | None:
+        """The entry before queue offset `end`, unless it points nowhere."""
+        found = self.entries(end - 1, end)
+        return found[0] if len(found) and found[0]["size"] != PREFILL_SIZE else None
+
+    # writing: one process, the dispatcher (or recovery before there is one)
+
+    def append(self, queue_offset: int, entries: bytes | memoryview) -> None:
+        """Write whole entries at `queue_offset`, which is the queue's end; makes the files it needs."""
+        at, data = queue_offset * ENTRY_BYTES, memoryview(entries).cast("B")
+        while len(data):
+            base = at - at % self.file_bytes
+            part = data[: base + self.file_bytes - at]
+            path = self.directory / file_name(base)
+            try:
+                fd = file_io.open_file(path, writable=True)
+            except FileNotFoundError:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                file_io.create_reserved(path, self.file_bytes, durable=False)
+                fd = file_io.open_file(path, writable=True)
+            try:
+                file_io.write_at(fd, part, at - base)
+            finally:
+                os.close(fd)
+            at, data = at + len(part), data[len(part) :]
+
+    def prefill(self, queue_offset: int) -> None:
+        """Begin an empty queue at `queue_offset`: entries that point nowhere up to there, in its first file only."""
+        per_file = self.file_bytes // ENTRY_BYTES
+        nowhere = np.zeros(queue_offset % per_file, CQ_DTYPE)
+        nowhere["size"] = PREFILL_SIZE
+        self.append(queue_offset - len(nowhere), nowhere.tobytes())
+
+    def truncate(self, end: int) -> None:
+        """Drop the entries from queue offset `end` on: files behind it go, the rest of its own becomes zeros."""
+        for base in reversed(self.bases()):
+            path, first = self.directory / file_name(base), base // ENTRY_BYTES
+            if first >= end:
+                file_io.unlink(path)
+                continue
+            keep = (end - first) * ENTRY_BYTES
+            if keep < self.file_bytes and self.map_file(base)[end - first :].view(np.uint8).any():
+                fd = file_io.open_file(path, writable=True)
+                try:
+                    file_io.write_at(fd, bytes(self.file_bytes - keep), keep)
+                finally:
+                    os.close(fd)
+            return
+
+    def sound_end(self, max_physical_offset: int) -> int:
+        """The queue offset up to which the last files make sense: sizes and offsets in order and inside the log."""
+        end = 0
+        for base in self.bases()[-VALIDATED_FILES:]:
+            entries = self.map_file(base)
+            end = base // ENTRY_BYTES + _sound_count(entries, max_physical_offset)
+            if end < base // ENTRY_BYTES + len(entries):
+                break
+        return end
+
+
+def _count_below(entries: Entries, physical_offset: int) -> int:
+    """How many entries from the file's beginning are there and lie below `physical_offset`, by bisection."""
+    low, high = 0, len(entries)
+    while low < high:
+        middle = (low + high) // 2
+        if entries[middle]["size"] > 0 and entries[middle]["physical_offset"] < physical_offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _sound_count(entries: Entries, max_physical_offset: int) -> int:
+    offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
+    nowhere = (sizes == PREFILL_SIZE) & (offsets == 0)
+    ends = np.where(nowhere, 0, offsets + sizes)
+    good = (sizes > 0) & (offsets >= 0) & (ends <= max_physical_offset)
+    good[1:] &= offsets[1:] >= ends[:-1]
+    return int(good.argmin()) if not good.all() else len(good)

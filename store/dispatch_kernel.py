@@ -1,0 +1,271 @@
+"""The compiled loop over records: arrays in, arrays out, nothing per record in Python.
+
+Implements: CommitLog.checkMessageAndReturnSize, as the reput service and recovery use it (spec: store-formats, 1, 8, 20)
+Only the engine and recovery import this (numba); readers without a broker use `store.record`. `scan` makes a row for
+every record it passes, `group_rows` sorts the rows into consume queue entries, one run a (topic, queue id).
+
+Rows are int64. Body CRCs are not looked at here: recovery checks them over the rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ipc.compiling import inlined, kernel
+from ipc.memory import load_be16, load_be32, load_be64, store_be32, store_be64
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.int64]
+
+# columns of a row; positions are bytes from the segment's beginning
+POSITION, SIZE, BODY_AT, BODY_BYTES, BODY_CRC, TOPIC_AT, TOPIC_BYTES = 0, 1, 2, 3, 4, 5, 6
+QUEUE_ID, QUEUE_OFFSET, SYS_FLAG, STORE_TIMESTAMP, TAGS_CODE, TAGS_AT, TAGS_BYTES, GROUP = 7, 8, 9, 10, 11, 12, 13, 14
+ROW_WORDS = 15
+
+# columns of a group
+FIRST_ROW, ENTRIES, STARTS_AT, FIRST_QUEUE_OFFSET, LAST_QUEUE_OFFSET, DENSE = 0, 1, 2, 3, 4, 5
+GROUP_WORDS = 6
+
+# why a scan stopped
+LIMIT, ROWS_FULL, BLANK, PARTIAL, NO_RECORD, DAMAGED = 0, 1, 2, 3, 4, 5
+
+# signed, as load_be32 gives them
+MAGIC_V1, MAGIC_V2, MAGIC_BLANK = 0xDAA320A7 - (1 << 32), 0xDAA320AB - (1 << 32), 0xCBD43194 - (1 << 32)
+FIXED_BYTES, V6_EXTRA_BYTES, BLANK_BYTES = 91, 12, 8
+BORN_HOST_V6, STORE_HOST_V6, INNER_BATCH = 0x10, 0x20, 0x80
+TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK = 12, 4, 12
+ENTRY_BYTES = 20
+
+NAME_SEPARATOR, PAIR_SEPARATOR = 1, 2
+TAGS_NAME = np.frombuffer(b"TAGS", np.uint8)
+DELAY_NAME = np.frombuffer(b"DELAY", np.uint8)
+SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
+# messageDelayLevel's default: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h; index = level
+DELAY_MS = np.array(
+    [0, 1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200], np.int64
+) * 1000  # fmt: skip
+DELAY_LEVEL_MAX = len(DELAY_MS) - 1
+
+
+@inlined
+def _equals(array: Bytes, at: int, count: int, name: Bytes) -> bool:
+    """Whether the `count` bytes at `at` are `name`."""
+    if count != len(name):
+        return False
+    for i in range(count):
+        if array[at + i] != name[i]:
+            return False
+    return True
+
+
+@kernel
+def _java_hash(array: Bytes, at: int, count: int) -> int:
+    """Java's String.hashCode of ASCII bytes."""
+    code = np.uint32(0)
+    for i in range(at, at + count):
+        code = np.uint32(31) * code + np.uint32(array[i])
+    return np.int64(np.int32(code))
+
+
+@kernel
+def _delay_level(array: Bytes, at: int, count: int) -> int:
+    """The decimal number there, at most DELAY_LEVEL_MAX; 0 for what is not a positive number."""
+    level = 0
+    for i in range(at, at + count):
+        digit = np.int64(array[i]) - 48
+        if digit < 0 or digit > 9:
+            return 0
+        level = min(level * 10 + digit, 1000)
+    return min(level, DELAY_LEVEL_MAX)
+
+
+@kernel
+def _tags(array: Bytes, start: int, end: int, row: Words, is_schedule: bool) -> None:
+    """Find TAGS in the properties [start, end) and fill TAGS_CODE.
+
+    A value that is not ASCII leaves its place in TAGS_AT: its hash is over UTF-16 units, which Python computes.
+    A later pair wins over an earlier one; pairs without a name or a value do not count.
+    """
+    delay_level = 0
+    at = start
+    while at < end:
+        equals, stop, plain = -1, at, True
+        while stop < end and array[stop] != PAIR_SEPARATOR:
+            if equals < 0 and array[stop] == NAME_SEPARATOR:
+                equals, plain = stop, True
+            elif array[stop] >= 128:
+                plain = False
+            stop += 1
+        if equals > at and equals < stop - 1:
+            value_bytes = stop - equals - 1
+            if _equals(array, at, equals - at, TAGS_NAME):
+                row[TAGS_CODE] = _java_hash(array, equals + 1, value_bytes) if plain else 0
+                row[TAGS_AT], row[TAGS_BYTES] = equals + 1, 0 if plain else value_bytes
+            elif is_schedule and _equals(array, at, equals - at, DELAY_NAME):
+                delay_level = _delay_level(array, equals + 1, value_bytes)
+        at = stop + 1
+    if delay_level > 0:  # the queue of a delay level holds the time of delivery instead
+        row[TAGS_CODE], row[TAGS_BYTES] = row[STORE_TIMESTAMP] + DELAY_MS[delay_level], 0
+
+
+@kernel
+def _fill(array: Bytes, position: int, base_offset: int, row: Words) -> bool:
+    """Make the row of the record at `position`, which has `row[SIZE]` bytes; False when it contradicts itself."""
+    size = row[SIZE]
+    sys_flag = load_be32(array, position + 36)
+    born_extra = V6_EXTRA_BYTES if sys_flag & BORN_HOST_V6 else 0
+    extra = born_extra + (V6_EXTRA_BYTES if sys_flag & STORE_HOST_V6 else 0)
+    topic_length_bytes = 2 if load_be32(array, position + 4) == MAGIC_V2 else 1
+    if size < FIXED_BYTES + extra + topic_length_bytes - 1 or load_be64(array, position + 28) != base_offset + position:
+        return False
+    end = position + size
+    body_at = position + 88 + extra
+    body_bytes = load_be32(array, body_at - 4)
+    if body_bytes < 0 or body_at + body_bytes + topic_length_bytes + 2 > end:
+        return False
+    topic_at = body_at + body_bytes + topic_length_bytes
+    topic_bytes = load_be16(array, topic_at - 2) if topic_length_bytes == 2 else np.int64(np.int8(array[topic_at - 1]))
+    properties_at = topic_at + topic_bytes + 2
+    if topic_bytes < 0 or properties_at > end:
+        return False
+    properties_bytes = load_be16(array, properties_at - 2)
+    if properties_bytes < 0 or properties_at + properties_bytes != end:
+        return False
+    row[POSITION], row[BODY_AT], row[BODY_BYTES], row[BODY_CRC] = position, body_at, body_bytes, load_be32(array, position + 8)
+    row[TOPIC_AT], row[TOPIC_BYTES] = topic_at, topic_bytes
+    row[QUEUE_ID], row[QUEUE_OFFSET] = load_be32(array, position + 12), load_be64(array, position + 20)
+    row[SYS_FLAG], row[STORE_TIMESTAMP] = sys_flag, load_be64(array, position + 56 + born_extra)
+    row[TAGS_CODE], row[TAGS_AT], row[TAGS_BYTES], row[GROUP] = 0, 0, 0, -1
+    _tags(array, properties_at, end, row, _equals(array, topic_at, topic_bytes, SCHEDULE_TOPIC))
+    return True
+
+
+@kernel
+def scan(array: Bytes, start: int, limit: int, base_offset: int, rows: Words) -> tuple[int, int, int]:
+    """Rows of the records from `start` on: (position behind the last whole one, how many, why it stopped).
+
+    Bytes at and above `limit` are not looked at. A blank record ends the segment (BLANK); PARTIAL: the bytes below
+    `limit` may be the beginning of a record; NO_RECORD: no record begins here; DAMAGED: one does, but its size, lengths
+    or physical offset are wrong (its claimed size is then in rows[count, SIZE]).
+    """
+    position, count = start, 0
+    while True:
+        if position == limit:
+            return position, count, LIMIT
+        if count == len(rows):
+            return position, count, ROWS_FULL
+        rest = limit - position
+        if rest < BLANK_BYTES:
+            return position, count, PARTIAL
+        size, magic = load_be32(array, position), load_be32(array, position + 4)
+        if magic == MAGIC_BLANK:
+            return position, count, BLANK
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            return position, count, NO_RECORD
+        row = rows[count]
+        row[SIZE] = size
+        if size < FIXED_BYTES or position + size > len(array):
+            return position, count, DAMAGED
+        if size > rest:
+            return position, count, PARTIAL
+        if not _fill(array, position, base_offset, row):
+            return position, count, DAMAGED
+        position += size
+        count += 1
+
+
+@kernel
+def find_record(array: Bytes, start: int, limit: int, base_offset: int, rows: Words) -> int:
+    """The first position from `start` where a whole record lies that names this very position; -1 without one.
+
+    Its row is rows[0]. This is how bit rot (something valid behind it) and a torn tail (nothing) are told apart.
+    """
+    for position in range(start, limit - FIXED_BYTES + 1):
+        if array[position + 4] != 0xDA or array[position + 5] != 0xA3 or array[position + 6] != 0x20:
+            continue
+        magic = load_be32(array, position + 4)
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            continue
+        size = load_be32(array, position)
+        rows[0, SIZE] = size
+        if size >= FIXED_BYTES and position + size <= limit and _fill(array, position, base_offset, rows[0]):
+            return position
+    return -1
+
+
+@inlined
+def _goes_to_queue(sys_flag: int) -> bool:
+    """Prepared and rolled back messages, and inner batches (they have queues of another format), do not."""
+    kind = sys_flag & TRANSACTION_MASK
+    return kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK and sys_flag & INNER_BATCH == 0
+
+
+@kernel
+def _same_queue(array: Bytes, one: Words, other: Words) -> bool:
+    if one[QUEUE_ID] != other[QUEUE_ID] or one[TOPIC_BYTES] != other[TOPIC_BYTES]:
+        return False
+    for i in range(one[TOPIC_BYTES]):
+        if array[one[TOPIC_AT] + i] != array[other[TOPIC_AT] + i]:
+            return False
+    return True
+
+
+@kernel
+def _group_of(array: Bytes, rows: Words, index: int, table: Words, groups: Words, known: int) -> int:
+    """The number of the row's (topic, queue id), `known` for a new one; `table` is a hash table of FIRST_ROWs + 1."""
+    row = rows[index]
+    code = np.uint32(row[QUEUE_ID]) * np.uint32(0x9E3779B1)
+    for i in range(row[TOPIC_AT], row[TOPIC_AT] + row[TOPIC_BYTES]):
+        code = (code ^ np.uint32(array[i])) * np.uint32(0x01000193)
+    slot = np.int64(code ^ (code >> np.uint32(15))) & (len(table) - 1)
+    while table[slot] != 0:
+        group = table[slot] - 1
+        if _same_queue(array, row, rows[groups[group, FIRST_ROW]]):
+            return group
+        slot = (slot + 1) & (len(table) - 1)
+    table[slot] = known + 1
+    groups[known, FIRST_ROW], groups[known, ENTRIES], groups[known, DENSE] = index, 0, 1
+    groups[known, FIRST_QUEUE_OFFSET] = row[QUEUE_OFFSET]
+    return known
+
+
+@kernel
+def group_rows(
+    array: Bytes, rows: Words, count: int, base_offset: int, table: Words, groups: Words, entries: Bytes
+) -> int:
+    """Sort the first `count` rows into entries: all of a queue together, in the log's order. How many queues.
+
+    `table`: zeros, a power of two above `count`; `groups`: a row per queue, STARTS_AT in entries;
+    DENSE: every queue offset is the one before it plus one.
+    """
+    known = 0
+    for index in range(count):
+        row = rows[index]
+        if not _goes_to_queue(row[SYS_FLAG]):
+            continue
+        number = _group_of(array, rows, index, table, groups, known)
+        group = groups[number]
+        if number == known:
+            known += 1
+        elif row[QUEUE_OFFSET] != group[LAST_QUEUE_OFFSET] + 1:
+            group[DENSE] = 0
+        group[ENTRIES] += 1
+        group[LAST_QUEUE_OFFSET] = row[QUEUE_OFFSET]
+        row[GROUP] = number
+    start = 0
+    for number in range(known):
+        groups[number, STARTS_AT] = start
+        start += groups[number, ENTRIES]
+        groups[number, ENTRIES] = 0
+    for index in range(count):
+        row = rows[index]
+        if row[GROUP] < 0:
+            continue
+        group = groups[row[GROUP]]
+        at = (group[STARTS_AT] + group[ENTRIES]) * ENTRY_BYTES
+        store_be64(entries, at, base_offset + row[POSITION])
+        store_be32(entries, at + 8, row[SIZE])
+        store_be64(entries, at + 12, row[TAGS_CODE])
+        group[ENTRIES] += 1
+    return known

@@ -1,0 +1,172 @@
+"""What can go wrong with bytes on disk: every error names what, where, why and what to do.
+
+StoreError
+├── CorruptRecord        a record fails its own checks
+│   └── BitRot           … with sound records behind it, or below what was on disk: never cut off
+├── MalformedData        bytes that are not of the format they should be (compressed body, properties, frame)
+├── OffsetOutOfRange     asked for bytes before the oldest segment or behind the end
+├── NotAStore            the directory does not hold a store
+├── SegmentSizeMismatch  a file of the log has another length than its store's segments
+├── MissingSegment       the log has a gap
+├── QueueFileMismatch    a consume queue's files do not fit together
+├── QueueGap             a consume queue lacks entries
+├── StoreLocked          another broker owns the store
+├── NoBroker             no broker runs on the store
+├── InvalidMessage       a message that the format cannot hold
+└── RecordTooLarge       a message above the store's limit
+"""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """All of the store's errors; `code` is stable and may be matched by programs."""
+
+    code = "STORE_ERROR"
+
+
+class CorruptRecord(StoreError):
+    """A record fails its own checks; the log is whole up to `offset`."""
+
+    code = "CORRUPT_RECORD"
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        place = f"{path}: " if path else ""
+        super().__init__(f"{place}record at offset {offset}: {reason}; compare this segment with a replica's")
+        self.path, self.offset, self.reason = path, offset, reason
+
+
+class MalformedData(StoreError):
+    """Bytes that should be of some format are not."""
+
+    code = "MALFORMED_DATA"
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what}: {reason}; the record is stored as its sender made it, ask the sender")
+        self.what, self.reason = what, reason
+
+
+class OffsetOutOfRange(StoreError):
+    """Asked for bytes that the log does not hold (any more, or yet)."""
+
+    code = "OFFSET_OUT_OF_RANGE"
+
+    def __init__(self, path: str, offset: int, min_offset: int, max_offset: int) -> None:
+        super().__init__(
+            f"{path}: offset {offset} is outside of the log, which holds {min_offset} up to {max_offset};"
+            " start at an offset in that range"
+        )
+        self.path, self.offset, self.min_offset, self.max_offset = path, offset, min_offset, max_offset
+
+
+class NotAStore(StoreError):
+    """A directory or file that is not (part of) a store."""
+
+    code = "NOT_A_STORE"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: not a store: {reason}; give the directory that holds `commitlog`")
+        self.path, self.reason = path, reason
+
+
+class SegmentSizeMismatch(StoreError):
+    """A file of the log is not as long as the segments of its store."""
+
+    code = "SEGMENT_SIZE_MISMATCH"
+
+    def __init__(self, path: str, found_bytes: int, expected_bytes: int) -> None:
+        super().__init__(
+            f"{path}: {found_bytes} bytes long, but segments here have {expected_bytes};"
+            " set mappedFileSizeCommitLog to the size the store was made with, or restore the file from a replica"
+        )
+        self.path, self.found_bytes, self.expected_bytes = path, found_bytes, expected_bytes
+
+
+class MissingSegment(StoreError):
+    """A segment between two others is not there."""
+
+    code = "MISSING_SEGMENT"
+
+    def __init__(self, path: str, offset: int) -> None:
+        super().__init__(f"{path}: missing, the log has a gap at offset {offset}; restore the file from a replica")
+        self.path, self.offset = path, offset
+
+
+class StoreLocked(StoreError):
+    """Another process owns the store."""
+
+    code = "STORE_LOCKED"
+
+    def __init__(self, path: str, owner_pid: int | None) -> None:
+        owner = f"process {owner_pid}" if owner_pid is not None else "another process"
+        super().__init__(f"{path}: locked by {owner}; stop the broker that runs on this store first")
+        self.path, self.owner_pid = path, owner_pid
+
+
+class NoBroker(StoreError):
+    """No broker runs on the store."""
+
+    code = "NO_BROKER"
+
+    def __init__(self, path: str, reason: str = "no broker runs on this store") -> None:
+        super().__init__(f"{path}: {reason}; start one with `slipstream broker -c FILE`")
+        self.path, self.reason = path, reason
+
+
+class InvalidMessage(StoreError):
+    """A message that the record format cannot hold."""
+
+    code = "MESSAGE_ILLEGAL"
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"message refused: {field}: {reason}; change the message")
+        self.field, self.reason = field, reason
+
+
+class RecordTooLarge(StoreError):
+    """A message above the store's limit."""
+
+    code = "RECORD_TOO_LARGE"
+
+    def __init__(self, what: str, found_bytes: int, max_bytes: int) -> None:
+        super().__init__(
+            f"message refused: {what} has {found_bytes} bytes, the limit is {max_bytes}; send less or raise maxMessageSize"
+        )
+        self.what, self.found_bytes, self.max_bytes = what, found_bytes, max_bytes
+
+
+class QueueFileMismatch(StoreError):
+    """A consume queue's files are not of one length, or leave a gap. Recovery rebuilds such a queue."""
+
+    code = "QUEUE_FILE_MISMATCH"
+
+    def __init__(self, path: str, found_bytes: int, expected_bytes: int) -> None:
+        super().__init__(
+            f"{path}: {found_bytes} bytes at this name, but the queue's files have {expected_bytes} each, without gaps;"
+            " set mappedFileSizeConsumeQueue to the size they were made with, or remove the queue's directory:"
+            " it is rebuilt from the log at the next start"
+        )
+        self.path, self.found_bytes, self.expected_bytes = path, found_bytes, expected_bytes
+
+
+class QueueGap(StoreError):
+    """A consume queue lacks entries that come before a record in the log. Recovery rebuilds such a queue."""
+
+    code = "QUEUE_GAP"
+
+    def __init__(self, path: str, end: int, queue_offset: int) -> None:
+        super().__init__(
+            f"{path}: ends at {end}, but the log goes on with its message {queue_offset};"
+            " restart the broker: recovery rebuilds the queue from the log"
+        )
+        self.path, self.end, self.queue_offset = path, end, queue_offset
+
+
+class BitRot(CorruptRecord):
+    """A damaged record with sound ones behind it, or below what was on disk: never cut off."""
+
+    code = "BIT_ROT"
+
+    def __init__(self, path: str, offset: int, reason: str, behind: str) -> None:
+        super().__init__(path, offset, f"{reason}, and {behind}; nothing was changed. Restore this segment from a replica")
+        self.behind = behind

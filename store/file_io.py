@@ -1,0 +1,153 @@
+"""The only calls of mmap, fsync, fallocate, truncate, rename and unlink below `store`: where tests inject faults.
+
+Nothing here knows a format. Callers write `file_io.sync_data(fd)`, never `os.fdatasync`, so that a test can put an
+ENOSPC or an EIO in exactly one place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+PAGE_BYTES = mmap.PAGESIZE
+MADV_POPULATE_WRITE = 23  # Linux 5.14
+CREATING_SUFFIX = ".creating"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.madvise.restype = ctypes.c_int
+
+
+def open_file(path: Path, writable: bool) -> int:
+    """A descriptor of an existing file."""
+    return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+
+
+def map_file(fd: int, size_bytes: int, writable: bool) -> mmap.mmap:
+    """A shared mapping of the first `size_bytes`."""
+    return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
+
+
+def reserve(fd: int, start: int, length: int) -> None:
+    """Give the range blocks of its own: from then on a store through a mapping cannot hit a full disk (SIGBUS)."""
+    os.posix_fallocate(fd, start, length)
+
+
+def write_at(fd: int, data: bytes | memoryview, position: int) -> None:
+    """All of `data` at `position`."""
+    view = memoryview(data).cast("B")
+    while len(view):
+        written = os.pwrite(fd, view, position)
+        view, position = view[written:], position + written
+
+
+def truncate(fd: int, size_bytes: int) -> None:
+    """Set the file's length."""
+    os.ftruncate(fd, size_bytes)
+
+
+def sync_data(fd: int) -> None:
+    """The file's bytes are on disk when this returns. An error means that they may be lost: never retry it."""
+    os.fdatasync(fd)
+
+
+def sync_file(fd: int) -> None:
+    """As `sync_data`, with the file's length and block map."""
+    os.fsync(fd)
+
+
+def data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of [start, end) that may hold something else than zeros: reserved blocks never written are skipped."""
+    while start < end:
+        try:
+            start = os.lseek(fd, start, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return  # nothing but a hole up to the file's end
+            raise
+        if start >= end:
+            return
+        hole = min(os.lseek(fd, start, os.SEEK_HOLE), end)
+        yield start, hole
+        start = hole
+
+
+def sync_directory(path: Path) -> None:
+    """Names created, renamed or removed in the directory are on disk when this returns."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Atomic replacement; the caller syncs the directory."""
+    os.rename(source, target)
+
+
+def unlink(path: Path) -> None:
+    """Remove a file; one that is already gone is fine."""
+    path.unlink(missing_ok=True)
+
+
+def create_reserved(path: Path, size_bytes: int, *, durable: bool = True) -> None:
+    """A file of zeros with all its blocks, under its name only when it is whole; an existing file stays.
+
+    `durable`: file and name are on disk when this returns; for what can be rebuilt that is not worth the wait.
+    Raises OSError (ENOSPC when there is no room) and leaves nothing behind.
+    """
+    creating = path.with_name(path.name + CREATING_SUFFIX)
+    unlink(creating)
+    fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        reserve(fd, 0, size_bytes)
+        if durable:
+            sync_file(fd)
+        if not path.exists():
+            rename(creating, path)
+    finally:
+        os.close(fd)
+        unlink(creating)
+    if durable:
+        sync_directory(path.parent)
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """The file's new content, all or nothing, also after a power cut."""
+    creating = path.with_name(path.name + CREATING_SUFFIX)
+    fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        write_at(fd, content, 0)
+        sync_file(fd)
+        rename(creating, path)
+    finally:
+        os.close(fd)
+        unlink(creating)
+    sync_directory(path.parent)
+
+
+def populate_write(view: memoryview | npt.NDArray[np.uint8], start: int, length: int) -> bool:
+    """Fault the pages of [start, start + length) in for writing, ahead of the one who writes; contents stay.
+
+    False where the kernel or the file system cannot (EINVAL): then the writer pays for its page faults itself.
+    Raises OSError for the rest (ENOMEM, EFAULT on a range without blocks and a full disk).
+    """
+    array = np.frombuffer(view, dtype=np.uint8)
+    first = start // PAGE_BYTES * PAGE_BYTES
+    length = min(start + length, len(array)) - first
+    if length <= 0:
+        return True
+    if _libc.madvise(array.ctypes.data + first, length, MADV_POPULATE_WRITE) == 0:
+        return True
+    error = ctypes.get_errno()
+    if error == errno.EINVAL:
+        return False
+    raise OSError(error, os.strerror(error), "madvise(MADV_POPULATE_WRITE)")

@@ -1,0 +1,114 @@
+"""The segments of one directory, in order: find, create, remove.
+
+Implements: MappedFileQueue (spec: store-formats, section 9)
+The directory itself is the list: nothing is cached here, so two processes never disagree about which files there are.
+A file under another name than 20 digits is not ours (ours still in the making ends in `.creating`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from store import file_io
+from store.errors import MissingSegment, NotAStore, SegmentSizeMismatch
+from store.segment import NAME_DIGITS, Segment, file_name
+
+
+def named_files(directory: Path) -> list[tuple[int, int]]:
+    """(base offset, bytes) of every file whose name is an offset, ascending; none when there is no directory."""
+    try:
+        with os.scandir(directory) as entries:
+            found = [
+                (int(entry.name), entry.stat().st_size)
+                for entry in entries
+                if len(entry.name) == NAME_DIGITS and entry.name.isdecimal() and entry.is_file()
+            ]
+    except FileNotFoundError:
+        return []
+    return sorted(found)
+
+
+def segment_bytes_of(directory: Path) -> int:
+    """The segment size of a store that we did not make: the length that its files have.
+
+    Raises NotAStore without files, SegmentSizeMismatch when they differ.
+    """
+    sizes = [(base, size) for base, size in named_files(directory) if size]
+    if not sizes:
+        raise NotAStore(str(directory), "it holds no commit log files (names of 20 digits)")
+    segment_bytes = sizes[0][1]
+    for base, size in sizes:
+        if size != segment_bytes:
+            raise SegmentSizeMismatch(str(directory / file_name(base)), size, segment_bytes)
+    return segment_bytes
+
+
+class SegmentFiles:
+    """The files of one log, each `segment_bytes` long, without gaps."""
+
+    def __init__(self, directory: Path | str, segment_bytes: int) -> None:
+        self.directory = Path(directory)
+        self.segment_bytes = segment_bytes
+
+    def base_of(self, offset: int) -> int:
+        """The base offset of the segment that holds `offset`."""
+        return offset - offset % self.segment_bytes
+
+    def path_of(self, base_offset: int) -> Path:
+        """The file of that segment."""
+        return self.directory / file_name(base_offset)
+
+    def base_offsets(self) -> list[int]:
+        """Every segment there is, ascending: a fresh look at the directory.
+
+        Raises SegmentSizeMismatch for a file of another length, MissingSegment for a gap. An empty last file (a
+        creation that a RocketMQ broker did not finish) does not count.
+        """
+        found = named_files(self.directory)
+        if found and found[-1][1] == 0:
+            found.pop()
+        for base, size in found:
+            if size != self.segment_bytes or base % self.segment_bytes:
+                raise SegmentSizeMismatch(str(self.path_of(base)), size, self.segment_bytes)
+        bases = [base for base, _ in found]
+        for base, following in zip(bases, bases[1:], strict=False):
+            if following != base + self.segment_bytes:
+                raise MissingSegment(str(self.path_of(base + self.segment_bytes)), base + self.segment_bytes)
+        return bases
+
+    def open(self, base_offset: int, writable: bool = False) -> Segment:
+        """Map the segment that starts at `base_offset`. Raises FileNotFoundError, SegmentSizeMismatch."""
+        return Segment.open(self.path_of(base_offset), writable, self.segment_bytes)
+
+    def reserve(self, base_offset: int) -> None:
+        """See that the file exists, with all its blocks, on disk under its name. Raises OSError (ENOSPC)."""
+        path = self.path_of(base_offset)
+        try:
+            found = path.stat().st_size
+        except FileNotFoundError:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            file_io.create_reserved(path, self.segment_bytes)
+            return
+        if found != self.segment_bytes:
+            raise SegmentSizeMismatch(str(path), found, self.segment_bytes)
+
+    def create(self, base_offset: int) -> Segment:
+        """As `reserve`, and open it for writing."""
+        self.reserve(base_offset)
+        return self.open(base_offset, writable=True)
+
+    def remove(self, base_offset: int) -> None:
+        """Delete the file, durably. Who has it mapped keeps its bytes."""
+        file_io.unlink(self.path_of(base_offset))
+        file_io.sync_directory(self.directory)
+
+    def remove_leftovers(self) -> None:
+        """Delete what a creation that was killed left behind. Only while no allocator runs."""
+        if not self.directory.is_dir():
+            return
+        for path in self.directory.glob("*" + file_io.CREATING_SUFFIX):
+            file_io.unlink(path)
+        found = named_files(self.directory)
+        if found and found[-1][1] == 0:
+            self.remove(found[-1][0])
