@@ -1,0 +1,105 @@
+"""The property string of a record, and what Java makes of its texts: string hash, tags code, decoding.
+
+Implements: MessageDecoder.string2messageProperties and messageProperties2String, String.hashCode,
+    MessageExtBrokerInner.tagsString2tagsCode (spec: store-formats, section 3)
+Text is `name 0x01 value 0x02 name 0x01 value`, with or without a last 0x02 depending on the writer's version. A part
+without a name, a separator or a value is dropped in silence, as RocketMQ does; of equal names the last one counts.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable, Mapping
+
+from store.errors import InvalidMessage
+
+NAME_SEPARATOR, PAIR_SEPARATOR = "\x01", "\x02"
+MAX_PROPERTIES_BYTES = 32767
+PART_CHARACTERS_MIN = 3
+TAGS, KEYS, UNIQ_KEY, DELAY = "TAGS", "KEYS", "UNIQ_KEY", "DELAY"
+
+
+def _java_replacement(error: UnicodeError) -> tuple[str, int]:
+    """Java decodes the three bytes of a lone surrogate to one U+FFFD; Python would make three of them."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    start, data = error.start, error.object
+    rest = data[start + 1 : start + 3]
+    if data[start] == 0xED and len(rest) == 2 and 0xA0 <= rest[0] <= 0xBF and 0x80 <= rest[1] <= 0xBF:
+        return "\ufffd", start + 3
+    return "\ufffd", error.end
+
+
+codecs.register_error("slipstream.java", _java_replacement)
+
+
+def java_text(raw: bytes | memoryview) -> str:
+    """The text as `new String(raw, UTF_8)` makes it."""
+    return str(raw, "utf-8", "slipstream.java")
+
+
+def parse(raw: bytes | memoryview) -> dict[str, str]:
+    """The properties by name, in the order of the record."""
+    return parse_text(java_text(raw))
+
+
+def parse_text(text: str) -> dict[str, str]:
+    """As `parse`, of decoded text."""
+    properties: dict[str, str] = {}
+    for part in text.split(PAIR_SEPARATOR):
+        name, _, value = part.partition(NAME_SEPARATOR)
+        # one supplementary character counts as two in Java, so only parts shorter than three here need a closer look
+        if name and value and (len(part) >= PART_CHARACTERS_MIN or utf16_length(part) >= PART_CHARACTERS_MIN):
+            properties[name] = value
+    return properties
+
+
+def format(
+    pairs: Mapping[str, str] | Iterable[tuple[str, str]], trailing_separator: bool = True
+) -> bytes:
+    """The bytes of these properties, in this order. Raises InvalidMessage."""
+    items = pairs.items() if isinstance(pairs, Mapping) else pairs
+    parts = []
+    for name, value in items:
+        _check(name, value)
+        parts.append(f"{name}{NAME_SEPARATOR}{value}")
+    text = PAIR_SEPARATOR.join(parts)
+    if parts and trailing_separator:
+        text += PAIR_SEPARATOR
+    raw = text.encode("utf-8", "replace")
+    if len(raw) > MAX_PROPERTIES_BYTES:
+        raise InvalidMessage("properties", f"{len(raw)} bytes, the limit is {MAX_PROPERTIES_BYTES}")
+    return raw
+
+
+def _check(name: str, value: str) -> None:
+    for text in (name, value):
+        if not text:
+            raise InvalidMessage("properties", f"{name!r} = {value!r}: name and value must not be empty")
+        if NAME_SEPARATOR in text or PAIR_SEPARATOR in text:
+            raise InvalidMessage("properties", f"{name!r} = {value!r}: 0x01 and 0x02 separate properties")
+
+
+def utf16_length(text: str) -> int:
+    """The length that Java gives the text."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
+
+
+def utf16_units(text: str) -> memoryview | bytes:
+    """The text's UTF-16 units, as Java's toCharArray."""
+    if text.isascii():
+        return text.encode("ascii")
+    return memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode: signed, 32 bits."""
+    value = 0
+    for unit in utf16_units(text):
+        value = (value * 31 + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def tags_code(tags: str | None) -> int:
+    """What a consume queue entry says about the tags: 0 without any."""
+    return java_hash(tags) if tags else 0
