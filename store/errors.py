@@ -130,7 +130,8 @@ class RecordTooLarge(StoreError):
 
     def __init__(self, what: str, found_bytes: int, max_bytes: int) -> None:
         super().__init__(
-            f"message refused: {what} has {found_bytes} bytes, the limit is {max_bytes}; send less or raise maxMessageSize"
+            f"message refused: {what} has {found_bytes} bytes, the limit is {max_bytes};"
+            " send less, or raise maxMessageSize"
         )
         self.what, self.found_bytes, self.max_bytes = what, found_bytes, max_bytes
 

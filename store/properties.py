@@ -54,7 +54,7 @@ def parse_text(text: str) -> dict[str, str]:
     return properties
 
 
-def format(
+def format(  # noqa: A001 - the counterpart of `parse`, always named properties.format
     pairs: Mapping[str, str] | Iterable[tuple[str, str]], trailing_separator: bool = True
 ) -> bytes:
     """The bytes of these properties, in this order. Raises InvalidMessage."""

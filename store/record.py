@@ -1,6 +1,7 @@
 """One message as bytes in the commit log: the only place that knows the layout, and that says what lies at a position.
 
-Implements: CommitLog.checkMessageAndReturnSize, MessageDecoder.decode, MessageExtEncoder (spec: store-formats, 1, 2, 4, 6)
+Implements: CommitLog.checkMessageAndReturnSize, MessageDecoder.decode, MessageExtEncoder
+spec: store-formats, sections 1, 2, 4, 6
 `RECORD_FIELDS` is the layout; the codec, the numpy types and the table of FORMAT.md derive from it. All integers are
 big-endian. Hosts take 8 bytes, or 20 when the system flag says IPv6, and move what lies behind them.
 `inspect` is the judge: a message is only one if its size adds up and its physical offset names its own position.
@@ -61,7 +62,7 @@ class Field(NamedTuple):
 
 HEADER_FIELDS = (
     Field("total_size", ">i4", "TOTALSIZE", "bytes in the whole record, these four included"),
-    Field("magic_code", ">u4", "MAGICCODE", "0xDAA320A7 (v1), or 0xDAA320AB (v2) when the topic length takes two bytes"),
+    Field("magic_code", ">u4", "MAGICCODE", "0xDAA320A7 (v1), 0xDAA320AB (v2) when the topic length takes two bytes"),
     Field("body_crc", ">i4", "BODYCRC", "CRC-32 of the stored body with the top bit cleared"),
     Field("queue_id", ">i4", "QUEUEID", "queue of the topic"),
     Field("flag", ">i4", "FLAG", "the user's own, opaque"),
