@@ -1,0 +1,58 @@
+# Slipstream: every command of the README. Needs Python 3.11 or newer and make; no root, no compiler.
+#
+#   make setup   virtual environment, pinned dependencies, a Java for Spark; leaves .venv/bin/slipstream
+#   make run     the main job on real input; INPUT="a.log b.log" adds files, KEEP=1 leaves it running
+#   make test    all tests; ARGS="tests/store -k record" chooses
+#   make lint    ruff and mypy --strict
+#   make bench   the figures, with the peers' where their folder is given
+#   make clean   removes what these commands made, .venv too
+#
+# requirements.lock is made by this command, in an environment with pip-tools:
+#   python -m piptools compile --all-extras --allow-unsafe --strip-extras --no-annotate --no-header \
+#     --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options -o requirements.lock pyproject.toml
+
+SHELL := /bin/sh
+PYTHON := .venv/bin/python
+STAMP := .venv/setup-done
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PIP_NO_WARN_SCRIPT_LOCATION = 1
+
+.PHONY: setup run test lint bench clean
+
+setup: $(STAMP)
+
+# pyspark comes as source and is built with the pinned setuptools: nothing but the lock's versions is ever fetched.
+$(STAMP): requirements.lock pyproject.toml
+	@python=; for candidate in python3 python3.11 python3.12 python3.13 python3.14; do \
+	  if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    python=$$candidate; break; \
+	  fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "Slipstream needs Python 3.11 or newer with its venv module (on Debian the package python3-venv)" >&2; exit 2; \
+	fi; \
+	if ! $(PYTHON) -m pip --version >/dev/null 2>&1; then rm -rf .venv && $$python -m venv .venv; fi
+	@echo "setup: dependencies (the first time takes some minutes: PySpark is large)"
+	@grep -E '^(setuptools|wheel)==' requirements.lock > .venv/build-requirements.txt
+	@$(PYTHON) -m pip install --quiet -r .venv/build-requirements.txt
+	@$(PYTHON) -m pip install --quiet --no-build-isolation -r requirements.lock
+	@$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@$(PYTHON) -m tools.java_home
+	@touch $@
+
+run: setup
+	@.venv/bin/slipstream run $(foreach file,$(INPUT),--input $(file)) $(if $(filter-out 0,$(KEEP)),--keep) $(ARGS)
+
+test: setup
+	@$(PYTHON) -m pytest -n auto $(ARGS)
+
+lint: setup
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m mypy
+
+bench: setup
+	@$(PYTHON) -m tools.bench $(ARGS)
+
+clean:
+	@rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
+	@find engine ipc spark_bridge store tools tests -name __pycache__ -type d -prune -exec rm -rf {} +
