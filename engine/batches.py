@@ -16,6 +16,7 @@ from ipc.region import Bytes, Words
 
 Column = tuple[Bytes, Words]
 SEPARATORS = ("\x01", "\x02")
+NOTHING = np.empty(0, np.uint8)
 
 
 def column_of(values: Any, what: str) -> Column:
@@ -28,7 +29,9 @@ def column_of(values: Any, what: str) -> Column:
     if hasattr(values, "buffers") and hasattr(values, "type"):
         return _from_arrow(values, what)
     if isinstance(values, (str, bytes, bytearray, memoryview)) or not isinstance(values, Sequence):
-        raise MessageIllegal(what, f"a sequence of bytes, a numpy or an Arrow array is wanted, not {type(values).__name__}")
+        raise MessageIllegal(
+            what, f"a sequence of bytes, a numpy or an Arrow array is wanted, not {type(values).__name__}"
+        )
     try:
         parts = [value.encode() if isinstance(value, str) else bytes(memoryview(value)) for value in values]
     except TypeError as error:
@@ -44,8 +47,10 @@ def column_of_parts(parts: Sequence[bytes]) -> Column:
 
 
 def as_bytes(data: bytes | bytearray | memoryview) -> Bytes:
-    """The bytes as an array, in place."""
-    return np.frombuffer(data, np.uint8) if len(data) else np.empty(0, np.uint8)
+    """The bytes as an array, in place; read-only, because a kernel is compiled anew for writable ones."""
+    array = np.frombuffer(data, np.uint8) if len(data) else NOTHING
+    array.flags.writeable = False
+    return array
 
 
 def _from_numpy(values: Any, what: str) -> Column:
@@ -54,14 +59,16 @@ def _from_numpy(values: Any, what: str) -> Column:
         lengths = np.char.str_len(values)
         flat = np.ascontiguousarray(values).view(np.uint8).reshape(count, width)
         if (lengths == width).all():
-            return flat.reshape(-1), np.arange(count + 1, dtype=np.int64) * width
+            return as_bytes(flat.reshape(-1).data), np.arange(count + 1, dtype=np.int64) * width
         return column_of_parts(values.tolist())
     if values.dtype == np.uint8 and values.ndim == 2:
         flat = np.ascontiguousarray(values)
-        return flat.reshape(-1), np.arange(len(values) + 1, dtype=np.int64) * values.shape[1]
+        return as_bytes(flat.reshape(-1).data), np.arange(len(values) + 1, dtype=np.int64) * values.shape[1]
     if values.dtype.kind == "O" and values.ndim == 1:
         return column_of(values.tolist(), what)
-    raise MessageIllegal(what, f"a numpy array of {values.dtype} with {values.ndim} dimension(s) is not a column of bodies")
+    raise MessageIllegal(
+        what, f"a numpy array of {values.dtype} with {values.ndim} dimension(s) is not a column of bodies"
+    )
 
 
 def _from_arrow(values: Any, what: str) -> Column:

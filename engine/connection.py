@@ -13,14 +13,14 @@ import numpy as np
 
 from engine import encoding
 from engine.cursors import RUNNING, Board
-from engine.errors import BrokerGone, MessageIllegal, MessagesRefused, SendTimeout
+from engine.errors import BrokerGone, EngineError, MessageIllegal, MessagesRefused, SendTimeout
 from engine.protocol.group_transfer import PutMessageStatus, put_policy, put_status
 from engine.role import wall_clock_ms
 from ipc import atomics, ring, waiting
 from ipc.process import is_alive
 from ipc.region import Words
 from store import published
-from store.record import Host
+from store.message_id import Host
 
 TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
 TOPIC_BYTES_MAX = 127
@@ -69,7 +69,9 @@ class Connection:
     def template_of(self, topic: str, queue_id: int, deadline_ms: int) -> encoding.Template:
         """Ask the writer for the queue's slot. Raises MessageIllegal, SendTimeout, BrokerGone."""
         if not isinstance(topic, str) or not TOPIC_PATTERN.fullmatch(topic) or len(topic) > TOPIC_BYTES_MAX:
-            raise MessageIllegal(f"topic {topic!r}", f"1 to {TOPIC_BYTES_MAX} characters of % | a-z A-Z 0-9 _ - are allowed")
+            raise MessageIllegal(
+                f"topic {topic!r}", f"1 to {TOPIC_BYTES_MAX} characters of % | a-z A-Z 0-9 _ - are allowed"
+            )
         if not 0 <= queue_id < 1 << 31:
             raise MessageIllegal(f"queue id {queue_id}", "it is a number from 0 to 2147483647")
         self.require_running()
@@ -105,6 +107,10 @@ class Connection:
 
     def place_of(self, number: int) -> tuple[int, int]:
         """(physical offset, or -errno when refused; queue offset) of a record the writer has passed."""
+        if self.local[encoding.TAIL_LOCAL] - number > self.ring.descriptors:
+            raise EngineError(
+                f"{self.store}: the place of record {number} was overwritten by later ones before it was asked for"
+            )
         at = (number % self.ring.descriptors) * ring.DESCRIPTOR_WORDS
         return int(self.ring.words[at + 2]), int(self.ring.words[at + 3])
 

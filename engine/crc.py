@@ -38,13 +38,30 @@ def crc32(data: Bytes, start: int, count: int) -> int:
     crc = np.uint32(0xFFFFFFFF)
     at, end = start, start + count
     while end - at >= STEP:
-        low = np.uint32(data[at]) | np.uint32(data[at + 1]) << 8 | np.uint32(data[at + 2]) << 16 | np.uint32(data[at + 3]) << 24
+        low = (
+            np.uint32(data[at])
+            | np.uint32(data[at + 1]) << 8
+            | np.uint32(data[at + 2]) << 16
+            | np.uint32(data[at + 3]) << 24
+        )
         crc ^= low
         crc = (
-            TABLES[15, crc & 0xFF] ^ TABLES[14, (crc >> 8) & 0xFF] ^ TABLES[13, (crc >> 16) & 0xFF] ^ TABLES[12, crc >> 24]
-            ^ TABLES[11, data[at + 4]] ^ TABLES[10, data[at + 5]] ^ TABLES[9, data[at + 6]] ^ TABLES[8, data[at + 7]]
-            ^ TABLES[7, data[at + 8]] ^ TABLES[6, data[at + 9]] ^ TABLES[5, data[at + 10]] ^ TABLES[4, data[at + 11]]
-            ^ TABLES[3, data[at + 12]] ^ TABLES[2, data[at + 13]] ^ TABLES[1, data[at + 14]] ^ TABLES[0, data[at + 15]]
+            TABLES[15, crc & 0xFF]
+            ^ TABLES[14, (crc >> 8) & 0xFF]
+            ^ TABLES[13, (crc >> 16) & 0xFF]
+            ^ TABLES[12, crc >> 24]
+            ^ TABLES[11, data[at + 4]]
+            ^ TABLES[10, data[at + 5]]
+            ^ TABLES[9, data[at + 6]]
+            ^ TABLES[8, data[at + 7]]
+            ^ TABLES[7, data[at + 8]]
+            ^ TABLES[6, data[at + 9]]
+            ^ TABLES[5, data[at + 10]]
+            ^ TABLES[4, data[at + 11]]
+            ^ TABLES[3, data[at + 12]]
+            ^ TABLES[2, data[at + 13]]
+            ^ TABLES[1, data[at + 14]]
+            ^ TABLES[0, data[at + 15]]
         )
         at += STEP
     while at < end:

@@ -1,6 +1,6 @@
 """Rings into the log, compiled: copy a batch, patch what only the writer knows, commit all of it in one word.
 
-Implements: CommitLog.asyncPutMessage and DefaultAppendMessageCallback, what is under the put lock (spec: store-formats, 1, 4, 8)
+Implements: DefaultAppendMessageCallback, what CommitLog does under its put lock (spec: store-formats, 1, 4, 8)
 
 The writer may be killed between any two instructions, so a batch is committed like this:
 1. copy and patch beyond the end of the log: nobody looks there;
@@ -13,6 +13,8 @@ Region "journal": word 0 version | from word 8: two commit records (version & 1 
 end_offset, store_timestamp_ms, put_messages, put_bytes, put_refused, touched | heads of all rings |
 records refused of all rings | touched slots | their next queue offsets
 """
+
+# mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
@@ -113,7 +115,9 @@ def _patch(segment: Bytes, at: int, queue_offset: int, physical_offset: int, now
 
 
 @inlined
-def _next_queue_offset(slot: int, stamp: int, next_offsets: Words, scratch: Any, journal: Words, there: int, rings: int) -> int:
+def _next_queue_offset(
+    slot: int, stamp: int, next_offsets: Words, scratch: Any, journal: Words, there: int, rings: int
+) -> int:
     """Take the next offset of the queue for this batch; the first time, note the queue as touched."""
     if scratch[slot, 0] != stamp:
         scratch[slot, 0] = stamp
@@ -128,8 +132,20 @@ def _next_queue_offset(slot: int, stamp: int, next_offsets: Words, scratch: Any,
 
 @kernel
 def drain(
-    segment: Bytes, data: Bytes, words: Words, ring: int, controls: Words, journal: Words, next_offsets: Words,
-    slots: int, scratch: Any, state: Words, counters: Words, places: Words, now_ms: int, bytes_max: int,
+    segment: Bytes,
+    data: Bytes,
+    words: Words,
+    ring: int,
+    controls: Words,
+    journal: Words,
+    next_offsets: Words,
+    slots: int,
+    scratch: Any,
+    state: Words,
+    counters: Words,
+    places: Words,
+    now_ms: int,
+    bytes_max: int,
 ) -> int:
     """Append what ring `ring` holds, `bytes_max` at most, to the open segment, and commit it.
 
@@ -195,7 +211,14 @@ def drain(
 
 @kernel
 def refuse(
-    words: Words, ring: int, errno: int, controls: Words, journal: Words, next_offsets: Words, counters: Words, places: Words
+    words: Words,
+    ring: int,
+    errno: int,
+    controls: Words,
+    journal: Words,
+    next_offsets: Words,
+    counters: Words,
+    places: Words,
 ) -> int:
     """Refuse all that ring `ring` holds, because of `errno`; how many."""
     rings = controls.size // WORDS_PER_RING

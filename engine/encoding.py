@@ -2,10 +2,12 @@
 
 Implements: MessageExtEncoder (spec: store-formats, record v1)
 The producer pays for encoding and for the body's CRC. The writer fills in queue offset, physical offset and store
-timestamp. What is the same for all messages of a queue is a template: the record of an empty message without properties.
+timestamp. What is the same for all messages of a queue is a template: an empty message's record.
 
 `local`: the producer's private words, TAIL_LOCAL (records published) and POSITION (end of the data published).
 """
+
+# mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from ipc.compiling import inlined, kernel
 from ipc.memory import copy_bytes, store_be16, store_be32, store_be64
 from ipc.region import Bytes, Words
 from ipc.ring import TAIL, describe, room_at
-from store.record import FIXED_BYTES, Host, encode
+from store.message_id import Host
+from store.record import FIXED_BYTES, encode
 
 TAIL_LOCAL, POSITION, LOCAL_WORDS = 0, 1, 2
 CRC_MASK = 0x7FFFFFFF
@@ -40,8 +43,17 @@ class Template:
 
 @inlined
 def _write(
-    data: Bytes, at: int, template: Bytes, body_at: int, body: Bytes, body_start: int, body_bytes: int,
-    properties: Bytes, properties_start: int, properties_bytes: int, born_ms: int,
+    data: Bytes,
+    at: int,
+    template: Bytes,
+    body_at: int,
+    body: Bytes,
+    body_start: int,
+    body_bytes: int,
+    properties: Bytes,
+    properties_start: int,
+    properties_bytes: int,
+    born_ms: int,
 ) -> int:
     """One record at `at`; its length."""
     length = template.size + body_bytes + properties_bytes
@@ -61,8 +73,19 @@ def _write(
 
 @kernel
 def put_one(
-    data: Bytes, words: Words, control: Words, local: Words, template: Bytes, body_at: int, slot: int, flag: int,
-    body: Bytes, properties: Bytes, born_ms: int, bell: Words, bell_index: int,
+    data: Bytes,
+    words: Words,
+    control: Words,
+    local: Words,
+    template: Bytes,
+    body_at: int,
+    slot: int,
+    flag: int,
+    body: Bytes,
+    properties: Bytes,
+    born_ms: int,
+    bell: Words,
+    bell_index: int,
 ) -> int:
     """Publish one message; its number in the ring, or -1 when there is no room now."""
     number = local[TAIL_LOCAL]
@@ -83,9 +106,22 @@ def put_one(
 
 @kernel
 def put_many(
-    data: Bytes, words: Words, control: Words, local: Words, template: Bytes, body_at: int, slot: int,
-    bodies: Bytes, body_ends: Words, properties: Bytes, property_ends: Words, shared: bool, first: int, born_ms: int,
-    bell: Words, bell_index: int,
+    data: Bytes,
+    words: Words,
+    control: Words,
+    local: Words,
+    template: Bytes,
+    body_at: int,
+    slot: int,
+    bodies: Bytes,
+    body_ends: Words,
+    properties: Bytes,
+    property_ends: Words,
+    shared: bool,
+    first: int,
+    born_ms: int,
+    bell: Words,
+    bell_index: int,
 ) -> int:
     """Publish messages from number `first` of a batch on, while there is room; the first one left.
 
@@ -104,8 +140,17 @@ def put_many(
         if start < 0:
             break
         length = _write(
-            data, start % data.size, template, body_at, bodies, body_ends[k], body_bytes,
-            properties, property_ends[of], property_bytes, born_ms,
+            data,
+            start % data.size,
+            template,
+            body_at,
+            bodies,
+            body_ends[k],
+            body_bytes,
+            properties,
+            property_ends[of],
+            property_bytes,
+            born_ms,
         )
         describe(words, number, start, length, slot)
         number += 1

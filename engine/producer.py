@@ -1,8 +1,8 @@
 """What a process on the broker's host calls to put messages: into its own ring of shared memory, no socket, no copy.
 
 Implements: DefaultMQProducer, as far as a local process needs it
-Every message is encoded here, in its final bytes; the writer gives it its place. `send` waits until the broker's settings
-are met: appended; on disk (SYNC_FLUSH); held by enough slaves (SYNC_MASTER).
+Every message is encoded here, in its final bytes; the writer gives it its place. `send` waits for what the broker
+is set to: appended; on disk (SYNC_FLUSH); held by enough slaves (SYNC_MASTER).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
@@ -43,7 +44,8 @@ class SendResult(NamedTuple):
     physical_offset: int
 
 
-class BatchResult(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchResult:
     """What became of a batch: `queue_offsets` and `physical_offsets` are int64[count], in the batch's order."""
 
     status: PutMessageStatus
@@ -88,7 +90,7 @@ class Producer:
     ) -> SendResult | None:  # fmt: skip
         """Put one message. With `wait=False` returns None once it is in the ring; `flush` tells what became of it.
 
-        Raises MessageIllegal and RingFull (nothing was sent), MessagesRefused (not in the log), SendTimeout, BrokerGone.
+        Raises MessageIllegal and RingFull (nothing sent), MessagesRefused (not in the log), SendTimeout, BrokerGone.
         """
         deadline_ms = self._deadline(timeout)
         in_sync_slaves = self._connection.board.in_sync_slaves.read()
@@ -114,9 +116,7 @@ class Producer:
                 self._answers = Answers()
             self._answers.await_room(deadline_ms)
             number, template, length = self._put(topic, body, tags, keys, properties, queue_id, flag, deadline_ms)
-            return self._answers.add(
-                lambda: self.result_of(number, template, length, in_sync_slaves, deadline_ms)
-            )
+            return self._answers.add(lambda: self.result_of(number, template, length, in_sync_slaves, deadline_ms))
 
     def send_batch(
         self, topic: str, bodies: Any, *, tags: Any = None, keys: Any = None,
@@ -232,7 +232,12 @@ class Producer:
         return number, template, length
 
     def _put_batch(
-        self, template: encoding.Template, column: Column, encoded: Column, places: npt.NDArray[np.int64], deadline_ms: int
+        self,
+        template: encoding.Template,
+        column: Column,
+        encoded: Column,
+        places: npt.NDArray[np.int64],
+        deadline_ms: int,
     ) -> None:
         """Publish a batch, and collect its places (physical, queue offset) before their descriptors are used again."""
         connection = self._connection
@@ -259,9 +264,7 @@ class Producer:
         if len(places):
             self._collect(first_number, collected, count, places, deadline_ms)
 
-    def _collect(
-        self, first_number: int, begin: int, end: int, places: npt.NDArray[np.int64], deadline_ms: int
-    ) -> int:
+    def _collect(self, first_number: int, begin: int, end: int, places: npt.NDArray[np.int64], deadline_ms: int) -> int:
         connection = self._connection
         connection.await_appended(first_number + end - 1, deadline_ms)
         descriptors = connection.ring.words.reshape(-1, ring.DESCRIPTOR_WORDS)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from store.recovery import Recovered, recover
+
 from engine import allocator, dispatcher, flusher, group_transfer, ha_listener, queue_table, receiver, regions, writer
 from engine.config import BrokerConfig, BrokerRole
 from engine.cursors import RUNNING, STARTING, STOPPING, Board
@@ -27,7 +29,6 @@ from engine.warm import warm_up
 from ipc import waiting
 from ipc.process import is_alive
 from store.directory import StoreDirectory
-from store.recovery import Recovered, recover
 
 log = logging.getLogger("slipstream")
 
@@ -117,10 +118,12 @@ class Supervisor:
         board = self._board = Board.create(self._regions / "counters")
         waiting.publish(board.broker_state, STARTING)
         end = recovered.max_physical_offset
+        # An empty slave does not know yet where its master's log starts; -1: no segment is asked for.
+        unknown = self._config.broker_role is BrokerRole.SLAVE and recovered.min_physical_offset == end == 0
         for cursor, offset in (
             (board.min_physical_offset, recovered.min_physical_offset), (board.max_physical_offset, end),
             (board.flushed_offset, end), (board.reput_from_offset, recovered.reput_from_offset),
-            (board.segment_request_offset, end),
+            (board.segment_request_offset, -1 if unknown else end),
         ):  # fmt: skip
             waiting.publish(cursor, offset)
         if self._config.broker_role is not BrokerRole.SLAVE:
@@ -223,7 +226,9 @@ class Supervisor:
         signal.pidfd_send_signal(child.pidfd, signal.SIGTERM)
         ended = bool(select.select([child.pidfd], [], [], STOP_DEADLINE_MS / 1000)[0])
         if not ended:
-            log.warning("%s (process %d) did not stop within %d ms and is killed", child.name, child.pid, STOP_DEADLINE_MS)
+            log.warning(
+                "%s (process %d) did not stop within %d ms and is killed", child.name, child.pid, STOP_DEADLINE_MS
+            )
             signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
         _pid, status = os.waitpid(child.pid, 0)
         os.close(child.pidfd)
@@ -247,7 +252,9 @@ class Supervisor:
         if found is not None:
             if is_alive(int(found["pid"]), int(found["start_time"])):
                 raise StartRefused(
-                    str(self._directory.root), f"process {found['pid']} says that it is this store's broker", "stop it first"
+                    str(self._directory.root),
+                    f"process {found['pid']} says that it is this store's broker",
+                    "stop it first",
                 )
             shutil.rmtree(Path(found["region_directory"]), ignore_errors=True)
         shutil.rmtree(self._regions, ignore_errors=True)

@@ -53,9 +53,7 @@ class Writer:
         self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         self._queues = QueueTable.attach(directory, writable=True)
         self._controls = ring.attach_rings(directory)
-        self._journal = Region.attach(
-            directory / JOURNAL_FILE, kind=JOURNAL_KIND, layout=JOURNAL_LAYOUT, writable=True
-        )
+        self._journal = Region.attach(directory / JOURNAL_FILE, kind=JOURNAL_KIND, layout=JOURNAL_LAYOUT, writable=True)
         self._rings: dict[int, ring.Ring] = {}
         self._segment: Segment | None = None
         self._populated_offset = 0

@@ -1,1 +1,1 @@
-"""Shared memory and waiting: mapped regions, labelled counters, rings, futexes. Knows no messages and imports nothing of ours."""
+"""Shared memory and waiting: mapped regions, labelled counters, rings, futexes. Knows no messages."""

@@ -1,11 +1,13 @@
 """Compiled atomics and the futex: ordered loads and stores of shared words, and sleeping until one changes.
 
-A waiter does "waiters += 1; fence; look again; futex_wait"; a publisher does "store-release; fence; if waiters: futex_wake".
+A waiter does "waiters += 1; fence; look again; futex_wait"; a publisher "store-release; fence; if waiters: futex_wake".
 Without the two fences a wake-up is lost on x86 too (the store is still in its buffer when the other side looks).
 A waiter killed in its sleep leaves `waiters` one too high: that costs a needless system call, never a lost wake-up.
 
 `words` is any C-contiguous int64 array over shared memory; `index + 1` is the waiters' word of `index`.
 """
+
+# mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ SYS_FUTEX = {"x86_64": 202, "aarch64": 98}[platform.machine()]
 NS_PER_S = 1_000_000_000
 
 # libc's syscall(2): resolved by name when loaded, so that compiled code can be kept on disk.
-_syscall = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
+_syscall: Any = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
 
 
 def _element(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -3,7 +3,7 @@
 Made 0600 with all blocks reserved, so a store through the mapping is never a SIGBUS; removed only by the supervisor.
 
 Header (4096 bytes, native 64-bit words; a region never leaves its machine):
-word 0 magic | 1 version | 2 layout | 3 payload bytes | 4 creator's pid | 5 creator's start time | byte 64: kind, 32 bytes of ASCII
+word 0 magic | 1 version | 2 layout | 3 payload bytes | 4 creator's pid | 5 its start time | byte 64: kind, 32 bytes
 The magic is stored last: a region without it is not finished.
 """
 

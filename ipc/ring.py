@@ -1,7 +1,7 @@
 """One producer's records on their way to the writer: single producer, single consumer, no locks.
 
 A producer that dies half-way harms only its own ring. Record bytes lie contiguously, their descriptors in an array of
-their own, so that the consumer copies a whole batch at once. Positions only grow; a byte's place is position % data_bytes.
+their own, so that the consumer copies a whole batch at once. Positions only grow; a place is position % data_bytes.
 
 The region "rings" (made by the supervisor) holds 4 cache lines for each ring:
 line 0 (producer)  word 0 tail: descriptors published | word 2 asked: questions put
@@ -14,6 +14,8 @@ descriptor (producer): word 0 position, word 1 length << 32 | queue slot; (write
 when refused, word 3 queue offset. Words 2 and 3 are valid once head has passed the descriptor.
 question (producer): word 0 queue id, word 1 topic bytes, then the topic.
 """
+
+# mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 

@@ -1,0 +1,92 @@
+"""Compile and load every kernel before the first message: once in the supervisor, for all its forked children.
+
+A miniature store is made in a temporary directory and one message goes all the way through, by hand. Run as a module
+(`python -m engine.warm`) it fills numba's cache on disk; the set-up does that once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from engine import allocator, dispatcher, encoding, queue_table, writer
+from engine.batches import as_bytes, column_of_parts
+from engine.config import BrokerConfig, from_mapping
+from engine.cursors import COUNTERS_FILE, Board
+from engine.role import wall_clock_ms
+from ipc import atomics, ring, waiting
+from store.message_id import Host
+
+SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
+LOCALHOST = Host("127.0.0.1", 10911)
+
+
+@contextmanager
+def _miniature(config: BrokerConfig) -> Iterator[tuple[BrokerConfig, Board, Path]]:
+    """A store of one message and its regions, on the file system of the regions."""
+    root = Path(tempfile.mkdtemp(prefix="slipstream-warm-", dir=config.region_path))
+    try:
+        small = replace(
+            config, store_path_root_dir=root / "store", store_path_commit_log=root / "store" / "commitlog",
+            mapped_file_size_commit_log_bytes=SEGMENT_BYTES, ring_bytes=RING_BYTES,
+            max_message_bytes=SEGMENT_BYTES // 4,
+        )  # fmt: skip
+        small.store_path_commit_log.mkdir(parents=True)
+        board = Board.create(root / COUNTERS_FILE)
+        queue_table.QueueTable.create(root, {}).close()
+        writer.create_journal(root, config.producers_max, 0)
+        ring.create_rings(root, config.producers_max).close()
+        yield small, board, root
+    finally:
+        shutil.rmtree(root)
+
+
+def warm_up(config: BrokerConfig) -> None:
+    """Put a message and a batch into a ring, and have them appended and dispatched."""
+    with _miniature(config) as (small, board, root):
+        controls = ring.attach_rings(root)
+        claimed = ring.ClaimedRing(root, controls, RING_BYTES)
+        making = allocator.open_role(small, board)
+        making.do_work(wall_clock_ms())
+        writing = writer.open_role(small, board, root)
+        slot = queue_table.QueueTable.attach(root, writable=True).slot_of(b"warm", 0)
+        assert slot == 0
+        _put(board, claimed)
+        while writing.do_work(wall_clock_ms()):
+            pass
+        writing.idle(0)
+        dispatching = dispatcher.open_role(small, board)
+        dispatching.do_work(wall_clock_ms())
+        for role in (dispatching, writing, making):
+            role.close()
+        claimed.close()
+        waiting.await_change(board.ack_bell, 0, 0)
+        waiting.publish(board.flushed_offset, 1)
+
+
+def _put(board: Board, claimed: ring.ClaimedRing) -> None:
+    template = encoding.Template("warm", 0, 0, LOCALHOST, LOCALHOST)
+    local = np.zeros(encoding.LOCAL_WORDS, np.int64)
+    local[encoding.POSITION] = ring.end_position(claimed.control, claimed.ring.words, claimed.ring.descriptors)
+    bell, now_ms = board.writer_bell, wall_clock_ms()
+    ring_parts = (claimed.ring.data, claimed.ring.words, claimed.control, local, template.bytes, template.body_at, 0)
+    nothing = as_bytes(b"")
+    encoding.put_one(*ring_parts, 0, as_bytes(b"body"), nothing, now_ms, bell.words, bell.index)
+    bodies, ends = column_of_parts([b"body", b"another"])
+    shared, shared_ends = column_of_parts([b""])
+    encoding.put_many(*ring_parts, bodies, ends, shared, shared_ends, True, 0, now_ms, bell.words, bell.index)
+    ring.await_head(claimed.control, 0, 0)
+    atomics.publish(claimed.control, ring.ASKED, 0)
+    atomics.await_change(claimed.control, ring.HEAD, 0, 0)
+
+
+if __name__ == "__main__":
+    region_path = os.environ.get("TMPDIR", tempfile.gettempdir())
+    warm_up(from_mapping({"regionPath": region_path, "storePathRootDir": region_path}))

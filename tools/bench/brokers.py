@@ -1,0 +1,81 @@
+"""Brokers of our own for a measurement: each a `slipstream broker` process, on loopback, in a directory of its own."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+from store import published
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 60.0
+POLL_SECONDS = 0.02
+
+
+def free_port() -> int:
+    """A port that was free a moment ago, with the next one."""
+    for _ in range(100):
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
+    raise RuntimeError("no two free ports beside each other on 127.0.0.1")
+
+
+class BrokerProcess:
+    """A running broker; a context manager that stops it in order."""
+
+    def __init__(self, directory: Path, *, cpus: str = "", **keys: object) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.store = directory / "store"
+        self.port = free_port()
+        settings = {
+            "brokerName": directory.name, "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "listenPort": self.port,
+            "haListenPort": self.port + 1, "storePathRootDir": self.store, **keys,
+        }  # fmt: skip
+        properties = directory / "broker.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        command = [sys.executable, "-m", "tools.cli", "broker", "-c", str(properties)]
+        self.log = directory / "broker.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*(["taskset", "-c", cpus] if cpus else []), *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    def __enter__(self) -> BrokerProcess:
+        deadline = time.monotonic() + READY_SECONDS
+        while published.running(self.store) is None:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"the broker did not start:\n{self.log.read_text()[-2000:]}")
+            time.sleep(POLL_SECONDS)
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def ha_address(self) -> str:
+        """Where a slave connects."""
+        return f"127.0.0.1:{self.port + 1}"
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL past the deadline."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()

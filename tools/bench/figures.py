@@ -1,0 +1,68 @@
+"""A measured figure, and how figures are shown: a table for people, one JSON line each for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line: who did what, how fast; `ratio` is ours to the peer's or the limit's of the same run."""
+
+    work: str
+    subject: str
+    value: float
+    unit: str
+    p99: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Two figures of one run beside each other, with the mark that the project set itself."""
+
+    work: str
+    ours: float
+    theirs: float
+    against: str
+    goal: float
+    more_is_better: bool = True
+
+    @property
+    def value(self) -> float:
+        """Ours divided by theirs."""
+        return self.ours / self.theirs if self.theirs else float("nan")
+
+    @property
+    def reached(self) -> bool:
+        """Whether the ratio is at least (or, for latencies, at most) the goal."""
+        return self.value >= self.goal if self.more_is_better else self.value <= self.goal
+
+
+def show(figures: Iterable[Figure], ratios: Iterable[Ratio], console: Console) -> None:
+    """Print both as tables."""
+    table = Table("work", "subject", "figure", "p99", "unit", "note", title="Figures of this run")
+    for figure in figures:
+        p99 = f"{figure.p99:,.1f}" if figure.p99 is not None else ""
+        table.add_row(figure.work, figure.subject, f"{figure.value:,.1f}", p99, figure.unit, figure.note)
+    console.print(table)
+    comparison = Table("work", "against", "ratio", "goal", "", title="Ratios in this run")
+    for ratio in ratios:
+        sign = "≥" if ratio.more_is_better else "≤"
+        mark = "reached" if ratio.reached else "missed"
+        comparison.add_row(ratio.work, ratio.against, f"{ratio.value:.2f}", f"{sign} {ratio.goal:.2f}", mark)
+    console.print(comparison)
+
+
+def json_lines(figures: Iterable[Figure], ratios: Iterable[Ratio]) -> list[str]:
+    """One JSON object a line."""
+    lines = [json.dumps({"kind": "figure", **asdict(figure)}) for figure in figures]
+    return lines + [
+        json.dumps({"kind": "ratio", **asdict(ratio), "value": ratio.value, "reached": ratio.reached})
+        for ratio in ratios
+    ]
