@@ -176,12 +176,13 @@ def scan(array: Bytes, start: int, limit: int, base_offset: int, rows: Words) ->
 
 
 @kernel
-def find_record(array: Bytes, start: int, limit: int, base_offset: int, rows: Words) -> int:
-    """The first position from `start` where a whole record lies that names this very position; -1 without one.
+def find_record(array: Bytes, start: int, end: int, base_offset: int, rows: Words) -> int:
+    """The first position in [start, end) where a whole record begins that names this very position; -1 without one.
 
     Its row is rows[0]. This is how bit rot (something valid behind it) and a torn tail (nothing) are told apart.
     """
-    for position in range(start, limit - FIXED_BYTES + 1):
+    limit = len(array)
+    for position in range(start, min(end, limit - FIXED_BYTES + 1)):
         if array[position + 4] != 0xDA or array[position + 5] != 0xA3 or array[position + 6] != 0x20:
             continue
         magic = load_be32(array, position + 4)
