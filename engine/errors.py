@@ -50,7 +50,7 @@ class MessagesRefused(EngineError):
     def __init__(self, store: str, count: int, because: int) -> None:
         hint = {
             errno.ENOSPC: "the disk is full: make room, the broker goes on by itself",
-            errno.EIO: "a flush to disk failed, nothing is acknowledged any more: restart the broker once the disk is sound",
+            errno.EIO: "a flush to disk failed: make sure of the disk, then restart the broker",
             errno.EBADMSG: "the record in the ring was damaged: the producer's memory is not sound",
         }.get(because, "see the broker's log")
         reason = os.strerror(because) if because else "unknown reason"
@@ -65,8 +65,8 @@ class SendTimeout(EngineError):
 
     def __init__(self, store: str, waited_ms: int) -> None:
         super().__init__(
-            f"{store}: no answer from the writer after {waited_ms} ms; the message is in its ring and may yet be appended. "
-            "See `slipstream status STORE`"
+            f"{store}: no answer from the writer after {waited_ms} ms; the message is in its ring and may yet "
+            "be appended. See `slipstream status STORE`"
         )
 
 

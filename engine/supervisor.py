@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from store.recovery import Recovered, recover
-
 from engine import allocator, dispatcher, flusher, group_transfer, ha_listener, queue_table, receiver, regions, writer
 from engine.config import BrokerConfig, BrokerRole
 from engine.cursors import RUNNING, STARTING, STOPPING, Board
 from engine.errors import StartRefused
+from engine.journal import create_journal
 from engine.role import Role, StopFlag, enter_child, run_role, wall_clock_ms
 from engine.warm import warm_up
 from ipc import waiting
 from ipc.process import is_alive
 from store.directory import StoreDirectory
+from store.recovery import Recovered, recover
 
 log = logging.getLogger("slipstream")
 
@@ -128,7 +128,7 @@ class Supervisor:
             waiting.publish(cursor, offset)
         if self._config.broker_role is not BrokerRole.SLAVE:
             queue_table.QueueTable.create(self._regions, recovered.queue_offsets).close()
-            writer.create_journal(self._regions, self._config.producers_max, end)
+            create_journal(self._regions, self._config.producers_max, end)
             regions.create_rings(self._regions, self._config.producers_max)
 
     def _roles(self) -> list[tuple[str, Callable[[], Role]]]:

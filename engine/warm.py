@@ -20,6 +20,7 @@ from engine import allocator, dispatcher, encoding, queue_table, writer
 from engine.batches import as_bytes, column_of_parts
 from engine.config import BrokerConfig, from_mapping
 from engine.cursors import COUNTERS_FILE, Board
+from engine.journal import create_journal
 from engine.role import wall_clock_ms
 from ipc import atomics, ring, waiting
 from store.message_id import Host
@@ -41,7 +42,7 @@ def _miniature(config: BrokerConfig) -> Iterator[tuple[BrokerConfig, Board, Path
         small.store_path_commit_log.mkdir(parents=True)
         board = Board.create(root / COUNTERS_FILE)
         queue_table.QueueTable.create(root, {}).close()
-        writer.create_journal(root, config.producers_max, 0)
+        create_journal(root, config.producers_max, 0)
         ring.create_rings(root, config.producers_max).close()
         yield small, board, root
     finally:

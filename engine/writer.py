@@ -17,30 +17,21 @@ import numpy as np
 from engine import drain
 from engine.config import BrokerConfig
 from engine.cursors import Board
+from engine.journal import attach_journal
 from engine.queue_table import QueueTable
 from ipc import ring, waiting
 from ipc.atomics import publish
-from ipc.region import Region, Words
+from ipc.region import Words
 from store import file_io
 from store.record import MAX_RECORD_OVERHEAD_BYTES
 from store.segment import Segment
 from store.segment_files import SegmentFiles
 
-JOURNAL_FILE, JOURNAL_KIND, JOURNAL_LAYOUT = "journal", "journal", 1
 DRAIN_BYTES_MAX = 1 << 20
 POPULATE_BYTES = 2 << 20  # at least twice what one drain may write
 POPULATE_IDLE_BYTES, POPULATE_AHEAD_BYTES = 256 * 1024, 16 << 20
 ALLOCATION_DEADLINE_MS = 5000  # RocketMQ's wait for the next file
 QUESTION = struct.Struct("<qq")
-
-
-def create_journal(directory: Path, rings: int, end_offset: int) -> None:
-    """The journal of a store whose log ends at `end_offset`; made by the supervisor."""
-    region = Region.create(
-        directory / JOURNAL_FILE, drain.journal_bytes(rings), kind=JOURNAL_KIND, layout=JOURNAL_LAYOUT
-    )
-    region.words[drain.RECORDS_AT + drain.END] = end_offset
-    region.close()
 
 
 class Writer:
@@ -53,7 +44,7 @@ class Writer:
         self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         self._queues = QueueTable.attach(directory, writable=True)
         self._controls = ring.attach_rings(directory)
-        self._journal = Region.attach(directory / JOURNAL_FILE, kind=JOURNAL_KIND, layout=JOURNAL_LAYOUT, writable=True)
+        self._journal = attach_journal(directory)
         self._rings: dict[int, ring.Ring] = {}
         self._segment: Segment | None = None
         self._populated_offset = 0
