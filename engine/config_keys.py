@@ -1,0 +1,103 @@
+"""The keys that this broker uses: type, range, unit, default and field. One line each; nothing else knows their names.
+
+spec: configuration. A new setting is a line here and a field in config.py.
+Sizes and times are whole numbers, in the unit named; a default of None is worked out from other keys in config.py.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity"]
+INT_MAX = 2**31 - 1
+MIB = 1 << 20
+SENDERS_MAX = 8  # engine.cursors.HA_CONNECTIONS_MAX; a test compares them
+FRAME_BODY_BYTES_MAX = 4 * MIB - 12  # what a Java slave's buffer holds
+
+
+class Key(NamedTuple):
+    """One key; `low` and `high` bound an int, both inclusive."""
+
+    name: str
+    field: str
+    kind: Kind
+    default: str | int | bool | None
+    low: int = 0
+    high: int = INT_MAX
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values, for an error message."""
+        if self.kind == "int":
+            return f"a whole number from {self.low} to {self.high}" + (f" ({self.unit})" if self.unit else "")
+        return ALLOWED[self.kind]
+
+
+ALLOWED: dict[str, str] = {
+    "bool": "true or false",
+    "text": "any text that is not empty",
+    "path": "one path",
+    "address": "an IPv4 or IPv6 address, or a host name that resolves to one",
+    "host_port": "host:port, with a port from 1 to 65535",
+    "role": "ASYNC_MASTER, SYNC_MASTER or SLAVE",
+    "flush_type": "ASYNC_FLUSH or SYNC_FLUSH",
+    "compat": "4.9 or 5",
+    "affinity": "empty (the kernel decides), sync (the synchronous path on one CPU), or CPU numbers as in 0,2-3",
+}
+
+KEYS = (
+    # identity and network
+    Key("brokerClusterName", "broker_cluster_name", "text", "DefaultCluster"),
+    Key("brokerName", "broker_name", "text", None),
+    Key("brokerId", "broker_id", "int", 0),
+    Key("brokerRole", "broker_role", "role", "ASYNC_MASTER"),
+    Key("brokerIP1", "broker_ip1", "address", None),
+    Key("brokerIP2", "broker_ip2", "address", None),
+    Key("listenPort", "listen_port", "int", 10911, 1, 65534),
+    Key("haListenPort", "ha_listen_port", "int", None, 0, 65535, "0 lets the kernel choose"),
+    # files
+    Key("storePathRootDir", "store_path_root_dir", "path", "~/store"),
+    Key("storePathCommitLog", "store_path_commit_log", "path", None),
+    Key("mappedFileSizeCommitLog", "mapped_file_size_commit_log_bytes", "int", 1024 * MIB, 256, INT_MAX, "bytes"),
+    Key("mappedFileSizeConsumeQueue", "mapped_file_size_consume_queue_bytes", "int", 6_000_000, 20, INT_MAX, "bytes"),
+    Key("maxMessageSize", "max_message_bytes", "int", 4 * MIB, 1, INT_MAX, "bytes"),
+    Key("defaultTopicQueueNums", "default_topic_queue_nums", "int", 8, 1, 1024, "queues"),
+    Key("checkCRCOnRecover", "check_crc_on_recover", "bool", True),
+    # flush
+    Key("flushDiskType", "flush_disk_type", "flush_type", "ASYNC_FLUSH"),
+    Key("flushIntervalCommitLog", "flush_interval_commit_log_ms", "int", 500, 1, INT_MAX, "ms"),
+    Key("flushCommitLogLeastPages", "flush_commit_log_least_pages", "int", 4, 0, INT_MAX, "pages of 4 KiB"),
+    Key("flushCommitLogThoroughInterval", "flush_commit_log_thorough_interval_ms", "int", 10_000, 0, INT_MAX, "ms"),
+    Key("flushIntervalConsumeQueue", "flush_interval_consume_queue_ms", "int", 1000, 1, INT_MAX, "ms"),
+    Key("flushConsumeQueueLeastPages", "flush_consume_queue_least_pages", "int", 2, 0, INT_MAX, "pages of 4 KiB"),
+    Key("flushConsumeQueueThoroughInterval", "flush_consume_queue_thorough_interval_ms", "int", 60_000, unit="ms"),
+    Key("syncFlushTimeout", "sync_flush_timeout_ms", "int", 5000, 1, INT_MAX, "ms"),
+    # replication
+    Key("haMasterAddress", "ha_master_address", "host_port", None),
+    Key("slaveTimeout", "slave_timeout_ms", "int", 3000, 1, INT_MAX, "ms"),
+    Key("haSendHeartbeatInterval", "ha_send_heartbeat_interval_ms", "int", 5000, 1, INT_MAX, "ms"),
+    Key("haHousekeepingInterval", "ha_housekeeping_interval_ms", "int", 20_000, 1, INT_MAX, "ms"),
+    Key("haReconnectInterval", "ha_reconnect_interval_ms", "int", 5000, 1, INT_MAX, "ms"),
+    Key("haTransferBatchSize", "ha_transfer_batch_bytes", "int", 32 * 1024, 1, FRAME_BODY_BYTES_MAX, "bytes"),
+    Key("haSlaveFallbehindMax", "ha_slave_fallbehind_max_bytes", "int", 256 * MIB, 0, INT_MAX, "bytes"),
+    Key("totalReplicas", "total_replicas", "int", 1, 1, SENDERS_MAX + 1, "the master counted"),
+    Key("inSyncReplicas", "in_sync_replicas", "int", None, 1, SENDERS_MAX + 1, "the master counted"),
+    Key("minInSyncReplicas", "min_in_sync_replicas", "int", 1, 1, SENDERS_MAX + 1, "the master counted"),
+    Key("haFlowControlEnable", "ha_flow_control_enable", "bool", False),
+    Key("maxHaTransferByteInSecond", "max_ha_transfer_byte_in_second", "int", 100 * MIB, 1, 2**63 - 1, "bytes/s"),
+    # our own
+    Key("compat", "compat", "compat", "4.9"),
+    Key("regionPath", "region_path", "path", "/dev/shm"),
+    Key("ringSizeInBytes", "ring_bytes", "int", 16 * MIB, 64 * 1024, 1024 * MIB, "bytes"),
+    Key("maxProducers", "producers_max", "int", 64, 1, 1024),
+    Key("affinity", "affinity", "affinity", ""),
+)
+OWN_KEYS = frozenset({"compat", "regionPath", "ringSizeInBytes", "maxProducers", "affinity", "haReconnectInterval"})
+
+# Other names of the same setting: without a warning, and with one.
+SYNONYMS = {"haMaxGapNotInSync": "haSlaveFallbehindMax"}
+OLD_SPELLINGS = {
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}

@@ -1,0 +1,132 @@
+"""Names of the keys that RocketMQ's broker knows and this broker does not use: accepted, each with a warning.
+
+Read from the setters of BrokerConfig, MessageStoreConfig, NettyServerConfig, NettyClientConfig, AuthConfig and
+BrokerIdentity, 4.9.7, 5.3.3 and what 5.x added since (8fc57f1468). The keys that we do use stand in config_keys.py.
+spec: configuration, sections 1 to 9
+"""
+
+from __future__ import annotations
+
+ROCKETMQ_4_9 = frozenset(
+    """
+    accessMessageInMemoryMaxRatio aclEnable adminBrokerThreadPoolNums autoCreateSubscriptionGroup
+    autoCreateTopicEnable autoDeleteUnusedStats bitMapLengthConsumeQueueExt brokerFastFailureEnable brokerPermission
+    brokerTopicEnable channelNotActiveInterval cleanFileForciblyEnable cleanResourceInterval
+    clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
+    clientCloseSocketIfTimeout clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums
+    clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+    clientWorkerThreads clusterTopicEnable commercialBaseCount commercialBigCount commercialEnable
+    commercialTimerCount commercialTransCount commitCommitLogLeastPages commitCommitLogThoroughInterval
+    commitIntervalCommitLog compressedRegister connectTimeoutMillis consumerFallbehindThreshold
+    consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums debugLockEnable defaultQueryMaxNum
+    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteWhen destroyMapedFileIntervalForcibly
+    disableConsumeIfConsumerReadSlowly diskFallRecorded diskMaxUsedSpaceRatio dLegerGroup dLegerPeers dLegerSelfId
+    duplicationEnable enableBatchPush enableCalcFilterBitMap enableConsumeQueueExt enableDetailStat
+    enableDLegerCommitLog enableLmq enableMultiDispatch enablePropertyFilter enableScheduleAsyncDeliver
+    enableScheduleMessageStats endTransactionPoolQueueCapacity endTransactionThreadPoolNums
+    expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchNamesrvAddrByAddressServer fileReservedTime
+    filterDataCleanTimeSpan filterServerNums filterSupportRetry flushCommitLogTimed
+    flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval
+    flushLeastPagesWhenWarmMapedFile forceRegister heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity
+    highSpeedMode isolateLogEnable longPollingEnable mappedFileSizeConsumeQueueExt maxDelayTime
+    maxErrorRateOfBloomFilter maxHashSlotNum maxIndexNum maxLmqConsumeQueueNum maxMsgsNumBatch
+    maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
+    maxTransferCountOnMessageInMemory messageDelayLevel messageIndexEnable messageIndexSafe messageStorePlugIn
+    msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
+    preferredLeaderId processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+    putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
+    queryThreadPoolQueueCapacity readOnlyCommitLogStorePaths redeleteHangedFileInterval regionId
+    registerBrokerTimeoutMills registerNameServerPeriod rejectTransactionMessage replyThreadPoolQueueCapacity
+    rocketmq-acl rocketmqHome scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
+    sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
+    serverChannelMaxIdleTimeSeconds serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable
+    serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads
+    shortPollingTimeMills slaveReadEnable startAcceptSendRequestTimeStamp storePathDLedgerCommitLog
+    storeReplyMessageEnable traceTopicEnable transactionCheckInterval transactionCheckMax transactionTimeOut
+    transferMsgByHeap transientStorePoolEnable transientStorePoolSize useEpollNativeSelector
+    useReentrantLockWhenPutMessage useTLS waitTimeMillsInHeartbeatQueue waitTimeMillsInPullQueue
+    waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue warmMapedFileEnable writeBufferHighWaterMark
+    writeBufferLowWaterMark
+    """.split()
+)
+
+ROCKETMQ_5_ONLY = frozenset(
+    """
+    accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums
+    ackThreadPoolQueueCapacity aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond
+    adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet allowRecallWhenBrokerNotWriteable appendAckAsync
+    appendCkAsync asyncLearner asyncSendEnable authConfigPath authenticationEnabled authenticationMetadataProvider
+    authenticationProvider authenticationStrategy authenticationWhitelist authorizationEnabled
+    authorizationMetadataProvider authorizationProvider authorizationStrategy authorizationWhitelist
+    autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums bindAddress
+    bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
+    brokerConfigPath brokerElectionPriority brokerHeartbeatInterval brokerNotActiveTimeoutMillis cgColdReadThreshold
+    channelExpiredTimeout checkSyncStateSetPeriod cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin
+    cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clusterName coldCtrStrategyEnable
+    coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType combineCQEnableCheckSelf
+    combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType commercialSizePerMsg
+    commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize
+    compactionMappedFileSize compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv configBlackList
+    configManagerVersion configName consumerOffsetUpdateVersionStep controllerAddr controllerHeartBeatTimeoutMills
+    correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval dataReadAheadEnable
+    defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep deleteFileBatchMax
+    disableCallbackExecutor disableNettyWorkerGroup disappearTimeAfterStart diskSpaceCleanForciblyRatio
+    diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
+    enableAcceleratedRecovery enableAsyncReput enableAutoInSyncReplicas enableBroadcastOffsetStore
+    enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction enableConnectionMetrics
+    enableControllerMode enableCreateSysGroup enabledAppendPropCRC enableFastChannelEventProcess
+    enableLagAndDlqMetrics enableLmqStats enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics
+    enableMixedMessageType enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
+    enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
+    enablePopMetrics enableReconnectForGoAway enableRegisterProducer enableRemoteEscape enableRemotingMetrics
+    enableRequestMetrics enableRetryTopicV2 enableRocksDBLog enableRunningFlagsInFlush enableShutdownGracefully
+    enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster enableSplitMetadata
+    enableSplitRegistration enableStatsMetrics enableTransactionMetrics estimateAccumulation
+    fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval forceVerifyPropCRC
+    forwardTimeout globalColdReadThreshold haMaxTimeSlaveNotCatchup inBrokerContainer initAuthenticationUser
+    initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials litePullMessageEnable
+    litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval
+    loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
+    logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval logicQueueSwapMapInterval
+    logicQueueSwapMapReserveFileNum mappedFileSizeTimerLog mappedFileSwapEnable mapperFileSizeBatchConsumeQueue
+    maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan maxFilterMessageSize
+    maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles
+    maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength memTableFlushIntervalMs
+    metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
+    metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
+    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled
+    popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
+    popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
+    popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
+    popPollingSize popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead
+    printChannelGroups printChannelGroupsMinNum pullBatchMaxMessageCount putConsumeQueueDataByFileChannel
+    putMessageTimeout readUnCommitted realTimeNotifyConsumerChange realTimePersistRocksDBConfig recallMessageEnable
+    recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums rejectPullConsumerEnable
+    replicasPerDiskPartition retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
+    reviveQueueNum reviveScanTime rocksdbCompressionType rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency
+    rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scanAvailableNameSrv searchBcqByCacheEnable
+    sendHeartbeatTimeoutMillis serverLoadBalancerEnable serverNettyWorkerGroupEnable shutdownWaitTimeSeconds
+    skipPreOnline skipWhenCKRePutReachMaxTimes socksProxyConfig spinLockCollisionRetreatOptimalDegree
+    splitMetadataSize splitRegistrationSize statefulAuthenticationCacheExpiredSecond
+    statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum
+    statRocksDBCQIntervalSec storePathBrokerIdentity storePathEpochFile storeType subscriptionExpiredTimeout
+    syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile
+    syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
+    timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel
+    timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+    timerRollWindowSlot timerSkipUnknownError timerStopEnqueue timerWheelEnable topicQueueLockNum traceOn
+    transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize travelCqFileNumWhenGetMessage
+    updateNameServerAddrPeriod useABSLock usePIDColdCtrStrategy userCacheExpiredSecond userCacheMaxNum
+    userCacheRefreshSecond useServerSideResetOffset useStaticSubscription validateSystemTopicWhenUpdateTopic
+    waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue waitTimeMillsInLitePullQueue wakeCommitWhenPutMessage
+    wakeFlushWhenPutMessage writeWithoutMmap
+    """.split()
+)
+
+# Common in samples although no setter of 4.9 or 5.x has these names: the brokers ignore them in silence.
+SAMPLES_ONLY = frozenset(
+    """
+    abortFile checkTransactionMessageEnable ha.server.ip ha.server.port storeCheckpoint storePathConsumeQueue
+    storePathIndex
+    """.split()
+)

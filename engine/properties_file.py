@@ -1,0 +1,86 @@
+"""Reads a java.util.Properties file exactly as Java does, and keeps the line numbers.
+
+Implements: java.util.Properties.load(InputStream) (spec: configuration, section 1)
+Trailing spaces are part of a value, as in Java; what to do about them is the caller's decision.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+WHITESPACE = " \t\f"
+ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+UNICODE_DIGITS = 4
+
+
+class Entry(NamedTuple):
+    """One key with its value, and the line on which it begins (from 1)."""
+
+    line: int
+    key: str
+    value: str
+
+
+class MalformedEscape(ValueError):
+    """Raised for a `\\u` without four hexadecimal digits; Java refuses the whole file."""
+
+    def __init__(self, line: int, text: str) -> None:
+        super().__init__(f"{text!r}: \\u needs four hexadecimal digits")
+        self.line = line
+
+
+def parse(data: bytes) -> Iterator[Entry]:
+    """The entries in the file's order, also those whose key comes again later. Raises MalformedEscape."""
+    for line, text in _logical_lines(data.decode("iso-8859-1")):
+        key, value = _split(text)
+        yield Entry(line, _unescape(key, line), _unescape(value, line))
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments and blank ones, each joined with those that continue it."""
+    started_at, joined = 0, ""
+    for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
+        stripped = natural.lstrip(WHITESPACE)
+        if not started_at:
+            if not stripped or stripped[0] in "#!":
+                continue
+            started_at = number
+        joined += stripped
+        if (len(joined) - len(joined.rstrip("\\"))) % 2:
+            joined = joined[:-1]
+            continue
+        yield started_at, joined
+        started_at, joined = 0, ""
+    if started_at:
+        yield started_at, joined
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Key and value, both still escaped: the key ends before the first unescaped `=`, `:` or white space."""
+    end = 0
+    while end < len(text) and text[end] not in "=:" + WHITESPACE:
+        end += 2 if text[end] == "\\" else 1
+    key, rest = text[:end], text[end:].lstrip(WHITESPACE)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(WHITESPACE)
+    return key, rest
+
+
+def _unescape(text: str, line: int) -> str:
+    if "\\" not in text:
+        return text
+
+    def replaced(match: re.Match[str]) -> str:
+        escape = match[1]
+        if escape[0] == "u":
+            if len(escape) != 1 + UNICODE_DIGITS:
+                raise MalformedEscape(line, text)
+            return chr(int(escape[1:], 16))
+        return ESCAPES.get(escape, escape)
+
+    plain = re.sub(r"\\(u[0-9a-fA-F]{4}|.|$)", lambda match: replaced(match) if match[1] else "", text, flags=re.DOTALL)
+    if any("\ud800" <= letter <= "\udfff" for letter in plain):  # two escapes may make one character, as in UTF-16
+        plain = plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return plain
