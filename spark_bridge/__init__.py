@@ -1,0 +1,28 @@
+"""A store as a table in Spark: `spark.read.format("rocketmq").option("path", STORE).load()`.
+
+    spark = spark_bridge.session("report")
+    spark_bridge.read(spark, STORE, columns=["queueId", "bodyLength"], topics=["orders"]).groupBy("queueId").sum()
+
+The log's end is found once, when a read is planned: everything below it is read, nothing above it. The store's segments
+are mapped where they lie, so the files (a master's, a slave's, or a stopped broker's) must be on the executors' host.
+
+    module          responsibility
+    source.py       Spark's entry: the data source, and which filters it takes
+    session.py      helpers for a driver program
+    options.py      options, checked
+    inventory.py    the log's ends and the consume queues, found once on the driver
+    splits.py       pure: limits and selection -> splits
+    reading.py      what an executor does with a split
+    scan.py         where records begin in a mapped segment
+    columns.py      positions -> Arrow columns, in place
+    hosts.py        hosts and message ids as text
+    properties.py   property strings -> values and maps
+    USAGE.md        columns, options, limits: for who uses it
+"""
+
+from spark_bridge.columns import COLUMNS
+from spark_bridge.options import InvalidOption
+from spark_bridge.session import read, register, session
+from spark_bridge.source import RocketMQSource
+
+__all__ = ["COLUMNS", "InvalidOption", "RocketMQSource", "read", "register", "session"]

@@ -1,0 +1,100 @@
+"""What there is to read, found once on the driver: the log's ends, and the consume queues below the reput limit.
+
+On a store with a broker the ends are its cursors. Without one, recovery's reading finds the log's end, and the queues
+tell themselves how far they reach, because messages enter them in log order. After a kill they are not trusted (a
+queue's file may have come further than another's): then everything counts as not dispatched, and ranges are scanned.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ipc.errors import RegionMissing
+from spark_bridge.options import ReadOptions
+from spark_bridge.splits import LogExtent, Queue, Selection
+from store import published
+from store.consume_queue import ConsumeQueue, queue_directories
+from store.directory import StoreDirectory
+from store.segment_files import segment_bytes_of
+
+GUIDE_QUEUES_OPENED_MAX = 64
+LIGHT_QUEUE_PREFIX = "%LMQ%"  # such a queue holds other topics' records; no record has it as its topic
+BATCH_QUEUES_DIRECTORY = "batchconsumequeue"
+
+
+def find_extent(root: str) -> LogExtent:
+    """The log's ends now. Raises NotAStore, and whatever recovery finds wrong with a store without a broker."""
+    pointer = StoreDirectory(root).read_pointer() or {}
+    directory = StoreDirectory(root, pointer.get("settings", {}).get("storePathCommitLog"))
+    directory.require()
+    # Before max_physical_offset, so that the records below it are in the queues whatever happens meanwhile.
+    reput = _dispatched_end(root)
+    limits = published.readable_range(root)
+    first, end = limits.min_physical_offset, limits.max_physical_offset
+    if first == end:
+        return LogExtent(str(directory.commitlog), 1, first, first, end)
+    if reput is None:
+        reput = first if directory.was_aborted() else _queued_end(directory)
+    segment_bytes = segment_bytes_of(directory.commitlog)
+    return LogExtent(str(directory.commitlog), segment_bytes, first, min(max(reput, first), end), end)
+
+
+def _dispatched_end(root: str) -> int | None:
+    """How far the running broker's dispatcher is; None without a broker."""
+    broker = published.running(root)
+    if broker is None:
+        return None
+    try:
+        counters = broker.counters()
+    except RegionMissing:  # it has stopped since
+        return None
+    try:
+        return counters.cursor("reput_from_offset").read()
+    finally:
+        counters.close()
+
+
+def _queued_end(directory: StoreDirectory) -> int:
+    """The end of the last record that any queue of a store at rest points to."""
+    end = 0
+    for _, _, path in queue_directories(directory.consumequeue):
+        queue = ConsumeQueue.open(path)
+        entry = queue.last_entry(queue.max_offset)
+        if entry is not None:
+            end = max(end, int(entry["physical_offset"]) + int(entry["size"]))
+    return end
+
+
+def selection_of(options: ReadOptions, topics: frozenset[str] | None, queue_ids: frozenset[int] | None) -> Selection:
+    """What options and pushed filters want together."""
+    if options.topics is not None:
+        topics = frozenset(options.topics) if topics is None else topics & frozenset(options.topics)
+    first = {(topic, queue): offset for topic, queue, offset in options.starting_offsets}
+    ends = {(topic, queue): offset for topic, queue, offset in options.ending_offsets}
+    bounds = tuple((*key, first.get(key, 0), ends.get(key)) for key in sorted(first.keys() | ends.keys()))
+    return Selection(topics, queue_ids, bounds)
+
+
+def find_queues(root: str, log: LogExtent, selection: Selection) -> tuple[list[Queue], frozenset[str]]:
+    """The queues that a plan needs, and the selected topics that have no queues of the plain kind to go by."""
+    found = queue_directories(Path(root) / "consumequeue")
+    if selection.topics is None:
+        some = [entry for entry, _ in zip(found, range(GUIDE_QUEUES_OPENED_MAX), strict=False)]
+        return [_open(topic, queue_id, path, log) for topic, queue_id, path in some], frozenset()
+    by_queue = frozenset(
+        topic
+        for topic in selection.topics
+        if (Path(root) / "consumequeue" / topic).is_dir()
+        and not (Path(root) / BATCH_QUEUES_DIRECTORY / topic).exists()
+        and not topic.startswith(LIGHT_QUEUE_PREFIX)
+    )
+    queues = [
+        _open(topic, queue_id, path, log)
+        for topic, queue_id, path in found
+        if topic in by_queue and (selection.queue_ids is None or queue_id in selection.queue_ids)
+    ]
+    return queues, selection.topics - by_queue
+
+
+def _open(topic: str, queue_id: int, path: Path, log: LogExtent) -> Queue:
+    return Queue.below(str(path), topic, queue_id, ConsumeQueue.open(path), log)

@@ -1,0 +1,136 @@
+"""Spark's entry: a store as a table, planned once on the driver and read in place by the executors.
+
+The plan is made where Spark asks for partitions; executors are told the log's end with their splits and never ask
+again. They import this package and `store`, nothing of the engine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    In,
+    InputPartition,
+    IsNotNull,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_bridge.columns import BY_NAME, columns_of, schema_of
+from spark_bridge.options import InvalidOption, parse_options
+from spark_bridge.reading import read_split
+from spark_bridge.splits import plan
+
+FORMAT = "rocketmq"
+SPLITS_PER_CPU = 2  # a Python task costs about 40 ms, so few; two, so that a slow one does not leave a CPU idle
+
+
+class RocketMQSource(DataSource):
+    """`spark.read.format("rocketmq")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """All columns; a schema given by the user prunes them."""
+        parse_options(self.options)
+        return schema_of()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read of the columns in `schema`."""
+        return RocketMQReader(schema, self.options)
+
+
+class SoftPush:
+    """A `pushFilters` that Spark calls when push-down is switched on, and does not refuse when it is off (the default).
+
+    Spark refuses a reader whose pushFilters is overridden, unless the conf is on; it tells by `__func__`.
+    """
+
+    __func__: ClassVar[Any] = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
+        self._push = push
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Takes what it can; returns what Spark still has to check."""
+        return self._push(filters)
+
+
+class RocketMQReader(DataSourceReader):
+    """One read: options and pushed filters to splits on the driver, splits to batches on the executors."""
+
+    def __init__(self, schema: StructType, options: Any) -> None:
+        self.options = parse_options(options)
+        self.column_names = schema.fieldNames()
+        _check_types(schema)
+        self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self.topics: frozenset[str] | None = None
+        self.queue_ids: frozenset[int] | None = None
+        self.pushFilters = SoftPush(self.push)  # type: ignore[method-assign]
+
+    def push(self, filters: list[Filter]) -> Iterator[Filter]:
+        """Take the filters on topic and queueId; yields the others."""
+        for condition in filters:
+            if isinstance(condition, IsNotNull) and condition.attribute[0] in BY_NAME and _never_null(condition):
+                continue
+            values = _values(condition)
+            if values is not None and _is(condition, "topic"):
+                self.topics = values if self.topics is None else self.topics & values
+            elif values is not None and _is(condition, "queueId"):
+                self.queue_ids = values if self.queue_ids is None else self.queue_ids & values
+            else:
+                yield condition
+
+    def partitions(self) -> list[InputPartition]:
+        """The splits, planned against the log's end as it is now."""
+        from spark_bridge import inventory  # the driver's part only: executors need no cursors
+
+        options = self.options
+        log = inventory.find_extent(options.path)
+        selection = inventory.selection_of(options, self.topics, self.queue_ids)
+        queues, scanned = inventory.find_queues(options.path, log, selection)
+        partitions = options.partitions_min or SPLITS_PER_CPU * (os.cpu_count() or 1)
+        splits = plan(log, queues, scanned, selection, options.split_bytes, partitions)
+        return [InputPartition(split) for split in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of one split; Spark makes up a partition without a value when there is none."""
+        if partition.value is not None:
+            columns = columns_of(self.column_names)
+            yield from read_split(partition.value, columns, self.arrow_schema, self.options.verify_body_crc)
+
+
+def _check_types(schema: StructType) -> None:
+    """Every column is one of ours, in its type. Raises InvalidOption."""
+    for given, ours in zip(schema.fields, schema_of(schema.fieldNames()).fields, strict=True):
+        if given.dataType != ours.dataType:
+            wanted, found = ours.dataType.simpleString(), given.dataType.simpleString()
+            raise InvalidOption(f"column {ours.name} is {wanted}, the schema says {found}")
+
+
+def _is(condition: Any, column: str) -> bool:
+    return bool(condition.attribute == (column,))
+
+
+def _never_null(condition: IsNotNull) -> bool:
+    return _is(condition, "topic") or _is(condition, "queueId")
+
+
+def _values(condition: Filter) -> frozenset[Any] | None:
+    """The values that an equality admits; None when the filter is of another kind."""
+    if isinstance(condition, EqualTo | EqualNullSafe):
+        return frozenset([condition.value])
+    if isinstance(condition, In):
+        return frozenset(condition.value)
+    return None
