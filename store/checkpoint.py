@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from store import file_io
@@ -70,12 +70,13 @@ def decode(content: bytes) -> Checkpoint:
     if len(content) < FILE_BYTES:
         return Checkpoint()
     times = TIMES.unpack_from(content)
+    found = Checkpoint(*times)
     ours = content[OURS_AT : OURS_AT + OURS.size]
     magic, physic_again, flushed_offset, queues, entries = OURS.unpack(ours)
     crc = int.from_bytes(content[CRC_AT : CRC_AT + 8], "big")
     if magic != MAGIC or physic_again != times[0] or crc != zlib.crc32(ours):
-        return Checkpoint(*times)
-    return Checkpoint(*times, flushed_offset, queues, entries)
+        return found
+    return replace(found, flushed_offset=flushed_offset, queues=queues, entries=entries)
 
 
 def read(path: Path) -> Checkpoint:

@@ -67,7 +67,8 @@ class ConsumeQueue:
         found = named_files(self.directory)
         for index, (base, size) in enumerate(found):
             wanted = self.file_bytes or found[0][1]
-            if size != wanted or size % ENTRY_BYTES or size == 0 or base != found[0][0] + index * wanted or base % wanted:
+            in_place = base == found[0][0] + index * wanted and base % max(wanted, 1) == 0
+            if not in_place or size != wanted or size == 0 or size % ENTRY_BYTES:
                 raise QueueFileMismatch(str(self.directory / file_name(base)), size, wanted)
         return found
 

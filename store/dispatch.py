@@ -105,9 +105,7 @@ class Dispatcher:
             table_words *= 2
         table = self._table[:table_words]
         table.fill(0)
-        known = kernel.group_rows(
-            segment.array, rows, count, segment.base_offset, table, self._groups, self._entries
-        )
+        known = kernel.group_rows(segment.array, rows, count, segment.base_offset, table, self._groups, self._entries)
         entries = self._entries.view(CQ_DTYPE)
         work = []
         for number in range(known):
@@ -153,7 +151,7 @@ class Dispatcher:
         first = int(group[kernel.FIRST_QUEUE_OFFSET])
         physical = int(entries[0]["physical_offset"])
         if group[kernel.DENSE] and first == queue.end and physical >= queue.max_physical_offset:
-            queue.files.append(queue.end, memoryview(entries.view(np.uint8)))
+            queue.files.append(queue.end, entries.tobytes())
             queue.end += len(entries)
             queue.max_physical_offset = int(entries[-1]["physical_offset"]) + int(entries[-1]["size"])
             return

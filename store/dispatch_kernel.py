@@ -1,6 +1,6 @@
 """The compiled loop over records: arrays in, arrays out, nothing per record in Python.
 
-Implements: CommitLog.checkMessageAndReturnSize, as the reput service and recovery use it (spec: store-formats, 1, 8, 20)
+Implements: CommitLog.checkMessageAndReturnSize, for dispatch and recovery (spec: store-formats, 1, 8, 20)
 Only the engine and recovery import this (numba); readers without a broker use `store.record`. `scan` makes a row for
 every record it passes, `group_rows` sorts the rows into consume queue entries, one run a (topic, queue id).
 
@@ -65,7 +65,7 @@ def _java_hash(array: Bytes, at: int, count: int) -> int:
     code = np.uint32(0)
     for i in range(at, at + count):
         code = np.uint32(31) * code + np.uint32(array[i])
-    return np.int64(np.int32(code))
+    return int(np.int32(code))
 
 
 @kernel
@@ -73,7 +73,7 @@ def _delay_level(array: Bytes, at: int, count: int) -> int:
     """The decimal number there, at most DELAY_LEVEL_MAX; 0 for what is not a positive number."""
     level = 0
     for i in range(at, at + count):
-        digit = np.int64(array[i]) - 48
+        digit = int(array[i]) - 48
         if digit < 0 or digit > 9:
             return 0
         level = min(level * 10 + digit, 1000)
@@ -132,7 +132,8 @@ def _fill(array: Bytes, position: int, base_offset: int, row: Words) -> bool:
     properties_bytes = load_be16(array, properties_at - 2)
     if properties_bytes < 0 or properties_at + properties_bytes != end:
         return False
-    row[POSITION], row[BODY_AT], row[BODY_BYTES], row[BODY_CRC] = position, body_at, body_bytes, load_be32(array, position + 8)
+    row[POSITION], row[BODY_AT], row[BODY_BYTES] = position, body_at, body_bytes
+    row[BODY_CRC] = load_be32(array, position + 8)
     row[TOPIC_AT], row[TOPIC_BYTES] = topic_at, topic_bytes
     row[QUEUE_ID], row[QUEUE_OFFSET] = load_be32(array, position + 12), load_be64(array, position + 20)
     row[SYS_FLAG], row[STORE_TIMESTAMP] = sys_flag, load_be64(array, position + 56 + born_extra)
@@ -221,7 +222,7 @@ def _group_of(array: Bytes, rows: Words, index: int, table: Words, groups: Words
         code = (code ^ np.uint32(array[i])) * np.uint32(0x01000193)
     slot = np.int64(code ^ (code >> np.uint32(15))) & (len(table) - 1)
     while table[slot] != 0:
-        group = table[slot] - 1
+        group = int(table[slot]) - 1
         if _same_queue(array, row, rows[groups[group, FIRST_ROW]]):
             return group
         slot = (slot + 1) & (len(table) - 1)

@@ -169,5 +169,6 @@ class BitRot(CorruptRecord):
     code = "BIT_ROT"
 
     def __init__(self, path: str, offset: int, reason: str, behind: str) -> None:
-        super().__init__(path, offset, f"{reason}, and {behind}; nothing was changed. Restore this segment from a replica")
+        told = f"{reason}, and {behind}; nothing was changed. Restore this segment from a replica"
+        super().__init__(path, offset, told)
         self.behind = behind

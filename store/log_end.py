@@ -21,6 +21,8 @@ from store.checkpoint import Checkpoint
 from store.segment import Segment
 from store.segment_files import SegmentFiles
 
+Rows = npt.NDArray[np.int64]
+
 ROWS = 16384
 STEP_BYTES = 1 << 20
 CRC_MASK = 0x7FFFFFFF
@@ -54,16 +56,17 @@ class LogEnd:
     last_store_timestamp_ms: int = 0
 
 
-def new_rows(count: int) -> npt.NDArray[np.int64]:
+def new_rows(count: int) -> Rows:
     """Room for the kernel's rows."""
     return np.zeros((count, kernel.ROW_WORDS), np.int64)
 
 
-def first_store_timestamp_ms(files: SegmentFiles, base_offset: int) -> int | None:
-    """The store time of the segment's first record, None when it does not begin with a sound one."""
+def store_timestamp_ms(files: SegmentFiles, physical_offset: int) -> int | None:
+    """The store time of the record that begins there, None when no sound one does."""
     rows = new_rows(1)
-    with files.open(base_offset) as segment:
-        _, count, _ = kernel.scan(segment.array, 0, segment.size_bytes, base_offset, rows)
+    base = files.base_of(physical_offset)
+    with files.open(base) as segment:
+        _, count, _ = kernel.scan(segment.array, physical_offset - base, segment.size_bytes, base, rows)
     return int(rows[0, kernel.STORE_TIMESTAMP]) if count else None
 
 
@@ -74,7 +77,7 @@ def first_base_to_walk(files: SegmentFiles, bases: Sequence[int], checkpoint: Ch
         return min(files.base_of(known), bases[-1])
     candidates = bases[: max(1, len(bases) - CLEAN_SEGMENTS + 1)] if clean else bases
     for base in reversed(candidates):
-        stored_ms = first_store_timestamp_ms(files, base)
+        stored_ms = store_timestamp_ms(files, base)
         if stored_ms is not None and (clean or 0 < stored_ms <= checkpoint.min_timestamp_ms):
             return base
     return bases[0]
@@ -99,7 +102,7 @@ def find_end(files: SegmentFiles, bases: Sequence[int], first_base: int, check_c
     return LogEnd(end, str(files.path_of(bases[-1])), "", None, [], records, last_ms)
 
 
-def _walk_segment(segment: Segment, rows: npt.NDArray[np.int64], check_crc: bool) -> tuple[int, int, int, str | None]:
+def _walk_segment(segment: Segment, rows: Rows, check_crc: bool) -> tuple[int, int, int, str | None]:
     """(position, records, last store time, why it stopped there); None: the segment is whole, up to its end."""
     position = records = last_ms = 0
     while True:
@@ -118,7 +121,7 @@ def _walk_segment(segment: Segment, rows: npt.NDArray[np.int64], check_crc: bool
         position = reached
 
 
-def _first_bad_crc(segment: Segment, rows: npt.NDArray[np.int64]) -> int | None:
+def _first_bad_crc(segment: Segment, rows: Rows) -> int | None:
     view = segment.view
     columns = rows[:, [kernel.BODY_AT, kernel.BODY_BYTES, kernel.BODY_CRC]].tolist()
     for index, (at, count, crc) in enumerate(columns):
@@ -128,7 +131,7 @@ def _first_bad_crc(segment: Segment, rows: npt.NDArray[np.int64]) -> int | None:
 
 
 def _look_behind(
-    files: SegmentFiles, segment: Segment, position: int, later: Sequence[int], rows: npt.NDArray[np.int64], check_crc: bool
+    files: SegmentFiles, segment: Segment, position: int, later: Sequence[int], rows: Rows, check_crc: bool
 ) -> tuple[int | None, list[Dirty]]:
     """A sound record behind `position`, and what is not zero from there on; the search ends at the first record."""
     dirty: list[Dirty] = []
@@ -142,7 +145,7 @@ def _look_behind(
 
 
 def _look_in(
-    segment: Segment, start: int, search_start: int, rows: npt.NDArray[np.int64], check_crc: bool, dirty: list[Dirty]
+    segment: Segment, start: int, search_start: int, rows: Rows, check_crc: bool, dirty: list[Dirty]
 ) -> int | None:
     ranges = list(_not_zero(segment, start))
     if ranges:

@@ -31,6 +31,7 @@ from store.dispatch import Dispatcher
 from store.errors import BitRot, QueueFileMismatch, QueueGap
 from store.log_end import LogEnd
 from store.properties import java_text
+from store.queue_sync import totals
 from store.segment import Segment
 from store.segment_files import SegmentFiles, segment_bytes_of
 
@@ -72,13 +73,17 @@ def rot_of(found: LogEnd, flushed_floor: int) -> BitRot:
     if found.sound_behind is not None:
         behind = f"a sound record follows at offset {found.sound_behind}"
     else:
-        behind = f"the log was on disk up to offset {flushed_floor} (its checkpoint says so; remove that file if it is of another log)"
+        behind = (
+            f"the log was on disk up to offset {flushed_floor}"
+            " (so its checkpoint says; remove that file if it is of another log)"
+        )
     return BitRot(found.path, found.offset, found.reason or "nothing but zeros", behind)
 
 
 def recover_read_only(
-    directory: StoreDirectory | Path | str, segment_bytes: int | None = None, *, check_crc: bool = True, flushed_floor: int = 0
-) -> Recovered:
+    directory: StoreDirectory | Path | str, segment_bytes: int | None = None, *,
+    check_crc: bool = True, flushed_floor: int = 0,
+) -> Recovered:  # fmt: skip
     """The same decision on a store that nobody serves, writing nothing; bit rot is in `rot`, the log ends before it.
 
     Raises NotAStore, SegmentSizeMismatch, MissingSegment.
@@ -197,8 +202,10 @@ class _Queues:
         start = checkpoint.flushed_offset
         if start is None or not min_offset <= start <= max_offset:
             start = min_offset  # nobody has told us up to where the queues are complete: once, look at all of the log
-        elif self._rebuild is None and self.totals(start) != (checkpoint.queues, checkpoint.entries):
-            self._rebuild = f"{self._root}: the number of entries is not the checkpoint's"
+        elif self._rebuild is None:
+            held = totals(self._root, self._file_bytes, start)
+            if (held.queues, held.entries) != (checkpoint.queues, checkpoint.entries):
+                self._rebuild = f"{self._root}: the number of entries is not the checkpoint's"
         if self._rebuild is None:
             try:
                 self._dispatch(files, start, max_offset, refuse_gaps=start > min_offset)
@@ -226,22 +233,12 @@ class _Queues:
         if removed:
             self.findings.append(f"{removed} consume queues are built again from the log: {because}")
 
-    def totals(self, physical_offset: int) -> tuple[int, int]:
-        """(queues, entries) of the part of the log below `physical_offset`."""
-        return totals(self._root, self._file_bytes, physical_offset)
-
     def ends(self, max_physical_offset: int) -> dict[tuple[str, int], int]:
         """The next queue offset of every queue."""
         return {
             (topic, queue_id): ConsumeQueue(path, self._file_bytes).end_below(max_physical_offset)
             for topic, queue_id, path in queue_directories(self._root)
         }
-
-
-def totals(root: Path, file_bytes: int, physical_offset: int) -> tuple[int, int]:
-    """(queues with entries, entries) that the records below `physical_offset` have; for the checkpoint."""
-    ends = [ConsumeQueue(path, file_bytes).end_below(physical_offset) for _, _, path in queue_directories(root)]
-    return sum(end > 0 for end in ends), sum(ends)
 
 
 def _names_its_record(queue: ConsumeQueue, end: int, topic: str, queue_id: int, files: SegmentFiles) -> bool:

@@ -1,0 +1,75 @@
+"""Follows the log and builds the consume queues.
+
+Implements: ReputMessageService (spec: store-formats, section 20)
+Follows:    max_physical_offset; min_physical_offset when the log begins above our cursor
+Publishes:  reput_from_offset: every record below it is in its queue
+A killed dispatcher starts at its cursor; what it had built above it is written again, the same bytes.
+On a slave the log may end in part of a record: it waits for the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from engine.config import BrokerConfig
+from engine.cursors import Board
+from ipc import waiting
+from store.consume_queue import file_bytes_of
+from store.directory import StoreDirectory
+from store.dispatch import Dispatcher as QueueBuilder
+from store.segment_files import SegmentFiles
+
+log = logging.getLogger("slipstream.dispatcher")
+
+NAP_MS = 1  # RocketMQ's pause between two looks
+AWAKE_MS = 50  # after this long without work: sleep until the log grows, which costs its writer a system call
+
+
+class Dispatcher:
+    """The role of the dispatcher."""
+
+    name = "dispatcher"
+
+    def __init__(self, board: Board, builder: QueueBuilder) -> None:
+        self._board, self._builder = board, builder
+        self._end = board.max_physical_offset.read()
+        self._worked_at_ms = self._now_ms = 0
+
+    def do_work(self, now_ms: int) -> int:
+        """One batch into the queues; the bytes of log it covers."""
+        self._now_ms = now_ms
+        cursor = self._board.reput_from_offset
+        self._end = self._board.max_physical_offset.read()
+        start = cursor.read()
+        begin = max(start, self._board.min_physical_offset.read())
+        if begin >= self._end:
+            return 0
+        reached = self._builder.dispatch_batch(begin, self._end)
+        for finding in self._builder.findings:
+            log.warning("%s", finding)
+        self._builder.findings.clear()
+        if reached == start:
+            return 0
+        waiting.publish(cursor, reached)
+        self._worked_at_ms = now_ms
+        return reached - start
+
+    def idle(self, timeout_ms: int) -> None:
+        """Nap while the log is growing, sleep on its end when it is not."""
+        if self._now_ms - self._worked_at_ms < AWAKE_MS:
+            own = self._board.reput_from_offset
+            waiting.await_change(own, own.read(), min(NAP_MS, timeout_ms))
+        else:
+            waiting.await_change(self._board.max_physical_offset, self._end, timeout_ms)
+
+    def close(self) -> None:
+        """Unmap the segment; what is built is in the files."""
+        self._builder.close()
+
+
+def open_role(config: BrokerConfig, board: Board) -> Dispatcher:
+    """The dispatcher of a store."""
+    files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+    directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
+    file_bytes = file_bytes_of(config.mapped_file_size_consume_queue_bytes)
+    return Dispatcher(board, QueueBuilder(files, directory.consumequeue, file_bytes))

@@ -1,0 +1,211 @@
+"""Brings the log to disk and says how far it came; the queues and the checkpoint, too, at their own pace.
+
+Implements: FlushRealTimeService, GroupCommitService, FlushConsumeQueueService (spec: store-formats, 14, 18)
+Follows:    max_physical_offset, reput_from_offset
+Publishes:  flushed_offset, only after fdatasync succeeded; flush_errno; rings ack_bell
+A failed fdatasync is final: the kernel may have dropped the pages, so a second one that succeeds would prove nothing.
+flush_errno then stays, nothing is called flushed any more and nothing acknowledged; a restart recovers from the disk.
+SYNC_FLUSH: one fdatasync answers everybody whose message is in the log by then (group commit).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from typing import NamedTuple
+
+from engine.config import BrokerConfig, FlushDiskType
+from engine.cursors import Board
+from ipc import waiting
+from store import checkpoint as checkpoint_file
+from store import file_io
+from store.consume_queue import file_bytes_of
+from store.directory import StoreDirectory
+from store.log_end import store_timestamp_ms
+from store.queue_sync import QueueSync, totals
+from store.segment_files import SegmentFiles
+
+log = logging.getLogger("slipstream.flusher")
+
+PAGE_BYTES = 4096
+
+
+class Pace(NamedTuple):
+    """How often to flush, and how much must have changed; anything at all once per thorough interval."""
+
+    interval_ms: int
+    least_pages: int
+    thorough_interval_ms: int
+
+
+class Flusher:
+    """The role of the flusher."""
+
+    name = "flusher"
+
+    def __init__(
+        self, board: Board, files: SegmentFiles, directory: StoreDirectory, queue_file_bytes: int, *,
+        sync_flush: bool, log_pace: Pace, queue_pace: Pace,
+    ) -> None:  # fmt: skip
+        self._board, self._files, self._directory, self._queue_file_bytes = board, files, directory, queue_file_bytes
+        self._queues = QueueSync(directory.consumequeue, queue_file_bytes)
+        self._sync_flush, self._log_pace, self._queue_pace = sync_flush, log_pace, queue_pace
+        self._failed = board.flush_errno.read() != 0
+        self._checkpoint = checkpoint_file.read(directory.checkpoint)
+        self._log_looked_ms = self._log_thorough_ms = 0
+        self._queues_looked_ms = self._queues_thorough_ms = 0
+        self._queues_synced_to = -1  # reput_from_offset when the queues were last looked at
+        self._seen_end = board.max_physical_offset.read()
+        self._now_ms = 0
+        self._fd = self._fd_base = -1
+
+    # turns
+
+    def do_work(self, now_ms: int) -> int:
+        """Flush what is due; the bytes of log that went to disk."""
+        self._now_ms = now_ms
+        if self._failed:
+            return 0
+        start = self._board.flushed_offset.read()
+        self._seen_end = self._board.max_physical_offset.read()
+        if self._is_log_due(start, now_ms):
+            self._flush_log(self._seen_end)
+        if not self._failed and now_ms - self._queues_looked_ms >= self._queue_pace.interval_ms:
+            self._queues_looked_ms = now_ms
+            self._flush_queues(now_ms)
+        return self._board.flushed_offset.read() - start
+
+    def _is_log_due(self, flushed: int, now_ms: int) -> bool:
+        end = self._seen_end
+        if end <= flushed:
+            return False
+        if self._sync_flush:
+            return True
+        pace = self._log_pace
+        if now_ms - self._log_looked_ms < pace.interval_ms:
+            return False
+        self._log_looked_ms = now_ms
+        full_segment = self._files.base_of(flushed) != self._files.base_of(end)
+        if now_ms - self._log_thorough_ms >= pace.thorough_interval_ms:
+            self._log_thorough_ms = now_ms
+            return True
+        return full_segment or end // PAGE_BYTES - flushed // PAGE_BYTES >= pace.least_pages
+
+    # the log
+
+    def _flush_log(self, end: int) -> None:
+        """Segment by segment, publishing after each."""
+        flushed = max(self._board.flushed_offset.read(), self._board.min_physical_offset.read())
+        while flushed < end and not self._failed:
+            base = self._files.base_of(flushed)
+            try:
+                file_io.sync_data(self._descriptor_of(base))
+            except OSError as error:
+                self._fail(str(self._files.path_of(base)), error)
+                return
+            flushed = min(end, base + self._files.segment_bytes)
+            waiting.publish(self._board.flushed_offset, flushed)
+            waiting.ring(self._board.ack_bell)
+
+    def _descriptor_of(self, base: int) -> int:
+        """Kept open while its segment is the current one: an error of writing back is told to who had the file open."""
+        if self._fd_base != base:
+            self._close_descriptor()
+            self._fd = file_io.open_file(self._files.path_of(base), writable=True)
+            self._fd_base = base
+        return self._fd
+
+    def _close_descriptor(self) -> None:
+        fd, self._fd, self._fd_base = self._fd, -1, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _fail(self, path: str, error: OSError) -> None:
+        self._failed = True
+        number = error.errno or -1
+        waiting.publish(self._board.flush_errno, number)
+        waiting.ring(self._board.ack_bell)
+        log.critical(
+            "%s: cannot be brought to disk (%s); what lies above offset %d may be lost. No message is acknowledged any"
+            " more: check the disk, then restart the broker, which recovers from what is there",
+            path, os.strerror(number) if number > 0 else error, self._board.flushed_offset.read(),
+        )  # fmt: skip
+
+    # queues and checkpoint
+
+    def _flush_queues(self, now_ms: int) -> None:
+        """One round over the queues if any grew; a thorough one, with the checkpoint, when that is due."""
+        built_to = self._board.reput_from_offset.read()
+        thorough = now_ms - self._queues_thorough_ms >= self._queue_pace.thorough_interval_ms
+        if built_to == self._queues_synced_to and not thorough:
+            return
+        try:
+            self._queues.sync(0 if thorough else self._queue_pace.least_pages)
+            self._queues_synced_to = built_to
+            if thorough:
+                self._queues_thorough_ms = now_ms
+                self._write_checkpoint(built_to)
+        except OSError as error:
+            self._fail(str(self._directory.consumequeue), error)
+
+    def _write_checkpoint(self, built_to: int) -> None:
+        """Note that log and queues are on disk up to `built_to`, a record boundary; the queues were just synced."""
+        if self._checkpoint.flushed_offset == built_to:
+            return
+        self._flush_log(max(self._board.flushed_offset.read(), built_to))
+        if self._failed:
+            return
+        held = totals(self._directory.consumequeue, self._queue_file_bytes, built_to)
+        stored_ms = self._checkpoint.physic_msg_timestamp_ms
+        if held.last_physical_offset is not None:
+            stored_ms = store_timestamp_ms(self._files, held.last_physical_offset) or stored_ms
+        self._checkpoint = replace(
+            self._checkpoint, physic_msg_timestamp_ms=stored_ms, logics_msg_timestamp_ms=stored_ms,
+            flushed_offset=built_to, queues=held.queues, entries=held.entries,
+        )  # fmt: skip
+        checkpoint_file.write(self._directory.checkpoint, self._checkpoint)
+
+    # waiting
+
+    def idle(self, timeout_ms: int) -> None:
+        """Until the next timer; with SYNC_FLUSH also until the log grows."""
+        if self._sync_flush and not self._failed:
+            waiting.await_change(self._board.max_physical_offset, self._seen_end, timeout_ms)
+            return
+        own = self._board.flushed_offset  # nobody else moves it: a sleep that a signal ends
+        dirty = not self._failed and self._board.max_physical_offset.read() > own.read()
+        until_due_ms = self._log_looked_ms + self._log_pace.interval_ms - self._now_ms
+        waiting.await_change(own, own.read(), min(timeout_ms, max(1, until_due_ms)) if dirty else timeout_ms)
+
+    def close(self) -> None:
+        """Everything to disk, and the checkpoint: the end of a clean stop."""
+        built_to = self._board.reput_from_offset.read()
+        try:
+            if not self._failed:
+                self._flush_log(self._board.max_physical_offset.read())
+            if not self._failed:
+                self._queues.sync(0)
+                self._write_checkpoint(built_to)
+        except OSError as error:
+            self._fail(str(self._directory.consumequeue), error)
+        finally:
+            self._close_descriptor()
+
+
+def open_role(config: BrokerConfig, board: Board) -> Flusher:
+    """The flusher of a store."""
+    return Flusher(
+        board, SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes),
+        StoreDirectory(config.store_path_root_dir, config.store_path_commit_log),
+        file_bytes_of(config.mapped_file_size_consume_queue_bytes),
+        sync_flush=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+        log_pace=Pace(
+            config.flush_interval_commit_log_ms, config.flush_commit_log_least_pages,
+            config.flush_commit_log_thorough_interval_ms,
+        ),
+        queue_pace=Pace(
+            config.flush_interval_consume_queue_ms, config.flush_consume_queue_least_pages,
+            config.flush_consume_queue_thorough_interval_ms,
+        ),
+    )  # fmt: skip
