@@ -18,7 +18,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from engine import allocator, dispatcher, flusher, group_transfer, ha_listener, queue_table, receiver, regions, writer
+from engine import (
+    allocator,
+    dispatcher,
+    flusher,
+    group_transfer,
+    ha_listener,
+    queue_table,
+    receiver,
+    regions,
+    sender,
+    writer,
+)
 from engine.config import BrokerConfig, BrokerRole
 from engine.cursors import RUNNING, STARTING, STOPPING, Board
 from engine.errors import StartRefused
@@ -37,6 +48,7 @@ BACK_OFF_WINDOW_MS = 10_000
 READY_DEADLINE_MS = 10_000
 STOP_DEADLINE_MS = 15_000
 POLL_MS = 1000
+START_DEATHS_MAX = 3
 # The order of the stop: who makes new bytes first, who keeps them safe last.
 STOP_ORDER = ("writer", "receiver", "dispatcher", "ha_listener", "group_transfer", "flusher", "allocator")
 
@@ -143,12 +155,17 @@ class Supervisor:
         else:
             shared.append(("group_transfer", partial(group_transfer.open_role, config, board)))
             shared.append(("writer", partial(writer.open_role, config, board, self._regions)))
-        return [*shared, ("ha_listener", partial(ha_listener.open_role, config, board))]
+        return [*shared, ("ha_listener", partial(ha_listener.open_role, config, board, sender.open_role))]
 
     def _await_ready(self, wake_read: int) -> None:
         """Until the HA port is bound, so that the ready line can name it."""
         board, deadline_ms = self._running_board(), wall_clock_ms() + READY_DEADLINE_MS
         while board.ha_listen_port.read() == 0 and not self._stop():
+            failing = [child.name for child in self._children if len(child.deaths) >= START_DEATHS_MAX]
+            if failing:
+                raise StartRefused(
+                    ", ".join(failing), f"ended {START_DEATHS_MAX} times while starting", "see the lines above"
+                )
             if wall_clock_ms() > deadline_ms:
                 raise StartRefused(
                     f"HA port {self._config.ha_listen_port}", "the acceptor did not come up",

@@ -1,4 +1,4 @@
-"""Brokers of our own for a measurement: each a `slipstream broker` process, on loopback, in a directory of its own."""
+"""A broker on this machine, for a demonstration, a test or a measurement: a `slipstream broker` process on loopback."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def free_port() -> int:
     raise RuntimeError("no two free ports beside each other on 127.0.0.1")
 
 
-class BrokerProcess:
+class LocalBroker:
     """A running broker; a context manager that stops it in order."""
 
     def __init__(self, directory: Path, *, cpus: str = "", **keys: object) -> None:
@@ -51,7 +51,7 @@ class BrokerProcess:
                 [*(["taskset", "-c", cpus] if cpus else []), *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
 
-    def __enter__(self) -> BrokerProcess:
+    def __enter__(self) -> LocalBroker:
         deadline = time.monotonic() + READY_SECONDS
         while published.running(self.store) is None:
             if self.process.poll() is not None or time.monotonic() > deadline:

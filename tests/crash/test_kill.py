@@ -1,0 +1,146 @@
+"""kill -9 of any process at seeded random moments under load: nothing acknowledged is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.cursors import Board
+from ipc import waiting
+from store import published
+from tests.harness.audit import assert_queue_offsets_dense, assert_queues_hold_exactly, messages_of
+from tools.local_broker import LocalBroker
+
+pytestmark = pytest.mark.crash
+
+QUEUE_FILE_BYTES = 4000
+SMALL = {
+    "mappedFileSizeCommitLog": 256 * 1024, "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES, "ringSizeInBytes": 1 << 20,
+    "maxMessageSize": 65536, "haReconnectInterval": 100,
+}  # fmt: skip
+MESSAGES, PRODUCERS = 1500, 2
+DEADLINE_SECONDS = 120.0
+MASTER_ROLES = ("writer", "allocator", "flusher", "dispatcher", "group_transfer", "ha_listener", "sender.0")
+SLAVE_ROLES = ("receiver", "allocator", "flusher", "dispatcher", "ha_listener")
+
+
+def appender(store: Path, name: str, out: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.harness.appender", str(store), name, str(MESSAGES), str(out)]
+    return subprocess.Popen(command)
+
+
+def board_of(store: Path) -> Board:
+    return Board.attach(published.require_running(store).region_directory, writable=True)
+
+
+def await_progress(board: Board, messages: int, producers: list[subprocess.Popen[bytes]]) -> bool:
+    """Wait until that many more messages are in the log; False once the producers have ended."""
+    end = time.monotonic() + DEADLINE_SECONDS
+    goal, seen = board.put_messages.read() + messages, board.max_physical_offset.read()
+    while board.put_messages.read() < goal:
+        if all(producer.poll() is not None for producer in producers):
+            return False
+        assert time.monotonic() < end, f"no progress: {list(board.counters)}"
+        seen = waiting.await_change(board.max_physical_offset, seen, 100)
+    return True
+
+
+def kill(board: Board, role: str) -> int:
+    pid = board.pids[role].read()
+    if pid > 0:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return 0
+    return pid
+
+
+def await_offset(board: Board, label: str, goal: int) -> None:
+    cursor, end = board.counters.cursor(label), time.monotonic() + DEADLINE_SECONDS
+    while (seen := cursor.read()) < goal:
+        assert time.monotonic() < end, f"{label} stays at {seen}, wanted {goal}: {list(board.counters)}"
+        waiting.await_change(cursor, seen, 100)
+
+
+def answers(paths: list[Path]) -> list[dict[str, object]]:
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_processes_killed_at_random_lose_nothing_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    with (
+        LocalBroker(tmp_path / "m", brokerRole="SYNC_MASTER", **SMALL) as master,
+        LocalBroker(
+            tmp_path / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **SMALL
+        ) as slave,
+    ):
+        boards = {"master": board_of(master.store), "slave": board_of(slave.store)}
+        outs = [tmp_path / f"p{k}.jsonl" for k in range(PRODUCERS)]
+        producers = [appender(master.store, f"p{k}", out) for k, out in enumerate(outs)]
+        kills = 0
+        while await_progress(boards["master"], dice.randrange(40, 200), producers):
+            side = dice.choice(["master", "slave"])
+            kills += kill(boards[side], dice.choice(MASTER_ROLES if side == "master" else SLAVE_ROLES)) > 0
+        assert [producer.wait(DEADLINE_SECONDS) for producer in producers] == [0] * PRODUCERS
+        assert kills >= 5
+        end = boards["master"].max_physical_offset.read()
+        for board in boards.values():
+            await_offset(board, "max_physical_offset", end)
+            await_offset(board, "reput_from_offset", end)
+    told = answers(outs)
+    check(master.store, end, told)
+    check(slave.store, end, told)
+    ok = sum(answer.get("status") == "PUT_OK" for answer in told)
+    assert ok > 0.9 * len(told), "a kill delays, it does not fail what has time to wait"
+
+
+def check(store: Path, end: int, told: list[dict[str, object]]) -> None:
+    """The whole log against what the producers were told."""
+    messages = messages_of(store, end)
+    bodies = [bytes(message.body).decode() for message in messages]
+    assert len(set(bodies)) == len(bodies), "a message is there twice"
+    assert_queue_offsets_dense(messages)
+    assert_queues_hold_exactly(store, messages, QUEUE_FILE_BYTES)
+    by_place = {message.physical_offset: message for message in messages}
+    for answer in told:
+        if "status" in answer:
+            message = by_place[int(str(answer["physical_offset"]))]
+            found = (bytes(message.body).decode(), message.topic, message.queue_id, message.queue_offset)
+            assert found == tuple(answer[name] for name in ("body", "topic", "queue_id", "queue_offset"))
+
+
+def test_the_supervisor_killed_takes_its_children_along_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "m", brokerRole="ASYNC_MASTER", flushDiskType="SYNC_FLUSH", **SMALL) as master:
+        board = board_of(master.store)
+        outs = [tmp_path / "p0.jsonl"]
+        producers = [appender(master.store, "p0", outs[0])]
+        assert await_progress(board, 300, producers)
+        region_directory = published.require_running(master.store).region_directory
+        pids = [cursor.read() for cursor in board.pids.values() if cursor.read() > 0]
+        master.process.kill()
+        master.process.wait()
+        end = time.monotonic() + DEADLINE_SECONDS
+        for pid in pids:
+            while (status := Path(f"/proc/{pid}/status")).exists() and "zombie" not in status.read_text():
+                assert time.monotonic() < end, f"process {pid} outlived its supervisor"
+        assert region_directory.exists(), "the next start removes what was left"
+        assert producers[0].wait(DEADLINE_SECONDS) == 0, "its producer is told at once"
+    with LocalBroker(tmp_path / "m", brokerRole="ASYNC_MASTER", flushDiskType="SYNC_FLUSH", **SMALL) as again:
+        board = board_of(again.store)
+        recovered = board.max_physical_offset.read()
+        more = [tmp_path / "p1.jsonl"]
+        assert appender(again.store, "p1", more[0]).wait(DEADLINE_SECONDS) == 0
+        end_offset = board.max_physical_offset.read()
+        assert end_offset > recovered
+    check(again.store, end_offset, answers(outs + more))
+    assert not (again.store / "abort").exists()
+    assert not region_directory.exists()

@@ -1,0 +1,47 @@
+"""What must be true of a store after anything: read with our own decoder, record by record, queue by queue."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from store.consume_queue import ConsumeQueue, queue_directories
+from store.record import Message, decode
+from store.segment_files import SegmentFiles, segment_bytes_of
+from store.walk import walk
+
+
+def messages_of(store: Path, end: int) -> list[Message]:
+    """Every message below `end`, its CRC and its own place checked."""
+    directory = store / "commitlog"
+    files = SegmentFiles(directory, segment_bytes_of(directory))
+    bases = files.base_offsets()
+    found = []
+    for physical_offset, view, _found in walk(files, bases[0], end):
+        message = decode(bytes(view), 0)
+        assert message.physical_offset == physical_offset
+        found.append(message)
+    return found
+
+
+def assert_queue_offsets_dense(messages: list[Message]) -> None:
+    """In every queue the offsets are 0, 1, 2, ... in the order of the log."""
+    queues: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for message in messages:
+        queues[message.topic, message.queue_id].append(message.queue_offset)
+    for queue, offsets in queues.items():
+        assert offsets == list(range(len(offsets))), queue
+
+
+def assert_queues_hold_exactly(store: Path, messages: list[Message], file_bytes: int) -> None:
+    """The consume queues name every message once, at its place."""
+    expected: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
+    for message in messages:
+        entry = (message.physical_offset, message.size, message.tags_code)
+        expected[message.topic, message.queue_id].append(entry)
+    found = {}
+    for topic, queue_id, path in queue_directories(store / "consumequeue"):
+        queue = ConsumeQueue.open(path, file_bytes)
+        entries = queue.entries(queue.min_offset, queue.max_offset)
+        found[topic, queue_id] = [tuple(int(value) for value in entry) for entry in entries]
+    assert found == dict(expected)
