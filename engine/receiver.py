@@ -43,7 +43,8 @@ class Receiver:
     name = "receiver"
 
     def __init__(self, board: Board, files: SegmentFiles, limits: ClientLimits, master: Address | None) -> None:
-        self.client = HaClient(limits, board.max_physical_offset.read())
+        self._published_offset = board.max_physical_offset.read()
+        self.client = HaClient(limits, self._published_offset)
         self._board = board
         self._words = board.ha_client
         self._files = files
@@ -165,11 +166,12 @@ class Receiver:
 
     def _publish_end(self) -> None:
         end = self.client.max_physical_offset
-        if end == self._board.max_physical_offset.read():
+        if end == self._published_offset:
             return
         if self._segment is None and self._lacks_space():
             return  # an empty log begins at `end`: said once its first segment exists
         waiting.publish(self._board.max_physical_offset, end)
+        self._published_offset = end
 
     def _read(self, flags: int) -> int:
         """The rest of this body, into its place, and the next header, in one system call; how much came."""
@@ -195,7 +197,7 @@ class Receiver:
         return received
 
     def _report(self, now_ms: int) -> None:
-        if self._board.max_physical_offset.read() != self.client.max_physical_offset:
+        if self._published_offset != self.client.max_physical_offset:
             return  # never report what is not published
         report = self.client.report(now_ms)
         if report is None or self._socket is None:
@@ -215,7 +217,7 @@ class Receiver:
         offset = self.client.max_physical_offset
         if self._segment is not None and offset < self._segment.end_offset:
             return False
-        if not self.client.body_left and offset == self._board.max_physical_offset.read():
+        if not self.client.body_left and offset == self._published_offset:
             return False  # nothing is due: an empty slave must not begin a log before its master says where
         waiting.publish(self._board.segment_request_offset, offset)
         if self._board.allocated_offset.read() <= offset:
