@@ -54,7 +54,7 @@ def parse_text(text: str) -> dict[str, str]:
     return properties
 
 
-def format(  # noqa: A001 - the counterpart of `parse`, always named properties.format
+def format(
     pairs: Mapping[str, str] | Iterable[tuple[str, str]], trailing_separator: bool = True
 ) -> bytes:
     """The bytes of these properties, in this order. Raises InvalidMessage."""
@@ -90,6 +90,11 @@ def utf16_units(text: str) -> memoryview | bytes:
     if text.isascii():
         return text.encode("ascii")
     return memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
+
+
+def utf16_sort_key(text: str) -> bytes:
+    """What sorts texts as Java's String.compareTo."""
+    return text.encode("utf-16-be", "surrogatepass")
 
 
 def java_hash(text: str) -> int:

@@ -146,6 +146,20 @@ def store_host_at(sys_flag: int) -> int:
     return _at(FAMILIES[sys_flag & HOST_MASK].dtype, "store_host")
 
 
+def shape_at(view: memoryview | bytes, position: int) -> tuple[int, int]:
+    """The size and the magic number at `position`, whatever lies there."""
+    size, magic = _SHAPE.unpack_from(view, position)
+    return size, magic
+
+
+def store_timestamp_of(view: memoryview | bytes, position: int) -> int | None:
+    """The store time of the message at `position`, None when none begins there. Asks for no more than its magic."""
+    if len(view) - position < FAMILIES[HOST_MASK].body_at or shape_at(view, position)[1] not in (MAGIC_V1, MAGIC_V2):
+        return None
+    (sys_flag,) = _INT32.unpack_from(view, position + SYS_FLAG_AT)
+    return int(_INT64.unpack_from(view, position + store_timestamp_at(sys_flag))[0])
+
+
 def body_length_at(sys_flag: int) -> int:
     """Where the body's length lies in a record with these host families; the body follows it."""
     return FAMILIES[sys_flag & HOST_MASK].body_length_at
@@ -170,8 +184,9 @@ class Found(NamedTuple):
 
 
 def inspect(
-    view: memoryview | bytes, position: int, physical_offset: int, *, check_body_crc: bool, limit: int | None = None
-) -> Found:
+    view: memoryview | bytes, position: int, physical_offset: int | None, *,
+    check_body_crc: bool, limit: int | None = None,
+) -> Found:  # fmt: skip
     """What lies at `position` of a segment's bytes, which is `physical_offset` of the log.
 
     `view` is the whole segment: a blank record reaches its end. With `limit`, bytes from that position on are not
@@ -195,7 +210,7 @@ def inspect(
     if size > readable - position:
         return Found(Kind.INCOMPLETE, 0, f"{readable - position} of {size} bytes are there")
     (named_offset,) = _INT64.unpack_from(view, position + PHYSICAL_OFFSET_AT)
-    if named_offset != physical_offset:
+    if physical_offset is not None and named_offset != physical_offset:
         return Found(Kind.CORRUPT, 0, f"it says it lies at offset {named_offset}")
     spans = _measure(view, position, size, magic)
     if isinstance(spans, str):
@@ -380,8 +395,3 @@ def blank(size: int) -> bytes:
     """The beginning of a blank record that fills the last `size` bytes of a segment; what follows it is left alone."""
     assert size >= BLANK_BYTES
     return _SHAPE.pack(size, BLANK_MAGIC)
-
-
-def blank_size(view: memoryview | bytes, position: int) -> int:
-    """The size that the blank record at `position` gives itself."""
-    return int(_SHAPE.unpack_from(view, position)[0])

@@ -1,0 +1,34 @@
+"""What a delay level means: the deliver time that the delay topic's queue entries carry instead of a tags hash.
+
+Implements: ScheduleMessageService.parseDelayLevel, computeDeliverTimestamp (spec: store-formats, section 8)
+"""
+
+from __future__ import annotations
+
+import re
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+JAVA_INTEGER = re.compile(r"[+-]?[0-9]{1,9}").fullmatch
+UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DELAYS_MS = tuple(int(level[:-1]) * UNIT_MS[level[-1]] for level in DEFAULT_LEVELS.split())
+
+
+def deliver_time_ms(level: int, store_timestamp_ms: int) -> int | None:
+    """When a message of that level is due; None for a level below 1. Levels above the last are the last."""
+    if level < 1:
+        return None
+    return store_timestamp_ms + DELAYS_MS[min(level, len(DELAYS_MS)) - 1]
+
+
+def queue_tags_code(topic: str, delay: str | None, store_timestamp_ms: int, tags_code: int) -> int:
+    """What the queue entry of a message says: the hash of its tags, in the delay topic its deliver time.
+
+    Raises ValueError for a level that is no number, as Java's parseInt.
+    """
+    if delay is None or topic != SCHEDULE_TOPIC:
+        return tags_code
+    if not JAVA_INTEGER(delay):
+        raise ValueError(f"delay level {delay!r} is no number")
+    due_ms = deliver_time_ms(int(delay), store_timestamp_ms)
+    return tags_code if due_ms is None else due_ms

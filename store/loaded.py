@@ -1,0 +1,216 @@
+"""A store as a RocketMQ broker sees it after loading: which part of the log, which queues; nothing is written.
+
+Implements: DefaultMessageStore.load, CommitLog.recoverNormally, recoverAbnormally (4.9.7 and 5.3.3)
+Loading is recovery: the log ends at the first record that fails its check, from where a version begins to look; after
+an abnormal end (and in 5.x always) records that the queues lack are dispatched. Which version would load the store is
+told by what only 5.x leaves in one. On a live store the broker's published limit ends the log.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from store import properties as property_string
+from store.checkpoint import read as read_checkpoint
+from store.consume_queue import ConsumeQueue, queue_directories
+from store.delay import queue_tags_code
+from store.directory import StoreDirectory
+from store.loaded_queue import LoadedQueue
+from store.properties import utf16_sort_key
+from store.record import (
+    MAGIC_V2,
+    TRANSACTION_MASK,
+    Found,
+    Kind,
+    Message,
+    SysFlag,
+    decode,
+    inspect,
+    shape_at,
+    store_timestamp_of,
+)
+from store.segment import Segment, file_name
+from store.segment_files import named_files, segment_bytes_of
+
+LOG_FILES_CHECKED = 3  # 4.9, after an ordinary stop
+FIVE_ONLY = ("abort.bak", "compaction", "timerwheel", "timerlog", "batchconsumequeue")
+DEFAULT_QUEUE_FILE_BYTES = 6_000_000
+BATCH_DTYPE = np.dtype(
+    [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8"), ("store_timestamp_ms", ">i8"),
+     ("base_offset", ">i8"), ("count", ">i2"), ("compact_offset", ">i4"), ("reserved", "V4")]
+)  # fmt: skip
+BATCH_QUEUE_TYPE = "BatchCQ"
+QueueKey = tuple[str, int]
+
+
+@dataclass
+class LoadedStore:
+    """What a broker would serve. Without a log `min_offset` is -1 and there are no queues."""
+
+    root: Path
+    five: bool
+    segment_bytes: int
+    min_offset: int
+    max_offset: int
+    segments: dict[int, Path]
+    queues: dict[QueueKey, LoadedQueue]
+    batch_topics: frozenset[str]
+
+    def keys(self) -> list[QueueKey]:
+        """The queues as Java sorts the names of their directories."""
+        return sorted(self.queues, key=lambda key: (utf16_sort_key(key[0]), str(key[1])))
+
+
+def is_five(root: Path) -> bool:
+    """Whether a RocketMQ 5.x broker ran on the store: by what only 5.x writes."""
+    if any((root / name).exists() for name in FIVE_ONLY):
+        return True
+    topics = root / "config" / "topics.json"
+    if topics.is_file() and b"stateVersion" in topics.read_bytes():
+        return True
+    checkpoint = read_checkpoint(root / "checkpoint")
+    return bool(checkpoint.master_flushed_offset or checkpoint.confirm_offset)
+
+
+def load(root: Path | str, *, five: bool | None = None, limit: int | None = None) -> LoadedStore:
+    """Load the store as RocketMQ 4.9 (`five` False) or 5.x does; `limit` ends the log of a store that is in use.
+
+    Raises NotAStore, SegmentSizeMismatch, QueueFileMismatch.
+    """
+    directory = StoreDirectory(root)
+    directory.require()
+    root = directory.root
+    five = is_five(root) if five is None else five
+    batch_topics = _batch_topics(root)
+    segments = {base: directory.commitlog / file_name(base) for base, size in named_files(directory.commitlog) if size}
+    if not segments:
+        return LoadedStore(root, five, 0, -1, 0, {}, {}, batch_topics)
+    segment_bytes = segment_bytes_of(directory.commitlog)
+    store = LoadedStore(root, five, segment_bytes, min(segments), 0, segments, _recovered_queues(root), batch_topics)
+    _Recovery(store, directory, limit).run()
+    for queue in store.queues.values():
+        queue.correct_min_offset(store.min_offset, five)
+    return store
+
+
+def _recovered_queues(root: Path) -> dict[QueueKey, LoadedQueue]:
+    queues = {}
+    for topic, queue_id, path in queue_directories(root / "consumequeue"):
+        queues[topic, queue_id] = LoadedQueue.recovered(ConsumeQueue.open(path), topic, queue_id)
+    return queues
+
+
+def _batch_topics(root: Path) -> frozenset[str]:
+    """Topics whose queues are batch consume queues (5.x), by the topics' configuration and by what is on disk."""
+    found = {path.name for path in (root / "batchconsumequeue").glob("*") if path.is_dir()}
+    try:
+        table = json.loads((root / "config" / "topics.json").read_bytes()).get("topicConfigTable", {})
+        found |= {
+            topic for topic, config in table.items() if BATCH_QUEUE_TYPE in str(config.get("attributes", {}).values())
+        }
+    except (FileNotFoundError, ValueError, AttributeError):
+        return frozenset(found)  # without a readable table RocketMQ takes every queue for a plain one
+    return frozenset(found)
+
+
+class _Recovery:
+    """CommitLog.recoverNormally and recoverAbnormally."""
+
+    def __init__(self, store: LoadedStore, directory: StoreDirectory, limit: int | None) -> None:
+        self._store, self._limit = store, limit
+        self._bases = sorted(store.segments)
+        self._aborted = directory.was_aborted()
+        self._checkpoint = read_checkpoint(directory.checkpoint)
+        ends = [queue.max_physical_offset for queue in store.queues.values()]
+        self._queues_end = max([*ends, _batch_queues_end(store.root)], default=-1)
+        self._new_queue_bytes = next((q.file_bytes for q in store.queues.values()), DEFAULT_QUEUE_FILE_BYTES)
+
+    def run(self) -> None:
+        """Find the log's end, dispatch what this version dispatches, cut the queues."""
+        end = self._walk(self._first_index())
+        if self._queues_end >= end:
+            for queue in self._store.queues.values():
+                queue.truncate(end)
+        self._store.max_offset = end
+
+    def _first_index(self) -> int:
+        count = len(self._bases)
+        if self._aborted:
+            matching = (index for index in reversed(range(count)) if self._stored_before_checkpoint(index))
+            return next(matching, 0)
+        if not self._store.five:
+            return max(0, count - LOG_FILES_CHECKED)
+        return next((index for index in reversed(range(count)) if self._bases[index] <= self._queues_end), 0)
+
+    def _stored_before_checkpoint(self, index: int) -> bool:
+        """isMappedFileMatchedRecover."""
+        with Segment.open(self._store.segments[self._bases[index]]) as segment:
+            stored_ms = store_timestamp_of(segment.view, 0)
+        return stored_ms is not None and 0 != stored_ms <= self._checkpoint.min_timestamp_ms
+
+    def _walk(self, index: int) -> int:
+        """The end of the log, from the segment of that index on."""
+        end = self._bases[index]
+        for base in self._bases[index:]:
+            if self._limit is not None and base >= self._limit:
+                return end
+            with Segment.open(self._store.segments[base]) as segment:
+                position, found = self._walk_segment(segment)
+            end = base + position
+            if found.kind is not Kind.BLANK:
+                return end
+        return end
+
+    def _walk_segment(self, segment: Segment) -> tuple[int, Found]:
+        view, base, position = segment.view, segment.base_offset, 0
+        limit = None if self._limit is None else self._limit - base
+        while True:
+            if limit is not None and position >= limit:
+                return position, Found(Kind.END_OF_LOG, 0)
+            found = inspect(view, position, None, check_body_crc=True, limit=limit)
+            if found.kind is not Kind.MESSAGE or (shape_at(view, position)[1] == MAGIC_V2 and not self._store.five):
+                return position, found._replace(kind=found.kind if found.kind is Kind.BLANK else Kind.END_OF_LOG)
+            if (self._aborted or (self._store.five and base + position > self._queues_end)) and not self._dispatch(
+                decode(view, position, check_body_crc=False)
+            ):
+                return position, Found(Kind.END_OF_LOG, 0, "its delay level is no number")
+            position += found.size
+
+    def _dispatch(self, message: Message) -> bool:
+        """Add the message's entry to its queue; False when RocketMQ fails to read it."""
+        try:
+            tags_code = self._tags_code(message)
+        except ValueError:
+            return False
+        if message.sys_flag & TRANSACTION_MASK in (0, SysFlag.TRANSACTION_COMMIT) and (
+            message.topic not in self._store.batch_topics
+        ):
+            key = message.topic, message.queue_id
+            queue = self._store.queues.get(key)
+            if queue is None:
+                queue = self._store.queues[key] = LoadedQueue(*key, self._new_queue_bytes)
+            queue.put(message.physical_offset, message.size, tags_code, message.queue_offset)
+        return True
+
+    def _tags_code(self, message: Message) -> int:
+        delay = message.properties.get(property_string.DELAY)
+        due = queue_tags_code(message.topic, delay, message.store_timestamp_ms, message.tags_code)
+        # 4.9 reads its table of delay levels after this, so that its recovery knows none
+        return due if self._store.five else message.tags_code
+
+
+def _batch_queues_end(root: Path) -> int:
+    """The end of the last record that batch consume queues know."""
+    end = -1
+    for _, _, path in queue_directories(root / "batchconsumequeue"):
+        for base, _ in named_files(path)[-LOG_FILES_CHECKED:]:
+            content = (path / file_name(base)).read_bytes()
+            units = np.frombuffer(content, BATCH_DTYPE, len(content) // BATCH_DTYPE.itemsize)
+            used = units[units["size"] > 0]
+            if len(used):
+                end = int(used[-1]["physical_offset"]) + int(used[-1]["size"])
+    return end

@@ -1,0 +1,170 @@
+"""What RocketMQ's own classes read from a store, line by line as its reference program `Manifest` prints it.
+
+Implements: MessageDecoder.decode, CommitLog.checkMessageAndReturnSize, ConsumeQueue.getIndexBuffer, printed as JSON
+Message and blank lines come in log order, then the queues. The spelling (spaces, escapes, the order of names) is the
+reference's, so that two manifests can be compared with `diff`. The texts are Java's: escaped UTF-16.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from store import properties as property_string
+from store.compression import body_of
+from store.delay import queue_tags_code
+from store.errors import CorruptRecord, MalformedData
+from store.loaded import LoadedStore, load
+from store.loaded_queue import LoadedQueue
+from store.properties import utf16_sort_key, utf16_units
+from store.record import Found, Kind, Message, decode, inspect, shape_at
+from store.segment import Segment
+
+PORT_MAX = 65535
+_PLAIN = re.compile(r'[ !#-\[\]-~]*').fullmatch  # printable ASCII without quote and backslash
+_QUOTED: dict[str, str] = {}  # texts that come again and again: topics, hosts, property names
+QUOTED_MAX = 10_000
+
+
+def lines(store_root: Path | str, *, five: bool | None = None, limit: int | None = None) -> Iterator[str]:
+    """The manifest of a store; `five` chooses the version that would load it (by default what made it).
+
+    `limit` ends the log of a store that is in use. Raises StoreError.
+    """
+    store = load(store_root, five=five, limit=limit)
+    yield from _log_lines(store)
+    for key in store.keys():  # noqa: SIM118 - not a mapping
+        yield from _queue_lines(store, *key)
+
+
+def _log_lines(store: LoadedStore) -> Iterator[str]:
+    for base, path in sorted(store.segments.items()):
+        if base >= store.max_offset:
+            return
+        with Segment.open(path) as segment:
+            yield from _segment_lines(segment, min(store.max_offset - base, segment.size_bytes))
+
+
+def _segment_lines(segment: Segment, end: int) -> Iterator[str]:
+    view, base, position = segment.view, segment.base_offset, 0
+    while position < end:
+        found = inspect(view, position, None, check_body_crc=True)
+        if found.kind is Kind.BLANK:
+            size, _ = shape_at(view, position)
+            left = segment.size_bytes - position
+            yield f'{{"kind": "blank", "physicalOffset": {base + position}, "size": {size}, "toEndOfFile": {left}}}'
+            return
+        if found.kind is Kind.END_OF_LOG or found.size <= 0:
+            return
+        yield _record_line(view, position, base + position, found)
+        position += found.size
+
+
+def _record_line(view: memoryview, position: int, physical_offset: int, found: Found) -> str:
+    raw = view[position : position + found.size]
+    checked = found.kind is Kind.MESSAGE
+    try:
+        message = decode(raw, check_body_crc=False)
+        code = _tags_code(message)
+        body = body_of(message.body, message.sys_flag)
+        if not (0 <= message.born_host.port <= PORT_MAX and 0 <= message.store_host.port <= PORT_MAX):
+            raise MalformedData("host", "Java knows no such port")
+    except (CorruptRecord, MalformedData):
+        _, magic = shape_at(view, position)
+        return (
+            f'{{"kind": "undecoded", "physicalOffset": {physical_offset}, "size": {found.size},'
+            f' "magic": "{magic:08x}", "checked": {_java(checked)}}}'
+        )
+    return _message_line(message, body, raw, code if checked else None)
+
+
+def _tags_code(message: Message) -> int | None:
+    """What the queue entry says; None when RocketMQ fails to read the delay level, and so the record."""
+    try:
+        delay = message.properties.get(property_string.DELAY)
+        return queue_tags_code(message.topic, delay, message.store_timestamp_ms, message.tags_code)
+    except ValueError:
+        return None
+
+
+def _message_line(m: Message, body: bytes | memoryview, raw: memoryview, tags_code: int | None) -> str:
+    """`tags_code` is None for a record that fails RocketMQ's check."""
+    stored_sha = hashlib.sha256(m.body).hexdigest()
+    body_sha = stored_sha if body is m.body else hashlib.sha256(body).hexdigest()
+    born, stored = m.born_host, m.store_host
+    return (
+        f'{{"kind": "message", "physicalOffset": {m.physical_offset}, "size": {m.total_size},'
+        f' "magic": "{m.magic_code:08x}", "checked": {_java(tags_code is not None)}, "topic": {_known(m.topic)},'
+        f' "queueId": {m.queue_id}, "queueOffset": {m.queue_offset}, "flag": {m.flag}, "sysFlag": {m.sys_flag},'
+        f' "bodyCRC": {m.body_crc}, "bornTimestamp": {m.born_timestamp_ms}, "bornHost": "{born.ip}|{born.port}",'
+        f' "storeTimestamp": {m.store_timestamp_ms}, "storeHost": "{stored.ip}|{stored.port}",'
+        f' "reconsumeTimes": {m.reconsume_times}, "preparedTransactionOffset": {m.prepared_transaction_offset},'
+        f' "storedBodyLength": {len(m.body)}, "storedBodySha256": "{stored_sha}", "bodyLength": {len(body)},'
+        f' "bodySha256": "{body_sha}", "tags": {quote(m.tags)}, "keys": {quote(m.keys)},'
+        f' "properties": {_sorted_object(m.properties)}, "offsetMsgId": "{m.message_id}", "dispatch": {_dispatch(m, tags_code)},'
+        f' "recordSha256": "{hashlib.sha256(raw).hexdigest()}"}}'
+    )
+
+
+def _dispatch(m: Message, tags_code: int | None) -> str:
+    """What goes to the consume queue and the index."""
+    if tags_code is None:
+        return '{"tagsCode": 0, "keys": "", "uniqKey": null, "storeTimestamp": 0, "msgSize": -1}'
+    keys, uniq_key = (quote(m.keys) if m.properties_raw else '""'), quote(m.properties.get(property_string.UNIQ_KEY))
+    return (
+        f'{{"tagsCode": {tags_code}, "keys": {keys}, "uniqKey": {uniq_key},'
+        f' "storeTimestamp": {m.store_timestamp_ms}, "msgSize": {m.total_size}}}'
+    )
+
+
+def _queue_lines(store: LoadedStore, topic: str, queue_id: int) -> Iterator[str]:
+    head = f'{{"kind": "queue", "topic": {quote(topic)}, "queueId": {queue_id}'
+    if topic in store.batch_topics:
+        yield head + ', "class": "BatchConsumeQueue"}'
+        return
+    queue = store.queues[topic, queue_id]
+    yield (
+        f'{head}, "minOffset": {queue.min_offset}, "maxOffset": {queue.max_offset},'
+        f' "minLogicOffset": {queue.min_logic_offset}, "maxPhysicOffset": {queue.max_physical_offset},'
+        f' "entries": [{_entries(queue)}]}}'
+    )
+
+
+def _entries(queue: LoadedQueue) -> str:
+    parts = [str(part.tolist())[1:-1].replace("(", "[").replace(")", "]") for part in queue.entries()]
+    return ", ".join(parts)
+
+
+def quote(text: str | None) -> str:
+    """A Java text as the reference prints it: every UTF-16 unit outside printable ASCII escaped."""
+    if text is None:
+        return "null"
+    if _PLAIN(text):
+        return f'"{text}"'
+    return '"' + "".join(map(_escape, utf16_units(text))) + '"'
+
+
+def _escape(unit: int) -> str:
+    if 32 <= unit <= 126:
+        return "\\" + chr(unit) if unit in b'"\\' else chr(unit)
+    return f"\\u{unit:04x}"
+
+
+def _known(text: str) -> str:
+    quoted = _QUOTED.get(text)
+    if quoted is None:
+        quoted = quote(text)
+        if len(_QUOTED) < QUOTED_MAX:
+            _QUOTED[text] = quoted
+    return quoted
+
+
+def _sorted_object(texts: dict[str, str]) -> str:
+    names = sorted(texts) if "".join(texts).isascii() else sorted(texts, key=utf16_sort_key)
+    return "{" + ", ".join([f"{_known(name)}: {quote(texts[name])}" for name in names]) + "}"
+
+
+def _java(flag: bool) -> str:
+    return "true" if flag else "false"
