@@ -1,7 +1,7 @@
 """A consume queue: where the n-th message of one (topic, queue id) lies in the log, in files of 20-byte entries.
 
 Implements: ConsumeQueue (spec: store-formats, section 10)
-Files are reserved whole and zero-filled; a file's name is the byte offset of its first entry. An entry counts when its
+Files have their full length from the beginning and are zeros where nothing is; a file's name is the byte offset of its first entry. An entry counts when its
 size is above 0 (a message can lie at offset 0). A queue that starts above entry 0 (its older messages are not in this
 log) has its first file filled up to there with entries that point nowhere.
 
@@ -138,7 +138,7 @@ class ConsumeQueue:
                 fd = file_io.open_file(path, writable=True)
             except FileNotFoundError:
                 self.directory.mkdir(parents=True, exist_ok=True)
-                file_io.create_reserved(path, self.file_bytes, durable=False)
+                file_io.create_sparse(path, self.file_bytes)
                 fd = file_io.open_file(path, writable=True)
             try:
                 file_io.write_at(fd, part, at - base)
@@ -160,23 +160,30 @@ class ConsumeQueue:
             if first >= end:
                 file_io.unlink(path)
                 continue
-            keep = (end - first) * ENTRY_BYTES
-            if keep < self.file_bytes and self.map_file(base)[end - first :].view(np.uint8).any():
-                fd = file_io.open_file(path, writable=True)
-                try:
-                    file_io.write_at(fd, bytes(self.file_bytes - keep), keep)
-                finally:
-                    os.close(fd)
+            self._clear(path, (end - first) * ENTRY_BYTES)
             return
+
+    def _clear(self, path: Path, start: int) -> None:
+        """Zeros from byte `start` on, without filling holes."""
+        fd = file_io.open_file(path, writable=True)
+        try:
+            mapped = np.frombuffer(file_io.map_file(fd, self.file_bytes, writable=False), np.uint8)
+            for low, high in list(file_io.data_ranges(fd, start, self.file_bytes)):
+                if mapped[low:high].any():
+                    file_io.write_at(fd, bytes(high - low), low)
+        finally:
+            os.close(fd)
 
     def sound_end(self, max_physical_offset: int) -> int:
         """The queue offset up to which the last files make sense: sizes and offsets in order and inside the log."""
-        end = 0
-        for base in self.bases()[-VALIDATED_FILES:]:
-            entries = self.map_file(base)
-            end = base // ENTRY_BYTES + _sound_count(entries, max_physical_offset)
-            if end < base // ENTRY_BYTES + len(entries):
-                break
+        end = self.end_below(max_physical_offset)
+        in_use = [base for base in self.bases() if base < end * ENTRY_BYTES]
+        for base in in_use[-VALIDATED_FILES:]:
+            first = base // ENTRY_BYTES
+            entries = self.map_file(base)[: end - first]
+            sound = _sound_count(entries, max_physical_offset)
+            if sound < len(entries):
+                return first + sound
         return end
 
 

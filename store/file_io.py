@@ -98,10 +98,18 @@ def unlink(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def create_reserved(path: Path, size_bytes: int, *, durable: bool = True) -> None:
-    """A file of zeros with all its blocks, under its name only when it is whole; an existing file stays.
+def create_sparse(path: Path, size_bytes: int) -> None:
+    """A file of zeros without blocks, to be written with pwrite (a full disk is an error there); not yet on disk."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        truncate(fd, size_bytes)
+    finally:
+        os.close(fd)
 
-    `durable`: file and name are on disk when this returns; for what can be rebuilt that is not worth the wait.
+
+def create_reserved(path: Path, size_bytes: int) -> None:
+    """A file of zeros with all its blocks, under its name only when it is whole and on disk; an existing file stays.
+
     Raises OSError (ENOSPC when there is no room) and leaves nothing behind.
     """
     creating = path.with_name(path.name + CREATING_SUFFIX)
@@ -109,15 +117,13 @@ def create_reserved(path: Path, size_bytes: int, *, durable: bool = True) -> Non
     fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         reserve(fd, 0, size_bytes)
-        if durable:
-            sync_file(fd)
+        sync_file(fd)
         if not path.exists():
             rename(creating, path)
     finally:
         os.close(fd)
         unlink(creating)
-    if durable:
-        sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
