@@ -21,7 +21,8 @@ export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
 setup: $(STAMP)
 
-# pyspark comes as source and is built with the pinned setuptools: nothing but the lock's versions is ever fetched.
+# editable_mode=compat puts this folder itself on sys.path: Spark looks for pyspark_* modules there, not through import
+# hooks. pyspark comes as source and is built with the pinned setuptools: nothing but the lock's versions is ever fetched.
 $(STAMP): requirements.lock pyproject.toml
 	@python=; for candidate in python3 python3.11 python3.12 python3.13 python3.14; do \
 	  if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
@@ -36,7 +37,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@grep -E '^(setuptools|wheel)==' requirements.lock > .venv/build-requirements.txt
 	@$(PYTHON) -m pip install --quiet -r .venv/build-requirements.txt
 	@$(PYTHON) -m pip install --quiet --no-build-isolation -r requirements.lock
-	@$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --config-settings editable_mode=compat --editable .
 	@$(PYTHON) -m tools.java_home
 	@touch $@
 

@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=f"Exit codes: 0 all well; {FOUND} a check failed or something was found; {USAGE} wrong usage or "
-    f"configuration; {NO_BROKER} no broker there; {STORE} input, output or the store failed; {INTERRUPTED} interrupted.",
+    f"configuration; {NO_BROKER} no broker there; {STORE} input, output or the store failed; {INTERRUPTED} interrupted",
 )
 @click.version_option(package_name="slipstream-log", prog_name="slipstream", message="%(prog)s %(version)s")
 def cli() -> None:

@@ -1,0 +1,102 @@
+"""`slipstream status`: a broker's role, cursors, connections and processes, for people and as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from engine.status import ClientStatus, ConnectionStatus, ProcessStatus, Status, snapshot
+
+REFRESH_SECONDS = 1.0
+MIB = 1 << 20
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} s"
+
+
+def _cursors(status: Status) -> Table:
+    table = _table("cursor", "value", "behind the log's end")
+    end = status.cursors["max_physical_offset"]
+    for label, value in status.cursors.items():
+        follows = label in ("flushed_offset", "reput_from_offset", "confirm_offset")
+        table.add_row(label, f"{value:,}", f"{max(0, end - value):,}" if follows else "")
+    return table
+
+
+def _connections(connections: list[ConnectionStatus]) -> RenderableType:
+    if not connections:
+        return Text("no slave is connected")
+    headings = ("slave", "state", "acknowledged", "lag bytes", "lag", "sent bytes", "connected", "silent", "bad acks")
+    table = _table(*headings)
+    for one in connections:
+        table.add_row(
+            one.peer, one.state, f"{one.slave_ack_offset:,}", f"{one.lag_bytes:,}", _seconds(one.lag_seconds),
+            f"{one.transferred_bytes:,}", _seconds(one.connected_seconds), _seconds(one.silent_seconds),
+            str(one.acks_rejected),
+        )  # fmt: skip
+    return table
+
+
+def _client(client: ClientStatus) -> Table:
+    table = _table("master", "state", "received bytes", "silent")
+    table.add_row(client.master, client.state, f"{client.transferred_bytes:,}", _seconds(client.silent_seconds))
+    return table
+
+
+def _processes(processes: list[ProcessStatus]) -> Table:
+    table = _table("process", "pid", "CPU %", "RSS MiB", "PSS MiB", "restarts", "heartbeat")
+    for one in processes:
+        table.add_row(
+            one.role, str(one.pid), f"{one.cpu_percent:.1f}", f"{one.rss_bytes / MIB:.1f}",
+            f"{one.pss_bytes / MIB:.1f}", str(one.restarts), _seconds(one.heartbeat_age_seconds),
+        )  # fmt: skip
+    return table
+
+
+def render(status: Status) -> RenderableType:
+    """The whole view."""
+    heading = (
+        f"{status.broker_name}  {status.role}  {status.flush_disk_type}  {status.state}  process {status.pid}  "
+        f"HA port {status.ha_listen_port}\n{status.store}\n"
+    )
+    parts: list[RenderableType] = [Text(heading), _cursors(status), Text("")]
+    if status.client is not None:
+        parts += [_client(status.client), Text("")]
+    return Group(*parts, _connections(status.connections), Text(""), _processes(status.processes))
+
+
+def watch_status(stores: list[str]) -> None:
+    """Live views one below the other, until Ctrl-C or until a broker has ended. Raises NoBroker."""
+    with Live(auto_refresh=False, screen=Console().is_terminal) as live:
+        while True:
+            live.update(Group(*(render(snapshot(store)) for store in stores)), refresh=True)
+            time.sleep(REFRESH_SECONDS)
+
+
+@click.command()
+@click.argument("store", type=click.Path(file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
+def status(store: str, as_json: bool, watch: bool) -> int:
+    """Show the broker that runs on STORE: role, cursors, connections with their lag, processes."""
+    if as_json:
+        click.echo(json.dumps(snapshot(store).to_json()))
+    elif watch:
+        watch_status([store])
+    else:
+        Console(soft_wrap=True).print(render(snapshot(store)))
+    return 0
