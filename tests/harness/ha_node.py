@@ -1,0 +1,131 @@
+"""The replication processes of one broker, without the rest of it: the test itself is the writer of a master's log."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from engine import allocator, group_transfer, ha_listener, receiver, sender
+from engine.config import BrokerRole, from_mapping
+from engine.cursors import COUNTERS_FILE, Board
+from engine.role import Role, enter_child, run_role
+from ipc import waiting
+from ipc.counters import Cursor
+from store.segment_files import SegmentFiles
+
+WAIT_MS = 30_000
+
+
+class Node:
+    """A master (without `master`) or a slave, in a directory of its own."""
+
+    def __init__(self, directory: Path, master: int | None = None, **settings: Any) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        role = {"brokerRole": "SYNC_MASTER"} if master is None else {"brokerRole": "SLAVE", "brokerId": 1}
+        address = {} if master is None else {"haMasterAddress": f"127.0.0.1:{master}"}
+        common = {"brokerIP1": "127.0.0.1", "haListenPort": 0, "storePathRootDir": directory, "haReconnectInterval": 500}
+        self.config = from_mapping({**role, **address, **common, **settings})
+        self.board = Board.create(directory / COUNTERS_FILE)
+        self.files = SegmentFiles(self.config.store_path_commit_log, self.config.mapped_file_size_commit_log_bytes)
+        self.pids: dict[str, int] = {}
+        if self.config.broker_role is BrokerRole.SLAVE:
+            waiting.publish(self.board.segment_request_offset, -1)
+
+    def _open_role(self, name: str) -> Callable[[], Role]:
+        config, board = self.config, self.board
+        return {
+            "allocator": lambda: allocator.open_role(config, board),
+            "group_transfer": lambda: group_transfer.open_role(config, board),
+            "ha_listener": lambda: ha_listener.open_role(config, board, sender.open_role),
+            "receiver": lambda: receiver.open_role(config, board),
+        }[name]
+
+    def start(self, *names: str) -> Node:
+        for name in names:
+            self.pids[name] = self._fork(name)
+            if name == "ha_listener":
+                wait_until(self.board.ha_listen_port, lambda port: port != 0)
+        return self
+
+    def _fork(self, name: str) -> int:
+        parent_pid = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        status = 1
+        try:
+            stop = enter_child(name, parent_pid)
+            run_role(self._open_role(name)(), self.board.heartbeats[name], stop)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def kill(self, name: str) -> None:
+        pid = self.pids.pop(name)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    def stop(self, name: str) -> int:
+        pid = self.pids.pop(name)
+        os.kill(pid, signal.SIGTERM)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    def append(self, data: bytes) -> int:
+        """What the writer of a master does, without records; the log's end then."""
+        end = self.board.max_physical_offset.read()
+        rest = memoryview(data)
+        while rest:
+            base = self.files.base_of(end)
+            with self.files.create(base) as segment:
+                size = min(len(rest), segment.end_offset - end)
+                segment.view[end - base : end - base + size] = rest[:size]
+            rest, end = rest[size:], end + size
+            waiting.publish(self.board.max_physical_offset, end)
+        return end
+
+    def keep(self, start: int, data: bytes) -> None:
+        """Let this node have had `data` before it started."""
+        waiting.publish(self.board.min_physical_offset, self.files.base_of(start))
+        waiting.publish(self.board.max_physical_offset, start)
+        end = self.append(data)
+        waiting.publish(self.board.segment_request_offset, end)
+
+    def log(self, start: int = 0) -> bytes:
+        """The log from `start` to its end."""
+        end, found = self.board.max_physical_offset.read(), b""
+        while start < end:
+            base = self.files.base_of(start)
+            with self.files.open(base) as segment:
+                found += bytes(segment.view[start - base : end - base])
+            start = base + self.files.segment_bytes
+        return found
+
+    def close(self) -> None:
+        for name in list(self.pids):
+            self.kill(name)
+        self.board.counters.close()
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None) -> None:
+        self.close()
+
+
+def wait_until(cursor: Cursor, is_reached: Callable[[int], bool], timeout_ms: int = WAIT_MS) -> int:
+    """Wait on the counter itself; its value. Fails the test at the deadline, with what was seen last."""
+    seen = cursor.read()
+    while not is_reached(seen):
+        assert timeout_ms > 0, f"{cursor} within {WAIT_MS} ms"
+        seen = waiting.await_change(cursor, seen, 50)
+        timeout_ms -= 50
+    return seen
+
+
+def wait_for(cursor: Cursor, offset: int) -> None:
+    """Wait until the cursor has come to `offset`."""
+    wait_until(cursor, lambda reached: reached >= offset)
