@@ -27,7 +27,12 @@ class Node:
         directory.mkdir(parents=True, exist_ok=True)
         role = {"brokerRole": "SYNC_MASTER"} if master is None else {"brokerRole": "SLAVE", "brokerId": 1}
         address = {} if master is None else {"haMasterAddress": f"127.0.0.1:{master}"}
-        common = {"brokerIP1": "127.0.0.1", "haListenPort": 0, "storePathRootDir": directory, "haReconnectInterval": 500}
+        common = {
+            "brokerIP1": "127.0.0.1",
+            "haListenPort": 0,
+            "storePathRootDir": directory,
+            "haReconnectInterval": 500,
+        }
         self.config = from_mapping({**role, **address, **common, **settings})
         self.board = Board.create(directory / COUNTERS_FILE)
         self.files = SegmentFiles(self.config.store_path_commit_log, self.config.mapped_file_size_commit_log_bytes)
@@ -112,7 +117,9 @@ class Node:
     def __enter__(self) -> Node:
         return self
 
-    def __exit__(self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None) -> None:
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -1,0 +1,282 @@
+"""Replication between real processes, sockets and segments: whoever is killed, both logs hold the same bytes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.protocol.ha_wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, CloseReason
+from tests.harness.ha_node import Node, wait_for, wait_until
+
+SEGMENT = 256 * 1024
+SIZES = {"mappedFileSizeCommitLog": SEGMENT}
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[Node]:
+    with Node(tmp_path / "master", **SIZES) as node:
+        yield node.start("ha_listener")
+
+
+def slave_of(master: Node, directory: Path, **settings: object) -> Node:
+    return Node(directory, master=master.board.ha_listen_port.read(), **SIZES, **settings)
+
+
+def caught_up(master: Node, slave: Node) -> None:
+    wait_for(slave.board.max_physical_offset, master.board.max_physical_offset.read())
+
+
+def talk(master: Node, *reports: int) -> socket.socket:
+    """A slave made by hand."""
+    sock = socket.create_connection(("127.0.0.1", master.board.ha_listen_port.read()), timeout=20)
+    for report in reports:
+        sock.sendall(REPORT.pack(report))
+    return sock
+
+
+def read_to_end(sock: socket.socket) -> bytes:
+    """What is still sent, until the other side hangs up; closes the socket."""
+    data = b""
+    with sock:
+        while True:
+            try:
+                part = sock.recv(1 << 16)
+            except ConnectionResetError:
+                return data
+            if not part:
+                return data
+            data += part
+
+
+def test_a_slave_follows_an_empty_master_through_several_segments(master: Node, tmp_path: Path) -> None:
+    data = random.Random(1).randbytes(5 * SEGMENT + 777)
+    with slave_of(master, tmp_path / "slave").start("allocator", "receiver") as slave:
+        wait_until(master.board.ha[0].state, lambda state: state == 2)
+        master.append(data[:100])
+        caught_up(master, slave)
+        for at in range(100, len(data), 50_001):
+            master.append(data[at : at + 50_001])
+        caught_up(master, slave)
+        wait_for(master.board.ha[0].slave_ack_offset, len(data))
+        assert slave.log() == data
+        assert slave.board.min_physical_offset.read() == 0
+        assert master.board.ha[0].next_transfer_offset.read() == len(data)
+
+
+def test_a_new_slave_of_a_long_log_gets_the_last_segment(master: Node, tmp_path: Path) -> None:
+    data = random.Random(2).randbytes(2 * SEGMENT + 100_000)
+    master.append(data)
+    with slave_of(master, tmp_path / "slave").start("allocator", "receiver") as slave:
+        caught_up(master, slave)
+        assert slave.board.min_physical_offset.read() == 2 * SEGMENT
+        assert slave.files.base_offsets()[0] == 2 * SEGMENT
+        assert slave.log(2 * SEGMENT) == data[2 * SEGMENT :]
+
+
+def test_an_empty_last_segment_is_begun_by_a_heartbeat(master: Node, tmp_path: Path) -> None:
+    master.append(bytes(2 * SEGMENT))
+    settings = {"haSendHeartbeatInterval": 100}
+    with Node(tmp_path / "other", **SIZES, **settings) as other:
+        other.append(bytes(2 * SEGMENT))
+        other.start("ha_listener")
+        with slave_of(other, tmp_path / "slave").start("allocator", "receiver") as slave:
+            wait_for(slave.board.max_physical_offset, 2 * SEGMENT)
+            wait_for(slave.board.min_physical_offset, 2 * SEGMENT)
+            other.append(b"first bytes")
+            caught_up(other, slave)
+            assert slave.log(2 * SEGMENT) == b"first bytes"
+
+
+def test_a_slave_that_has_a_part_goes_on_inside_a_record(master: Node, tmp_path: Path) -> None:
+    data = random.Random(3).randbytes(3 * SEGMENT)
+    master.append(data)
+    with slave_of(master, tmp_path / "slave") as slave:
+        slave.keep(0, data[:12_345])
+        slave.start("allocator", "receiver")
+        caught_up(master, slave)
+        assert slave.log() == data
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kills_in_the_middle_of_a_transfer_leave_equal_logs(master: Node, tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    data = rng.randbytes(12 * SEGMENT)
+    with slave_of(master, tmp_path / "slave").start("allocator", "receiver") as slave:
+        at = master.append(data[:100])
+        caught_up(master, slave)
+        for victim in rng.choices(["receiver", "sender", "ha_listener"], k=8):
+            step = rng.randint(1, SEGMENT)
+            at = master.append(data[at : at + step])
+            wait_for(slave.board.max_physical_offset, at - rng.randint(0, step))
+            if victim == "sender":
+                kill_senders(master)
+            else:
+                node = slave if victim == "receiver" else master
+                node.kill(victim)
+                node.start(victim)
+        master.append(data[at:])
+        caught_up(master, slave)
+        assert slave.log() == data
+
+
+def kill_senders(master: Node) -> None:
+    for slot in range(8):
+        pid = master.board.pids[f"sender.{slot}"].read()
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            wait_until(master.board.pids[f"sender.{slot}"], lambda now, was=pid: now != was)
+
+
+def test_killing_the_listener_ends_its_senders_and_the_port_stays(master: Node, tmp_path: Path) -> None:
+    port = master.board.ha_listen_port.read()
+    with slave_of(master, tmp_path / "slave").start("allocator", "receiver") as slave:
+        master.append(b"before")
+        caught_up(master, slave)
+        master.kill("ha_listener")
+        wait_until(slave.board.ha_client.state, lambda state: state == 0)
+        master.start("ha_listener")
+        assert master.board.ha_listen_port.read() == port
+        master.append(b"after")
+        caught_up(master, slave)
+        assert slave.log() == b"beforeafter"
+
+
+def test_an_ordinary_stop_sends_what_the_log_has(master: Node, tmp_path: Path) -> None:
+    with slave_of(master, tmp_path / "slave").start("allocator", "receiver") as slave:
+        master.append(b"x")
+        caught_up(master, slave)
+        master.append(bytes(SEGMENT))
+        assert master.stop("ha_listener") == 0
+        caught_up(master, slave)
+        assert slave.stop("receiver") == 0
+        assert slave.board.ha_client.state.read() == 4
+        assert [words.state.read() for words in master.board.ha] == [0] * 8
+
+
+def test_a_health_probe_costs_no_process_and_no_slot(master: Node) -> None:
+    for _ in range(100):
+        talk(master).close()
+    sock = talk(master, 0)  # whoever comes after them gets slot 0
+    wait_until(master.board.ha[0].state, lambda state: state == 2)
+    assert [master.board.pids[f"sender.{slot}"].read() != 0 for slot in range(8)] == [True] + [False] * 7
+    sock.close()
+    wait_until(master.board.pids["sender.0"], lambda pid: pid == 0)
+    assert master.board.ha[0].state.read() == 0
+
+
+def test_the_table_is_bounded_and_a_freed_slot_is_used_again(master: Node) -> None:
+    socks = []
+    for slot in range(8):
+        socks.append(talk(master, 0))
+        wait_until(master.board.ha[slot].state, lambda state: state == 2)
+    assert read_to_end(talk(master, 0)) == b"", "the ninth is refused, and the others stay"
+    socks[3].close()
+    wait_until(master.board.pids["sender.3"], lambda pid: pid == 0)
+    socks[3] = talk(master, 0)
+    wait_until(master.board.ha[3].state, lambda state: state == 2)
+    for sock in socks:
+        sock.close()
+
+
+@pytest.mark.parametrize(("why", "reports"), [("above the end", (1001,)), ("below zero", (-1,))])
+def test_a_request_that_cannot_be_served_is_closed_at_once(master: Node, why: str, reports: tuple[int, ...]) -> None:
+    master.append(bytes(1000))
+    assert read_to_end(talk(master, *reports)) == b"", why
+
+
+def test_a_forged_acknowledgement_is_counted_and_ends_the_connection(master: Node) -> None:
+    master.append(bytes(1000))
+    sock = talk(master, 500)
+    assert sock.recv(FRAME_HEADER_BYTES, socket.MSG_WAITALL) == FRAME_HEADER.pack(500, 500)
+    wait_until(master.board.ha[0].state, lambda state: state == 2)
+    sock.sendall(REPORT.pack(1001))
+    wait_until(master.board.ha[0].acks_rejected, lambda count: count == 1)
+    read_to_end(sock)
+    assert master.board.ha[0].slave_ack_offset.read() == 500
+
+
+def test_an_idle_connection_lives_by_heartbeats(tmp_path: Path) -> None:
+    quick = {"haSendHeartbeatInterval": 50, "haHousekeepingInterval": 4000}
+    with Node(tmp_path / "master", **SIZES, **quick).start("ha_listener") as master:
+        master.append(b"something")
+        with slave_of(master, tmp_path / "slave", **quick).start("allocator", "receiver") as slave:
+            caught_up(master, slave)
+            heard = [master.board.ha[0].last_read_ms, slave.board.ha_client.last_read_ms]
+            for _ in range(3):
+                for cursor in heard:
+                    seen = cursor.read()
+                    wait_until(cursor, lambda now, seen=seen: now != seen)
+            assert slave.board.ha_client.reason.read() == CloseReason.NONE
+
+
+def test_a_slave_without_room_waits_and_goes_on(master: Node, tmp_path: Path) -> None:
+    data = random.Random(4).randbytes(SEGMENT + 5000)
+    master.append(data[:SEGMENT])
+    with slave_of(master, tmp_path / "slave") as slave:
+        slave.keep(0, data[:1000])
+        slave.start("receiver")
+        wait_for(slave.board.ha_client.transferred_bytes, FRAME_HEADER_BYTES)
+        wait_for(slave.board.segment_request_offset, 1000)
+        assert slave.board.max_physical_offset.read() == 1000
+        slave.start("allocator")
+        wait_for(slave.board.max_physical_offset, SEGMENT)
+        master.append(data[SEGMENT:])
+        caught_up(master, slave)
+        assert slave.log() == data
+
+
+def test_confirm_offset_is_what_the_replicas_asked_for_hold(tmp_path: Path) -> None:
+    with Node(tmp_path / "master", inSyncReplicas=3, totalReplicas=3, **SIZES) as master:
+        master.start("ha_listener", "group_transfer")
+        master.append(bytes(1000))
+        first = talk(master, 1000)
+        wait_until(master.board.in_sync_slaves, lambda count: count == 1)
+        assert master.board.confirm_offset.read() == 0
+        second = talk(master, 400)
+        wait_until(master.board.confirm_offset, lambda offset: offset == 400)
+        second.recv(FRAME_HEADER_BYTES + 600, socket.MSG_WAITALL)
+        second.sendall(REPORT.pack(1000))
+        wait_until(master.board.confirm_offset, lambda offset: offset == 1000)
+        first.close()
+        wait_until(master.board.in_sync_slaves, lambda count: count == 1)
+        assert master.board.confirm_offset.read() == 1000, "it was held by three"
+        second.close()
+        wait_until(master.board.in_sync_slaves, lambda count: count == 0)
+
+
+def test_a_killed_group_transfer_goes_on_from_what_it_published(master: Node) -> None:
+    master.start("group_transfer")
+    master.append(bytes(1000))
+    with talk(master, 700) as sock:
+        wait_until(master.board.confirm_offset, lambda offset: offset == 700)
+        master.kill("group_transfer")
+        sock.recv(FRAME_HEADER_BYTES + 300, socket.MSG_WAITALL)
+        sock.sendall(REPORT.pack(1000))
+        wait_for(master.board.ha[0].slave_ack_offset, 1000)
+        assert master.board.confirm_offset.read() == 700
+        master.start("group_transfer")
+        wait_until(master.board.confirm_offset, lambda offset: offset == 1000)
+
+
+def test_a_slave_of_another_history_is_told_why(master: Node, tmp_path: Path) -> None:
+    master.append(bytes(1000))
+    with slave_of(master, tmp_path / "slave") as slave:
+        slave.keep(0, bytes(2000))
+        slave.start("allocator", "receiver")
+        wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.PEER_CLOSED)
+        assert slave.board.max_physical_offset.read() == 2000
+
+
+def test_a_master_with_other_segments_is_refused_with_the_reason(master: Node, tmp_path: Path) -> None:
+    master.append(bytes(SEGMENT))
+    with Node(tmp_path / "slave", master.board.ha_listen_port.read(), mappedFileSizeCommitLog=SEGMENT // 16) as slave:
+        slave.keep(0, bytes(100))
+        slave.start("allocator", "receiver")
+        wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.BODY_SIZE)
+        assert slave.board.max_physical_offset.read() == 100
