@@ -39,6 +39,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -m pip install --quiet --no-build-isolation -r requirements.lock
 	@$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --config-settings editable_mode=compat --editable .
 	@$(PYTHON) -m tools.java_home
+	@$(PYTHON) -m engine.warm
 	@touch $@
 
 run: setup
