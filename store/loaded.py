@@ -20,6 +20,7 @@ from store.consume_queue import ConsumeQueue, queue_directories
 from store.delay import queue_tags_code
 from store.directory import StoreDirectory
 from store.loaded_queue import LoadedQueue
+from store.log_reader import store_directory
 from store.properties import utf16_sort_key
 from store.record import (
     MAGIC_V2,
@@ -81,11 +82,10 @@ def load(root: Path | str, *, five: bool | None = None, limit: int | None = None
 
     Raises NotAStore, SegmentSizeMismatch, QueueFileMismatch.
     """
-    directory = StoreDirectory(root)
-    directory.require()
+    directory = store_directory(root)
     root = directory.root
     five = is_five(root) if five is None else five
-    batch_topics = _batch_topics(root)
+    batch_topics = batch_topics_of(root)
     segments = {base: directory.commitlog / file_name(base) for base, size in named_files(directory.commitlog) if size}
     if not segments:
         return LoadedStore(root, five, 0, -1, 0, {}, {}, batch_topics)
@@ -104,7 +104,7 @@ def _recovered_queues(root: Path) -> dict[QueueKey, LoadedQueue]:
     return queues
 
 
-def _batch_topics(root: Path) -> frozenset[str]:
+def batch_topics_of(root: Path) -> frozenset[str]:
     """Topics whose queues are batch consume queues (5.x), by the topics' configuration and by what is on disk."""
     found = {path.name for path in (root / "batchconsumequeue").glob("*") if path.is_dir()}
     try:

@@ -103,7 +103,8 @@ def _message_line(m: Message, body: bytes | memoryview, raw: memoryview, tags_co
         f' "reconsumeTimes": {m.reconsume_times}, "preparedTransactionOffset": {m.prepared_transaction_offset},'
         f' "storedBodyLength": {len(m.body)}, "storedBodySha256": "{stored_sha}", "bodyLength": {len(body)},'
         f' "bodySha256": "{body_sha}", "tags": {quote(m.tags)}, "keys": {quote(m.keys)},'
-        f' "properties": {_sorted_object(m.properties)}, "offsetMsgId": "{m.message_id}", "dispatch": {_dispatch(m, tags_code)},'
+        f' "properties": {_sorted_object(m.properties)}, "offsetMsgId": "{m.message_id}",'
+        f' "dispatch": {_dispatch(m, tags_code)},'
         f' "recordSha256": "{hashlib.sha256(raw).hexdigest()}"}}'
     )
 
