@@ -7,7 +7,7 @@ each queue entry. What a broker repairs by itself at its next start is told apar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -68,6 +68,7 @@ class Verification:
     queues: int = 0
     not_yet_in_queues: int = 0
     max_offset: int = 0
+    on_progress: Callable[[], None] | None = None
     _directory: StoreDirectory = field(init=False)
     _batch_topics: frozenset[str] = field(init=False)
     _queues: dict[QueueKey, _QueueCheck] = field(init=False, default_factory=dict)
@@ -145,6 +146,8 @@ class Verification:
         self.max_offset = message.physical_offset + message.size
         if not self.records % ROWS_PER_STEP:
             self.bytes_checked = self.max_offset - first
+            if self.on_progress is not None:
+                self.on_progress()
 
     def _half_message(self, message: Message, files: SegmentFiles, bases: list[int]) -> Iterator[Finding]:
         """A committed message names its half message: there must be one, unless its segment is gone."""

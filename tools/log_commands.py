@@ -1,0 +1,266 @@
+"""`slipstream log`: looks into a store's commit log and queues, with or without a broker; never writes there.
+
+Exit codes: 0 all well; 1 `verify` found something, `diff` a difference; 2 wrong arguments, or no store at that path;
+3 `cat --follow` without a broker; 4 the log is damaged where it was to be read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import wraps
+from itertools import islice
+from pathlib import Path
+from typing import ParamSpec
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from store.compare import compare, what_lies_at
+from store.errors import NotAStore, OffsetOutOfRange, SegmentSizeMismatch
+from store.log_reader import LogReader, open_log
+from store.manifest import lines
+from store.published import Running, require_running, running
+from store.record import Message
+from store.summary import TopicSummary, by_topic, messages
+from store.verify import Finding, Verification
+from tools.log_text import as_json, as_line, time_text
+
+FOUND, USAGE = 1, 2
+FOLLOW_SECONDS = 0.1
+PIPE_COLUMNS = 160  # a table's width where there is no terminal to ask
+Parameters = ParamSpec("Parameters")
+STORE = click.argument("store", type=click.Path(path_type=Path))
+EPILOG = "Exit codes: 0 all well; 1 verify or diff found something; 2 wrong usage or not a store; 3 no broker; 4 damage"
+
+
+class NotReadable(click.ClickException):
+    """The arguments name something that is no store, or no place in one."""
+
+    exit_code = USAGE
+
+
+def store_command(command: Callable[Parameters, int]) -> Callable[Parameters, None]:
+    """Ends a command with its exit code; what is wrong with its arguments becomes one line."""
+
+    @wraps(command)
+    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
+        try:
+            code = command(*arguments, **options)
+            sys.stdout.flush()  # here, so that a reader that has gone is noticed while we can still be quiet about it
+        except (NotAStore, OffsetOutOfRange, SegmentSizeMismatch) as error:
+            raise NotReadable(f"{error.code}: {' '.join(str(error).split())}") from error
+        except BrokenPipeError:  # `| head` has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 0
+        click.get_current_context().exit(code)
+
+    return run
+
+
+@click.group(epilog=EPILOG)
+def log() -> None:
+    """Look into a store's commit log and queues, with or without a broker."""
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--json", "as_objects", is_flag=True, help="One JSON object a line.")
+@click.option("--topic", help="Only this topic's messages.")
+@click.option("--from", "start", type=click.IntRange(min=0), help="Begin at the first record at or behind this offset.")
+@click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
+@click.option("--follow", is_flag=True, help="Go on with what the running broker appends, until it stops or Ctrl-C.")
+@store_command
+def cat(
+    store: Path, as_objects: bool, topic: str | None, start: int | None, limit: int | None, follow: bool
+) -> int:
+    """Print the messages of STORE in log order."""
+    broker = require_running(store) if follow else None
+    reader = open_log(store)
+    offset = reader.min_offset if start is None else reader.boundary_at(start)
+    found = _following(store, reader, offset, broker) if broker else messages(reader, offset)
+    show = as_json if as_objects else as_line
+    chosen = (message for message in found if topic is None or message.topic == topic)
+    for message in islice(chosen, limit):
+        sys.stdout.write(show(message) + "\n")
+    return 0
+
+
+def _following(store: Path, reader: LogReader, offset: int, broker: Running) -> Iterator[Message]:
+    """The messages from `offset` on, as long as that broker runs, then what it left."""
+    while True:
+        for message in messages(reader, offset):
+            yield message
+            offset = message.physical_offset + message.size
+        sys.stdout.flush()
+        stopped = (now := running(store)) is None or now.pid != broker.pid
+        reader = open_log(store)
+        if stopped and offset >= reader.max_offset:
+            click.echo("the broker has stopped", err=True)
+            return
+        if offset >= reader.max_offset:
+            time.sleep(FOLLOW_SECONDS)
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--json", "as_objects", is_flag=True, help="One JSON object for each finding, and one for the sums.")
+@store_command
+def verify(store: Path, as_objects: bool) -> int:
+    """Check every record of STORE, every queue entry against its record, and every record against its entry.
+
+    Reads only. Ends with 1 when something was found; each finding says what, where, and what to do.
+    """
+    verification = _verification(store)
+    count = 0
+    for finding in _with_progress(verification):
+        count += 1
+        click.echo(json.dumps(finding._asdict()) if as_objects else str(finding))
+    sums = {
+        "records": verification.records, "entries": verification.entries, "queues": verification.queues,
+        "maxOffset": verification.max_offset, "notYetInQueues": verification.not_yet_in_queues, "findings": count,
+    }  # fmt: skip
+    if as_objects:
+        click.echo(json.dumps(sums))
+    else:
+        click.echo(_verdict(verification, count))
+    return FOUND if count else 0
+
+
+def _verification(store: Path) -> Verification:
+    """A check within a running broker's limits, of everything without one."""
+    broker = running(store)
+    if broker is None:
+        return Verification(store)
+    counters = broker.counters()
+    try:
+        dispatched = counters.cursor("reput_from_offset").read()
+        return Verification(store, counters.cursor("max_physical_offset").read(), dispatched)
+    finally:
+        counters.close()
+
+
+def _verdict(verification: Verification, count: int) -> str:
+    behind = verification.not_yet_in_queues
+    later = f"; {behind:,} records go into their queues at the broker's next start" if behind else ""
+    return (
+        f"{verification.records:,} records up to offset {verification.max_offset:,},"
+        f" {verification.entries:,} entries in {verification.queues:,} queues: "
+        + (f"{count:,} findings" if count else "no findings")
+        + later
+    )
+
+
+def _with_progress(verification: Verification) -> Iterator[Finding]:
+    """The findings, with a bar on standard error if that is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield from verification.findings()
+        return
+    columns = (TextColumn("verify"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("verify", total=None)
+        verification.on_progress = lambda: progress.update(
+            task, total=verification.bytes_total, completed=verification.bytes_checked
+        )
+        yield from verification.findings()
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--json", "as_object", is_flag=True, help="One JSON object.")
+@store_command
+def stat(store: Path, as_object: bool) -> int:
+    """Show what STORE holds: segments, bytes, messages, topics, times."""
+    reader = open_log(store)
+    topics = by_topic(reader)
+    segments = len(reader.files.base_offsets()) if reader.files else 0
+    sums = {
+        "minOffset": reader.min_offset, "maxOffset": reader.max_offset,
+        "logBytes": reader.max_offset - reader.min_offset, "segments": segments,
+        "segmentBytes": reader.files.segment_bytes if reader.files else 0,
+        "messages": sum(topic.messages for topic in topics.values()), "live": reader.live,
+        "firstStoreTimestamp": min((topic.first_store_ms for topic in topics.values()), default=None),
+        "lastStoreTimestamp": max((topic.last_store_ms for topic in topics.values()), default=None),
+    }  # fmt: skip
+    if as_object:
+        click.echo(json.dumps({**sums, "topics": {name: _topic_object(topic) for name, topic in topics.items()}}))
+        return 0
+    click.echo(
+        f"{sums['messages']:,} messages in {sums['logBytes']:,} bytes of log,"
+        f" offsets {reader.min_offset:,} to {reader.max_offset:,}"
+        f" ({'a broker runs' if reader.live else 'no broker runs'})\n"
+        f"{segments} segments of {sums['segmentBytes']:,} bytes"
+    )
+    if topics:
+        console = Console()
+        console.print(_topic_table(topics), width=None if console.is_terminal else PIPE_COLUMNS)
+    return 0
+
+
+def _topic_object(topic: TopicSummary) -> dict[str, int]:
+    return {
+        "messages": topic.messages, "queues": len(topic.queues), "recordBytes": topic.record_bytes,
+        "bodyBytes": topic.body_bytes, "firstStoreTimestamp": topic.first_store_ms,
+        "lastStoreTimestamp": topic.last_store_ms,
+    }  # fmt: skip
+
+
+def _topic_table(topics: dict[str, TopicSummary]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("topic", overflow="fold")
+    for heading in ("messages", "queues", "bytes"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("last stored", no_wrap=True)
+    for name, topic in topics.items():
+        figures = (topic.messages, len(topic.queues), topic.record_bytes)
+        table.add_row(name, *(f"{figure:,}" for figure in figures), time_text(topic.last_store_ms))
+    return table
+
+
+@log.command(epilog=EPILOG)
+@click.argument("store_a", type=click.Path(path_type=Path))
+@click.argument("store_b", type=click.Path(path_type=Path))
+@store_command
+def diff(store_a: Path, store_b: Path) -> int:
+    """Compare the commit logs of STORE_A and STORE_B byte for byte, where both have bytes.
+
+    Ends with 0 when they are equal there; with 1 at the first difference, or when they have no bytes in common.
+    """
+    left, right = open_log(store_a), open_log(store_b)
+    found = compare(left, right)
+    if found.differs_at is not None:
+        a, b = found.bytes_there
+        click.echo(f"differ at offset {found.differs_at}: {a:#04x} in {store_a}, {b:#04x} in {store_b}")
+        click.echo(f"  {store_a}: {what_lies_at(left, found.differs_at)}")
+        click.echo(f"  {store_b}: {what_lies_at(right, found.differs_at)}")
+        return FOUND
+    ranges = f"{store_a} holds {left.min_offset} to {left.max_offset}"
+    ranges += f", {store_b} {right.min_offset} to {right.max_offset}"
+    if not found.common_bytes:
+        both_empty = left.min_offset == left.max_offset and right.min_offset == right.max_offset
+        click.echo(f"nothing to compare: {ranges}")
+        return 0 if both_empty else FOUND
+    click.echo(f"equal in {found.common_bytes} bytes, offsets {found.start} to {found.end}; {ranges}")
+    return 0
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option(
+    "--as", "version", type=click.Choice(["4.9", "5"]), help="Which RocketMQ loads the store; by default what wrote it."
+)
+@store_command
+def manifest(store: Path, version: str | None) -> int:
+    """Print what RocketMQ's own classes read from STORE: a JSON line for each message, blank record and queue."""
+    broker = running(store)
+    limit = open_log(store).max_offset if broker else None
+    five = None if version is None else version == "5"
+    for line in lines(store, five=five, limit=limit):
+        sys.stdout.write(line + "\n")
+    return 0
