@@ -1,9 +1,9 @@
 """A consume queue: where the n-th message of one (topic, queue id) lies in the log, in files of 20-byte entries.
 
 Implements: ConsumeQueue (spec: store-formats, section 10)
-Files have their full length from the beginning and are zeros where nothing is; a file's name is the byte offset of its first entry. An entry counts when its
-size is above 0 (a message can lie at offset 0). A queue that starts above entry 0 (its older messages are not in this
-log) has its first file filled up to there with entries that point nowhere.
+Files have their full length from the beginning and are zeros where nothing is; a file's name is the byte offset of its
+first entry. An entry counts when its size is above 0 (a message can lie at offset 0). A queue that starts above entry 0
+(its older messages are not in this log) has its first file filled up to there with entries that point nowhere.
 
 Written with pwrite, not through a mapping: a kill leaves whole pages, and the file's mtime tells the flusher what to
 sync. Everything here is a function of the log and can be rebuilt from it.
@@ -118,7 +118,7 @@ class ConsumeQueue:
             low, high = max(start, first), min(end, first + per_file)
             if low < high:
                 parts.append(self.map_file(base)[low - first : high - first])
-        return np.concatenate(parts) if parts else np.empty(0, CQ_DTYPE)
+        return np.concatenate(parts, dtype=CQ_DTYPE) if parts else np.empty(0, CQ_DTYPE)
 
     def last_entry(self, end: int) -> np.void | None:
         """The entry before queue offset `end`, unless it points nowhere."""

@@ -33,6 +33,7 @@ LIMIT, ROWS_FULL, BLANK, PARTIAL, NO_RECORD, DAMAGED = 0, 1, 2, 3, 4, 5
 # signed, as load_be32 gives them
 MAGIC_V1, MAGIC_V2, MAGIC_BLANK = 0xDAA320A7 - (1 << 32), 0xDAA320AB - (1 << 32), 0xCBD43194 - (1 << 32)
 FIXED_BYTES, V6_EXTRA_BYTES, BLANK_BYTES = 91, 12, 8
+PROPERTIES_LENGTH_BYTES = 2
 BORN_HOST_V6, STORE_HOST_V6, INNER_BATCH = 0x10, 0x20, 0x80
 TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK = 12, 4, 12
 ENTRY_BYTES = 20
@@ -126,7 +127,7 @@ def _fill(array: Bytes, position: int, base_offset: int, row: Words) -> bool:
         return False
     topic_at = body_at + body_bytes + topic_length_bytes
     topic_bytes = load_be16(array, topic_at - 2) if topic_length_bytes == 2 else np.int64(np.int8(array[topic_at - 1]))
-    properties_at = topic_at + topic_bytes + 2
+    properties_at = topic_at + topic_bytes + PROPERTIES_LENGTH_BYTES
     if topic_bytes < 0 or properties_at > end:
         return False
     properties_bytes = load_be16(array, properties_at - 2)

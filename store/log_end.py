@@ -22,6 +22,7 @@ from store.segment import Segment
 from store.segment_files import SegmentFiles
 
 Rows = npt.NDArray[np.int64]
+Row = npt.NDArray[np.int64]
 
 ROWS = 16384
 STEP_BYTES = 1 << 20
@@ -83,13 +84,19 @@ def first_base_to_walk(files: SegmentFiles, bases: Sequence[int], checkpoint: Ch
     return bases[0]
 
 
-def find_end(files: SegmentFiles, bases: Sequence[int], first_base: int, check_crc: bool) -> LogEnd:
-    """Walk from the segment `first_base` to the end of the records."""
+def find_end(
+    files: SegmentFiles, bases: Sequence[int], first_base: int, check_crc: bool, flushed_floor: int = 0
+) -> LogEnd:
+    """Walk from the segment `first_base` to the end of the records; those below `flushed_floor` were on disk.
+
+    A body has a CRC, topic and properties have none. So the last record is not taken for whole when its text ends in
+    zeros: that is how it looks when its last bytes never came to disk.
+    """
     rows = new_rows(ROWS)
     records = last_ms = 0
     for index in range(bases.index(first_base), len(bases)):
         with files.open(bases[index]) as segment:
-            position, count, stored_ms, reason = _walk_segment(segment, rows, check_crc)
+            position, count, stored_ms, reason = _walk_segment(segment, rows, check_crc, flushed_floor)
             records, last_ms = records + count, stored_ms or last_ms
             if reason is None:
                 continue
@@ -102,23 +109,39 @@ def find_end(files: SegmentFiles, bases: Sequence[int], first_base: int, check_c
     return LogEnd(end, str(files.path_of(bases[-1])), "", None, [], records, last_ms)
 
 
-def _walk_segment(segment: Segment, rows: Rows, check_crc: bool) -> tuple[int, int, int, str | None]:
+def _walk_segment(
+    segment: Segment, rows: Rows, check_crc: bool, flushed_floor: int
+) -> tuple[int, int, int, str | None]:
     """(position, records, last store time, why it stopped there); None: the segment is whole, up to its end."""
     position = records = last_ms = 0
+    last_row = rows[0].copy()
+    last_row[kernel.SIZE] = 0
     while True:
         reached, count, stop = kernel.scan(segment.array, position, segment.size_bytes, segment.base_offset, rows)
         bad = _first_bad_crc(segment, rows[:count]) if check_crc else None
         good = count if bad is None else bad
         records += good
         if good:
-            last_ms = int(rows[good - 1, kernel.STORE_TIMESTAMP])
+            last_row = rows[good - 1].copy()
+            last_ms = int(last_row[kernel.STORE_TIMESTAMP])
         if bad is not None:
             return int(rows[bad, kernel.POSITION]), records, last_ms, "the CRC of its body is wrong"
         if stop in (kernel.BLANK, kernel.LIMIT):
             return reached, records, last_ms, None
         if stop != kernel.ROWS_FULL:
+            last_at, last_end = int(last_row[kernel.POSITION]), segment.base_offset + reached
+            if last_row[kernel.SIZE] and last_end > flushed_floor and _ends_in_zeros(segment, last_row):
+                return last_at, records - 1, last_ms, "its last bytes are missing"
             return reached, records, last_ms, REASONS[stop]
         position = reached
+
+
+def _ends_in_zeros(segment: Segment, row: Row) -> bool:
+    """Whether the topic, or the properties if there are any, end in a zero byte."""
+    topic_end = int(row[kernel.TOPIC_AT] + row[kernel.TOPIC_BYTES])
+    end = int(row[kernel.POSITION] + row[kernel.SIZE])
+    has_properties = end > topic_end + kernel.PROPERTIES_LENGTH_BYTES
+    return bool(segment.array[topic_end - 1] == 0 or (has_properties and segment.array[end - 1] == 0))
 
 
 def _first_bad_crc(segment: Segment, rows: Rows) -> int | None:

@@ -97,7 +97,7 @@ def recover_read_only(
     checkpoint = checkpoint_file.read(directory.checkpoint)
     floor = max(flushed_floor, checkpoint.flushed_offset or 0)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean=not directory.was_aborted())
-    found = log_end.find_end(files, bases, first, check_crc)
+    found = log_end.find_end(files, bases, first, check_crc, floor)
     verdict = judge(found, floor)
     rot = rot_of(found, floor) if verdict is Verdict.ROT else None
     findings = [] if verdict is Verdict.END else [_told(found, verdict)]
@@ -125,8 +125,8 @@ def recover(
         queues.remove_all("there is no commit log")
         return Recovered(0, 0, 0, {}, queues.findings)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
-    found = log_end.find_end(files, bases, first, check_crc)
     floor = max(flushed_floor, checkpoint.flushed_offset or 0)
+    found = log_end.find_end(files, bases, first, check_crc, floor)
     verdict = judge(found, floor)
     if verdict is Verdict.ROT:
         raise rot_of(found, floor)
