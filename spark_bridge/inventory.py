@@ -7,19 +7,26 @@ queue's file may have come further than another's): then everything counts as no
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from pathlib import Path
 
 from ipc.errors import RegionMissing
 from spark_bridge.options import ReadOptions
-from spark_bridge.splits import LogExtent, Queue, Selection
+from spark_bridge.splits import GUIDE_QUEUES_MAX, LogExtent, Queue, Selection
 from store import published
 from store.consume_queue import ConsumeQueue, queue_directories
 from store.directory import StoreDirectory
-from store.segment_files import segment_bytes_of
+from store.record import Kind, inspect
+from store.segment import file_name
+from store.segment_files import SegmentFiles, named_files, segment_bytes_of
 
-GUIDE_QUEUES_OPENED_MAX = 64
+STORES_REMEMBERED_MAX = 16
+GUIDES_CONSIDERED_MAX = 256
 LIGHT_QUEUE_PREFIX = "%LMQ%"  # such a queue holds other topics' records; no record has it as its topic
 BATCH_QUEUES_DIRECTORY = "batchconsumequeue"
+
+_at_rest: dict[str, tuple[tuple[tuple[str, int, int], ...], LogExtent]] = {}
 
 
 def find_extent(root: str) -> LogExtent:
@@ -29,14 +36,34 @@ def find_extent(root: str) -> LogExtent:
     directory.require()
     # Before max_physical_offset, so that the records below it are in the queues whatever happens meanwhile.
     reput = _dispatched_end(root)
+    if reput is None and not directory.was_aborted():
+        return _extent_at_rest(directory)
     limits = published.readable_range(root)
+    return _extent(directory, limits, limits.min_physical_offset if reput is None else reput)
+
+
+def _extent_at_rest(directory: StoreDirectory) -> LogExtent:
+    """The ends of a store that was left in order: found once for as long as nobody writes there again."""
+    files = [directory.commitlog / file_name(base) for base, _ in named_files(directory.commitlog)]
+    stamp = tuple((path.name, path.stat().st_ino, path.stat().st_mtime_ns) for path in files)
+    known = _at_rest.get(str(directory.root))
+    if known is None or known[0] != stamp:
+        # There is no torn record for a CRC to find; verifyCrc is for those who want bodies checked.
+        limits = published.readable_range(directory.root, check_crc=False)
+        extent = _extent(directory, limits, _queued_end(directory))
+        while len(_at_rest) >= STORES_REMEMBERED_MAX:
+            _at_rest.pop(next(iter(_at_rest)))
+        known = _at_rest[str(directory.root)] = (stamp, extent)
+    return known[1]
+
+
+def _extent(directory: StoreDirectory, limits: published.Range, reput: int) -> LogExtent:
     first, end = limits.min_physical_offset, limits.max_physical_offset
     if first == end:
         return LogExtent(str(directory.commitlog), 1, first, first, end)
-    if reput is None:
-        reput = first if directory.was_aborted() else _queued_end(directory)
-    segment_bytes = segment_bytes_of(directory.commitlog)
-    return LogExtent(str(directory.commitlog), segment_bytes, first, min(max(reput, first), end), end)
+    files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
+    reput = _behind_blank(files, min(max(reput, first), end), end)
+    return LogExtent(str(directory.commitlog), files.segment_bytes, first, reput, end)
 
 
 def _dispatched_end(root: str) -> int | None:
@@ -65,6 +92,16 @@ def _queued_end(directory: StoreDirectory) -> int:
     return end
 
 
+def _behind_blank(files: SegmentFiles, offset: int, end: int) -> int:
+    """`offset`, or where the next segment begins if only a blank record lies between."""
+    base = files.base_of(offset)
+    if offset in (end, base):
+        return offset
+    with files.open(base) as segment:
+        found = inspect(segment.view, offset - base, offset, check_body_crc=False)
+    return min(end, base + files.segment_bytes) if found.kind is Kind.BLANK else offset
+
+
 def selection_of(options: ReadOptions, topics: frozenset[str] | None, queue_ids: frozenset[int] | None) -> Selection:
     """What options and pushed filters want together."""
     if options.topics is not None:
@@ -79,8 +116,8 @@ def find_queues(root: str, log: LogExtent, selection: Selection) -> tuple[list[Q
     """The queues that a plan needs, and the selected topics that have no queues of the plain kind to go by."""
     found = queue_directories(Path(root) / "consumequeue")
     if selection.topics is None:
-        some = [entry for entry, _ in zip(found, range(GUIDE_QUEUES_OPENED_MAX), strict=False)]
-        return [_open(topic, queue_id, path, log) for topic, queue_id, path in some], frozenset()
+        guides = heapq.nlargest(GUIDE_QUEUES_MAX, itertools.islice(found, GUIDES_CONSIDERED_MAX), key=_queue_bytes)
+        return [_open(topic, queue_id, path, log) for topic, queue_id, path in guides], frozenset()
     by_queue = frozenset(
         topic
         for topic in selection.topics
@@ -94,6 +131,10 @@ def find_queues(root: str, log: LogExtent, selection: Selection) -> tuple[list[Q
         if topic in by_queue and (selection.queue_ids is None or queue_id in selection.queue_ids)
     ]
     return queues, selection.topics - by_queue
+
+
+def _queue_bytes(queue: tuple[str, int, Path]) -> int:
+    return sum(size for _, size in named_files(queue[2]))
 
 
 def _open(topic: str, queue_id: int, path: Path, log: LogExtent) -> Queue:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 SPLIT_BYTES_DEFAULT_MIN = 64 << 20
-QUEUE_COST_MIN = 16 << 20  # bytes of records below which a task is not worth its 40 ms
+QUEUE_COST_MIN = 32 << 20  # bytes of records below which a task is not worth its 40 ms
 ROW_COST_BYTES = 200  # what a row costs beside its bytes
 SIZE_SAMPLE_ENTRIES = 1000
 GUIDE_QUEUES_MAX = 8
@@ -158,7 +158,6 @@ def _range_splits(
     log: LogExtent, start: int, end: int, selection: Selection, guides: Sequence[Queue], split_bytes: int
 ) -> Iterator[RangeSplit]:
     """Cut [start, end), where `start` is a record start, at segments and at every `split_bytes`."""
-    guides = sorted(guides, key=lambda queue: queue.end - queue.first)[-GUIDE_QUEUES_MAX:]
     position = start
     while position < end:
         base = position - position % log.segment_bytes
