@@ -1,0 +1,85 @@
+"""Which consume queue files go to disk, and how many entries the checkpoint may promise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from store import file_io
+from store.consume_queue import CQ_DTYPE, ConsumeQueue
+from store.queue_sync import QueueSync, Totals, totals
+
+FILE_BYTES = 20_000
+
+
+def grow(root: Path, name: str, count: int) -> None:
+    queue = ConsumeQueue(root / name, FILE_BYTES)
+    end = queue.max_offset
+    made = np.zeros(count, CQ_DTYPE)
+    made["physical_offset"] = 100 * (end + np.arange(count))
+    made["size"] = 100
+    queue.append(end, made.tobytes())
+    path = queue.directory / f"{queue.bases()[-1]:020d}"
+    later = path.stat().st_mtime_ns + 10_000_000  # the clock behind mtime may stand still between two writes
+    os.utime(path, ns=(later, later))
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    names: list[str] = []
+    original = file_io.sync_data
+
+    def note(fd: int) -> None:
+        names.append("/".join(Path(os.readlink(f"/proc/self/fd/{fd}")).parts[-3:-1]))
+        original(fd)
+
+    monkeypatch.setattr(file_io, "sync_data", note)
+    return names
+
+
+def test_only_what_changed_is_synced(tmp_path: Path, synced: list[str]) -> None:
+    sync = QueueSync(tmp_path, FILE_BYTES)
+    grow(tmp_path, "a/0", 5)
+    grow(tmp_path, "b/3", 5)
+    assert sync.sync(0) == 2 and synced == ["a/0", "b/3"]
+    assert sync.sync(0) == 0
+    grow(tmp_path, "b/3", 1)
+    assert sync.sync(0) == 1 and synced[2:] == ["b/3"]
+
+
+def test_least_pages(tmp_path: Path, synced: list[str]) -> None:
+    sync = QueueSync(tmp_path, FILE_BYTES)
+    grow(tmp_path, "a/0", 409)  # 8180 bytes
+    assert sync.sync(2) == 0
+    grow(tmp_path, "a/0", 1)
+    assert sync.sync(2) == 1
+    grow(tmp_path, "a/0", 300)
+    assert sync.sync(2) == 0
+    assert sync.sync(0) == 1
+    assert synced == ["a/0", "a/0"]
+
+
+def test_a_failing_disk_is_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    grow(tmp_path, "a/0", 5)
+    sync = QueueSync(tmp_path, FILE_BYTES)
+
+    def fail(_fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(file_io, "sync_data", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            sync.sync(0)
+    assert sync.sync(0) == 1
+
+
+def test_totals(tmp_path: Path) -> None:
+    assert totals(tmp_path, FILE_BYTES, 1 << 40) == Totals(0, 0, None)
+    grow(tmp_path, "a/0", 5)
+    grow(tmp_path, "b/3", 2)
+    assert totals(tmp_path, FILE_BYTES, 1 << 40) == Totals(2, 7, 400)
+    assert totals(tmp_path, FILE_BYTES, 101) == Totals(2, 4, 100)
+    assert totals(tmp_path, FILE_BYTES, 0) == Totals(0, 0, None)
