@@ -1,0 +1,74 @@
+"""`make bench`: every measurement of this folder, or those named, in one run.
+
+    python -m tools.bench [append latency catch-up idle spark] [--peers FOLDER] [--rocketmq FOLDER] [--json FILE]
+
+Without the peers' folders only our own figures are printed: there is nothing to compare them with.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from tools.bench import append, catch_up, idle, latency
+from tools.bench.figures import Figure, Ratio, json_lines, show
+from tools.bench.peers import Peers
+
+GROUPS = ("append", "latency", "catch-up", "idle", "spark")
+FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+
+
+@click.command()
+@click.argument("groups", nargs=-1, type=click.Choice(GROUPS))
+@click.option("--peers", type=FOLDER, help="The folder of the peers' program, peers.py.")
+@click.option("--rocketmq", type=FOLDER, help="The folder of the program that measures RocketMQ, measure.py.")
+@click.option("--directory", type=FOLDER, help="Where stores go (the system's temporary directory).")
+@click.option("--repeat", default=3, show_default=True, help="Runs of each work; the median counts.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Add a JSON object a line to this file.")
+def main(
+    groups: tuple[str, ...], peers: Path | None, rocketmq: Path | None, directory: Path | None, repeat: int,
+    json_file: Path | None,
+) -> None:  # fmt: skip
+    """Measure GROUPS (all of them when none is named)."""
+    console = Console()
+    scratch = Path(tempfile.mkdtemp(prefix="slipstream-bench-", dir=directory))
+    figures: list[Figure] = []
+    ratios: list[Ratio] = []
+    try:
+        for group in groups or GROUPS:
+            console.print(f"{group} ...")
+            found = _measure(group, scratch, Peers(peers), rocketmq, repeat, console)
+            figures += found[0]
+            ratios += found[1]
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    show(figures, ratios, console)
+    for line in json_lines(figures, ratios):
+        click.echo(line)
+        if json_file is not None:
+            with json_file.open("a") as file:
+                file.write(line + "\n")
+
+
+def _measure(
+    group: str, scratch: Path, peers: Peers, rocketmq: Path | None, repeat: int, console: Console
+) -> tuple[list[Figure], list[Ratio]]:
+    if group == "append":
+        return append.measure(scratch, peers, repeat)
+    if group == "latency":
+        return latency.measure(scratch, peers, rocketmq, repeat)
+    if group == "catch-up":
+        return catch_up.measure(scratch, peers, rocketmq, repeat)
+    if group == "idle":
+        return idle.measure(scratch)
+    from tools.bench import spark  # Spark and its JVM are loaded only for it
+
+    return spark.run(512, repeat, console, scratch)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The synchronous path: one `send` at a time to a SYNC_MASTER with one slave, left free and on one CPU."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from pathlib import Path
+from typing import Any
+
+from engine.cursors import Board
+from ipc import waiting
+from store import published
+from tools.bench.figures import Figure, Ratio
+from tools.bench.loads import run_load
+from tools.bench.peers import Peers
+from tools.bench.rocketmq import sync_send
+from tools.local_broker import LocalBroker
+
+MESSAGES, SIZE = 10_000, 1024
+IN_SYNC_TURNS, IN_SYNC_TURN_MS = 300, 100
+FREE, ONE_CPU = "", "0"
+
+
+def await_slave(store: Path) -> None:
+    """Until one slave is in step. Raises RuntimeError after half a minute."""
+    board = Board.attach(published.require_running(store).region_directory, writable=True)
+    for _ in range(IN_SYNC_TURNS):
+        if waiting.await_change(board.in_sync_slaves, 0, IN_SYNC_TURN_MS):
+            return
+    raise RuntimeError(f"{store}: no slave came into step")
+
+
+def _ours(directory: Path, cpus: str) -> tuple[float, float]:
+    keys = {"cpus": cpus, "affinity": ""}
+    with (
+        LocalBroker(directory / "m", brokerRole="SYNC_MASTER", **keys) as master,
+        LocalBroker(directory / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **keys),
+    ):
+        await_slave(master.store)
+        told = run_load(master.store, "sync", SIZE, MESSAGES, cpus=cpus).producers[0]
+    shutil.rmtree(directory)
+    return told["p50_us"], told["p99_us"]
+
+
+def measure(directory: Path, peers: Peers, rocketmq: Path | None, repeat: int) -> tuple[list[Figure], list[Ratio]]:
+    """Ours, Redis with a replica and WAIT 1, RocketMQ 4.9, and the machine's own round trip."""
+    figures, ratios = [], []
+    for cpus, named in ((FREE, "left free"), (ONE_CPU, "on one CPU")):
+        ours = []
+        for number in range(repeat):
+            ours.append(_ours(directory / f"latency-{number}", cpus))
+            peers.run("redis", "xadd-wait", cpus=cpus, directory=directory)
+            peers.run("limits", "latency", cpus=cpus, directory=directory)
+        p50, p99 = (statistics.median(column) for column in zip(*ours, strict=True))
+        work = f"sync-replicated send, 1 KB, {named}"
+        figures.append(Figure(work, "slipstream", p50, "us", p99))
+        redis: dict[str, Any] = {"work": "one-at-a-time", "message_bytes": SIZE, "appendfsync": "memory", "cpus": cpus}
+        theirs, their_p99 = peers.figure("p50_us", **redis), peers.figure("p99_us", **redis)
+        if theirs is not None:
+            figures.append(Figure(work, "redis XADD + WAIT 1", theirs, "us", their_p99))
+            ratios.append(Ratio(work, p50, theirs, "redis", 1.0, more_is_better=False))
+        floor = peers.figure("p50_us", work="tcp-round-trip", cpus=cpus)
+        if floor is not None:
+            figures.append(Figure(work, "TCP round trip", floor, "us", peers.figure("p99_us", work="tcp-round-trip")))
+        if not cpus and rocketmq is not None:
+            their_p50, their_tail = sync_send(rocketmq)
+            figures.append(Figure(work, "rocketmq 4.9", their_p50, "us", their_tail))
+            ratios.append(Ratio(work, p50, their_p50, "rocketmq 4.9", 0.4, more_is_better=False))
+    return figures, ratios

@@ -1,0 +1,43 @@
+"""RocketMQ's own figures, from the program that starts and loads it: `measure.py send|catchup`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+TIMEOUT_SECONDS = 300.0
+
+
+def _run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
+    command = [sys.executable, str(folder / "measure.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-1000:]}")
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def sync_send(folder: Path) -> tuple[float, float]:
+    """Microseconds (p50, p99) of a synchronous send of 1 KB to a SYNC_MASTER 4.9 with one slave."""
+    told = _run(
+        folder,
+        "send",
+        "--version",
+        "4.9",
+        "--role",
+        "SYNC_MASTER",
+        "--slaves",
+        "1",
+        "--threads",
+        "1",
+        "--sizes",
+        "1024",
+    )[0]
+    return float(told["p50_us"]), float(told["p99_us"])
+
+
+def catch_up(folder: Path) -> float:
+    """MiB/s of an empty 4.9 slave that catches up with its master."""
+    return float(_run(folder, "catchup", "--version", "4.9", "--gib", "1.0")[0]["mib_per_s"])
