@@ -131,7 +131,10 @@ class _Recovery:
 
     def run(self) -> None:
         """Find the log's end, dispatch what this version dispatches, cut the queues."""
-        end = self._walk(self._first_index())
+        first = self._first_index()
+        while first and self._limit is not None and self._bases[first] >= self._limit:
+            first -= 1
+        end = self._walk(first)
         if self._queues_end >= end:
             for queue in self._store.queues.values():
                 queue.truncate(end)

@@ -20,6 +20,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from store.compare import compare, what_lies_at
 from store.errors import NotAStore, OffsetOutOfRange, SegmentSizeMismatch
@@ -198,8 +199,7 @@ def stat(store: Path, as_object: bool) -> int:
         f"{segments} segments of {sums['segmentBytes']:,} bytes"
     )
     if topics:
-        console = Console()
-        console.print(_topic_table(topics), width=None if console.is_terminal else PIPE_COLUMNS)
+        Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(_topic_table(topics))
     return 0
 
 
@@ -219,7 +219,7 @@ def _topic_table(topics: dict[str, TopicSummary]) -> Table:
     table.add_column("last stored", no_wrap=True)
     for name, topic in topics.items():
         figures = (topic.messages, len(topic.queues), topic.record_bytes)
-        table.add_row(name, *(f"{figure:,}" for figure in figures), time_text(topic.last_store_ms))
+        table.add_row(Text(name), *(f"{figure:,}" for figure in figures), time_text(topic.last_store_ms))
     return table
 
 

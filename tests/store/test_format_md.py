@@ -1,0 +1,54 @@
+"""FORMAT.md says what the code does: its tables are held against the code's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from store import checkpoint
+from store.consume_queue import CQ_DTYPE
+from store.record import BLANK_MAGIC, FIXED_BYTES, RECORD_FIELDS, fixed_dtype
+
+TEXT = (Path(__file__).parents[2] / "store" / "FORMAT.md").read_text()
+
+
+def table(heading: str) -> list[list[str]]:
+    """The rows of the first table below a heading."""
+    part = TEXT.split(f"# {heading}\n", 1)[1]
+    rows: list[list[str]] = []
+    for line in part.splitlines():
+        if line.startswith("|"):
+            rows.append([cell.strip() for cell in line.strip("|").split("|")])
+        elif rows:
+            break
+    return rows[2:]
+
+
+def test_the_record_s_table_is_the_codec_s() -> None:
+    rows = table("Record")
+    assert [(row[2], row[3], row[4]) for row in rows] == [(f.name, f.rocketmq, f.meaning) for f in RECORD_FIELDS]
+    dtype = fixed_dtype(0)
+    assert dtype.fields is not None
+    for offset, size, name, _, _ in rows:
+        if name not in dtype.fields:
+            continue
+        kind, at = dtype.fields[name][:2]
+        assert (int(offset), int(size.split()[0])) == (at, kind.itemsize), name
+    assert int(rows[-5][0]) + 1 + 2 == FIXED_BYTES
+
+
+def test_the_queue_entry_s_table_is_the_code_s() -> None:
+    rows = table("Consume queue entry")
+    assert CQ_DTYPE.fields is not None
+    found = [(int(offset), int(size), name) for offset, size, name, _ in rows]
+    assert found == [(at, kind.itemsize, name) for name, (kind, at) in CQ_DTYPE.fields.items()]  # type: ignore[misc]
+
+
+def test_the_blank_record_s_magic_is_the_code_s() -> None:
+    assert table("Blank record")[1][3] == f"0x{BLANK_MAGIC:X}"
+
+
+def test_the_checkpoint_s_table_is_the_code_s() -> None:
+    rows = [(int(row[0]), int(row[1])) for row in table("Checkpoint")]
+    times, ours = checkpoint.TIMES.size // 8, checkpoint.OURS.size // 8
+    assert rows[:times] == [(8 * index, 8) for index in range(times)]
+    assert rows[times:] == [*((checkpoint.OURS_AT + 8 * index, 8) for index in range(ours)), (checkpoint.CRC_AT, 8)]
