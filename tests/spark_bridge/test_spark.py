@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents use
 
 import spark_bridge
-from tests.spark_bridge.stores import Row, golden_lines, unpack_golden
+from tests.spark_bridge.checks import Sent, assert_spark_reads
+from tests.spark_bridge.stores import Row, SmallStore, golden_lines, unpack_golden
 
 pytestmark = pytest.mark.spark
 
@@ -42,6 +43,17 @@ def test_found_without_being_registered_and_every_row_is_there(spark, store, mes
     assert [round(row.storeTimestamp.timestamp() * 1000) for row in found] == [
         line["storeTimestamp"] for line in messages
     ]
+
+
+def test_each_message_is_a_row_once_however_it_is_asked_for(spark, tmp_path):
+    made = SmallStore(tmp_path, 4096)
+    sent = []
+    for number in range(90):
+        topic, queue_id, body = ("orders", "payments")[number % 2], number % 3, bytes([number]) * number
+        made.put(topic, body, queue_id)
+        sent.append(Sent(topic, queue_id, made.records[-1][4], body))
+    made.dispatch()
+    assert_spark_reads(spark, str(made.root), sent)
 
 
 def test_sums_over_a_pruned_schema_and_several_splits(spark, store, messages):
