@@ -1,4 +1,4 @@
-"""Catching up: an empty slave takes a full segment from its master, at RocketMQ's frame of 32 KiB and at larger ones."""
+"""Catching up: an empty slave takes a full segment from its master, at frames of 32 KiB and larger."""
 
 from __future__ import annotations
 
