@@ -207,13 +207,15 @@ class _Recovery:
 
 
 def _batch_queues_end(root: Path) -> int:
-    """The end of the last record that batch consume queues know."""
+    """The last record that batch consume queues know, where it begins: that is what they call their maximum."""
     end = -1
     for _, _, path in queue_directories(root / "batchconsumequeue"):
         for base, _ in named_files(path)[-LOG_FILES_CHECKED:]:
             content = (path / file_name(base)).read_bytes()
             units = np.frombuffer(content, BATCH_DTYPE, len(content) // BATCH_DTYPE.itemsize)
-            used = units[units["size"] > 0]
-            if len(used):
-                end = int(used[-1]["physical_offset"]) + int(used[-1]["size"])
+            good = (units["size"] > 0) & (units["physical_offset"] >= 0)
+            good &= (units["count"] > 0) & (units["base_offset"] >= 0)
+            used = len(good) if good.all() else int(good.argmin())
+            if used:
+                end = max(end, int(units[used - 1]["physical_offset"]))
     return end
