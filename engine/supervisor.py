@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from engine import (
+    affinity,
     allocator,
     dispatcher,
     flusher,
@@ -179,7 +180,7 @@ class Supervisor:
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            os._exit(_child_main(child, parent, self._running_board()))
+            os._exit(_child_main(child, parent, self._running_board(), self._config.affinity))
         child.pid, child.pidfd = pid, os.pidfd_open(pid)
         waiting.publish(self._running_board().pids[child.name], pid)
 
@@ -223,34 +224,31 @@ class Supervisor:
     def _shut_down(self, wake_read: int) -> int:
         board = self._running_board()
         waiting.publish(board.broker_state, STOPPING)
-        clean = True
         for name in STOP_ORDER:
             for child in self._children:
                 if child.name == name:
-                    clean &= self._stop_child(child)
-        clean &= board.flushed_offset.read() == board.max_physical_offset.read() and not board.flush_errno.read()
-        clean &= board.reput_from_offset.read() == board.max_physical_offset.read()
+                    self._stop_child(child)
+        end = board.max_physical_offset.read()
+        clean = not board.flush_errno.read() and board.flushed_offset.read() == board.reput_from_offset.read() == end
         if clean:
             self._directory.mark_stopped()
         else:
             log.warning("not everything is on disk and in the queues: the next start recovers")
         return 0
 
-    def _stop_child(self, child: Child) -> bool:
-        """SIGTERM, wait, SIGKILL past the deadline; whether it ended by itself and in order."""
+    def _stop_child(self, child: Child) -> None:
+        """SIGTERM, wait, SIGKILL past the deadline."""
         if child.pidfd < 0:
-            return False
+            return
         signal.pidfd_send_signal(child.pidfd, signal.SIGTERM)
-        ended = bool(select.select([child.pidfd], [], [], STOP_DEADLINE_MS / 1000)[0])
-        if not ended:
+        if not select.select([child.pidfd], [], [], STOP_DEADLINE_MS / 1000)[0]:
             log.warning(
                 "%s (process %d) did not stop within %d ms and is killed", child.name, child.pid, STOP_DEADLINE_MS
             )
             signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
-        _pid, status = os.waitpid(child.pid, 0)
+        os.waitpid(child.pid, 0)
         os.close(child.pidfd)
         child.pid, child.pidfd = 0, -1
-        return ended and status == 0
 
     def _kill_all(self) -> None:
         """What is left after a failed start or stop."""
@@ -291,10 +289,11 @@ def _told(status: int) -> str:
     return f"exit code {os.WEXITSTATUS(status)}"
 
 
-def _child_main(child: Child, parent: int, board: Board) -> int:
+def _child_main(child: Child, parent: int, board: Board, cpus: str) -> int:
     """All that a forked child does; its exit code."""
     try:
         stopping = enter_child(child.name, parent)
+        affinity.apply(cpus, child.name)
         run_role(child.open_role(), board.heartbeats[child.name], stopping)
         return 0
     except BaseException:
