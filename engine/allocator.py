@@ -45,7 +45,7 @@ class Allocator:
         if self._request < 0 or now_ms < self._retry_at_ms:
             return 0
         wanted = self._files.base_of(self._request)
-        if self._is_unused_before(wanted):
+        if self._first is not None and wanted > self._first >= self._board.max_physical_offset.read():
             self._drop_before(wanted)
         base = wanted if self._first is None else self._end
         if base > wanted + SEGMENTS_AHEAD * self._files.segment_bytes:
@@ -80,20 +80,18 @@ class Allocator:
         waiting.publish(self._board.allocation_errno, number)
         self._retry_at_ms = self._now_ms + RETRY_MS
 
-    def _is_unused_before(self, wanted: int) -> bool:
-        """A slave whose log is still empty begins where its master says, whatever was made before."""
-        if self._first is None or wanted <= self._first:
-            return False
-        return self._board.max_physical_offset.read() <= self._first
-
     def _drop_before(self, wanted: int) -> None:
-        kept = []
-        for base in self._files.base_offsets():
-            if base < wanted:
-                self._files.remove(base)
-            else:
-                kept.append(base)
-        self._first = kept[0] if kept else None
+        """A slave whose log is still empty begins where its master says, whatever was made before.
+
+        Its published end may lag behind what it received, so files that hold anything decide: then all of them stay.
+        """
+        bases = self._files.base_offsets()
+        before = [base for base in bases if base < wanted]
+        if not all(self._files.is_unused(base) for base in before):
+            return
+        for base in before:
+            self._files.remove(base)
+        self._first = bases[len(before)] if len(before) < len(bases) else None
         if self._first is not None:
             waiting.publish(self._board.min_physical_offset, self._first)
 

@@ -29,6 +29,11 @@ STOPS = {
 }
 
 
+def _table_words(rows: int) -> int:
+    """A hash table for so many rows: a power of two, at most half full."""
+    return 1 << (2 * rows - 1).bit_length()
+
+
 @dataclass(slots=True)
 class _Queue:
     files: ConsumeQueue
@@ -50,7 +55,7 @@ class Dispatcher:
         self._segment: Segment | None = None
         self._rows = np.zeros((BATCH_ROWS, kernel.ROW_WORDS), np.int64)
         self._groups = np.zeros((BATCH_ROWS, kernel.GROUP_WORDS), np.int64)
-        self._table = np.zeros(2 * BATCH_ROWS, np.int64)
+        self._table = np.zeros(_table_words(BATCH_ROWS), np.int64)
         self._entries = np.zeros(BATCH_ROWS * ENTRY_BYTES, np.uint8)
         self.last_store_timestamp_ms = 0
         self.findings: list[str] = []
@@ -100,10 +105,7 @@ class Dispatcher:
         rows = self._rows[:count]
         for index in np.flatnonzero(rows[:, kernel.TAGS_BYTES]):  # tags that are not ASCII: rare
             self._hash_tags(segment, rows[index])
-        table_words = 2
-        while table_words < 2 * count:
-            table_words *= 2
-        table = self._table[:table_words]
+        table = self._table[: _table_words(count)]
         table.fill(0)
         known = kernel.group_rows(segment.array, rows, count, segment.base_offset, table, self._groups, self._entries)
         entries = self._entries.view(CQ_DTYPE)

@@ -98,6 +98,12 @@ class SegmentFiles:
         self.reserve(base_offset)
         return self.open(base_offset, writable=True)
 
+    def is_unused(self, base_offset: int) -> bool:
+        """Whether the file holds nothing but zeros; blocks never written are not read for that."""
+        with self.open(base_offset) as segment:
+            ranges = list(file_io.data_ranges(segment.fd, 0, segment.size_bytes))
+            return not any(segment.array[low:high].any() for low, high in ranges)
+
     def remove(self, base_offset: int) -> None:
         """Delete the file, durably. Who has it mapped keeps its bytes."""
         file_io.unlink(self.path_of(base_offset))
