@@ -20,7 +20,7 @@ EXIT_CODES = {  # by an error's code; all others are STORE
     "CONFIG": USAGE,
     "JAVA_MISSING": USAGE,
     "MESSAGE_ILLEGAL": USAGE,
-    "OPTION": USAGE,
+    "INVALID_OPTION": USAGE,
     "BROKER_GONE": NO_BROKER,
     "NO_BROKER": NO_BROKER,
     "REGION_MISSING": NO_BROKER,
