@@ -233,7 +233,7 @@ class _QueueCheck:
     def _is_dispatched_here(self, entry: np.void, files: SegmentFiles) -> bool:
         """Whether the record names this queue as one more that it goes to (multi-dispatch, `%LMQ%` queues)."""
         offset = int(entry["physical_offset"])
-        if files.base_of(offset) not in files.base_offsets():
+        if not files.path_of(files.base_of(offset)).exists():
             return False
         with files.open(files.base_of(offset)) as segment:
             position = offset - segment.base_offset

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from store.compare import compare, what_lies_at
 from store.errors import NotAStore, OffsetOutOfRange, SegmentSizeMismatch
-from store.log_reader import LogReader, open_log
+from store.log_reader import LogReader, open_log, store_directory
 from store.manifest import lines
 from store.published import Running, require_running, running
 from store.record import Message
@@ -135,6 +135,7 @@ def verify(store: Path, as_objects: bool) -> int:
 
 def _verification(store: Path) -> Verification:
     """A check within a running broker's limits, of everything without one."""
+    store_directory(store)
     broker = running(store)
     if broker is None:
         return Verification(store)
@@ -258,8 +259,8 @@ def diff(store_a: Path, store_b: Path) -> int:
 @store_command
 def manifest(store: Path, version: str | None) -> int:
     """Print what RocketMQ's own classes read from STORE: a JSON line for each message, blank record and queue."""
-    broker = running(store)
-    limit = open_log(store).max_offset if broker else None
+    reader = open_log(store)
+    limit = reader.max_offset if reader.live else None
     five = None if version is None else version == "5"
     for line in lines(store, five=five, limit=limit):
         sys.stdout.write(line + "\n")
