@@ -22,6 +22,7 @@ EXIT_CODES = {  # by an error's code; all others are STORE
     "MESSAGE_ILLEGAL": USAGE,
     "INVALID_OPTION": USAGE,
     "BROKER_GONE": NO_BROKER,
+    "NOT_A_STORE": USAGE,
     "NO_BROKER": NO_BROKER,
     "REGION_MISSING": NO_BROKER,
 }

@@ -24,16 +24,17 @@ from rich.console import Console
 from rich.table import Table
 
 from engine.status import snapshot
-from store.published import readable_range
+from store.compare import compare
+from store.log_reader import open_log
 from tools import java_home, status_view
 from tools.demo_producers import Producers, Report
 from tools.local_broker import LocalBroker
-from tools.log_compare import first_difference
 
 SEGMENT_BYTES = 64 << 20
 CATCH_UP_SECONDS = 60.0
 POLL_SECONDS = 0.02
 BUSIEST = 8
+LOG_LINES = 15
 PROCESS_SCHEMA = "pid bigint, name string, cpu_percent double, cpu_seconds double, rss_bytes bigint"
 
 
@@ -155,18 +156,15 @@ def _table(title: str, *headings: str) -> Table:
     return table
 
 
-def compare(checks: Checks, master: Path, slave: Path) -> None:
+def compare_logs(checks: Checks, master: Path, slave: Path) -> None:
     """Byte by byte, the whole range of the two logs."""
-    ours, theirs = readable_range(master), readable_range(slave)
-    same_range = ours.min_physical_offset == theirs.min_physical_offset
-    same_range &= ours.max_physical_offset == theirs.max_physical_offset
-    ends = f"at {ours.max_physical_offset:,} and {theirs.max_physical_offset:,}"
-    checks.add(same_range, f"master's and slave's log end {ends}")
-    end = min(ours.max_physical_offset, theirs.max_physical_offset)
-    start = max(ours.min_physical_offset, theirs.min_physical_offset)
-    difference = first_difference(master / "commitlog", slave / "commitlog", start, end)
-    where = "" if difference is None else f"; the first difference is at offset {difference:,}"
-    checks.add(difference is None, f"the two commit logs are the same, byte for byte: {end - start:,} bytes{where}")
+    ours, theirs = open_log(master), open_log(slave)
+    same_range = (ours.min_offset, ours.max_offset) == (theirs.min_offset, theirs.max_offset)
+    checks.add(same_range, f"master's and slave's log end at {ours.max_offset:,} and {theirs.max_offset:,}")
+    found = compare(ours, theirs)
+    where = "" if found.differs_at is None else f"; they differ at offset {found.differs_at:,}"
+    same = found.differs_at is None and found.common_bytes > 0
+    checks.add(same, f"the two commit logs are the same, byte for byte: {found.common_bytes:,} bytes{where}")
 
 
 def perform(console: Console, directory: Path, inputs: tuple[str, ...], seconds: float, keep: bool) -> bool:
@@ -185,7 +183,7 @@ def perform(console: Console, directory: Path, inputs: tuple[str, ...], seconds:
         _await(lambda: cursors(slave)["reput_from_offset"] >= end, "the slave to dispatch everything")
         with _stderr_to(directory / "spark.log"):
             query(console, checks, slave.store, messages, sizes)
-        compare(checks, master.store, slave.store)
+        compare_logs(checks, master.store, slave.store)
         if keep:
             console.print(f"both go on until Ctrl-C; stores: {master.store} {slave.store}", highlight=False)
             try:
@@ -222,6 +220,8 @@ def run(inputs: tuple[str, ...], directory: str | None, seconds: float, keep: bo
         all_true = perform(console, root, inputs, seconds, keep)
     except RuntimeError as failed:
         console.print(f"FAIL {failed}", style="bold red", highlight=False)
+        for log in sorted(root.glob("*/broker.log")):
+            console.print(f"the end of {log}:", *log.read_text().splitlines()[-LOG_LINES:], sep="\n  ", highlight=False)
         all_true = False
     finally:
         if directory is None:
