@@ -25,6 +25,7 @@ from store.segment_files import named_files
 
 CQ_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 ENTRY_BYTES = CQ_DTYPE.itemsize
+ENTRY_SIZE_AT, ENTRY_TAGS_AT = (int(CQ_DTYPE.fields[name][1]) for name in ("size", "tags_code"))  # type: ignore[index]
 PREFILL_SIZE = 0x7FFFFFFF
 VALIDATED_FILES = 3  # from the end, as RocketMQ's recovery
 

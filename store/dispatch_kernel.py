@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 from ipc.compiling import inlined, kernel
 from ipc.memory import load_be16, load_be32, load_be64, store_be32, store_be64
+from store import delay, properties, record
+from store.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int64]
@@ -30,23 +32,28 @@ GROUP_WORDS = 6
 # why a scan stopped
 LIMIT, ROWS_FULL, BLANK, PARTIAL, NO_RECORD, DAMAGED = 0, 1, 2, 3, 4, 5
 
-# signed, as load_be32 gives them
-MAGIC_V1, MAGIC_V2, MAGIC_BLANK = 0xDAA320A7 - (1 << 32), 0xDAA320AB - (1 << 32), 0xCBD43194 - (1 << 32)
-FIXED_BYTES, V6_EXTRA_BYTES, BLANK_BYTES = 91, 12, 8
-PROPERTIES_LENGTH_BYTES = 2
-BORN_HOST_V6, STORE_HOST_V6, INNER_BATCH = 0x10, 0x20, 0x80
-TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK = 12, 4, 12
-ENTRY_BYTES = 20
+# as load_be32 gives them: signed
+MAGIC_V1, MAGIC_V2, MAGIC_BLANK = (
+    magic - (1 << 32) for magic in (record.MAGIC_V1, record.MAGIC_V2, record.BLANK_MAGIC)
+)
+MAGIC_FIRST_BYTE = record.MAGIC_V1 >> 24  # the same in both versions
+FIXED_BYTES, V6_EXTRA_BYTES, BLANK_BYTES = record.FIXED_BYTES, record.V6_EXTRA_BYTES, record.BLANK_BYTES
+MAGIC_AT, BODY_CRC_AT, QUEUE_ID_AT = record.MAGIC_AT, record.BODY_CRC_AT, record.QUEUE_ID_AT
+QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, SYS_FLAG_AT = record.QUEUE_OFFSET_AT, record.PHYSICAL_OFFSET_AT, record.SYS_FLAG_AT
+STORE_TIMESTAMP_AT, BODY_LENGTH_AT = record.store_timestamp_at(0), record.body_length_at(0)  # with IPv4 hosts
+BODY_LENGTH_BYTES, PROPERTIES_LENGTH_BYTES = 4, 2
+BORN_HOST_V6, STORE_HOST_V6, INNER_BATCH = record.BORN_V6, record.STORE_V6, int(record.SysFlag.INNER_BATCH)
+TRANSACTION_MASK = record.TRANSACTION_MASK
+TRANSACTION_PREPARED = int(record.SysFlag.TRANSACTION_PREPARED)
+TRANSACTION_ROLLBACK = int(record.SysFlag.TRANSACTION_ROLLBACK)
 
-NAME_SEPARATOR, PAIR_SEPARATOR = 1, 2
-TAGS_NAME = np.frombuffer(b"TAGS", np.uint8)
-DELAY_NAME = np.frombuffer(b"DELAY", np.uint8)
-SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
-# messageDelayLevel's default: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h; index = level
-DELAY_MS = np.array(
-    [0, 1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200], np.int64
-) * 1000  # fmt: skip
-DELAY_LEVEL_MAX = len(DELAY_MS) - 1
+PLUS, ZERO = ord("+"), ord("0")
+NAME_SEPARATOR, PAIR_SEPARATOR = ord(properties.NAME_SEPARATOR), ord(properties.PAIR_SEPARATOR)
+TAGS_NAME = np.frombuffer(properties.TAGS.encode(), np.uint8)
+DELAY_NAME = np.frombuffer(properties.DELAY.encode(), np.uint8)
+SCHEDULE_TOPIC = np.frombuffer(delay.SCHEDULE_TOPIC.encode(), np.uint8)
+DELAY_MS = np.array((0, *delay.DELAYS_MS), np.int64)  # index = level
+DELAY_LEVEL_MAX = len(delay.DELAYS_MS)
 
 
 @inlined
@@ -73,8 +80,9 @@ def _java_hash(array: Bytes, at: int, count: int) -> int:
 def _delay_level(array: Bytes, at: int, count: int) -> int:
     """The decimal number there, at most DELAY_LEVEL_MAX; 0 for what is not a positive number."""
     level = 0
-    for i in range(at, at + count):
-        digit = int(array[i]) - 48
+    first = at + 1 if count > 1 and array[at] == PLUS else at
+    for i in range(first, at + count):
+        digit = int(array[i]) - ZERO
         if digit < 0 or digit > 9:
             return 0
         level = min(level * 10 + digit, 1000)
@@ -114,30 +122,33 @@ def _tags(array: Bytes, start: int, end: int, row: Words, is_schedule: bool) -> 
 def _fill(array: Bytes, position: int, base_offset: int, row: Words) -> bool:
     """Make the row of the record at `position`, which has `row[SIZE]` bytes; False when it contradicts itself."""
     size = row[SIZE]
-    sys_flag = load_be32(array, position + 36)
+    sys_flag = load_be32(array, position + SYS_FLAG_AT)
     born_extra = V6_EXTRA_BYTES if sys_flag & BORN_HOST_V6 else 0
     extra = born_extra + (V6_EXTRA_BYTES if sys_flag & STORE_HOST_V6 else 0)
-    topic_length_bytes = 2 if load_be32(array, position + 4) == MAGIC_V2 else 1
-    if size < FIXED_BYTES + extra + topic_length_bytes - 1 or load_be64(array, position + 28) != base_offset + position:
+    topic_length_bytes = 2 if load_be32(array, position + MAGIC_AT) == MAGIC_V2 else 1
+    if size < FIXED_BYTES + extra + topic_length_bytes - 1:
+        return False
+    if load_be64(array, position + PHYSICAL_OFFSET_AT) != base_offset + position:
         return False
     end = position + size
-    body_at = position + 88 + extra
-    body_bytes = load_be32(array, body_at - 4)
-    if body_bytes < 0 or body_at + body_bytes + topic_length_bytes + 2 > end:
+    body_at = position + BODY_LENGTH_AT + extra + BODY_LENGTH_BYTES
+    body_bytes = load_be32(array, body_at - BODY_LENGTH_BYTES)
+    if body_bytes < 0 or body_at + body_bytes + topic_length_bytes + PROPERTIES_LENGTH_BYTES > end:
         return False
     topic_at = body_at + body_bytes + topic_length_bytes
     topic_bytes = load_be16(array, topic_at - 2) if topic_length_bytes == 2 else np.int64(np.int8(array[topic_at - 1]))
     properties_at = topic_at + topic_bytes + PROPERTIES_LENGTH_BYTES
     if topic_bytes < 0 or properties_at > end:
         return False
-    properties_bytes = load_be16(array, properties_at - 2)
+    properties_bytes = load_be16(array, properties_at - PROPERTIES_LENGTH_BYTES)
     if properties_bytes < 0 or properties_at + properties_bytes != end:
         return False
     row[POSITION], row[BODY_AT], row[BODY_BYTES] = position, body_at, body_bytes
-    row[BODY_CRC] = load_be32(array, position + 8)
+    row[BODY_CRC] = load_be32(array, position + BODY_CRC_AT)
     row[TOPIC_AT], row[TOPIC_BYTES] = topic_at, topic_bytes
-    row[QUEUE_ID], row[QUEUE_OFFSET] = load_be32(array, position + 12), load_be64(array, position + 20)
-    row[SYS_FLAG], row[STORE_TIMESTAMP] = sys_flag, load_be64(array, position + 56 + born_extra)
+    row[QUEUE_ID] = load_be32(array, position + QUEUE_ID_AT)
+    row[QUEUE_OFFSET] = load_be64(array, position + QUEUE_OFFSET_AT)
+    row[SYS_FLAG], row[STORE_TIMESTAMP] = sys_flag, load_be64(array, position + STORE_TIMESTAMP_AT + born_extra)
     row[TAGS_CODE], row[TAGS_AT], row[TAGS_BYTES], row[GROUP] = 0, 0, 0, -1
     _tags(array, properties_at, end, row, _equals(array, topic_at, topic_bytes, SCHEDULE_TOPIC))
     return True
@@ -160,7 +171,7 @@ def scan(array: Bytes, start: int, limit: int, base_offset: int, rows: Words) ->
         rest = limit - position
         if rest < BLANK_BYTES:
             return position, count, PARTIAL
-        size, magic = load_be32(array, position), load_be32(array, position + 4)
+        size, magic = load_be32(array, position), load_be32(array, position + MAGIC_AT)
         if magic == MAGIC_BLANK:
             return position, count, BLANK
         if magic != MAGIC_V1 and magic != MAGIC_V2:
@@ -185,9 +196,9 @@ def find_record(array: Bytes, start: int, end: int, base_offset: int, rows: Word
     """
     limit = len(array)
     for position in range(start, min(end, limit - FIXED_BYTES + 1)):
-        if array[position + 4] != 0xDA or array[position + 5] != 0xA3 or array[position + 6] != 0x20:
+        if array[position + MAGIC_AT] != MAGIC_FIRST_BYTE:
             continue
-        magic = load_be32(array, position + 4)
+        magic = load_be32(array, position + MAGIC_AT)
         if magic != MAGIC_V1 and magic != MAGIC_V2:
             continue
         size = load_be32(array, position)
@@ -268,7 +279,7 @@ def group_rows(
         group = groups[row[GROUP]]
         at = (group[STARTS_AT] + group[ENTRIES]) * ENTRY_BYTES
         store_be64(entries, at, base_offset + row[POSITION])
-        store_be32(entries, at + 8, row[SIZE])
-        store_be64(entries, at + 12, row[TAGS_CODE])
+        store_be32(entries, at + ENTRY_SIZE_AT, row[SIZE])
+        store_be64(entries, at + ENTRY_TAGS_AT, row[TAGS_CODE])
         group[ENTRIES] += 1
     return known
