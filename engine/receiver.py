@@ -29,9 +29,12 @@ CONNECT_TIMEOUT_MS = 5000
 SOCKET_TIMEOUT_S = 1
 READS_PER_TURN = 64
 REPORT_AT_LATEST_BYTES = 256 * 1024  # while more is waiting in the socket; else at once
+AHEAD_BYTES = 8 * 1024
 POPULATE_BYTES = 1 << 20
 POPULATE_AHEAD_BYTES = 512 * 1024
 REPEATED_EACH_ATTEMPT = (CloseReason.PEER_CLOSED, CloseReason.CONNECT_FAILED)
+NOTHING = memoryview(b"")
+NO_SPACE = memoryview(bytearray())  # recvmsg wants to be able to write
 TIMEVAL = struct.Struct("@ll")
 
 Address = tuple[str, int]
@@ -54,21 +57,27 @@ class Receiver:
         self._segment: Segment | None = None
         self._populated_bytes = 0
         self._arrived = 0  # bytes that came while idle
+        self._ahead_bytes = 0  # bytes that came behind a header, and lie in the log, still unjudged, at its end
+        self._overrun = NOTHING  # bytes that came behind those: the next frame's header and what follows
         self._is_drained = False
         self._transferred_bytes = self._words.transferred_bytes.read()
         self._now_ms = 0
         waiting.publish(self._words.state, HaClientState.READY)
 
     def do_work(self, now_ms: int) -> int:
-        """Connect, or receive what is there and report; the bytes received."""
+        """Connect, or receive what is there and report; the bytes received, 0 once the socket is empty.
+
+        Also 0 when they were the last: the next turn would only find that out, and every put would pay for it.
+        """
         self._now_ms = now_ms
         if self.client.state is not HaClientState.TRANSFER:
             return self._connect(now_ms)
-        before = self._transferred_bytes
+        before, has_more = self._transferred_bytes, True
         try:
             self._publish_end()
             for _ in range(READS_PER_TURN):
-                if not self._receive(now_ms):
+                has_more = self._receive(now_ms)
+                if not has_more:
                     break
             self._report(now_ms)
         except PeerError as error:
@@ -83,7 +92,7 @@ class Receiver:
             self._populate_ahead()
         elif self._socket is not None and self.client.is_silent(now_ms) and not self._lacks_space():
             self._hang_up(CloseReason.HOUSEKEEPING, f"{now_ms - self.client.last_read_ms} ms")
-        return moved
+        return moved if has_more else 0
 
     # the connection
 
@@ -129,6 +138,7 @@ class Receiver:
             return 0
         self.client.connected(now_ms)
         self._arrived, self._is_drained = 0, True
+        self._ahead_bytes, self._overrun = 0, NOTHING
         waiting.publish(self._words.master, int.from_bytes(socket.inet_aton(host), "big") << 16 | port)
         waiting.publish(self._words.last_read_ms, now_ms)
         waiting.publish(self._words.state, HaClientState.TRANSFER)
@@ -141,6 +151,8 @@ class Receiver:
         if self._socket is not None:
             self._socket.close()
         self._socket = None
+        self._cut_ahead(0)
+        self._overrun = NOTHING
         self.client.closed(reason, self._now_ms)
         waiting.publish(self._words.reason, reason)
         waiting.publish(self._words.state, self.client.state)
@@ -162,7 +174,10 @@ class Receiver:
         self._publish_end()
         if client.max_physical_offset - client.reported_offset >= REPORT_AT_LATEST_BYTES:
             self._report(now_ms)
-        return not self._is_drained
+        return self._has_leftover() or not self._is_drained
+
+    def _has_leftover(self) -> bool:
+        return self._ahead_bytes > 0 or len(self._overrun) > 0
 
     def _publish_end(self) -> None:
         end = self.client.max_physical_offset
@@ -174,18 +189,19 @@ class Receiver:
         self._published_offset = end
 
     def _read(self, flags: int) -> int:
-        """The rest of this body, into its place, and the next header, in one system call; how much came."""
+        """The rest of this body, into its place, and the next header, in one system call; how much came.
+
+        Between frames: the next header, and what comes with it where its body will belong, so that a small frame is one
+        system call and one wake-up. What came too much is taken out again before anything is published.
+        """
+        if self._has_leftover():
+            return self._take_leftover()
+        header_space, body_space = self.client.header_space, self._body_space()
+        between_frames = not self.client.body_left
+        spaces = (header_space, body_space) if between_frames else (body_space, header_space)
         assert self._socket is not None
-        header_space = self.client.header_space
-        body_left = self.client.body_left
         try:
-            if body_left:
-                assert self._segment is not None
-                start = self.client.max_physical_offset - self._segment.base_offset
-                body_space = self._segment.view[start : start + body_left]
-                received = self._socket.recvmsg_into((body_space, header_space), 0, flags)[0]
-            else:
-                received = self._socket.recv_into(header_space, 0, flags)
+            received = self._socket.recvmsg_into(spaces, 0, flags)[0]
         except BlockingIOError:
             self._is_drained = True
             return 0
@@ -193,8 +209,49 @@ class Receiver:
             raise ConnectionError(str(error)) from error
         if received == 0:
             raise ConnectionError("end of stream")
-        self._is_drained = received < body_left + len(header_space)
+        self._is_drained = received < len(header_space) + len(body_space)
+        if between_frames and received > len(header_space):
+            self._ahead_bytes = received - len(header_space)
+            return len(header_space)
         return received
+
+    def _body_space(self) -> memoryview:
+        """Where the log goes on: room for the rest of the body, or between frames for a small one."""
+        segment, wanted = self._segment, self.client.body_left or AHEAD_BYTES
+        if segment is None:
+            return NO_SPACE
+        start = self.client.max_physical_offset - segment.base_offset
+        if start + wanted > self._populated_bytes:
+            self._populate_ahead()
+        return segment.view[start : start + wanted]
+
+    def _take_leftover(self) -> int:
+        """As `_read`, from what came before."""
+        body_left = self.client.body_left
+        if self._ahead_bytes:
+            taken = min(self._ahead_bytes, body_left)
+            self._overrun = self._cut_ahead(taken)
+            if taken:
+                return taken
+        spaces = (self._body_space(), self.client.header_space) if body_left else (self.client.header_space,)
+        count = 0
+        for space in spaces:
+            size = min(len(space), len(self._overrun))
+            space[:size] = self._overrun[:size]
+            self._overrun = self._overrun[size:]
+            count += size
+        return count
+
+    def _cut_ahead(self, taken: int) -> memoryview:
+        """Keep `taken` of the bytes ahead; take the others out of the log, where zeros belong."""
+        if self._segment is None or not self._ahead_bytes:
+            return NOTHING
+        end = self.client.max_physical_offset - self._segment.base_offset
+        cut = self._segment.view[end + taken : end + self._ahead_bytes]
+        overrun = memoryview(bytes(cut))
+        cut[:] = bytes(len(cut))
+        self._ahead_bytes = 0
+        return overrun
 
     def _report(self, now_ms: int) -> None:
         if self._published_offset != self.client.max_physical_offset:
@@ -235,11 +292,11 @@ class Receiver:
         if self._segment is None:
             return
         position = self.client.max_physical_offset - self._segment.base_offset
-        wanted = min(position + POPULATE_AHEAD_BYTES, self._segment.size_bytes)
-        if self._populated_bytes >= wanted:
+        if self._populated_bytes >= min(position + POPULATE_AHEAD_BYTES, self._segment.size_bytes):
             return
-        file_io.populate_write(self._segment.view, self._populated_bytes, POPULATE_BYTES)
-        self._populated_bytes += POPULATE_BYTES
+        start = max(position, self._populated_bytes)
+        file_io.populate_write(self._segment.view, start, POPULATE_BYTES)
+        self._populated_bytes = start + POPULATE_BYTES
 
     # waiting
 
@@ -253,6 +310,8 @@ class Receiver:
         allocated_seen = self._board.allocated_offset.read()
         if self._lacks_space():
             waiting.await_change(self._board.allocated_offset, allocated_seen, wait_ms)
+            return
+        if self._has_leftover():
             return
         try:
             self._arrived = self._read(0)  # SO_RCVTIMEO is its deadline

@@ -92,7 +92,10 @@ class Sender:
     # the writing half
 
     def do_work(self, now_ms: int) -> int:
-        """Write what the log has for this slave, a few frames at most; the bytes written."""
+        """Write what the log has for this slave, a few frames at most; the bytes written, 0 once there is no more.
+
+        Also 0 when the last of it was written: a turn that finds nothing would cost every put its microseconds.
+        """
         self._now_ms = now_ms
         self._wake_seen = self._words.wake.read()
         if self.ended:
@@ -100,16 +103,17 @@ class Sender:
         if self.connection.is_silent(now_ms):
             self._end(CloseReason.HOUSEKEEPING, f"{now_ms - self.connection.last_read_ms} ms")
             return 0
-        before = self._transferred_bytes
+        before, is_behind = self._transferred_bytes, True
         for _ in range(FRAMES_PER_TURN):
             if not self._has_rest() and not self._begin_frame(now_ms):
+                is_behind = False
                 break
             if not self._write_frame():
                 break
         moved = self._transferred_bytes - before
         if moved:
             waiting.publish(self._words.transferred_bytes, self._transferred_bytes)
-        return moved
+        return moved if is_behind else 0
 
     def _has_rest(self) -> bool:
         return bool(self._header) or self._body_left > 0
