@@ -1,6 +1,6 @@
 """Columns of messages as bytes and ends: what a caller has (sequences, numpy, Arrow) for the compiled encoder.
 
-A column is (bytes uint8[n], ends int64[count + 1]): value k is bytes[ends[k]:ends[k + 1]]. Arrow and numpy columns are
+A column is data uint8[n] and ends int64[count + 1]: value k is data[ends[k]:ends[k + 1]]. Arrow and numpy columns are
 taken in place, without a copy of their bytes.
 """
 
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from engine.encoding import Column
 from engine.errors import MessageIllegal
-from ipc.region import Bytes, Words
+from ipc.region import Bytes
 
-Column = tuple[Bytes, Words]
 SEPARATORS = ("\x01", "\x02")
 NOTHING = np.empty(0, np.uint8)
 
@@ -43,7 +43,7 @@ def column_of_parts(parts: Sequence[bytes]) -> Column:
     """Values that are bytes already."""
     ends = np.zeros(len(parts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=ends[1:])
-    return as_bytes(b"".join(parts)), ends
+    return Column(as_bytes(b"".join(parts)), ends)
 
 
 def as_bytes(data: bytes | bytearray | memoryview) -> Bytes:
@@ -59,11 +59,11 @@ def _from_numpy(values: Any, what: str) -> Column:
         lengths = np.char.str_len(values)
         flat = np.ascontiguousarray(values).view(np.uint8).reshape(count, width)
         if (lengths == width).all():
-            return as_bytes(flat.reshape(-1).data), np.arange(count + 1, dtype=np.int64) * width
+            return Column(as_bytes(flat.reshape(-1).data), np.arange(count + 1, dtype=np.int64) * width)
         return column_of_parts(values.tolist())
     if values.dtype == np.uint8 and values.ndim == 2:
         flat = np.ascontiguousarray(values)
-        return as_bytes(flat.reshape(-1).data), np.arange(len(values) + 1, dtype=np.int64) * values.shape[1]
+        return Column(as_bytes(flat.reshape(-1).data), np.arange(len(values) + 1, dtype=np.int64) * values.shape[1])
     if values.dtype.kind == "O" and values.ndim == 1:
         return column_of(values.tolist(), what)
     raise MessageIllegal(
@@ -80,7 +80,7 @@ def _from_arrow(values: Any, what: str) -> Column:
         raise MessageIllegal(what, f"an Arrow array of {kind} is not a column of bodies; cast it to binary")
     _validity, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, widths[kind])[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    return as_bytes(data if data is not None else b""), ends
+    return Column(as_bytes(data if data is not None else b""), ends)
 
 
 def property_column(count: int, fields: Mapping[str, Any]) -> Column:

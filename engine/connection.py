@@ -40,9 +40,7 @@ class Connection:
         self._controls = ring.attach_rings(running.region_directory)
         self._claimed = ring.ClaimedRing(running.region_directory, self._controls, int(settings["ringSizeInBytes"]))
         self.ring, self.control = self._claimed.ring, self._claimed.control
-        self.local: Words = np.zeros(encoding.LOCAL_WORDS, np.int64)
-        self.local[encoding.TAIL_LOCAL] = self.control[ring.TAIL]
-        self.local[encoding.POSITION] = ring.end_position(self.control, self.ring.words, self.ring.descriptors)
+        self.outlet = self._claimed.outlet(self.board.counters.words, self.board.writer_bell.index)
         self.refusals_seen = int(self.control[ring.REFUSALS])
         address, port = str(settings["storeHost"]).rsplit(":", 1)
         self.store_host = Host(address.strip("[]"), int(port))
@@ -87,7 +85,7 @@ class Connection:
         slot = int(self.control[ring.ANSWER])
         if slot < 0:
             raise MessageIllegal(f"topic {topic!r} queue {queue_id}", "the broker's queue table is full")
-        return encoding.Template(topic, queue_id, slot, self.store_host, self.store_host)
+        return encoding.template_of(topic, queue_id, slot, self.store_host, self.store_host)
 
     def await_room(self, deadline_ms: int) -> bool:
         """Wait until the writer has taken something; False when the time is over."""
@@ -107,7 +105,7 @@ class Connection:
 
     def place_of(self, number: int) -> tuple[int, int]:
         """(physical offset, or -errno when refused; queue offset) of a record the writer has passed."""
-        if self.local[encoding.TAIL_LOCAL] - number > self.ring.descriptors:
+        if self.outlet.local[ring.TAIL_LOCAL] - number > self.ring.descriptors:
             raise EngineError(
                 f"{self.store}: the place of record {number} was overwritten by later ones before it was asked for"
             )

@@ -18,7 +18,7 @@ records refused of all rings | touched slots | their next queue offsets
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ipc.atomics import load_acquire, publish, store_release
 from ipc.compiling import inlined, kernel
@@ -34,15 +34,42 @@ END, TIMESTAMP, MESSAGES, BYTES, REFUSED, TOUCHED, HEADS = 0, 1, 2, 3, 4, 5, 8
 # What a call of `drain` came to
 DRAINED, NEEDS_ROLL = 0, 1
 
-# `state`: the writer's own words. What is committed, and what the batch at work has touched.
-SEGMENT_BASE, SEGMENT_END, RECORD_BYTES_MAX, STAMP, STATE_WORDS = 0, 1, 2, 3, 8
-# `scratch`: per slot the stamp of the last batch that touched it, its next offset in that batch; then the touched slots
 # `places`: indices of the counters that `redo` moves
 MAX_PHYSICAL, PUT_MESSAGES, PUT_BYTES, PUT_REFUSED, STORE_TIMESTAMP, PLACES = 0, 1, 2, 3, 4, 5
 
 SYS_FLAG_LAST_BYTE_AT, BORN_HOST_V6 = 39, 0x10
 STORE_TIMESTAMP_V4_AT, STORE_TIMESTAMP_V6_AT = 56, 68
 EBADMSG = 74
+
+
+class Shared(NamedTuple):
+    """The words that a commit changes: in the journal first, then where others follow them."""
+
+    journal: Words
+    next_offsets: Words
+    controls: Words
+    counters: Words
+    places: Words
+
+
+class Target(NamedTuple):
+    """The open segment and the writer's own memory.
+
+    `scratch` (int64[slots, 2]): the stamp of the last batch that touched a queue, its next offset in that batch.
+    """
+
+    segment: Bytes
+    base: int
+    scratch: Any
+    record_bytes_max: int
+
+
+class Source(NamedTuple):
+    """The ring to empty."""
+
+    data: Bytes
+    words: Words
+    ring: int
 
 
 def record_words(rings: int) -> int:
@@ -61,13 +88,14 @@ def _record_at(journal: Words, version: int) -> int:
 
 
 @kernel
-def redo(journal: Words, next_offsets: Words, controls: Words, counters: Words, places: Words) -> None:
+def redo(shared: Shared) -> None:
     """Bring every word that others follow to what the current commit record says; harmless when done already."""
+    journal, controls, counters, places = shared.journal, shared.controls, shared.counters, shared.places
     at = _record_at(journal, journal[VERSION])
     rings = controls.size // WORDS_PER_RING
     slots_at = at + HEADS + 2 * rings
     for k in range(journal[at + TOUCHED]):
-        next_offsets[journal[slots_at + k]] = journal[slots_at + BATCH_RECORDS_MAX + k]
+        shared.next_offsets[journal[slots_at + k]] = journal[slots_at + BATCH_RECORDS_MAX + k]
     counters[places[STORE_TIMESTAMP]] = journal[at + TIMESTAMP]
     counters[places[PUT_MESSAGES]] = journal[at + MESSAGES]
     counters[places[PUT_BYTES]] = journal[at + BYTES]
@@ -90,160 +118,145 @@ def _begin(journal: Words, rings: int) -> int:
     return there
 
 
-@inlined
-def _commit(journal: Words) -> None:
-    store_release(journal, VERSION, journal[VERSION] + 1)
+@kernel
+def _commit(shared: Shared) -> None:
+    store_release(shared.journal, VERSION, shared.journal[VERSION] + 1)
+    redo(shared)
 
 
 @inlined
-def _is_sound(data: Bytes, position: int, length: int, slot: int, slots: int, length_max: int) -> bool:
+def _is_sound(source: Source, number: int, slots: int, length_max: int) -> bool:
     """Whether a descriptor and its record agree: another process wrote both."""
-    start = position % data.size
-    if length < FIXED_BYTES or length > length_max or slot >= slots or start + length > data.size:
+    at = (number % (source.words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS
+    length, start = source.words[at + 1] >> SLOT_BITS, source.words[at] % source.data.size
+    if length < FIXED_BYTES or length > length_max or source.words[at + 1] & SLOT_MASK >= slots:
         return False
-    return load_be32(data, start) == length
+    return start + length <= source.data.size and load_be32(source.data, start) == length
+
+
+@kernel
+def _run_of(source: Source, head: int, tail: int, room: int, bytes_max: int, slots: int, length_max: int) -> Any:
+    """(first record behind it, bytes, whether the segment is full): the records from `head` on that lie behind one
+    another in the ring, are sound, and fit into `room` with a blank record behind them."""
+    words, descriptors = source.words, source.words.size // DESCRIPTOR_WORDS
+    start, run_bytes = words[(head % descriptors) * DESCRIPTOR_WORDS], 0
+    while head < tail and run_bytes < bytes_max:
+        at = (head % descriptors) * DESCRIPTOR_WORDS
+        if words[at] != start + run_bytes or not _is_sound(source, head, slots, length_max):
+            break
+        length = words[at + 1] >> SLOT_BITS
+        if run_bytes + length + BLANK_BYTES > room:
+            return head, run_bytes, True
+        run_bytes += length
+        head += 1
+    return head, run_bytes, False
 
 
 @inlined
-def _patch(segment: Bytes, at: int, queue_offset: int, physical_offset: int, now_ms: int) -> None:
-    store_be64(segment, at + QUEUE_OFFSET_AT, queue_offset)
-    store_be64(segment, at + PHYSICAL_OFFSET_AT, physical_offset)
-    if segment[at + SYS_FLAG_LAST_BYTE_AT] & BORN_HOST_V6:
-        store_be64(segment, at + STORE_TIMESTAMP_V6_AT, now_ms)
-    else:
-        store_be64(segment, at + STORE_TIMESTAMP_V4_AT, now_ms)
-
-
-@inlined
-def _next_queue_offset(
-    slot: int, stamp: int, next_offsets: Words, scratch: Any, journal: Words, there: int, rings: int
-) -> int:
+def _next_queue_offset(slot: int, stamp: int, shared: Shared, scratch: Any, there: int, slots_at: int) -> int:
     """Take the next offset of the queue for this batch; the first time, note the queue as touched."""
     if scratch[slot, 0] != stamp:
         scratch[slot, 0] = stamp
-        scratch[slot, 1] = next_offsets[slot]
-        touched = journal[there + TOUCHED]
-        journal[there + HEADS + 2 * rings + touched] = slot
-        journal[there + TOUCHED] = touched + 1
+        scratch[slot, 1] = shared.next_offsets[slot]
+        touched = shared.journal[there + TOUCHED]
+        shared.journal[slots_at + touched] = slot
+        shared.journal[there + TOUCHED] = touched + 1
     queue_offset = scratch[slot, 1]
     scratch[slot, 1] = queue_offset + 1
     return queue_offset
 
 
 @kernel
-def drain(
-    segment: Bytes,
-    data: Bytes,
-    words: Words,
-    ring: int,
-    controls: Words,
-    journal: Words,
-    next_offsets: Words,
-    slots: int,
-    scratch: Any,
-    state: Words,
-    counters: Words,
-    places: Words,
+def _place(
+    source: Source,
+    first: int,
+    head: int,
+    target: Target,
+    end: int,
     now_ms: int,
-    bytes_max: int,
+    shared: Shared,
+    there: int,
+    slots_at: int,
 ) -> int:
-    """Append what ring `ring` holds, `bytes_max` at most, to the open segment, and commit it.
-
-    DRAINED: as much as there was or may be done at once. NEEDS_ROLL: the next record does not fit the segment.
-    """
-    rings = controls.size // WORDS_PER_RING
-    descriptors = words.size // DESCRIPTOR_WORDS
-    there = _begin(journal, rings)
-    head, tail = journal[there + HEADS + ring], load_acquire(controls, ring * WORDS_PER_RING + TAIL)
-    tail = min(tail, head + BATCH_RECORDS_MAX)
-    first, end = head, journal[there + END]
-    stop = min(end + bytes_max, state[SEGMENT_END])
-    now_ms = max(now_ms, journal[there + TIMESTAMP])
-    state[STAMP] += 1
-    outcome = DRAINED
-    while head < tail:
-        # a run: records that lie behind one another in the ring and fit the segment
-        run_head, run_start, run_bytes = head, words[(head % descriptors) * DESCRIPTOR_WORDS], 0
-        while head < tail:
-            at = (head % descriptors) * DESCRIPTOR_WORDS
-            length = words[at + 1] >> SLOT_BITS
-            if words[at] != run_start + run_bytes or end + run_bytes >= stop:
-                break
-            if not _is_sound(data, words[at], length, words[at + 1] & SLOT_MASK, slots, state[RECORD_BYTES_MAX]):
-                break
-            if end + run_bytes + length + BLANK_BYTES > state[SEGMENT_END]:
-                outcome = NEEDS_ROLL
-                break
-            run_bytes += length
-            head += 1
-        copy_bytes(segment, end - state[SEGMENT_BASE], data, run_start % data.size, run_bytes)
-        for number in range(run_head, head):
-            at = (number % descriptors) * DESCRIPTOR_WORDS
-            queue_offset = _next_queue_offset(
-                words[at + 1] & SLOT_MASK, state[STAMP], next_offsets, scratch, journal, there, rings
-            )
-            _patch(segment, end - state[SEGMENT_BASE], queue_offset, end, now_ms)
-            words[at + 2] = end
-            words[at + 3] = queue_offset
-            end += words[at + 1] >> SLOT_BITS
-        if outcome == NEEDS_ROLL or end >= stop:
-            break
-        if head < tail and head == run_head:  # not even one: the record is not sound
-            words[(head % descriptors) * DESCRIPTOR_WORDS + 2] = -EBADMSG
-            journal[there + REFUSED] += 1
-            journal[there + HEADS + rings + ring] += 1
-            first += 1
-            head += 1
-    if head == journal[there + HEADS + ring]:
-        return outcome
-    slots_at = there + HEADS + 2 * rings
-    for k in range(journal[there + TOUCHED]):
-        journal[slots_at + BATCH_RECORDS_MAX + k] = scratch[journal[slots_at + k], 1]
-    journal[there + MESSAGES] += head - first
-    journal[there + BYTES] += end - journal[there + END]
-    journal[there + TIMESTAMP] = now_ms
-    journal[there + END] = end
-    journal[there + HEADS + ring] = head
-    _commit(journal)
-    redo(journal, next_offsets, controls, counters, places)
-    return outcome
+    """Give the records of a run, copied already, their offsets and time; tell their descriptors. The new end."""
+    segment, words, descriptors = target.segment, source.words, source.words.size // DESCRIPTOR_WORDS
+    stamp = shared.journal[VERSION] + 1
+    for number in range(first, head):
+        described = (number % descriptors) * DESCRIPTOR_WORDS
+        slot = words[described + 1] & SLOT_MASK
+        queue_offset = _next_queue_offset(slot, stamp, shared, target.scratch, there, slots_at)
+        at = end - target.base
+        store_be64(segment, at + QUEUE_OFFSET_AT, queue_offset)
+        store_be64(segment, at + PHYSICAL_OFFSET_AT, end)
+        is_v6 = segment[at + SYS_FLAG_LAST_BYTE_AT] & BORN_HOST_V6
+        store_be64(segment, at + (STORE_TIMESTAMP_V6_AT if is_v6 else STORE_TIMESTAMP_V4_AT), now_ms)
+        words[described + 2] = end
+        words[described + 3] = queue_offset
+        end += words[described + 1] >> SLOT_BITS
+    return end
 
 
 @kernel
-def refuse(
-    words: Words,
-    ring: int,
-    errno: int,
-    controls: Words,
-    journal: Words,
-    next_offsets: Words,
-    counters: Words,
-    places: Words,
-) -> int:
-    """Refuse all that ring `ring` holds, because of `errno`; how many."""
-    rings = controls.size // WORDS_PER_RING
+def drain(source: Source, target: Target, shared: Shared, slots: int, now_ms: int, bytes_max: int) -> int:
+    """Append what a ring holds, `bytes_max` at most, to the open segment, and commit it.
+
+    DRAINED: as much as there was or may be done at once. NEEDS_ROLL: the next record does not fit the segment.
+    """
+    journal, ring = shared.journal, source.ring
+    rings, descriptors = shared.controls.size // WORDS_PER_RING, source.words.size // DESCRIPTOR_WORDS
     there = _begin(journal, rings)
-    head, tail = journal[there + HEADS + ring], load_acquire(controls, ring * WORDS_PER_RING + TAIL)
+    slots_at = there + HEADS + 2 * rings
+    begun = head = journal[there + HEADS + ring]
+    tail = min(load_acquire(shared.controls, ring * WORDS_PER_RING + TAIL), head + BATCH_RECORDS_MAX)
+    end = begun_at = journal[there + END]
+    now_ms = max(now_ms, journal[there + TIMESTAMP])
+    segment_end, refused, is_full = target.base + target.segment.size, 0, False
+    while head < tail and end - begun_at < bytes_max and not is_full:
+        first, start = head, source.words[(head % descriptors) * DESCRIPTOR_WORDS] % source.data.size
+        left = bytes_max - (end - begun_at)
+        head, run_bytes, is_full = _run_of(source, head, tail, segment_end - end, left, slots, target.record_bytes_max)
+        copy_bytes(target.segment, end - target.base, source.data, start, run_bytes)
+        end = _place(source, first, head, target, end, now_ms, shared, there, slots_at)
+        if head == first and not is_full:  # not even one: the record is not sound
+            source.words[(head % descriptors) * DESCRIPTOR_WORDS + 2] = -EBADMSG
+            refused += 1
+            head += 1
+    if head != begun:
+        for k in range(journal[there + TOUCHED]):
+            journal[slots_at + BATCH_RECORDS_MAX + k] = target.scratch[journal[slots_at + k], 1]
+        journal[there + MESSAGES] += head - begun - refused
+        journal[there + BYTES] += end - begun_at
+        journal[there + REFUSED] += refused
+        journal[there + HEADS + rings + ring] += refused
+        journal[there + TIMESTAMP] = now_ms
+        journal[there + END] = end
+        journal[there + HEADS + ring] = head
+        _commit(shared)
+    return NEEDS_ROLL if is_full else DRAINED
+
+
+@kernel
+def refuse(source: Source, errno: int, shared: Shared) -> int:
+    """Refuse all that a ring holds, because of `errno`; how many."""
+    journal, ring, rings = shared.journal, source.ring, shared.controls.size // WORDS_PER_RING
+    there = _begin(journal, rings)
+    head, tail = journal[there + HEADS + ring], load_acquire(shared.controls, ring * WORDS_PER_RING + TAIL)
     for number in range(head, tail):
-        words[(number % (words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS + 2] = -errno
+        source.words[(number % (source.words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS + 2] = -errno
     journal[there + REFUSED] += tail - head
     journal[there + HEADS + rings + ring] += tail - head
     journal[there + HEADS + ring] = tail
-    _commit(journal)
-    redo(journal, next_offsets, controls, counters, places)
+    _commit(shared)
     return tail - head
 
 
 @kernel
-def roll(
-    segment: Bytes, base: int, controls: Words, journal: Words, next_offsets: Words, counters: Words, places: Words
-) -> int:
+def roll(segment: Bytes, base: int, shared: Shared) -> int:
     """Fill the rest of the segment with one blank record; the new end of the log, where the next segment begins."""
-    there = _begin(journal, controls.size // WORDS_PER_RING)
-    at = journal[there + END] - base
+    there = _begin(shared.journal, shared.controls.size // WORDS_PER_RING)
+    at = shared.journal[there + END] - base
     store_be32(segment, at, segment.size - at)
     store_be32(segment, at + 4, BLANK_MAGIC)
-    journal[there + END] = base + segment.size
-    _commit(journal)
-    redo(journal, next_offsets, controls, counters, places)
+    shared.journal[there + END] = base + segment.size
+    _commit(shared)
     return base + segment.size

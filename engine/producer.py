@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from engine import encoding
 from engine.answers import Answers
-from engine.batches import Column, as_bytes, column_of, properties_of, property_column
+from engine.batches import as_bytes, column_of, properties_of, property_column
 from engine.connection import Connection
+from engine.encoding import Column
 from engine.errors import BatchIncomplete, EngineError, MessageIllegal, MessagesRefused
 from engine.protocol.group_transfer import PutMessageStatus
 from engine.role import wall_clock_ms
@@ -95,10 +96,10 @@ class Producer:
         deadline_ms = self._deadline(timeout)
         in_sync_slaves = self._connection.board.in_sync_slaves.read()
         with self._lock:
-            number, template, length = self._put(topic, body, tags, keys, properties, queue_id, flag, deadline_ms)
+            number, sent_to, length = self._put(topic, body, tags, keys, properties, queue_id, flag, deadline_ms)
         if not wait:
             return None
-        return self.result_of(number, template, length, in_sync_slaves, deadline_ms)
+        return self.result_of(number, sent_to, length, in_sync_slaves, deadline_ms)
 
     def send_async(
         self, topic: str, body: bytes | str, *, tags: str | None = None, keys: str | list[str] | None = None,
@@ -115,8 +116,8 @@ class Producer:
             if self._answers is None:
                 self._answers = Answers()
             self._answers.await_room(deadline_ms)
-            number, template, length = self._put(topic, body, tags, keys, properties, queue_id, flag, deadline_ms)
-            return self._answers.add(lambda: self.result_of(number, template, length, in_sync_slaves, deadline_ms))
+            number, sent_to, length = self._put(topic, body, tags, keys, properties, queue_id, flag, deadline_ms)
+            return self._answers.add(lambda: self.result_of(number, sent_to, length, in_sync_slaves, deadline_ms))
 
     def send_batch(
         self, topic: str, bodies: Any, *, tags: Any = None, keys: Any = None,
@@ -131,13 +132,13 @@ class Producer:
         """
         deadline_ms = self._deadline(timeout)
         column = column_of(bodies, "bodies")
-        count = len(column[1]) - 1
+        count = len(column.ends) - 1
         fields = {"KEYS": keys, "TAGS": tags, **_user_properties(properties)}
         encoded = property_column(count, {name: value for name, value in fields.items() if value is not None})
         self._check_sizes(column, encoded)
         in_sync_slaves = self._connection.board.in_sync_slaves.read()
         with self._lock:
-            template = self._template(topic, queue_id, deadline_ms)
+            sent_to, template = self._queue(topic, queue_id, deadline_ms)
             places = np.zeros((count if wait else 0, 2), np.int64)
             self._put_batch(template, column, encoded, places, deadline_ms)
         if not wait:
@@ -148,10 +149,10 @@ class Producer:
             raise MessagesRefused(self._connection.store, len(refused), -int(refused[-1]))
         status = PutMessageStatus.PUT_OK
         if count:
-            last_bytes = template.fixed_bytes + int(column[1][-1] - column[1][-2] + encoded[1][-1] - encoded[1][-2])
+            last_bytes = len(template.record) + int(np.diff(column.ends[-2:])[0] + np.diff(encoded.ends[-2:])[0])
             end_offset = int(physical_offsets[-1]) + last_bytes
             status = self._connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
-        return BatchResult(status, count, template.queue_id, queue_offsets, physical_offsets)
+        return BatchResult(status, count, sent_to, queue_offsets, physical_offsets)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the broker's settings are met for everything sent so far.
@@ -161,7 +162,7 @@ class Producer:
         deadline_ms = self._deadline(timeout)
         connection = self._connection
         with self._lock:
-            connection.await_appended(int(connection.local[encoding.TAIL_LOCAL]) - 1, deadline_ms)
+            connection.await_appended(int(connection.outlet.local[ring.TAIL_LOCAL]) - 1, deadline_ms)
             connection.raise_refusals()
             end_offset = connection.board.max_physical_offset.read()
         in_sync_slaves = connection.board.in_sync_slaves.read()
@@ -181,20 +182,19 @@ class Producer:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def result_of(
-        self, number: int, template: encoding.Template, length: int, in_sync_slaves: int, deadline_ms: int
-    ) -> SendResult:
+    def result_of(self, number: int, queue_id: int, length: int, in_sync_slaves: int, deadline_ms: int) -> SendResult:
         """Wait for the answer to record `number` of the ring. Raises MessagesRefused, SendTimeout, BrokerGone."""
         status, physical_offset, queue_offset = self._connection.await_status(
             number, length, in_sync_slaves, deadline_ms
         )
         message_id = offset_message_id(self._connection.store_host, physical_offset)
-        return SendResult(status, message_id, template.queue_id, queue_offset, physical_offset)
+        return SendResult(status, message_id, queue_id, queue_offset, physical_offset)
 
     def _deadline(self, timeout: float | None) -> int:
         return wall_clock_ms() + int((self._timeout if timeout is None else timeout) * 1000)
 
-    def _template(self, topic: str, queue_id: int | None, deadline_ms: int) -> encoding.Template:
+    def _queue(self, topic: str, queue_id: int | None, deadline_ms: int) -> tuple[int, encoding.Template]:
+        """The queue id, the next in turn when none is given, and its template."""
         if queue_id is None:
             queue_id = self._round_robin.get(topic, 0)
             self._round_robin[topic] = (queue_id + 1) % self._connection.queue_nums
@@ -202,34 +202,30 @@ class Producer:
         if template is None:
             template = self._connection.template_of(topic, queue_id, deadline_ms)
             self._templates[topic, queue_id] = template  # bounded by the broker's queue table
-        return template
+        return queue_id, template
 
     def _put(
         self, topic: str, body: bytes | str, tags: str | None, keys: str | list[str] | None,
         properties: Mapping[str, str] | None, queue_id: int | None, flag: int, deadline_ms: int,
-    ) -> tuple[int, encoding.Template, int]:  # fmt: skip
-        """Publish one message in the ring: (its number, its queue's template, its length)."""
+    ) -> tuple[int, int, int]:  # fmt: skip
+        """Publish one message in the ring: (its number, its queue id, its length)."""
         connection = self._connection
         data = body.encode() if isinstance(body, str) else body
         if len(data) > connection.body_bytes_max:
             raise MessageIllegal(f"body of {len(data)} bytes", f"maxMessageSize is {connection.body_bytes_max}")
         encoded = b"" if tags is None and keys is None and not properties else _properties(tags, keys, properties)
-        template = self._template(topic, queue_id, deadline_ms)
+        sent_to, template = self._queue(topic, queue_id, deadline_ms)
         connection.require_running()
         if connection.control[ring.REFUSALS] != connection.refusals_seen:
             connection.raise_refusals()
-        arguments = (
-            connection.ring.data, connection.ring.words, connection.control, connection.local, template.bytes,
-            template.body_at, template.slot, flag, as_bytes(data), as_bytes(encoded), wall_clock_ms(),
-            connection.board.counters.words, connection.board.writer_bell.index,
-        )  # fmt: skip
-        length = template.fixed_bytes + len(data) + len(encoded)
+        arguments = (connection.outlet, template, flag, as_bytes(data), as_bytes(encoded), wall_clock_ms())
+        length = len(template.record) + len(data) + len(encoded)
         began_ms = 0
         while (number := int(encoding.put_one(*arguments))) < 0:
             began_ms = began_ms or wall_clock_ms()
             if not connection.await_room(deadline_ms):
                 raise RingFull(connection.ring.path, length, wall_clock_ms() - began_ms)
-        return number, template, length
+        return number, sent_to, length
 
     def _put_batch(
         self,
@@ -243,20 +239,18 @@ class Producer:
         connection = self._connection
         connection.require_running()
         connection.raise_refusals()
-        count = len(column[1]) - 1
-        first_number, began_ms = int(connection.local[encoding.TAIL_LOCAL]), wall_clock_ms()
+        count = len(column.ends) - 1
+        first_number, began_ms = int(connection.outlet.local[ring.TAIL_LOCAL]), wall_clock_ms()
         published = collected = 0
-        chunk = connection.ring.descriptors // 4
+        chunk, shared = connection.ring.descriptors // 4, len(encoded.ends) == 2
         while published < count:
             until = min(published + chunk, count)
-            shared = len(encoded[1]) == 2 and count != 1
-            property_ends = encoded[1] if shared else encoded[1][: until + 1]
             before = published
-            published = int(encoding.put_many(
-                connection.ring.data, connection.ring.words, connection.control, connection.local, template.bytes,
-                template.body_at, template.slot, column[0], column[1][: until + 1], encoded[0], property_ends, shared,
-                published, wall_clock_ms(), connection.board.counters.words, connection.board.writer_bell.index,
-            ))  # fmt: skip
+            published = int(
+                encoding.put_many(
+                    connection.outlet, template, column, encoded, shared, published, until, wall_clock_ms()
+                )
+            )
             if published == before and not connection.await_room(deadline_ms):
                 raise BatchIncomplete(connection.store, published, count, wall_clock_ms() - began_ms)
             if len(places) and published - collected > 2 * chunk:
@@ -274,7 +268,7 @@ class Producer:
         return end
 
     def _check_sizes(self, column: Column, encoded: Column) -> None:
-        bodies, properties = np.diff(column[1]), np.diff(encoded[1])
+        bodies, properties = np.diff(column.ends), np.diff(encoded.ends)
         if len(bodies) and int(bodies.max()) > self._connection.body_bytes_max:
             worst = int(bodies.argmax())
             raise MessageIllegal(

@@ -90,7 +90,7 @@ class Status:
 
 def snapshot(store_root: str | os.PathLike[str], *, cpu_sample_seconds: float = CPU_SAMPLE_SECONDS) -> Status:
     """The broker that runs on this store, now. Raises NoBroker."""
-    running = published.require_running(store_root)
+    running = published.require_running(os.fspath(store_root))
     board = Board.attach(running.region_directory)
     settings = running.settings
     files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))

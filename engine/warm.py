@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from engine import allocator, dispatcher, encoding, queue_table, writer
 from engine.batches import as_bytes, column_of_parts
 from engine.config import BrokerConfig, from_mapping
@@ -73,17 +71,11 @@ def warm_up(config: BrokerConfig) -> None:
 
 
 def _put(board: Board, claimed: ring.ClaimedRing) -> None:
-    template = encoding.Template("warm", 0, 0, LOCALHOST, LOCALHOST)
-    local = np.zeros(encoding.LOCAL_WORDS, np.int64)
-    local[encoding.POSITION] = ring.end_position(claimed.control, claimed.ring.words, claimed.ring.descriptors)
-    bell, now_ms = board.writer_bell, wall_clock_ms()
-    ring_parts = (claimed.ring.data, claimed.ring.words, claimed.control, local, template.bytes, template.body_at, 0)
-    nothing = as_bytes(b"")
-    encoding.put_one(*ring_parts, 0, as_bytes(b"body"), nothing, now_ms, bell.words, bell.index)
-    bodies, ends = column_of_parts([b"body", b"another"])
-    shared, shared_ends = column_of_parts([b""])
-    encoding.put_many(*ring_parts, bodies, ends, shared, shared_ends, True, 0, now_ms, bell.words, bell.index)
-    ring.await_head(claimed.control, 0, 0)
+    template = encoding.template_of("warm", 0, 0, LOCALHOST, LOCALHOST)
+    outlet = claimed.outlet(board.counters.words, board.writer_bell.index)
+    encoding.put_one(outlet, template, 0, as_bytes(b"body"), as_bytes(b""), wall_clock_ms())
+    bodies, nothing = column_of_parts([b"body", b"another"]), column_of_parts([b""])
+    encoding.put_many(outlet, template, bodies, nothing, True, 0, 2, wall_clock_ms())
     atomics.publish(claimed.control, ring.ASKED, 0)
     atomics.await_change(claimed.control, ring.HEAD, 0, 0)
 

@@ -50,19 +50,18 @@ class Writer:
         self._populated_offset = 0
         self._next_ring = 0
         self._scratch = np.zeros((self._queues.capacity, 2), np.int64)
-        self._state: Words = np.zeros(drain.STATE_WORDS, np.int64)
-        self._state[drain.RECORD_BYTES_MAX] = config.max_message_bytes + MAX_RECORD_OVERHEAD_BYTES
-        self._places: Words = np.zeros(drain.PLACES, np.int64)
-        self._places[drain.MAX_PHYSICAL] = board.max_physical_offset.index
-        self._places[drain.PUT_MESSAGES] = board.put_messages.index
-        self._places[drain.PUT_BYTES] = board.put_bytes.index
-        self._places[drain.PUT_REFUSED] = board.put_refused.index
-        self._places[drain.STORE_TIMESTAMP] = board.store_timestamp_ms.index
-        self._shared = (
-            self._controls.words, self._journal.words, self._queues.next_offsets, board.counters.words, self._places
-        )  # fmt: skip
-        controls, journal, next_offsets, counters, places = self._shared
-        drain.redo(journal, next_offsets, controls, counters, places)
+        self._record_bytes_max = config.max_message_bytes + MAX_RECORD_OVERHEAD_BYTES
+        places: Words = np.zeros(drain.PLACES, np.int64)
+        places[drain.MAX_PHYSICAL] = board.max_physical_offset.index
+        places[drain.PUT_MESSAGES] = board.put_messages.index
+        places[drain.PUT_BYTES] = board.put_bytes.index
+        places[drain.PUT_REFUSED] = board.put_refused.index
+        places[drain.STORE_TIMESTAMP] = board.store_timestamp_ms.index
+        self._shared = drain.Shared(
+            self._journal.words, self._queues.next_offsets, self._controls.words, board.counters.words, places
+        )
+        self._target: drain.Target | None = None
+        drain.redo(self._shared)
 
     def do_work(self, now_ms: int) -> int:
         """Empty one ring, as far as one batch goes, or answer its producer's question."""
@@ -121,18 +120,14 @@ class Writer:
         assert self._segment is not None
         if self._populated_offset < end + DRAIN_BYTES_MAX:
             self._populate(end, POPULATE_BYTES)
-        controls, journal, next_offsets, counters, places = self._shared
-        outcome = drain.drain(
-            self._segment.array, opened.data, opened.words, number, controls, journal, next_offsets,
-            len(self._queues), self._scratch, self._state, counters, places, now_ms, DRAIN_BYTES_MAX,
-        )  # fmt: skip
+        assert self._target is not None
+        source = drain.Source(opened.data, opened.words, number)
+        outcome = drain.drain(source, self._target, self._shared, len(self._queues), now_ms, DRAIN_BYTES_MAX)
         if outcome == drain.NEEDS_ROLL:
-            base = self._segment.base_offset
-            drain.roll(self._segment.array, base, controls, journal, next_offsets, counters, places)
+            drain.roll(self._segment.array, self._segment.base_offset, self._shared)
 
     def _refuse(self, opened: ring.Ring, number: int, because: int) -> None:
-        controls, journal, next_offsets, counters, places = self._shared
-        drain.refuse(opened.words, number, because, controls, journal, next_offsets, counters, places)
+        drain.refuse(drain.Source(opened.data, opened.words, number), because, self._shared)
 
     def _open_segment(self, end: int) -> int:
         """Map the segment that holds `end`, once the allocator has made it; 0, or the errno of why it cannot."""
@@ -149,10 +144,11 @@ class Writer:
             allocated = waiting.await_change(board.allocated_offset, allocated, 50)
             waited_ms += 50
         if self._segment is not None:
+            self._target = None
             self._segment.close()
         self._segment = self._files.open(base, writable=True)
         self._populated_offset = end
-        self._state[drain.SEGMENT_BASE], self._state[drain.SEGMENT_END] = base, self._segment.end_offset
+        self._target = drain.Target(self._segment.array, base, self._scratch, self._record_bytes_max)
         return 0
 
     def _populate(self, start: int, length: int) -> None:

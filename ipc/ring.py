@@ -22,6 +22,7 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,6 +54,23 @@ class NoFreeRing(IpcError):
         super().__init__(
             f"{directory}: all {rings} rings belong to living producers; close one, or raise maxProducers and restart"
         )
+
+
+class Outlet(NamedTuple):
+    """A producer's end of its ring, as kernels take it.
+
+    `local` are the producer's private words: TAIL_LOCAL (records published) and POSITION (end of the data published).
+    """
+
+    data: Bytes
+    words: Words
+    control: Words
+    local: Words
+    bell: Words
+    bell_index: int
+
+
+TAIL_LOCAL, POSITION, LOCAL_WORDS = 0, 1, 2
 
 
 def create_rings(directory: Path, count: int) -> Region:
@@ -111,6 +129,13 @@ class ClaimedRing:
         self.control: Words = controls.words[at : at + WORDS_PER_RING]
         self.control[OWNER_START] = start_time(os.getpid()) or 0
         self.control[OWNER_PID] = os.getpid()
+
+    def outlet(self, bell: Words, bell_index: int) -> Outlet:
+        """For kernels that publish: goes on behind what was published before. `bell` is what the consumer sleeps on."""
+        local = np.zeros(LOCAL_WORDS, np.int64)
+        local[TAIL_LOCAL] = self.control[TAIL]
+        local[POSITION] = end_position(self.control, self.ring.words, self.ring.descriptors)
+        return Outlet(self.ring.data, self.ring.words, self.control, local, bell, bell_index)
 
     def close(self) -> None:
         """Give the ring back; what was published in it is still consumed."""

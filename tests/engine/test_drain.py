@@ -37,72 +37,33 @@ class Bench:
         self.journal = attach_journal(self.directory)
         self.claimed = ring.ClaimedRing(self.directory, self.controls, RING_BYTES)
         self.segment = np.zeros(SEGMENT_BYTES, np.uint8)
-        self.local = np.zeros(encoding.LOCAL_WORDS, np.int64)
+        self.outlet = self.claimed.outlet(self.board.counters.words, self.board.writer_bell.index)
         self.scratch = np.zeros((self.queues.capacity, 2), np.int64)
-        self.state = np.zeros(drain.STATE_WORDS, np.int64)
-        self.state[[drain.SEGMENT_END, drain.RECORD_BYTES_MAX]] = SEGMENT_BYTES, SEGMENT_BYTES
         board = self.board
         cursors = (board.max_physical_offset, board.put_messages, board.put_bytes, board.put_refused)
-        self.places = np.array([cursor.index for cursor in (*cursors, board.store_timestamp_ms)], np.int64)
+        places = np.array([cursor.index for cursor in (*cursors, board.store_timestamp_ms)], np.int64)
+        self.shared = drain.Shared(
+            self.journal.words, self.queues.next_offsets, self.controls.words, board.counters.words, places
+        )
 
     def template(self, topic: str, queue_id: int = 0) -> encoding.Template:
         slot = self.queues.slot_of(topic.encode(), queue_id)
         assert slot is not None
-        return encoding.Template(topic, queue_id, slot, HERE, HERE)
+        return encoding.template_of(topic, queue_id, slot, HERE, HERE)
 
     def put(self, template: encoding.Template, bodies: list[bytes], properties: bytes = b"") -> int:
-        data, ends = column_of_parts(bodies)
-        shared, shared_ends = column_of_parts([properties])
-        return int(
-            encoding.put_many(
-                self.claimed.ring.data,
-                self.claimed.ring.words,
-                self.claimed.control,
-                self.local,
-                template.bytes,
-                template.body_at,
-                template.slot,
-                data,
-                ends,
-                shared,
-                shared_ends,
-                True,
-                0,
-                NOW_MS - 5,
-                self.board.counters.words,
-                self.board.writer_bell.index,
-            )
-        )
+        columns = column_of_parts(bodies), column_of_parts([properties])
+        return int(encoding.put_many(self.outlet, template, *columns, True, 0, len(bodies), NOW_MS - 5))
 
-    def shared(self) -> tuple[np.ndarray, ...]:
-        return (
-            self.controls.words, self.journal.words, self.queues.next_offsets, self.board.counters.words, self.places
-        )  # fmt: skip
+    def source(self) -> drain.Source:
+        return drain.Source(self.claimed.ring.data, self.claimed.ring.words, self.claimed.number)
 
     def drain(self, bytes_max: int = 1 << 20, now_ms: int = NOW_MS) -> int:
-        controls, journal, next_offsets, counters, places = self.shared()
-        return int(
-            drain.drain(
-                self.segment,
-                self.claimed.ring.data,
-                self.claimed.ring.words,
-                self.claimed.number,
-                controls,
-                journal,
-                next_offsets,
-                len(self.queues),
-                self.scratch,
-                self.state,
-                counters,
-                places,
-                now_ms,
-                bytes_max,
-            )
-        )
+        target = drain.Target(self.segment, 0, self.scratch, len(self.segment))
+        return int(drain.drain(self.source(), target, self.shared, len(self.queues), now_ms, bytes_max))
 
     def redo(self) -> None:
-        controls, journal, next_offsets, counters, places = self.shared()
-        drain.redo(journal, next_offsets, controls, counters, places)
+        drain.redo(self.shared)
 
     def messages(self) -> list[tuple[str, int, bytes]]:
         """(topic, queue offset, body) of every record below the end; each must name its own place."""
@@ -169,8 +130,7 @@ def test_a_record_that_does_not_fit_asks_for_a_roll_and_a_blank_record_fills_the
     assert bench.drain() == drain.NEEDS_ROLL
     end = bench.board.max_physical_offset.read()
     assert [offset for _, offset, _ in bench.messages()] == [0, 1]
-    controls, journal, next_offsets, counters, places = bench.shared()
-    drain.roll(bench.segment, 0, controls, journal, next_offsets, counters, places)
+    drain.roll(bench.segment, 0, bench.shared)
     assert struct.unpack_from(">iI", bench.segment.data, end) == (SEGMENT_BYTES - end, BLANK_MAGIC)
     assert bench.board.max_physical_offset.read() == SEGMENT_BYTES
 
@@ -178,7 +138,7 @@ def test_a_record_that_does_not_fit_asks_for_a_roll_and_a_blank_record_fills_the
 @pytest.mark.parametrize(("spare", "outcome"), [(8, drain.DRAINED), (7, drain.NEEDS_ROLL)])
 def test_a_record_goes_in_only_if_a_blank_record_still_fits_behind_it(bench: Bench, spare: int, outcome: int) -> None:
     template = bench.template("t")
-    bench.put(template, [b"x" * (SEGMENT_BYTES - template.fixed_bytes - spare)])
+    bench.put(template, [b"x" * (SEGMENT_BYTES - len(template.record) - spare)])
     assert bench.drain() == outcome
 
 
@@ -187,14 +147,12 @@ def test_killed_before_the_commit_the_batch_is_drained_again_and_nothing_is_ther
     bench.put(template, [b"first"])
     bench.drain()
     bench.put(template, [b"second", b"third"])
-    before = [words.copy() for words in bench.shared()[:4]]
+    before = [words.copy() for words in bench.shared[:4]]
     bench.drain()
     whole = bench.messages()
-    for words, old in zip(bench.shared(), before, strict=False):
+    for words, old in zip(bench.shared[:4], before, strict=True):
         words[:] = old  # as if the process had died just before it stored the version
     assert len(bench.messages()) == 1
-    bench.state[:] = 0
-    bench.state[[drain.SEGMENT_END, drain.RECORD_BYTES_MAX]] = SEGMENT_BYTES, SEGMENT_BYTES
     bench.scratch[:] = 0
     bench.redo()
     bench.drain()
@@ -204,7 +162,7 @@ def test_killed_before_the_commit_the_batch_is_drained_again_and_nothing_is_ther
 def test_killed_after_the_commit_the_next_writer_finishes_what_it_says(bench: Bench) -> None:
     template = bench.template("t")
     bench.put(template, [b"first", b"second"])
-    controls, _journal, next_offsets, counters, _ = bench.shared()
+    _journal, next_offsets, controls, counters, _places = bench.shared
     before = [words.copy() for words in (controls, next_offsets, counters)]
     bench.drain()
     after = [words.copy() for words in (controls, next_offsets, counters)]
@@ -245,8 +203,7 @@ def test_a_damaged_descriptor_harms_only_its_own_record(bench: Bench, why: str, 
 
 def test_a_refusal_takes_everything_out_of_the_ring_and_nothing_into_the_log(bench: Bench) -> None:
     bench.put(bench.template("t"), [b"a", b"b"])
-    controls, journal, next_offsets, counters, places = bench.shared()
-    drain.refuse(bench.claimed.ring.words, bench.claimed.number, 28, controls, journal, next_offsets, counters, places)
+    drain.refuse(bench.source(), 28, bench.shared)
     assert bench.messages() == []
     assert bench.claimed.control[ring.HEAD] == 2
     assert [int(bench.claimed.ring.words[k * ring.DESCRIPTOR_WORDS + 2]) for k in range(2)] == [-28, -28]
@@ -260,7 +217,6 @@ def test_a_full_ring_takes_nothing_more_until_it_is_drained(bench: Bench) -> Non
     assert 0 < first < 200
     assert bench.put(template, [b"x" * 10_000]) == 0
     bench.segment = np.zeros(8 << 20, np.uint8)
-    bench.state[drain.SEGMENT_END] = 8 << 20
     while bench.claimed.control[ring.HEAD] != bench.claimed.control[ring.TAIL]:
         bench.drain()
     assert bench.put(template, [b"x" * 10_000]) == 1
@@ -270,7 +226,6 @@ def test_the_ring_goes_round_many_times_with_records_of_every_size(bench: Bench)
     random = np.random.default_rng(7)
     template = bench.template("t")
     bench.segment = np.zeros(16 << 20, np.uint8)
-    bench.state[drain.SEGMENT_END] = 16 << 20
     sent: list[bytes] = []
     while sum(map(len, sent)) < 8 * RING_BYTES:
         bodies = [random.bytes(int(size)) for size in random.integers(0, 20_000, 20)]
@@ -284,12 +239,8 @@ def test_the_ring_goes_round_many_times_with_records_of_every_size(bench: Bench)
 def test_a_message_put_alone_is_the_same_record_as_one_of_a_batch(bench: Bench) -> None:
     template = bench.template("t")
     bench.put(template, [b"body"], b"KEYS\x01k")
-    nothing = encoding.put_one(
-        bench.claimed.ring.data, bench.claimed.ring.words, bench.claimed.control, bench.local, template.bytes,
-        template.body_at, template.slot, 0x7EADBEEF, as_bytes(b"body"), as_bytes(b"KEYS\x01k"), NOW_MS - 5,
-        bench.board.counters.words, bench.board.writer_bell.index,
-    )  # fmt: skip
-    assert nothing == 1
+    number = encoding.put_one(bench.outlet, template, 0x7EADBEEF, as_bytes(b"body"), as_bytes(b"KEYS\x01k"), NOW_MS - 5)
+    assert number == 1
     bench.drain()
     first = decode(bench.segment.data, 0)
     second = decode(bench.segment.data, first.size)
@@ -303,9 +254,7 @@ def test_a_ring_of_a_dead_producer_is_taken_over_where_it_ended(bench: Bench) ->
     bench.claimed.close()
     bench.claimed = ring.ClaimedRing(bench.directory, bench.controls, RING_BYTES)
     assert bench.claimed.number == number
-    words, control = bench.claimed.ring.words, bench.claimed.control
-    bench.local[encoding.TAIL_LOCAL] = control[ring.TAIL]
-    bench.local[encoding.POSITION] = ring.end_position(control, words, bench.claimed.ring.descriptors)
+    bench.outlet = bench.claimed.outlet(bench.board.counters.words, bench.board.writer_bell.index)
     bench.put(template, [b"of the second"])
     bench.drain()
     assert [body for _, _, body in bench.messages()] == [b"of the first"] * 3 + [b"of the second"]
