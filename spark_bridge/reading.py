@@ -19,6 +19,7 @@ from spark_bridge.columns import Column, Records, record_batch
 from spark_bridge.scan import LogWindow, Positions, check_records, record_starts
 from spark_bridge.splits import LogExtent, QueuePiece, QueueSplit, RangeSplit, Selection, Split
 from store.consume_queue import ConsumeQueue
+from store.errors import StoreError
 from store.record import QUEUE_ID_AT, QUEUE_OFFSET_AT
 from store.segment import Segment
 from store.segment_files import SegmentFiles
@@ -27,6 +28,19 @@ BATCH_BYTES_MAX = 4 << 20
 BATCH_ROWS_MAX = 1 << 16
 QUEUE_STEP_ENTRIES = 1 << 14
 SEGMENTS_KEPT_MAX = 32
+
+
+class SegmentRemoved(StoreError):
+    """A segment that was there when the read was planned is not any more."""
+
+    code = "SEGMENT_REMOVED"
+
+    def __init__(self, path: str, base_offset: int) -> None:
+        super().__init__(
+            f"{path}: the segment at offset {base_offset} was removed since the read was planned, or is not on this"
+            " host; read again, or keep messages for longer than a read takes (fileReservedTime)"
+        )
+
 
 _Identity = tuple[int, int, int]
 _segments: OrderedDict[str, tuple[_Identity, Segment]] = OrderedDict()
@@ -46,10 +60,16 @@ def read_split(
 
 
 def open_window(log: LogExtent, base_offset: int) -> LogWindow:
-    """The segment at `base_offset` below the planned limit; its map comes from this worker's cache."""
+    """The segment at `base_offset` below the planned limit; its map comes from this worker's cache.
+
+    Raises SegmentRemoved, SegmentSizeMismatch.
+    """
     files = SegmentFiles(log.commitlog, log.segment_bytes)
     path = str(files.path_of(base_offset))
-    found = os.stat(path)
+    try:
+        found = os.stat(path)
+    except FileNotFoundError as error:
+        raise SegmentRemoved(path, base_offset) from error
     identity = (found.st_dev, found.st_ino, found.st_size)
     cached = _segments.pop(path, None)
     segment = cached[1] if cached and cached[0] == identity else files.open(base_offset)
