@@ -21,7 +21,7 @@ from store.segment_files import SegmentFiles
 
 log = logging.getLogger("slipstream.dispatcher")
 
-NAP_MS = 1  # RocketMQ's pause between two looks
+NAP_MS = 2  # between two looks; RocketMQ's is 1
 AWAKE_MS = 50  # after this long without work: sleep until the log grows, which costs its writer a system call
 
 

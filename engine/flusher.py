@@ -53,6 +53,7 @@ class Flusher:
         self._sync_flush, self._log_pace, self._queue_pace = sync_flush, log_pace, queue_pace
         self._failed = board.flush_errno.read() != 0
         self._checkpoint = checkpoint_file.read(directory.checkpoint)
+        self._noted_offset = -1  # of the checkpoint that we wrote; what recovery found is written once in any case
         self._log_looked_ms = self._log_thorough_ms = 0
         self._queues_looked_ms = self._queues_thorough_ms = 0
         self._queues_synced_to = -1  # reput_from_offset when the queues were last looked at
@@ -151,7 +152,7 @@ class Flusher:
 
     def _write_checkpoint(self, built_to: int) -> None:
         """Note that log and queues are on disk up to `built_to`, a record boundary; the queues were just synced."""
-        if self._checkpoint.flushed_offset == built_to:
+        if self._noted_offset == built_to:
             return
         self._flush_log(max(self._board.flushed_offset.read(), built_to))
         if self._failed:
@@ -165,6 +166,7 @@ class Flusher:
             flushed_offset=built_to, queues=held.queues, entries=held.entries,
         )  # fmt: skip
         checkpoint_file.write(self._directory.checkpoint, self._checkpoint)
+        self._noted_offset = built_to
 
     # waiting
 

@@ -143,8 +143,8 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
 def populate_write(view: memoryview | npt.NDArray[np.uint8], start: int, length: int) -> bool:
     """Fault the pages of [start, start + length) in for writing, ahead of the one who writes; contents stay.
 
-    False where the kernel or the file system cannot (EINVAL): then the writer pays for its page faults itself.
-    Raises OSError for the rest (ENOMEM, EFAULT on a range without blocks and a full disk).
+    False where the kernel or the file system cannot (EINVAL), or memory is short (ENOMEM): then the writer pays for
+    its page faults itself. Raises OSError for the rest (EFAULT: a range without blocks and a full disk).
     """
     array = np.frombuffer(view, dtype=np.uint8)
     first = start // PAGE_BYTES * PAGE_BYTES
@@ -154,6 +154,6 @@ def populate_write(view: memoryview | npt.NDArray[np.uint8], start: int, length:
     if _libc.madvise(array.ctypes.data + first, length, MADV_POPULATE_WRITE) == 0:
         return True
     error = ctypes.get_errno()
-    if error == errno.EINVAL:
+    if error in (errno.EINVAL, errno.ENOMEM):
         return False
     raise OSError(error, os.strerror(error), "madvise(MADV_POPULATE_WRITE)")
