@@ -60,6 +60,7 @@ class LoadedStore:
     segments: dict[int, Path]
     queues: dict[QueueKey, LoadedQueue]
     batch_topics: frozenset[str]
+    checked_from: int = 0  # records from here to the end have passed their check
 
     def keys(self) -> list[QueueKey]:
         """The queues as Java sorts the names of their directories."""
@@ -134,6 +135,7 @@ class _Recovery:
         first = self._first_index()
         while first and self._limit is not None and self._bases[first] >= self._limit:
             first -= 1
+        self._store.checked_from = self._bases[first]
         end = self._walk(first)
         if self._queues_end >= end:
             for queue in self._store.queues.values():

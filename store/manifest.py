@@ -7,9 +7,9 @@ reference's, so that two manifests can be compared with `diff`. The texts are Ja
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 from store import properties as property_string
@@ -44,13 +44,14 @@ def _log_lines(store: LoadedStore) -> Iterator[str]:
         if base >= store.max_offset:
             return
         with Segment.open(path) as segment:
-            yield from _segment_lines(segment, min(store.max_offset - base, segment.size_bytes))
+            end = min(store.max_offset - base, segment.size_bytes)
+            yield from _segment_lines(segment, end, check=base < store.checked_from)
 
 
-def _segment_lines(segment: Segment, end: int) -> Iterator[str]:
+def _segment_lines(segment: Segment, end: int, *, check: bool) -> Iterator[str]:
     view, base, position = segment.view, segment.base_offset, 0
     while position < end:
-        found = inspect(view, position, None, check_body_crc=True)
+        found = inspect(view, position, None, check_body_crc=check)
         if found.kind is Kind.BLANK:
             size, _ = shape_at(view, position)
             left = segment.size_bytes - position
@@ -91,8 +92,10 @@ def _tags_code(message: Message) -> int | None:
 
 def _message_line(m: Message, body: bytes | memoryview, raw: memoryview, tags_code: int | None) -> str:
     """`tags_code` is None for a record that fails RocketMQ's check."""
-    stored_sha = hashlib.sha256(m.body).hexdigest()
-    body_sha = stored_sha if body is m.body else hashlib.sha256(body).hexdigest()
+    texts = m.properties
+    tags, keys = quote(texts.get(property_string.TAGS)), quote(texts.get(property_string.KEYS))
+    stored_sha = sha256(m.body).hexdigest()
+    body_sha = stored_sha if body is m.body else sha256(body).hexdigest()
     born, stored = m.born_host, m.store_host
     return (
         f'{{"kind": "message", "physicalOffset": {m.physical_offset}, "size": {m.total_size},'
@@ -102,18 +105,20 @@ def _message_line(m: Message, body: bytes | memoryview, raw: memoryview, tags_co
         f' "storeTimestamp": {m.store_timestamp_ms}, "storeHost": "{stored.ip}|{stored.port}",'
         f' "reconsumeTimes": {m.reconsume_times}, "preparedTransactionOffset": {m.prepared_transaction_offset},'
         f' "storedBodyLength": {len(m.body)}, "storedBodySha256": "{stored_sha}", "bodyLength": {len(body)},'
-        f' "bodySha256": "{body_sha}", "tags": {quote(m.tags)}, "keys": {quote(m.keys)},'
-        f' "properties": {_sorted_object(m.properties)}, "offsetMsgId": "{m.message_id}",'
-        f' "dispatch": {_dispatch(m, tags_code)},'
-        f' "recordSha256": "{hashlib.sha256(raw).hexdigest()}"}}'
+        f' "bodySha256": "{body_sha}", "tags": {tags}, "keys": {keys},'
+        f' "properties": {_sorted_object(texts)}, "offsetMsgId": "{m.message_id}",'
+        f' "dispatch": {_dispatch(m, tags_code, keys)},'
+        f' "recordSha256": "{sha256(raw).hexdigest()}"}}'
     )
 
 
-def _dispatch(m: Message, tags_code: int | None) -> str:
+def _dispatch(m: Message, tags_code: int | None, keys: str) -> str:
     """What goes to the consume queue and the index."""
     if tags_code is None:
         return '{"tagsCode": 0, "keys": "", "uniqKey": null, "storeTimestamp": 0, "msgSize": -1}'
-    keys, uniq_key = (quote(m.keys) if m.properties_raw else '""'), quote(m.properties.get(property_string.UNIQ_KEY))
+    if not m.properties_raw:
+        keys = '""'
+    uniq_key = quote(m.properties.get(property_string.UNIQ_KEY))
     return (
         f'{{"tagsCode": {tags_code}, "keys": {keys}, "uniqKey": {uniq_key},'
         f' "storeTimestamp": {m.store_timestamp_ms}, "msgSize": {m.total_size}}}'
@@ -164,7 +169,8 @@ def _known(text: str) -> str:
 
 def _sorted_object(texts: dict[str, str]) -> str:
     names = sorted(texts) if "".join(texts).isascii() else sorted(texts, key=utf16_sort_key)
-    return "{" + ", ".join([f"{_known(name)}: {quote(texts[name])}" for name in names]) + "}"
+    object_text = ", ".join([f"{_known(name)}: {quote(texts[name])}" for name in names])
+    return f"{{{object_text}}}"
 
 
 def _java(flag: bool) -> str:

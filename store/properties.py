@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from store.errors import InvalidMessage
 
 NAME_SEPARATOR, PAIR_SEPARATOR = "\x01", "\x02"
 MAX_PROPERTIES_BYTES = 32767
 PART_CHARACTERS_MIN = 3
+HASHES_CACHED = 4096
 TAGS, KEYS, UNIQ_KEY, DELAY = "TAGS", "KEYS", "UNIQ_KEY", "DELAY"
 
 
@@ -97,6 +99,7 @@ def utf16_sort_key(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
 
+@lru_cache(maxsize=HASHES_CACHED)
 def java_hash(text: str) -> int:
     """Java's String.hashCode: signed, 32 bits."""
     value = 0

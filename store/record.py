@@ -13,7 +13,6 @@ import struct
 import zlib
 from dataclasses import dataclass
 from enum import Enum, IntFlag
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,6 +132,8 @@ V6_EXTRA_BYTES = FAMILIES[BORN_V6].body_at - FAMILIES[0].body_at
 
 _SHAPE = struct.Struct(">iI")  # total_size, magic_code: what a blank record has, too
 _INT64 = struct.Struct(">q")
+_IDENTITY = struct.Struct(">qi")  # physical_offset, sys_flag: neighbours
+assert PHYSICAL_OFFSET_AT + _INT64.size == SYS_FLAG_AT
 _INT32, _INT16, _UINT16 = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">H")
 
 
@@ -209,35 +210,24 @@ def inspect(
         return Found(Kind.CORRUPT, 0, f"its size {size} is not between {FIXED_BYTES} and the segment's end")
     if size > readable - position:
         return Found(Kind.INCOMPLETE, 0, f"{readable - position} of {size} bytes are there")
-    (named_offset,) = _INT64.unpack_from(view, position + PHYSICAL_OFFSET_AT)
+    named_offset, sys_flag = _IDENTITY.unpack_from(view, position + PHYSICAL_OFFSET_AT)
     if physical_offset is not None and named_offset != physical_offset:
         return Found(Kind.CORRUPT, 0, f"it says it lies at offset {named_offset}")
-    spans = _measure(view, position, size, magic)
+    spans = _measure(view, position, size, magic, sys_flag)
     if isinstance(spans, str):
         return Found(Kind.CORRUPT, size, spans)
-    if check_body_crc and (reason := _crc_reason(view, position, spans)):
+    if check_body_crc and (reason := _crc_reason(view, position, spans[0], spans[1])):
         return Found(Kind.CORRUPT, size, reason)
     return Found(Kind.MESSAGE, size)
 
 
-class _Spans(NamedTuple):
-    """Where the parts of varying length lie in the view."""
-
-    family: _Family
-    body_at: int
-    body_end: int
-    topic_at: int
-    topic_end: int
-    properties_at: int
-    properties_end: int
+_Spans = tuple[int, int, int, int, int, int]  # begin and end of body, topic and properties in the view
 
 
-def _measure(view: memoryview | bytes, position: int, size: int, magic: int) -> _Spans | str:
+def _measure(view: memoryview | bytes, position: int, size: int, magic: int, sys_flag: int) -> _Spans | str:
     """The spans of a record whose `size` bytes are in `view`, or why they do not add up."""
-    (sys_flag,) = _INT32.unpack_from(view, position + SYS_FLAG_AT)
-    family = FAMILIES[sys_flag & HOST_MASK]
     end = position + size
-    body_at = position + family.body_at
+    body_at = position + FAMILIES[sys_flag & HOST_MASK].body_at
     if body_at + 3 > end:
         return f"its size {size} is less than its fixed part"
     (body_length,) = _INT32.unpack_from(view, body_at - 4)
@@ -253,15 +243,15 @@ def _measure(view: memoryview | bytes, position: int, size: int, magic: int) -> 
     (properties_length,) = _INT16.unpack_from(view, properties_at - 2)
     if properties_length < 0 or properties_at + properties_length != end:
         return f"its size is {size}, but its parts add up to {properties_at + properties_length - position}"
-    return _Spans(family, body_at, body_end, topic_at, properties_at - 2, properties_at, end)
+    return body_at, body_end, topic_at, properties_at - 2, properties_at, end
 
 
-def _crc_reason(view: memoryview | bytes, position: int, spans: _Spans) -> str:
+def _crc_reason(view: memoryview | bytes, position: int, body_at: int, body_end: int) -> str:
     """Why the body's CRC is wrong; empty when it is right. RocketMQ does not look at it without a body."""
-    if spans.body_end == spans.body_at:
+    if body_end == body_at:
         return ""
     (stored,) = _INT32.unpack_from(view, position + BODY_CRC_AT)
-    computed = zlib.crc32(view[spans.body_at : spans.body_end]) & CRC_MASK
+    computed = zlib.crc32(view[body_at:body_end]) & CRC_MASK
     return "" if stored == computed else f"its body has CRC {computed:#x}, stored is {stored:#x}"
 
 
@@ -292,10 +282,14 @@ class Message:
         """Bytes of the record."""
         return self.total_size
 
-    @cached_property
+    @property
     def properties(self) -> dict[str, str]:
-        """The properties by name."""
-        return property_string.parse(self.properties_raw)
+        """The properties by name, parsed once."""
+        try:
+            return self.__dict__["_properties"]  # type: ignore[no-any-return]
+        except KeyError:
+            found = self.__dict__["_properties"] = property_string.parse(self.properties_raw)
+            return found
 
     @property
     def tags(self) -> str | None:
@@ -331,27 +325,27 @@ def decode(
     size, magic = _SHAPE.unpack_from(view, at)
     if magic not in (MAGIC_V1, MAGIC_V2):
         raise CorruptRecord(path, at, f"no message's magic number: {magic:#010x}")
-    (physical_offset,) = _INT64.unpack_from(view, at + PHYSICAL_OFFSET_AT)
+    physical_offset, sys_flag = _IDENTITY.unpack_from(view, at + PHYSICAL_OFFSET_AT)
     if size < FIXED_BYTES or size > len(view) - at:
         raise CorruptRecord(path, physical_offset, f"its size is {size}, {len(view) - at} bytes are there")
-    spans = _measure(view, at, size, magic)
-    reason = spans if isinstance(spans, str) else _crc_reason(view, at, spans) if check_body_crc else ""
-    if isinstance(spans, str) or reason:
+    spans = _measure(view, at, size, magic, sys_flag)
+    if isinstance(spans, str):
+        raise CorruptRecord(path, physical_offset, spans)
+    body_at, body_end, topic_at, topic_end, properties_at, end = spans
+    if check_body_crc and (reason := _crc_reason(view, at, body_at, body_end)):
         raise CorruptRecord(path, physical_offset, reason)
-    (
-        _, _, body_crc, queue_id, flag, queue_offset, _, sys_flag, born_timestamp_ms, born_host,
-        store_timestamp_ms, store_host, reconsume_times, prepared_transaction_offset, _,
-    ) = spans.family.fixed.unpack_from(view, at)  # fmt: skip
-    return Message(
-        size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
-        born_timestamp_ms, unpack_host(born_host), store_timestamp_ms, unpack_host(store_host),
-        reconsume_times, prepared_transaction_offset,
-        view[spans.body_at : spans.body_end],
-        property_string.java_text(view[spans.topic_at : spans.topic_end]),
-        bytes(view[spans.properties_at : spans.properties_end]),
-    )  # fmt: skip
+    fields = dict(zip(_FIXED_NAMES, FAMILIES[sys_flag & HOST_MASK].fixed.unpack_from(view, at), strict=True))
+    del fields["body_length"]
+    fields["born_host"], fields["store_host"] = unpack_host(fields["born_host"]), unpack_host(fields["store_host"])
+    fields["body"] = view[body_at:body_end]
+    fields["topic"] = property_string.java_text(view[topic_at:topic_end])
+    fields["properties_raw"] = bytes(view[properties_at:end])
+    message = object.__new__(Message)
+    object.__setattr__(message, "__dict__", fields)  # __init__ sets field by field: three times the time of all this
+    return message
 
 
+_FIXED_NAMES = tuple(field.name for field in FIXED_FIELDS)
 NO_HOST = Host("0.0.0.0", 0)
 
 
