@@ -78,18 +78,24 @@ def _publish(outlet: Outlet, number: int) -> None:
 
 
 @kernel
-def put_one(outlet: Outlet, template: Template, flag: int, body: Bytes, properties: Bytes, born_ms: int) -> int:
-    """Publish one message; its number in the ring, or -1 when there is no room now."""
-    data, local, number = outlet.data, outlet.local, outlet.local[TAIL_LOCAL]
-    length = template.record.size + body.size + properties.size
-    position = room_at(outlet.control, outlet.words, data.size, number, local[POSITION], length)
+def put_one(
+    data: Bytes, words: Words, control: Words, local: Words, bell: Words, bell_index: int,
+    record: Bytes, body_at: int, slot: int, flag: int, body: Bytes, properties: Bytes, born_ms: int,
+) -> int:  # fmt: skip
+    """Publish one message; its number in the ring, or -1 when there is no room now.
+
+    An outlet and a template, taken apart: handing a kernel two tuples costs more than all it does here.
+    """
+    outlet, template = Outlet(data, words, control, local, bell, bell_index), Template(record, body_at, slot)
+    number, length = local[TAIL_LOCAL], record.size + body.size + properties.size
+    position = room_at(control, words, data.size, number, local[POSITION], length)
     if position < 0:
         return -1
     at = position % data.size
     _write(data, at, template, body, 0, body.size, properties, 0, properties.size, born_ms)
     if flag != 0:
         store_be32(data, at + FLAG_AT, flag)
-    describe(outlet.words, number, position, length, template.slot)
+    describe(words, number, position, length, slot)
     local[POSITION] = position + length
     local[TAIL_LOCAL] = number + 1
     _publish(outlet, number + 1)

@@ -218,7 +218,7 @@ class Producer:
         connection.require_running()
         if connection.control[ring.REFUSALS] != connection.refusals_seen:
             connection.raise_refusals()
-        arguments = (connection.outlet, template, flag, as_bytes(data), as_bytes(encoded), wall_clock_ms())
+        arguments = (*connection.outlet, *template, flag, as_bytes(data), as_bytes(encoded), wall_clock_ms())
         length = len(template.record) + len(data) + len(encoded)
         began_ms = 0
         while (number := int(encoding.put_one(*arguments))) < 0:

@@ -73,7 +73,7 @@ def warm_up(config: BrokerConfig) -> None:
 def _put(board: Board, claimed: ring.ClaimedRing) -> None:
     template = encoding.template_of("warm", 0, 0, LOCALHOST, LOCALHOST)
     outlet = claimed.outlet(board.counters.words, board.writer_bell.index)
-    encoding.put_one(outlet, template, 0, as_bytes(b"body"), as_bytes(b""), wall_clock_ms())
+    encoding.put_one(*outlet, *template, 0, as_bytes(b"body"), as_bytes(b""), wall_clock_ms())
     bodies, nothing = column_of_parts([b"body", b"another"]), column_of_parts([b""])
     encoding.put_many(outlet, template, bodies, nothing, True, 0, 2, wall_clock_ms())
     atomics.publish(claimed.control, ring.ASKED, 0)

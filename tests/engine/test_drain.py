@@ -239,7 +239,9 @@ def test_the_ring_goes_round_many_times_with_records_of_every_size(bench: Bench)
 def test_a_message_put_alone_is_the_same_record_as_one_of_a_batch(bench: Bench) -> None:
     template = bench.template("t")
     bench.put(template, [b"body"], b"KEYS\x01k")
-    number = encoding.put_one(bench.outlet, template, 0x7EADBEEF, as_bytes(b"body"), as_bytes(b"KEYS\x01k"), NOW_MS - 5)
+    number = encoding.put_one(
+        *bench.outlet, *template, 0x7EADBEEF, as_bytes(b"body"), as_bytes(b"KEYS\x01k"), NOW_MS - 5
+    )
     assert number == 1
     bench.drain()
     first = decode(bench.segment.data, 0)
