@@ -108,7 +108,7 @@ class Records:
     def body_length(self) -> Int32s:
         """Bytes of each body as stored, checked against the record's size."""
         length = self.window.int32(self.body_at - 4)
-        longest = self.int32_at(0) - FIXED_BYTES
+        longest = self.int32_at(0) - FIXED_BYTES - self.hosts_shift
         self._check((length >= 0) & (length <= longest), "its body reaches beyond its end")
         return length
 

@@ -59,7 +59,7 @@ def _extent_at_rest(directory: StoreDirectory) -> LogExtent:
 
 def _extent(directory: StoreDirectory, limits: published.Range, reput: int) -> LogExtent:
     first, end = limits.min_physical_offset, limits.max_physical_offset
-    if first == end:
+    if end <= max(first, 0):
         return LogExtent(str(directory.commitlog), 1, first, first, end)
     files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
     reput = _behind_blank(files, min(max(reput, first), end), end)

@@ -136,6 +136,19 @@ def test_lengths_inside_a_record_must_add_up(tmp_path, at, value, told):
     assert (caught.value.offset, caught.value.path) == (offset, str(path))
 
 
+def test_a_body_of_a_record_with_ipv6_hosts_cannot_reach_behind_it(tmp_path):
+    store = SmallStore(tmp_path)
+    host = Host("2001:db8:0:0:0:0:0:1", 2)
+    offset = store.put("t", b"body", born_host=host, store_host=host)
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    length_at = offset + 84 + 24
+    content[length_at : length_at + 4] = (store.end - 91).to_bytes(4, "big")
+    path.write_bytes(content)
+    with pytest.raises(CorruptRecord, match="its body reaches"):
+        rows_of(store.extent(), ["body"])
+
+
 def test_verify_crc_names_the_record_whose_body_rotted(tmp_path):
     store = SmallStore(tmp_path)
     store.put("t", b"good")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_bridge.inventory import find_queues
+from spark_bridge.inventory import find_extent, find_queues
 from spark_bridge.splits import LogExtent, QueueSplit, RangeSplit, Selection, Split, plan
-from tests.spark_bridge.stores import SmallStore, read_rows
+from tests.spark_bridge.stores import GOLDEN_STORES, SmallStore, golden_lines, read_rows, unpack_golden
 
 EVERYTHING = Selection()
 
@@ -121,3 +121,16 @@ def test_queues_are_packed_into_as_many_splits_as_asked_for(store, monkeypatch):
 def test_an_empty_log_needs_no_split(store):
     log = LogExtent(store.extent().commitlog, 2048, 0, 0, 0)
     assert plan(log, [], frozenset(), EVERYTHING, None, 4) == []
+
+
+@pytest.mark.parametrize(("version", "name"), GOLDEN_STORES)
+def test_rocketmqs_queues_give_the_rows_that_a_scan_finds(version, name, tmp_path):
+    root = unpack_golden(version, name, tmp_path)
+    log = find_extent(root)
+    messages = golden_lines(version, name, "message")
+    assert log.max_physical_offset == messages[-1]["physicalOffset"] + messages[-1]["size"]
+    queues = {line["topic"] for line in golden_lines(version, name, "queue")}
+    for topic in queues | {line["topic"] for line in messages}:
+        selection = Selection(frozenset([topic]))
+        found = offsets_read(plan(log, *find_queues(root, log, selection), selection, None, 2))
+        assert found == [line["physicalOffset"] for line in messages if line["topic"] == topic], topic
