@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from store.dispatch import Dispatcher
 from store.errors import CorruptRecord, QueueGap
 from store.message_id import Host
 from store.properties import java_hash
-from store.record import SysFlag, decode
+from store.record import PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, SysFlag, decode, encode
 from store.segment_files import SegmentFiles, segment_bytes_of
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SmallLog, contents
 
@@ -140,8 +141,6 @@ def test_tags_codes_are_javas(tags: str, tmp_path: Path) -> None:
     ],
 )
 def test_odd_properties(raw: bytes, expected: str, tmp_path: Path) -> None:
-    from store.record import encode
-
     log = SmallLog(tmp_path)
     log.append_raw(encode(topic="topic", body=b"", properties=raw))
     builder(log).dispatch(0, log.end)
@@ -266,3 +265,30 @@ def test_a_damaged_record_stops_the_dispatch_and_is_named(at: int, why: str, tmp
         dispatcher.dispatch(0, log.end)
     assert error.value.offset == log.records[1].offset
     assert len(queue(log, "topic0")) == 1
+
+
+def test_many_records_of_several_queues_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    count, queues, segment_bytes = 100_000, 8, 32 << 20
+    record = np.frombuffer(encode(topic="TopicBenchm", body=b"x" * 100, properties=b"TAGS\x01TagA\x02"), np.uint8)
+    log = SmallLog(tmp_path, segment_bytes=segment_bytes)
+    with log.files.create(0) as segment:
+        rows = segment.array[: count * len(record)].reshape(count, len(record))
+        rows[:] = record
+        number = np.arange(count)
+        for at, code, values in (
+            (QUEUE_ID_AT, ">i4", number % queues), (QUEUE_OFFSET_AT, ">i8", number // queues),
+            (PHYSICAL_OFFSET_AT, ">i8", number * len(record)),
+        ):  # fmt: skip
+            field = values.astype(code).view(np.uint8).reshape(count, -1)
+            rows[:, at : at + field.shape[1]] = field
+    builder(log).dispatch(0, len(record))  # compiled, or loaded
+    dispatcher = Dispatcher(log.files, log.root / "built", 6_000_000)
+    began = time.perf_counter()
+    assert dispatcher.dispatch(0, count * len(record)) == count * len(record)
+    rate = count / (time.perf_counter() - began)
+    for queue_id in range(queues):
+        found = ConsumeQueue.open(log.root / "built" / "TopicBenchm" / str(queue_id))
+        expected = number[number % queues == queue_id] * len(record)
+        assert np.array_equal(found.entries(0, count)["physical_offset"][: found.max_offset], expected)
+    with capsys.disabled():
+        print(f" [dispatch: {rate / 1e6:.1f} M records/s of {len(record)} bytes] ", end="")
