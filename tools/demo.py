@@ -13,7 +13,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -50,14 +50,35 @@ class Checks:
         self._console.print(f"{'ok  ' if ok else 'FAIL'} {text}", style="green" if ok else "bold red", highlight=False)
 
 
-def start_pair(stack: ExitStack, directory: Path) -> tuple[LocalBroker, LocalBroker]:
+class Interruption:
+    """Ctrl-C and SIGTERM: raised where the signal arrives, and again at the next look, as some places swallow it.
+
+    Only the first counts: what it ends, ends in order.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Raise KeyboardInterrupt, once."""
+        if not self.asked:
+            self.asked = True
+            raise KeyboardInterrupt
+
+    def look(self) -> None:
+        """Raise KeyboardInterrupt if there was a signal."""
+        if self.asked:
+            raise KeyboardInterrupt
+
+
+def start_pair(stack: ExitStack, directory: Path, look: Callable[[], None]) -> tuple[LocalBroker, LocalBroker]:
     """A SYNC_MASTER and its slave, connected. Raises RuntimeError when one does not come up."""
     common: dict[str, Any] = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "inSyncReplicas": 2}
     master = stack.enter_context(LocalBroker(directory / "master", brokerRole="SYNC_MASTER", **common))
     slave = stack.enter_context(
         LocalBroker(directory / "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **common)
     )
-    _await(lambda: cursors(master)["in_sync_slaves"] >= 1, "the slave to connect")
+    _await(lambda: cursors(master)["in_sync_slaves"] >= 1, "the slave to connect", look)
     return master, slave
 
 
@@ -66,9 +87,10 @@ def cursors(broker: LocalBroker) -> dict[str, int]:
     return snapshot(broker.store, cpu_sample_seconds=0.0).cursors
 
 
-def _await(condition: Any, what: str) -> None:
+def _await(condition: Callable[[], bool], what: str, look: Callable[[], None]) -> None:
     deadline = time.monotonic() + CATCH_UP_SECONDS
     while not condition():
+        look()
         if time.monotonic() > deadline:
             raise RuntimeError(f"waited {CATCH_UP_SECONDS:.0f} s for {what}")
         time.sleep(POLL_SECONDS)
@@ -167,23 +189,26 @@ def compare_logs(checks: Checks, master: Path, slave: Path) -> None:
     checks.add(same, f"the two commit logs are the same, byte for byte: {found.common_bytes:,} bytes{where}")
 
 
-def perform(console: Console, directory: Path, inputs: tuple[str, ...], seconds: float, keep: bool) -> bool:
-    """The whole demonstration; whether everything was true."""
+def perform(
+    console: Console, directory: Path, inputs: tuple[str, ...], seconds: float, keep: bool, look: Callable[[], None]
+) -> bool:
+    """The whole demonstration; whether everything was true. `look` raises KeyboardInterrupt once that is asked for."""
     checks = Checks(console)
     with ExitStack() as stack:
         began = time.monotonic()
-        master, slave = start_pair(stack, directory)
+        master, slave = start_pair(stack, directory, look)
         up = f"a SYNC_MASTER and its slave are up after {time.monotonic() - began:.1f} s"
         console.print(f"     {up}, in {directory}", highlight=False)
         began = time.monotonic()
         with Producers(str(master.store), inputs, seconds) as producers:
-            reports = producers.reports()
+            reports = producers.reports(look)
         messages, sizes = tell_sent(console, checks, reports, time.monotonic() - began)
         end = cursors(master)["max_physical_offset"]
-        _await(lambda: cursors(slave)["reput_from_offset"] >= end, "the slave to dispatch everything")
+        _await(lambda: cursors(slave)["reput_from_offset"] >= end, "the slave to dispatch everything", look)
         with _stderr_to(directory / "spark.log"):
             query(console, checks, slave.store, messages, sizes)
         compare_logs(checks, master.store, slave.store)
+        look()
         if keep:
             console.print(f"both go on until Ctrl-C; stores: {master.store} {slave.store}", highlight=False)
             try:
@@ -194,10 +219,6 @@ def perform(console: Console, directory: Path, inputs: tuple[str, ...], seconds:
         ended = broker.process.returncode
         checks.add(ended == 0, f"{broker.store.parent.name} stopped in order (exit code {ended})")
     return checks.all_true
-
-
-def _on_terminate(_number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 @click.command()
@@ -212,12 +233,13 @@ def run(inputs: tuple[str, ...], directory: str | None, seconds: float, keep: bo
     """
     if directory is not None and os.path.isdir(directory) and os.listdir(directory):
         raise click.UsageError(f"--dir {directory}: not empty; name a new directory")
-    previous = signal.signal(signal.SIGTERM, _on_terminate)
+    interruption = Interruption()
+    previous = {n: signal.signal(n, interruption.on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
     root = Path(directory or tempfile.mkdtemp(prefix="slipstream-run-")).resolve()
     root.mkdir(parents=True, exist_ok=True)
     console = Console(soft_wrap=True)
     try:
-        all_true = perform(console, root, inputs, seconds, keep)
+        all_true = perform(console, root, inputs, seconds, keep, interruption.look)
     except RuntimeError as failed:
         console.print(f"FAIL {failed}", style="bold red", highlight=False)
         for log in sorted(root.glob("*/broker.log")):
@@ -226,6 +248,7 @@ def run(inputs: tuple[str, ...], directory: str | None, seconds: float, keep: bo
     finally:
         if directory is None:
             shutil.rmtree(root, ignore_errors=True)
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
     console.print("everything is true" if all_true else "NOT everything is true", style="bold")
     return 0 if all_true else 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ INPUT_TOPIC = "input"
 INPUT_PROCESSES_MAX = 4
 LINES_MAX = 1000
 SEND_SECONDS = 10.0
+LOOK_SECONDS = 0.2
 BATCH_SECONDS = 60.0
 PROCESS_PAUSE_SECONDS = 0.05  # the process table costs more to read than to replicate
 
@@ -106,11 +108,13 @@ class Producers:
         sending.close()
         self._started.append((process, receiving, name))
 
-    def reports(self) -> list[Report]:
-        """What each did, once it has ended."""
+    def reports(self, look: Callable[[], None]) -> list[Report]:
+        """What each did, once it has ended; `look` is called while waiting, to raise what shall end that."""
         found = []
         for process, receiving, name in self._started:
             try:
+                while not receiving.poll(LOOK_SECONDS):
+                    look()
                 found.append(receiving.recv())
             except EOFError:
                 found.append(Report(name, error="ended without a report"))
@@ -131,12 +135,12 @@ class Producers:
 
 
 def _main(store: str, name: str, work: Callable[[Producer, Report], None], sending: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # our parent ends us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     report = Report(name)
     try:
         with Producer(store) as producer:
             work(producer, report)
-    except KeyboardInterrupt:
-        report.error = "interrupted"
     except Exception as error:
         report.error = f"{getattr(error, 'code', type(error).__name__)}: {error}"
     sending.send(report)
