@@ -99,10 +99,23 @@ def load(root: Path | str, *, five: bool | None = None, limit: int | None = None
 
 
 def _recovered_queues(root: Path) -> dict[QueueKey, LoadedQueue]:
-    queues = {}
-    for topic, queue_id, path in queue_directories(root / "consumequeue"):
-        queues[topic, queue_id] = LoadedQueue.recovered(ConsumeQueue.open(path), topic, queue_id)
-    return queues
+    found = list(queue_directories(root / "consumequeue"))
+    file_bytes = _queue_file_bytes([path for _, _, path in found])
+    return {
+        (topic, queue_id): LoadedQueue.recovered(ConsumeQueue(path, file_bytes), topic, queue_id)
+        for topic, queue_id, path in found
+    }
+
+
+def _queue_file_bytes(directories: list[Path]) -> int:
+    """The one length of all queue files; RocketMQ's default where there is none. Raises QueueFileMismatch."""
+    known = 0
+    for directory in directories:
+        for base, size in named_files(directory):
+            if size and size != (known or size):
+                raise QueueFileMismatch(str(directory / file_name(base)), size, known)
+            known = size or known
+    return known or DEFAULT_QUEUE_FILE_BYTES
 
 
 def batch_topics_of(root: Path) -> frozenset[str]:
@@ -128,7 +141,7 @@ class _Recovery:
         self._checkpoint = read_checkpoint(directory.checkpoint)
         ends = [queue.max_physical_offset for queue in store.queues.values()]
         self._queues_end = max([*ends, _batch_queues_end(store.root)], default=-1)
-        self._new_queue_bytes = next((q.file_bytes for q in store.queues.values()), DEFAULT_QUEUE_FILE_BYTES)
+        self._queue_file_bytes = next((q.file_bytes for q in store.queues.values()), DEFAULT_QUEUE_FILE_BYTES)
 
     def run(self) -> None:
         """Find the log's end, dispatch what this version dispatches, cut the queues."""
@@ -197,7 +210,7 @@ class _Recovery:
             key = message.topic, message.queue_id
             queue = self._store.queues.get(key)
             if queue is None:
-                queue = self._store.queues[key] = LoadedQueue(*key, self._new_queue_bytes)
+                queue = self._store.queues[key] = LoadedQueue(*key, self._queue_file_bytes)
             queue.put(message.physical_offset, message.size, tags_code, message.queue_offset)
         return True
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.errors import NotAStore, StoreError
+from store.errors import NotAStore, QueueFileMismatch, StoreError
 from store.loaded import is_five, load
 from store.manifest import lines, quote
 from store.record import Host, blank, encode
@@ -200,6 +200,27 @@ def test_a_queue_that_begins_above_entry_zero_is_filled_up(tmp_path: Path) -> No
     (queue,) = parsed(list(lines(tmp_path)), "queue")
     assert (queue["minOffset"], queue["maxOffset"]) == (0, 4)
     assert queue["entries"] == [[0, 0x7FFFFFFF, 0]] * 3 + [[0, len(record), 0]]
+
+
+def test_a_queue_without_files_gets_files_as_long_as_the_others(tmp_path: Path) -> None:
+    record = encode(topic="T", body=b"x", queue_offset=25, store_host=HOST, store_timestamp_ms=1)
+    write_log(tmp_path, [record])
+    (tmp_path / "abort").touch()
+    (tmp_path / "consumequeue" / "T" / "0").mkdir(parents=True)
+    (tmp_path / "consumequeue" / "U" / "0").mkdir(parents=True)
+    (tmp_path / "consumequeue" / "U" / "0" / file_name(0)).write_bytes(bytes(200))
+    queue, other = parsed(list(lines(tmp_path)), "queue")
+    assert (queue["minLogicOffset"], queue["maxOffset"], len(queue["entries"])) == (400, 26, 6)
+    assert (other["maxOffset"], other["entries"]) == (0, [])
+
+
+def test_queue_files_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    write_log(tmp_path, [encode(topic="T", body=b"x", store_host=HOST)])
+    for topic, size in (("T", 200), ("U", 220)):
+        (tmp_path / "consumequeue" / topic / "0").mkdir(parents=True)
+        (tmp_path / "consumequeue" / topic / "0" / file_name(0)).write_bytes(bytes(size))
+    with pytest.raises(QueueFileMismatch):
+        list(lines(tmp_path))
 
 
 def test_a_compressed_body_that_does_not_decompress_is_undecoded(tmp_path: Path) -> None:
