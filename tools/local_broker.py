@@ -52,13 +52,19 @@ class LocalBroker:
             )
 
     def __enter__(self) -> LocalBroker:
+        try:
+            self._await_ready()
+        except BaseException:  # also an interrupt: `__exit__` is not called for a context that was never entered
+            self.stop()
+            raise
+        return self
+
+    def _await_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS
         while published.running(self.store) is None:
             if self.process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
                 raise RuntimeError(f"the broker did not start:\n{self.log.read_text()[-2000:]}")
             time.sleep(POLL_SECONDS)
-        return self
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
