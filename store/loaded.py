@@ -19,6 +19,7 @@ from store.checkpoint import read as read_checkpoint
 from store.consume_queue import ConsumeQueue, queue_directories
 from store.delay import queue_tags_code
 from store.directory import StoreDirectory
+from store.errors import QueueFileMismatch
 from store.loaded_queue import LoadedQueue
 from store.log_reader import store_directory
 from store.properties import utf16_sort_key
