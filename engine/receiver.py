@@ -81,7 +81,7 @@ class Receiver:
                     break
             self._report(now_ms)
         except PeerError as error:
-            self._hang_up(error.reason, str(error))
+            self._hang_up(error.reason, error.detail)
         except ConnectionError as error:
             self._hang_up(CloseReason.PEER_CLOSED, str(error))
         moved = self._transferred_bytes - before
@@ -145,9 +145,10 @@ class Receiver:
         return 1
 
     def _hang_up(self, reason: CloseReason, detail: str) -> None:
+        self._publish_end()
         is_news = reason is not self.client.reason or reason not in REPEATED_EACH_ATTEMPT
         if is_news and reason is not CloseReason.STOPPED:
-            log.warning("connection to %s ended: %s: %s; %s", self._master, reason.name, detail, ADVICE[reason])
+            log.warning("connection to %s ended: %s %s; %s", self._master, reason.name, detail, ADVICE[reason])
         if self._socket is not None:
             self._socket.close()
         self._socket = None

@@ -209,7 +209,7 @@ class Sender:
             )
         except PeerError as error:
             waiting.publish(words.acks_rejected, connection.acks_rejected)
-            self._end(error.reason, str(error))
+            self._end(error.reason, error.detail)
             return
         if connection.slave_ack_offset != acked_before:
             waiting.publish(words.slave_ack_offset, connection.slave_ack_offset)
@@ -226,7 +226,7 @@ class Sender:
             return
         self.reason = reason
         level = logging.INFO if reason in (CloseReason.PEER_CLOSED, CloseReason.STOPPED) else logging.WARNING
-        log.log(level, "%s: connection ended: %s: %s; %s", self.name, reason.name, detail, ADVICE[reason])
+        log.log(level, "%s: connection ended: %s %s; %s", self.name, reason.name, detail, ADVICE[reason])
         waiting.publish(self._words.state, FREE)
         waiting.ring(self._board.ack_bell)
         self._shut_down()

@@ -70,6 +70,7 @@ class PeerError(Exception):
     code = "HA_PEER"
 
     def __init__(self, reason: CloseReason, offset: int, detail: str) -> None:
-        super().__init__(f"{reason.name} at offset {offset}: {detail}; {ADVICE[reason]}")
         self.reason = reason
         self.offset = offset
+        self.detail = f"at offset {offset}: {detail}"
+        super().__init__(f"{reason.name} {self.detail}; {ADVICE[reason]}")

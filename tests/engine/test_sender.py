@@ -1,0 +1,165 @@
+"""The sender stepped by hand, its slave made by hand: what is on the wire, and how it ends."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.protocol.flow_monitor import UNLIMITED, FlowMonitor
+from engine.protocol.ha_connection import ConnectionLimits
+from engine.protocol.ha_wire import FRAME_HEADER, REPORT, CloseReason
+from engine.sender import FREE, TRANSFER, Sender
+from tests.harness.ha_node import Node
+
+SEGMENT, BATCH, NOW_MS = 16 * 1024, 1000, 1_000_000
+
+
+def read_all(sock: socket.socket, stream: bytearray) -> None:
+    """Read until the other side hangs up."""
+    while part := sock.recv(1 << 20):
+        stream += part
+
+
+class Bench:
+    """A sender without its reading thread, and the other end of its connection."""
+
+    def __init__(self, directory: Path, flow_limit: int = UNLIMITED, segment_bytes: int = SEGMENT) -> None:
+        self.node = Node(directory, mappedFileSizeCommitLog=segment_bytes)
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.slave = socket.create_connection(listening.getsockname(), timeout=20)
+            accepted, _ = listening.accept()
+        flow = FlowMonitor(NOW_MS, flow_limit)
+        limits = ConnectionLimits(segment_bytes, BATCH, 5000, 20_000)
+        self.sender = Sender(self.node.board, 0, self.node.files, limits, flow, NOW_MS)
+        self.sender.attach(accepted, NOW_MS)
+        self.words = self.node.board.ha[0]
+
+    def expect(self, offset: int, body: bytes) -> None:
+        """The next frame on the wire is this one."""
+        expected = FRAME_HEADER.pack(offset, len(body)) + body
+        assert self.slave.recv(len(expected), socket.MSG_WAITALL) == expected
+
+    def close(self) -> None:
+        self.slave.close()
+        self.sender.close()
+        self.node.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def test_what_the_log_has_goes_out_in_frames_from_the_segments(bench: Bench) -> None:
+    data = random.Random(1).randbytes(SEGMENT + 2500)
+    bench.node.append(data)
+    bench.sender.take_reports(REPORT.pack(SEGMENT - 1500), NOW_MS)
+    bench.sender.do_work(NOW_MS)
+    start = SEGMENT - 1500
+    for size in (1000, 500, 1000, 1000, 500):
+        bench.expect(start, data[start : start + size])
+        start += size
+    assert bench.words.next_transfer_offset.read() == start
+    assert bench.words.transferred_bytes.read() == 4000 + 5 * 12
+
+
+def test_a_heartbeat_when_idle(bench: Bench) -> None:
+    bench.sender.take_reports(REPORT.pack(0), NOW_MS)
+    assert bench.sender.do_work(NOW_MS + 5000) == 0
+    bench.sender.do_work(NOW_MS + 5001)
+    bench.expect(0, b"")
+
+
+def test_the_words_of_a_slot_tell_of_its_connection(bench: Bench) -> None:
+    words = bench.words
+    assert words.peer.read() == 0x7F000001 << 16 | bench.slave.getsockname()[1]
+    assert (words.state.read(), words.connected_at_ms.read()) == (1, NOW_MS)
+    bench.node.append(bytes(500))
+    bell = bench.node.board.ack_bell
+    bell.words[bell.index + 1] += 1  # somebody listens
+    bench.sender.take_reports(REPORT.pack(200)[:3], NOW_MS + 1)
+    assert (words.state.read(), bell.read()) == (1, 0)
+    bench.sender.take_reports(REPORT.pack(200)[3:], NOW_MS + 2)
+    assert (words.state.read(), words.slave_request_offset.read(), words.slave_ack_offset.read()) == (
+        TRANSFER,
+        200,
+        200,
+    )
+    assert (words.last_read_ms.read(), bell.read()) == (NOW_MS + 2, 1)
+
+
+def test_a_slave_that_does_not_read_holds_up_a_frame_not_the_process(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, segment_bytes=1 << 24)
+    data = random.Random(2).randbytes(14_000_000)
+    bench.node.append(data)
+    bench.sender.take_reports(REPORT.pack(1), NOW_MS)
+    while bench.sender.do_work(NOW_MS):
+        sent = bench.words.transferred_bytes.read()
+    assert sent < len(data), "the socket is full, and the turn ended at its deadline"
+    stream = bytearray()
+    reader = threading.Thread(target=read_all, args=(bench.slave, stream))
+    reader.start()
+    while bench.words.next_transfer_offset.read() < len(data) or bench.sender.do_work(NOW_MS):
+        bench.sender.do_work(NOW_MS)
+    bench.sender.close()
+    reader.join()
+    received = bytes(stream)
+    body, at = bytearray(), 0
+    while at < len(received):
+        offset, size = FRAME_HEADER.unpack_from(received, at)
+        assert offset == 1 + len(body)
+        body += received[at + 12 : at + 12 + size]
+        at += 12 + size
+    assert body == data[1:]
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("why", "report", "reason"),
+    [
+        ("hung up", None, CloseReason.PEER_CLOSED),
+        ("a number that was not sent", 501, CloseReason.ACK_NOT_SENT),
+        ("a number that fell", 99, CloseReason.ACK_FELL),
+    ],
+)
+def test_the_end_of_a_connection_frees_the_slot(
+    bench: Bench, why: str, report: int | None, reason: CloseReason
+) -> None:
+    bench.node.append(bytes(500))
+    bench.sender.take_reports(REPORT.pack(100), NOW_MS)
+    bench.sender.take_reports(b"" if report is None else REPORT.pack(report), NOW_MS)
+    assert (bench.sender.ended, bench.sender.reason) == (True, reason), why
+    assert bench.words.state.read() == FREE
+    assert bench.words.acks_rejected.read() == (report is not None)
+    assert bench.sender.do_work(NOW_MS) == 0
+    assert bench.slave.recv(100) == b""
+
+
+def test_a_silent_slave_is_dropped(bench: Bench) -> None:
+    bench.sender.take_reports(REPORT.pack(0), NOW_MS)
+    bench.sender.do_work(NOW_MS + 20_000)
+    assert not bench.sender.ended
+    bench.sender.do_work(NOW_MS + 20_001)
+    assert bench.sender.reason is CloseReason.HOUSEKEEPING
+
+
+def test_flow_control_holds_back_what_the_second_does_not_allow(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, flow_limit=1500)
+    data = bytes(range(250)) * 20
+    bench.node.append(data)
+    bench.sender.take_reports(REPORT.pack(1), NOW_MS)
+    for second, sizes in enumerate([(1000, 500), (1000, 500), (1000, 500)]):
+        bench.sender.do_work(NOW_MS + 1000 * second)
+        assert bench.sender.do_work(NOW_MS + 1000 * second + 999) == 0
+        start = 1 + 1500 * second
+        for size in sizes:
+            bench.expect(start, data[start : start + size])
+            start += size
+    bench.close()
