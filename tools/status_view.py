@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 
 import click
 from rich.console import Console, Group, RenderableType
@@ -40,14 +41,20 @@ def _cursors(status: Status) -> Table:
 def _connections(connections: list[ConnectionStatus]) -> RenderableType:
     if not connections:
         return Text("no slave is connected")
-    headings = ("slave", "state", "acknowledged", "lag bytes", "lag", "sent bytes", "connected", "silent", "bad acks")
-    table = _table(*headings)
-    for one in connections:
-        table.add_row(
-            one.peer, one.state, f"{one.slave_ack_offset:,}", f"{one.lag_bytes:,}", _seconds(one.lag_seconds),
-            f"{one.transferred_bytes:,}", _seconds(one.connected_seconds), _seconds(one.silent_seconds),
-            str(one.acks_rejected),
-        )  # fmt: skip
+    table = _table("slave", *(one.peer for one in connections))  # a column for each: rows would be too wide
+    rows: tuple[tuple[str, Callable[[ConnectionStatus], str]], ...] = (
+        ("state", lambda one: one.state),
+        ("asked for bytes from", lambda one: f"{one.slave_request_offset:,}"),
+        ("acknowledged up to", lambda one: f"{one.slave_ack_offset:,}"),
+        ("lag in bytes", lambda one: f"{one.lag_bytes:,}"),
+        ("lag in time", lambda one: _seconds(one.lag_seconds)),
+        ("bytes sent", lambda one: f"{one.transferred_bytes:,}"),
+        ("connected for", lambda one: _seconds(one.connected_seconds)),
+        ("silent for", lambda one: _seconds(one.silent_seconds)),
+        ("reports rejected", lambda one: str(one.acks_rejected)),
+    )
+    for label, text in rows:
+        table.add_row(label, *(text(one) for one in connections))
     return table
 
 

@@ -71,8 +71,10 @@ def test_a_slave_shows_its_lag_in_bytes_and_seconds() -> None:
     )  # fmt: skip
     lines = [line.split() for line in rendered(status).splitlines()]
     assert ["flushed_offset", "9,500", "500"] in lines
-    told = ["127.0.0.1:5000", "TRANSFER", "4,000", "6,000", "2.5", "s", "9,000", "60.0", "s", "0.1", "s", "1"]
-    assert told in lines
+    assert ["slave", "127.0.0.1:5000"] in lines
+    assert ["acknowledged", "up", "to", "4,000"] in lines
+    assert ["lag", "in", "bytes", "6,000"] in lines
+    assert ["lag", "in", "time", "2.5", "s"] in lines
 
 
 def test_a_slave_shows_its_master() -> None:
