@@ -24,12 +24,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_bridge.columns import BY_NAME, columns_of, schema_of
+from spark_bridge.columns import columns_of, schema_of
 from spark_bridge.options import InvalidOption, parse_options
 from spark_bridge.reading import read_split
 from spark_bridge.splits import plan
 
 FORMAT = "rocketmq"
+TOPIC, QUEUE_ID = ("topic",), ("queueId",)  # as a filter names its column; neither is ever null
 SPLITS_PER_CPU = 2  # a Python task costs about 40 ms, so few; two, so that a slow one does not leave a CPU idle
 
 
@@ -82,12 +83,12 @@ class RocketMQReader(DataSourceReader):
     def push(self, filters: list[Filter]) -> Iterator[Filter]:
         """Take the filters on topic and queueId; yields the others."""
         for condition in filters:
-            if isinstance(condition, IsNotNull) and condition.attribute[0] in BY_NAME and _never_null(condition):
+            column, values = getattr(condition, "attribute", None), _values(condition)
+            if isinstance(condition, IsNotNull) and column in (TOPIC, QUEUE_ID):
                 continue
-            values = _values(condition)
-            if values is not None and _is(condition, "topic"):
+            if values is not None and column == TOPIC:
                 self.topics = values if self.topics is None else self.topics & values
-            elif values is not None and _is(condition, "queueId"):
+            elif values is not None and column == QUEUE_ID:
                 self.queue_ids = values if self.queue_ids is None else self.queue_ids & values
             else:
                 yield condition
@@ -119,18 +120,12 @@ def _check_types(schema: StructType) -> None:
             raise InvalidOption(f"column {ours.name} is {wanted}, the schema says {found}")
 
 
-def _is(condition: Any, column: str) -> bool:
-    return bool(condition.attribute == (column,))
-
-
-def _never_null(condition: IsNotNull) -> bool:
-    return _is(condition, "topic") or _is(condition, "queueId")
-
-
 def _values(condition: Filter) -> frozenset[Any] | None:
-    """The values that an equality admits; None when the filter is of another kind."""
+    """The values that an equality admits; None when the filter is of another kind. Nothing equals null."""
+    if isinstance(condition, EqualNullSafe) and condition.value is None:
+        return None
     if isinstance(condition, EqualTo | EqualNullSafe):
-        return frozenset([condition.value])
+        return frozenset({condition.value} - {None})
     if isinstance(condition, In):
-        return frozenset(condition.value)
+        return frozenset(set(condition.value) - {None})
     return None

@@ -1,0 +1,40 @@
+"""Which filters the source takes into its plan, without a Spark session."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSourceReader, EqualNullSafe, EqualTo, GreaterThan, In, IsNotNull, Not
+
+from spark_bridge.columns import schema_of
+from spark_bridge.source import RocketMQReader
+
+TOPIC, QUEUE, LENGTH = ("topic",), ("queueId",), ("bodyLength",)
+
+
+def reader() -> RocketMQReader:
+    return RocketMQReader(schema_of(), {"path": "/store"})
+
+
+def test_equality_on_topic_and_queue_is_taken_the_rest_stays_with_spark() -> None:
+    made = reader()
+    left = [GreaterThan(LENGTH, 10), Not(EqualTo(TOPIC, "b")), IsNotNull(LENGTH), GreaterThan(QUEUE, 1)]
+    filters = [IsNotNull(TOPIC), EqualTo(TOPIC, "a"), In(QUEUE, (1, 2, None)), *left]
+    assert list(made.pushFilters(filters)) == left
+    assert (made.topics, made.queue_ids) == ({"a"}, {1, 2})
+
+
+def test_filters_on_one_column_are_met_together() -> None:
+    made = reader()
+    assert not list(made.pushFilters([In(TOPIC, ("a", "b")), EqualTo(TOPIC, "b"), EqualNullSafe(TOPIC, "c")]))
+    assert made.topics == frozenset()
+
+
+def test_null_equals_nothing() -> None:
+    made = reader()
+    null_safe = EqualNullSafe(TOPIC, None)
+    assert list(made.pushFilters([null_safe, EqualTo(QUEUE, None)])) == [null_safe]
+    assert made.queue_ids == frozenset()
+
+
+def test_spark_takes_the_reader_for_one_without_push_down_when_it_is_off() -> None:
+    """Spark refuses readers that override pushFilters unless a conf is on, and tells them by this."""
+    assert reader().pushFilters.__func__ is DataSourceReader.pushFilters
