@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from engine.protocol.ha_wire import CloseReason
 from engine.status import ClientStatus, ConnectionStatus, ProcessStatus, Status, snapshot
 
 REFRESH_SECONDS = 1.0
@@ -59,8 +60,9 @@ def _connections(connections: list[ConnectionStatus]) -> RenderableType:
 
 
 def _client(client: ClientStatus) -> Table:
-    table = _table("master", "state", "received bytes", "silent")
-    table.add_row(client.master, client.state, f"{client.transferred_bytes:,}", _seconds(client.silent_seconds))
+    table = _table("master", "state", "received bytes", "silent", "last end")
+    reason = CloseReason(client.reason).name if client.reason else "-"
+    table.add_row(client.master, client.state, f"{client.transferred_bytes:,}", _seconds(client.silent_seconds), reason)
     return table
 
 

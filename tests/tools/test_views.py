@@ -81,6 +81,6 @@ def test_a_slave_shows_its_master() -> None:
     status = Status(
         store="/s", broker_name="a", role="SLAVE", flush_disk_type="ASYNC_FLUSH", state="RUNNING", pid=1,
         ha_listen_port=2, cursors={"max_physical_offset": 0},
-        client=ClientStatus("READY", "127.0.0.1:10912", 0, None, 0),
+        client=ClientStatus("READY", "127.0.0.1:10912", 0, None, 30),
     )  # fmt: skip
-    assert ["127.0.0.1:10912", "READY", "0", "-"] in [line.split() for line in rendered(status).splitlines()]
+    assert ["127.0.0.1:10912", "READY", "0", "-", "CONNECT_FAILED"] in [line.split() for line in rendered(status).splitlines()]
