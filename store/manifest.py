@@ -8,7 +8,7 @@ reference's, so that two manifests can be compared with `diff`. The texts are Ja
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from store.errors import CorruptRecord, MalformedData
 from store.loaded import LoadedStore, load
 from store.loaded_queue import LoadedQueue
 from store.properties import utf16_sort_key, utf16_units
-from store.record import Found, Kind, Message, decode, inspect, shape_at
+from store.record import BLANK_BYTES, Found, Kind, Message, decode, inspect, shape_at
 from store.segment import Segment
 
 PORT_MAX = 65535
@@ -40,27 +40,39 @@ def lines(store_root: Path | str, *, five: bool | None = None, limit: int | None
 
 
 def _log_lines(store: LoadedStore) -> Iterator[str]:
-    for base, path in sorted(store.segments.items()):
-        if base >= store.max_offset:
-            return
+    """As the reference walks: by the sizes that it reads, whatever they are; a size that leads nowhere ends it."""
+    offset: int | None = store.min_offset
+    while offset is not None and 0 <= offset < store.max_offset:
+        base = offset - offset % store.segment_bytes
+        path = store.segments.get(base)
+        if path is None:
+            offset = base + store.segment_bytes
+            continue
         with Segment.open(path) as segment:
             end = min(store.max_offset - base, segment.size_bytes)
-            yield from _segment_lines(segment, end, check=base < store.checked_from)
+            offset = yield from _segment_lines(segment, offset - base, end, check=base < store.checked_from)
 
 
-def _segment_lines(segment: Segment, end: int, *, check: bool) -> Iterator[str]:
-    view, base, position = segment.view, segment.base_offset, 0
+def _segment_lines(segment: Segment, position: int, end: int, *, check: bool) -> Generator[str, None, int | None]:
+    """The lines of one segment; returns the log offset to go on at, None when there is none."""
+    view, base = segment.view, segment.base_offset
     while position < end:
         found = inspect(view, position, None, check_body_crc=check)
+        if segment.size_bytes - position < BLANK_BYTES:
+            return None
+        size, magic = shape_at(view, position)
         if found.kind is Kind.BLANK:
-            size, _ = shape_at(view, position)
             left = segment.size_bytes - position
             yield f'{{"kind": "blank", "physicalOffset": {base + position}, "size": {size}, "toEndOfFile": {left}}}'
-            return
-        if found.kind is Kind.END_OF_LOG or found.size <= 0:
-            return
-        yield _record_line(view, position, base + position, found)
-        position += found.size
+            return base + segment.size_bytes
+        if found.size <= 0:
+            yield _undecoded(base + position, size, magic, checked=False)
+        else:
+            yield _record_line(view, position, base + position, found)
+        if size <= 0:
+            return None
+        position += size
+    return base + position
 
 
 def _record_line(view: memoryview, position: int, physical_offset: int, found: Found) -> str:
@@ -73,12 +85,15 @@ def _record_line(view: memoryview, position: int, physical_offset: int, found: F
         if not (0 <= message.born_host.port <= PORT_MAX and 0 <= message.store_host.port <= PORT_MAX):
             raise MalformedData("host", "Java knows no such port")
     except (CorruptRecord, MalformedData):
-        _, magic = shape_at(view, position)
-        return (
-            f'{{"kind": "undecoded", "physicalOffset": {physical_offset}, "size": {found.size},'
-            f' "magic": "{magic:08x}", "checked": {_java(checked)}}}'
-        )
+        return _undecoded(physical_offset, *shape_at(view, position), checked=checked)
     return _message_line(message, body, raw, code if checked else None)
+
+
+def _undecoded(physical_offset: int, size: int, magic: int, *, checked: bool) -> str:
+    return (
+        f'{{"kind": "undecoded", "physicalOffset": {physical_offset}, "size": {size},'
+        f' "magic": "{magic:08x}", "checked": {_java(checked)}}}'
+    )
 
 
 def _tags_code(message: Message) -> int | None:
