@@ -83,4 +83,5 @@ def test_a_slave_shows_its_master() -> None:
         ha_listen_port=2, cursors={"max_physical_offset": 0},
         client=ClientStatus("READY", "127.0.0.1:10912", 0, None, 30),
     )  # fmt: skip
-    assert ["127.0.0.1:10912", "READY", "0", "-", "CONNECT_FAILED"] in [line.split() for line in rendered(status).splitlines()]
+    lines = [line.split() for line in rendered(status).splitlines()]
+    assert ["127.0.0.1:10912", "READY", "0", "-", "CONNECT_FAILED"] in lines
