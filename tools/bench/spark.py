@@ -25,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from rich.console import Console
 
 import spark_bridge
+from tools import java_home
 from tools.bench.figures import Figure, Ratio, json_lines, show
 from tools.bench.kafka_broker import KafkaBroker
 from tools.bench.log_store import TOPICS, LogWriter, topic_name
@@ -205,6 +206,7 @@ def run(
     conf = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"}
     if kafka_broker is not None and kafka_connector is not None:
         conf["spark.jars"] = ",".join(str(jar) for jar in sorted(kafka_connector.glob("*.jar")))
+    java_home.ensure()
     with ExitStack() as stack:
         scratch = stack.enter_context(_scratch(directory))
         store, parquet = str(scratch / "store"), str(scratch / "parquet")
