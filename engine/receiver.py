@@ -284,8 +284,10 @@ class Receiver:
             self._segment.close()
         self._segment = None  # stays so if the next line raises
         self._segment = self._files.open(self._files.base_of(offset), writable=True)
-        self._populated_bytes = offset - self._segment.base_offset
+        start = self._populated_bytes = offset - self._segment.base_offset
         self._populate_ahead()
+        ahead = self._segment.view[start : start + AHEAD_BYTES]
+        ahead[:] = bytes(len(ahead))  # where a receiver that was killed may have left bytes unjudged
         return False
 
     def _populate_ahead(self) -> None:

@@ -139,6 +139,15 @@ def test_a_bad_frame_leaves_nothing_behind_the_end(tmp_path: Path, good: bytes) 
         assert not any(bench.behind_the_end())
 
 
+def test_what_a_killed_receiver_left_unjudged_is_wiped(tmp_path: Path) -> None:
+    with opened(tmp_path, end=100) as bench:
+        with bench.node.files.open(0, writable=True) as segment:
+            segment.view[100 : 100 + AHEAD_BYTES] = b"\xff" * AHEAD_BYTES
+        bench.master.sendall(FRAME_HEADER.pack(100, 5) + b"valid")
+        bench.until(lambda: bench.end == 105)
+        assert not any(bench.behind_the_end())
+
+
 def test_a_connection_that_breaks_inside_a_body_keeps_what_came(tmp_path: Path) -> None:
     with opened(tmp_path) as bench:
         bench.master.sendall(FRAME_HEADER.pack(0, 1000) + b"x" * 400)
