@@ -7,8 +7,8 @@ reference's, so that two manifests can be compared with `diff`. The texts are Ja
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Iterator
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,9 +23,7 @@ from store.record import BLANK_BYTES, Found, Kind, Message, decode, inspect, sha
 from store.segment import Segment
 
 PORT_MAX = 65535
-_PLAIN = re.compile(r'[ !#-\[\]-~]*').fullmatch  # printable ASCII without quote and backslash
-_QUOTED: dict[str, str] = {}  # texts that come again and again: topics, hosts, property names
-QUOTED_MAX = 10_000
+CACHED = 10_000
 
 
 def lines(store_root: Path | str, *, five: bool | None = None, limit: int | None = None) -> Iterator[str]:
@@ -162,7 +160,7 @@ def quote(text: str | None) -> str:
     """A Java text as the reference prints it: every UTF-16 unit outside printable ASCII escaped."""
     if text is None:
         return "null"
-    if _PLAIN(text):
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(map(_escape, utf16_units(text))) + '"'
 
@@ -173,18 +171,17 @@ def _escape(unit: int) -> str:
     return f"\\u{unit:04x}"
 
 
-def _known(text: str) -> str:
-    quoted = _QUOTED.get(text)
-    if quoted is None:
-        quoted = quote(text)
-        if len(_QUOTED) < QUOTED_MAX:
-            _QUOTED[text] = quoted
-    return quoted
+_known = lru_cache(CACHED)(quote)  # for texts that come again and again
+
+
+@lru_cache(CACHED)
+def _in_order(names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """(name, its beginning in the object) as Java's TreeMap sorts the names."""
+    return [(name, f"{quote(name)}: ") for name in sorted(names, key=utf16_sort_key)]
 
 
 def _sorted_object(texts: dict[str, str]) -> str:
-    names = sorted(texts) if "".join(texts).isascii() else sorted(texts, key=utf16_sort_key)
-    object_text = ", ".join([f"{_known(name)}: {quote(texts[name])}" for name in names])
+    object_text = ", ".join([head + quote(texts[name]) for name, head in _in_order(tuple(texts))])
     return f"{{{object_text}}}"
 
 

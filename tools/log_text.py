@@ -10,6 +10,7 @@ import base64
 import json
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from store.compression import body_of
@@ -68,8 +69,12 @@ def time_text(milliseconds: int) -> str:
     """UTC, to the millisecond."""
     if not 0 <= milliseconds <= LATEST_MS:
         return f"{milliseconds} ms"
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03d}Z"
+    return f"{_second_text(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second_text(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _body(message: Message) -> bytes:
@@ -81,4 +86,6 @@ def _body(message: Message) -> bytes:
 
 
 def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
     return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
