@@ -81,7 +81,7 @@ class Connection:
         waiting.ring(self.board.writer_bell)
         began_ms = wall_clock_ms()
         while (answered := int(self.control[ring.ANSWERED])) != asked:
-            self._pause(self.control, ring.ANSWERED, answered, began_ms, deadline_ms)
+            self._pause(self.control, ring.ANSWERED, answered, self._left(began_ms, deadline_ms))
         slot = int(self.control[ring.ANSWER])
         if slot < 0:
             raise MessageIllegal(f"topic {topic!r} queue {queue_id}", "the broker's queue table is full")
@@ -101,7 +101,7 @@ class Connection:
         """Wait until the writer has passed record `number`. Raises SendTimeout, BrokerGone."""
         began_ms = wall_clock_ms()
         while (head := int(self.control[ring.HEAD])) <= number:
-            self._pause(self.control, ring.HEAD, head, began_ms, deadline_ms)
+            self._pause(self.control, ring.HEAD, head, self._left(began_ms, deadline_ms))
 
     def place_of(self, number: int) -> tuple[int, int]:
         """(physical offset, or -errno when refused; queue offset) of a record the writer has passed."""
@@ -131,23 +131,26 @@ class Connection:
         Raises MessagesRefused, SendTimeout, BrokerGone.
         """
         began_ms = wall_clock_ms()
-        slave_known_missing = in_sync_slaves < self._policy.in_sync_replicas - 1
-        while True:
-            seen = self._followed.read()
-            head = int(self.control[ring.HEAD])
-            if head > number:
-                physical_offset, queue_offset = self.place_of(number)
-                if physical_offset < 0:
-                    self.refusals_seen += 1
-                    raise MessagesRefused(self.store, 1, -physical_offset)
-                status = self._status(physical_offset + length, in_sync_slaves, began_ms, deadline_ms)
-                if status is not None:
-                    return status, physical_offset, queue_offset
-                self._pause(self._followed.words, self._followed.index, seen, began_ms, None)
-            elif self._appended_is_enough or slave_known_missing:
-                self._pause(self.control, ring.HEAD, head, began_ms, deadline_ms)
-            else:
-                self._pause(self._followed.words, self._followed.index, seen, began_ms, deadline_ms)
+        if not self._appended_is_enough and in_sync_slaves >= self._policy.in_sync_replicas - 1:
+            while not self._is_followed(number, length) and int(self.control[ring.HEAD]) <= number:
+                self._left(began_ms, deadline_ms)
+                self.check_alive()
+        self.await_appended(number, deadline_ms)
+        physical_offset, queue_offset = self.place_of(number)
+        if physical_offset < 0:
+            self.refusals_seen += 1
+            raise MessagesRefused(self.store, 1, -physical_offset)
+        end_offset = physical_offset + length
+        return self.status_of_log(end_offset, in_sync_slaves, deadline_ms, began_ms), physical_offset, queue_offset
+
+    def _is_followed(self, number: int, length: int) -> bool:
+        """Sleep until the last stage has reached the end of record `number`; False when it did not within a moment."""
+        followed, timeout_ns = self._followed, LIVENESS_MS * waiting.NS_PER_MS
+        return bool(
+            ring.await_followed(
+                self.control, self.ring.words, number, length, followed.words, followed.index, timeout_ns
+            )
+        )
 
     def _status(self, end_offset: int, in_sync_slaves: int, began_ms: int, deadline_ms: int) -> PutMessageStatus | None:
         board = self.board
@@ -158,26 +161,29 @@ class Connection:
             flush_failed=board.flush_errno.read() != 0,
         )  # fmt: skip
 
-    def status_of_log(self, end_offset: int, in_sync_slaves: int, deadline_ms: int) -> PutMessageStatus:
-        """What a put that ends at `end_offset` is told; waits for it."""
-        began_ms = wall_clock_ms()
+    def status_of_log(
+        self, end_offset: int, in_sync_slaves: int, deadline_ms: int, began_ms: int | None = None
+    ) -> PutMessageStatus:
+        """What a put that ends at `end_offset` and began at `began_ms` (now) is told; waits for it."""
+        began_ms = wall_clock_ms() if began_ms is None else began_ms
         while True:
             seen = self._followed.read()
             status = self._status(end_offset, in_sync_slaves, began_ms, deadline_ms)
             if status is not None:
                 return status
-            self._pause(self._followed.words, self._followed.index, seen, began_ms, None)
+            self._pause(self._followed.words, self._followed.index, seen, LIVENESS_MS)
 
-    def _pause(self, words: Words, index: int, seen: int, began_ms: int, deadline_ms: int | None) -> None:
-        """Sleep until a word changes, a little at a time. Raises SendTimeout past the deadline, BrokerGone."""
-        pause_ms = LIVENESS_MS
-        if deadline_ms is not None:
-            now_ms = wall_clock_ms()
-            if now_ms >= deadline_ms:
-                raise SendTimeout(self.store, now_ms - began_ms)
-            pause_ms = min(pause_ms, deadline_ms - now_ms)
+    def _pause(self, words: Words, index: int, seen: int, pause_ms: int) -> None:
+        """Sleep until a word changes, or for `pause_ms`. Raises BrokerGone."""
         if atomics.await_change(words, index, seen, pause_ms * waiting.NS_PER_MS) == seen:
             self.check_alive()
+
+    def _left(self, began_ms: int, deadline_ms: int) -> int:
+        """How long the next sleep may last, in milliseconds. Raises SendTimeout."""
+        now_ms = wall_clock_ms()
+        if now_ms >= deadline_ms:
+            raise SendTimeout(self.store, now_ms - began_ms)
+        return min(LIVENESS_MS, deadline_ms - now_ms)
 
     # the broker
 

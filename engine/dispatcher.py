@@ -21,7 +21,7 @@ from store.segment_files import SegmentFiles
 
 log = logging.getLogger("slipstream.dispatcher")
 
-NAP_MS = 2  # between two looks; RocketMQ's is 1
+NAP_MS = 5  # between two looks (RocketMQ's is 1): a wake-up costs more than a trickle of records
 AWAKE_MS = 50  # after this long without work: sleep until the log grows, which costs its writer a system call
 
 

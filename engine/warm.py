@@ -78,6 +78,8 @@ def _put(board: Board, claimed: ring.ClaimedRing) -> None:
     encoding.put_many(outlet, template, bodies, nothing, True, 0, 2, wall_clock_ms())
     atomics.publish(claimed.control, ring.ASKED, 0)
     atomics.await_change(claimed.control, ring.HEAD, 0, 0)
+    confirm = board.confirm_offset
+    ring.await_followed(claimed.control, claimed.ring.words, 0, 1, confirm.words, confirm.index, 0)
 
 
 if __name__ == "__main__":
