@@ -49,7 +49,9 @@ class _Block:
 
     def first(self, count: int) -> _Block:
         """The first records alone."""
-        return _Block(*(part[:count] for part in (self.matrix, self.counted, self.sizes, self.queues, self.tags)))
+        return _Block(
+            self.matrix[:count], self.counted[:count], self.sizes[:count], self.queues[:count], self.tags[:count]
+        )
 
 
 class LogWriter:
@@ -73,7 +75,7 @@ class LogWriter:
         for base in range(0, segments * self.segment_bytes, self.segment_bytes):
             with (directory / file_name(base)).open("wb") as file:
                 for data in self._segment():
-                    file.write(data)
+                    file.write(data if isinstance(data, bytes) else data.tobytes())
                 file.truncate(self.segment_bytes)
             self.end = base + self.segment_bytes
         return self.records
@@ -120,7 +122,8 @@ class LogWriter:
                 text = properties.format(pairs)
                 table.append(bytes([len(topic)]) + topic + len(text).to_bytes(2, "big") + text)
         rows = np.frombuffer(b"".join(table), np.uint8).reshape(len(table), -1)
-        return rows[queues // QUEUES * len(TAGS) + tags]
+        chosen: Bytes = rows[queues // QUEUES * len(TAGS) + tags]
+        return chosen
 
     def _head(self, matrix: Bytes, lengths: Ints, sizes: Ints, queues: Ints) -> None:
         """Every fixed field that does not depend on the record's place."""
