@@ -75,8 +75,9 @@ class HaListener:
         self._senders: dict[int, SenderProcess] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(listening, selectors.EVENT_READ)
-        for words in board.ha:  # those of a listener that was killed died with it
+        for words in board.ha:  # the senders of a listener that was killed died with it
             waiting.publish(words.state, FREE)
+            waiting.publish(board.pids[f"sender.{words.slot}"], 0)
         waiting.publish(board.ha_listen_port, listening.getsockname()[1])
 
     def do_work(self, now_ms: int) -> int:
