@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.protocol.ha_wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, CloseReason
+from ipc import waiting
 from tests.harness.ha_node import Node, wait_for, wait_until
 
 SEGMENT = 256 * 1024
@@ -140,7 +141,9 @@ def test_killing_the_listener_ends_its_senders_and_the_port_stays(master: Node, 
         caught_up(master, slave)
         master.kill("ha_listener")
         wait_until(slave.board.ha_client.state, lambda state: state == 0)
+        waiting.publish(master.board.pids["sender.7"], os.getpid())  # as if it had died with its listener
         master.start("ha_listener")
+        wait_until(master.board.pids["sender.7"], lambda pid: pid == 0)
         assert master.board.ha_listen_port.read() == port
         master.append(b"after")
         caught_up(master, slave)
