@@ -88,11 +88,29 @@ def render(status: Status) -> RenderableType:
     return Group(*parts, _connections(status.connections), Text(""), _processes(status.processes))
 
 
+def side_by_side(statuses: list[Status]) -> Table:
+    """A few figures of several brokers, a column each: small enough for any terminal."""
+    table = _table("broker", *(status.broker_name for status in statuses))
+    labels = ("put_messages", "max_physical_offset", "flushed_offset", "reput_from_offset", "confirm_offset")
+    table.add_row("role", *(status.role for status in statuses))
+    table.add_row("state", *(status.state for status in statuses))
+    for label in labels:
+        table.add_row(label, *(f"{status.cursors[label]:,}" for status in statuses))
+    lags = [max((one.lag_bytes for one in status.connections), default=None) for status in statuses]
+    table.add_row("slaves connected", *(str(len(status.connections)) for status in statuses))
+    table.add_row("largest lag in bytes", *("-" if lag is None else f"{lag:,}" for lag in lags))
+    table.add_row("processes", *(str(len(status.processes)) for status in statuses))
+    table.add_row("CPU %", *(f"{sum(one.cpu_percent for one in status.processes):.1f}" for status in statuses))
+    table.add_row("PSS MiB", *(f"{sum(one.pss_bytes for one in status.processes) / MIB:.1f}" for status in statuses))
+    return table
+
+
 def watch_status(stores: list[str]) -> None:
-    """Live views one below the other, until Ctrl-C or until a broker has ended. Raises NoBroker."""
+    """A live view of one broker, or of several in short, until Ctrl-C or until one has ended. Raises NoBroker."""
     with Live(auto_refresh=False, screen=Console().is_terminal) as live:
         while True:
-            live.update(Group(*(render(snapshot(store)) for store in stores)), refresh=True)
+            found = [snapshot(store) for store in stores]
+            live.update(render(found[0]) if len(found) == 1 else side_by_side(found), refresh=True)
             time.sleep(REFRESH_SECONDS)
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from engine.cursors import COMMON
 from engine.producer import Producer
-from engine.status import ClientStatus, ConnectionStatus, Status
+from engine.status import ClientStatus, ConnectionStatus, Status, snapshot
 from tools import cli, status_view
 from tools.local_broker import LocalBroker
 
@@ -85,3 +85,14 @@ def test_a_slave_shows_its_master() -> None:
     )  # fmt: skip
     lines = [line.split() for line in rendered(status).splitlines()]
     assert ["127.0.0.1:10912", "READY", "0", "-", "CONNECT_FAILED"] in lines
+
+
+def test_several_brokers_fit_a_small_terminal(broker: LocalBroker) -> None:
+    status = snapshot(broker.store, cpu_sample_seconds=0.0)
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(status_view.side_by_side([status, status]))
+    lines = [line.split() for line in capture.get().splitlines()]
+    assert ["put_messages", "1", "1"] in lines
+    assert ["slaves", "connected", "0", "0"] in lines
+    assert len(lines) < 24
