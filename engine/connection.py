@@ -34,7 +34,7 @@ class Connection:
     def __init__(self, store: str) -> None:
         self.store = store
         running = published.require_running(store)
-        self._pid, self._started = running.pid, running.start_time
+        self._pid, self._started, self._is_gone = running.pid, running.start_time, False
         settings = running.settings
         self.board = Board.attach(running.region_directory, writable=True)
         self._controls = ring.attach_rings(running.region_directory)
@@ -189,10 +189,11 @@ class Connection:
 
     def require_running(self) -> None:
         """Raises BrokerGone unless the broker takes messages: one look at a counter."""
-        if self.board.broker_state.read() != RUNNING:
+        if self._is_gone or self.board.broker_state.read() != RUNNING:
             raise BrokerGone(self.store, self._pid)
 
     def check_alive(self) -> None:
         """Raises BrokerGone when the broker's process has ended."""
         if not is_alive(self._pid, self._started):
+            self._is_gone = True
             raise BrokerGone(self.store, self._pid)

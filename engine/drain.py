@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ipc.atomics import load_acquire, publish, store_release
+from ipc.atomics import load_acquire, store_release, wake
 from ipc.compiling import inlined, kernel
 from ipc.memory import copy_bytes, load_be32, store_be32, store_be64
 from ipc.region import Bytes, Words
@@ -100,12 +100,16 @@ def redo(shared: Shared) -> None:
     counters[places[PUT_MESSAGES]] = journal[at + MESSAGES]
     counters[places[PUT_BYTES]] = journal[at + BYTES]
     counters[places[PUT_REFUSED]] = journal[at + REFUSED]
-    publish(counters, places[MAX_PHYSICAL], journal[at + END])
+    # All words before any wake-up: waking may cost this process the CPU, and a put that is confirmed by then must see
+    # that its ring's head has passed it.
+    store_release(counters, places[MAX_PHYSICAL], journal[at + END])
     for ring in range(rings):
-        head = journal[at + HEADS + ring]
         controls[ring * WORDS_PER_RING + REFUSALS] = journal[at + HEADS + rings + ring]
-        if controls[ring * WORDS_PER_RING + HEAD] != head:
-            publish(controls, ring * WORDS_PER_RING + HEAD, head)
+        store_release(controls, ring * WORDS_PER_RING + HEAD, journal[at + HEADS + ring])
+    wake(counters, places[MAX_PHYSICAL])
+    for ring in range(rings):
+        if controls[ring * WORDS_PER_RING + HEAD + 1] != 0:
+            wake(controls, ring * WORDS_PER_RING + HEAD)
 
 
 @inlined

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core.errors import TypingError
 
 from ipc.compiling import instruction, kernel
 from ipc.region import Words
@@ -28,6 +29,12 @@ NS_PER_S = 1_000_000_000
 
 # libc's syscall(2): resolved by name when loaded, so that compiled code can be kept on disk.
 _syscall: Any = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
+
+
+def _require_writable(array: Any) -> None:
+    """A waiter writes too (it signs on): on a read-only mapping that would be a segmentation fault."""
+    if not array.mutable:
+        raise TypingError("the region is mapped read-only; attach it with writable=True to publish or to wait")
 
 
 def _element(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -49,6 +56,8 @@ def load_acquire(_typing: Any, array: Any, index: Any) -> Any:
 def store_release(_typing: Any, array: Any, index: Any, value: Any) -> Any:
     """Write the word at `index` after everything that came before."""
 
+    _require_writable(array)
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         builder.store_atomic(arguments[2], _element(context, builder, signature, arguments), "release", 8)
         return context.get_dummy_value()
@@ -59,6 +68,8 @@ def store_release(_typing: Any, array: Any, index: Any, value: Any) -> Any:
 @instruction
 def fetch_add(_typing: Any, array: Any, index: Any, value: Any) -> Any:
     """Add to the word at `index`, whoever else adds; what it was before."""
+
+    _require_writable(array)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.atomic_rmw("add", _element(context, builder, signature, arguments), arguments[2], "seq_cst")

@@ -4,14 +4,15 @@ import os
 from pathlib import Path
 
 import pytest
+from numba import njit
+from numba.core.errors import TypingError
 
 from ipc import atomics, waiting
-from ipc.compiling import kernel
 from ipc.counters import Counters
 from ipc.errors import CounterMissing, CountersFull
 
 
-@kernel
+@njit  # kept nowhere: this module has no name that numba's cache could find it by
 def add_one(words, index):  # type: ignore[no-untyped-def]
     atomics.fetch_add(words, index, 1)
 
@@ -106,3 +107,10 @@ def test_a_bell_counts_only_while_somebody_sleeps(tmp_path: Path) -> None:
     bell.words[bell.index + 1] = 1
     waiting.ring(bell)
     assert bell.read() == 1
+
+
+def test_waiting_on_a_read_only_mapping_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    Counters.create(tmp_path / "c", 1).allocate("x", kind="cursor", owner="me")
+    reader = Counters.attach(tmp_path / "c").cursor("x")
+    with pytest.raises(TypingError, match="mapped read-only"):
+        waiting.await_change(reader, 0, 10)
