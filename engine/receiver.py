@@ -86,9 +86,9 @@ class Receiver:
             self._hang_up(CloseReason.PEER_CLOSED, str(error))
         moved = self._transferred_bytes - before
         if moved:
-            waiting.publish(self._words.transferred_bytes, self._transferred_bytes)
-            waiting.publish(self._words.last_read_ms, now_ms)
-            waiting.publish(self._board.store_timestamp_ms, now_ms)
+            waiting.note(self._words.transferred_bytes, self._transferred_bytes)
+            waiting.note(self._words.last_read_ms, now_ms)
+            waiting.note(self._board.store_timestamp_ms, now_ms)
             self._populate_ahead()
         elif self._socket is not None and self.client.is_silent(now_ms) and not self._lacks_space():
             self._hang_up(CloseReason.HOUSEKEEPING, f"{now_ms - self.client.last_read_ms} ms")
@@ -140,7 +140,7 @@ class Receiver:
         self._arrived, self._is_drained = 0, True
         self._ahead_bytes, self._overrun = 0, NOTHING
         waiting.publish(self._words.master, int.from_bytes(socket.inet_aton(host), "big") << 16 | port)
-        waiting.publish(self._words.last_read_ms, now_ms)
+        waiting.note(self._words.last_read_ms, now_ms)
         waiting.publish(self._words.state, HaClientState.TRANSFER)
         return 1
 
@@ -266,7 +266,7 @@ class Receiver:
             raise ConnectionError(str(error)) from error
         if sent != len(report):
             raise ConnectionError("the master does not read our reports")
-        waiting.publish(self._words.last_write_ms, now_ms)
+        waiting.note(self._words.last_write_ms, now_ms)
 
     # room in the log
 

@@ -66,11 +66,11 @@ def run_role(
     try:
         while not stopping():
             now_ms = clock_ms()
-            waiting.publish(heartbeat, now_ms)
+            waiting.note(heartbeat, now_ms)
             if role.do_work(now_ms) == 0:
                 role.idle(IDLE_MS_MAX)
         while role.do_work(clock_ms()) != 0:
-            waiting.publish(heartbeat, clock_ms())
+            waiting.note(heartbeat, clock_ms())
     finally:
         role.close()
 

@@ -112,7 +112,7 @@ class Sender:
                 break
         moved = self._transferred_bytes - before
         if moved:
-            waiting.publish(self._words.transferred_bytes, self._transferred_bytes)
+            waiting.note(self._words.transferred_bytes, self._transferred_bytes)
         return moved if is_behind else 0
 
     def _has_rest(self) -> bool:
@@ -126,7 +126,7 @@ class Sender:
         offset, self._body_left = frame
         self._header = FRAME_HEADER.pack(offset, self._body_left)
         if self._body_left:
-            waiting.publish(self._words.next_transfer_offset, self.connection.next_transfer_offset)
+            waiting.note(self._words.next_transfer_offset, self.connection.next_transfer_offset)
             self._body_at = offset % self._files.segment_bytes
             base_offset = offset - self._body_at
             if self._segment is None or self._segment.base_offset != base_offset:
@@ -218,7 +218,7 @@ class Sender:
                 waiting.publish(words.state, TRANSFER)
                 self._wake_writing_half()
             waiting.ring(self._board.ack_bell)
-        waiting.publish(words.last_read_ms, now_ms)
+        waiting.note(words.last_read_ms, now_ms)
 
     def _end(self, reason: CloseReason, detail: str) -> None:
         """The connection is over. Called by either half; what the other one still does fails on the socket."""

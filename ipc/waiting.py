@@ -13,6 +13,11 @@ def publish(cursor: Cursor, value: int) -> None:
     atomics.publish(cursor.words, cursor.index, value)
 
 
+def note(cursor: Cursor, value: int) -> None:
+    """Store a word that is only ever looked at (a heartbeat, a statistic): nobody sleeps on it, so nobody is woken."""
+    cursor.words[cursor.index] = value
+
+
 def add(cursor: Cursor, amount: int) -> None:
     """Count up a tally of our own; nobody waits for tallies."""
     cursor.words[cursor.index] += amount
