@@ -251,6 +251,8 @@ def _apply_launcher_rules(file: str, values: dict[str, Any], seen: Mapping[str, 
     values["mapped_file_size_consume_queue_bytes"] = units * CONSUME_QUEUE_UNIT_BYTES
     if values["in_sync_replicas"] is None:
         values["in_sync_replicas"] = 2 if role is BrokerRole.SYNC_MASTER else 1
+    if values["affinity"] is None:  # measured: DECISIONS.md 7
+        values["affinity"] = "" if role is BrokerRole.ASYNC_MASTER else "sync"
 
 
 __all__ = ["OWN_KEYS", "BrokerConfig", "BrokerRole", "ConfigError", "FlushDiskType", "from_mapping", "load"]

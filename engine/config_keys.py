@@ -91,7 +91,7 @@ KEYS = (
     Key("regionPath", "region_path", "path", "/dev/shm"),
     Key("ringSizeInBytes", "ring_bytes", "int", 16 * MIB, 64 * 1024, 1024 * MIB, "bytes"),
     Key("maxProducers", "producers_max", "int", 64, 1, 1024),
-    Key("affinity", "affinity", "affinity", ""),
+    Key("affinity", "affinity", "affinity", None),
 )
 OWN_KEYS = frozenset({"compat", "regionPath", "ringSizeInBytes", "maxProducers", "affinity", "haReconnectInterval"})
 

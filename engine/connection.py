@@ -53,6 +53,7 @@ class Connection:
         )  # fmt: skip
         waits_for_slave = self._policy.in_sync_replicas > 1
         self._followed = self.board.confirm_offset if waits_for_slave else self.board.flushed_offset
+        self._waits_for_both = waits_for_slave and self._policy.wait_for_flush
         self._appended_is_enough = not waits_for_slave and not self._policy.wait_for_flush
 
     def close(self) -> None:
@@ -131,12 +132,16 @@ class Connection:
         Raises MessagesRefused, SendTimeout, BrokerGone.
         """
         began_ms = wall_clock_ms()
+        is_done = False
         if not self._appended_is_enough and in_sync_slaves >= self._policy.in_sync_replicas - 1:
-            while not self._is_followed(number, length) and int(self.control[ring.HEAD]) <= number:
+            while not (is_done := self._is_followed(number, length)) and int(self.control[ring.HEAD]) <= number:
                 self._left(began_ms, deadline_ms)
                 self.check_alive()
-        self.await_appended(number, deadline_ms)
+        if not is_done:
+            self.await_appended(number, deadline_ms)
         physical_offset, queue_offset = self.place_of(number)
+        if is_done and not self._waits_for_both and self.board.flush_errno.read() == 0:
+            return PutMessageStatus.PUT_OK, physical_offset, queue_offset
         if physical_offset < 0:
             self.refusals_seen += 1
             raise MessagesRefused(self.store, 1, -physical_offset)

@@ -20,11 +20,23 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ipc.atomics import load_acquire, store_release, wake
+from ipc.atomics import load_acquire, store_release, wake, wall_clock_ms
 from ipc.compiling import inlined, kernel
 from ipc.memory import copy_bytes, load_be32, store_be32, store_be64
 from ipc.region import Bytes, Words
-from ipc.ring import DESCRIPTOR_WORDS, HEAD, REFUSALS, SLOT_BITS, SLOT_MASK, TAIL, WORDS_PER_RING
+from ipc.ring import (
+    ANSWERED,
+    ASKED,
+    DESCRIPTOR_WORDS,
+    HEAD,
+    REFUSALS,
+    SLOT_BITS,
+    SLOT_MASK,
+    TAIL,
+    WORDS_PER_RING,
+    await_bell,
+    first_pending,
+)
 from store.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
 
 BATCH_RECORDS_MAX = 8192
@@ -40,6 +52,7 @@ MAX_PHYSICAL, PUT_MESSAGES, PUT_BYTES, PUT_REFUSED, STORE_TIMESTAMP, PLACES = 0,
 SYS_FLAG_LAST_BYTE_AT, BORN_HOST_V6 = 39, 0x10
 STORE_TIMESTAMP_V4_AT, STORE_TIMESTAMP_V6_AT = 56, 68
 EBADMSG = 74
+SERVE_MS, NS_PER_MS = 200, 1_000_000
 
 
 class Shared(NamedTuple):
@@ -237,6 +250,32 @@ def drain(source: Source, target: Target, shared: Shared, slots: int, now_ms: in
         journal[there + HEADS + ring] = head
         _commit(shared)
     return NEEDS_ROLL if is_full else DRAINED
+
+
+@kernel
+def serve(source: Source, target: Target, shared: Shared, slots: int, bytes_max: int, errno_at: int, bell: int) -> int:
+    """Drain one ring again and again while nothing but its records asks for attention, and sleep between them.
+
+    Returns what the last `drain` came to, at the latest after SERVE_MS or `bytes_max`: so a lone producer's message
+    costs the writer no turn of the interpreter. `errno_at`, `bell`: counters to look at, to sleep on.
+    """
+    journal, controls, ring = shared.journal, shared.controls, source.ring
+    begun_at = journal[_record_at(journal, journal[VERSION]) + END]
+    until_ms = wall_clock_ms() + SERVE_MS
+    while True:
+        now_ms = wall_clock_ms()
+        left = bytes_max - (journal[_record_at(journal, journal[VERSION]) + END] - begun_at)
+        if left <= 0 or now_ms >= until_ms or shared.counters[errno_at] != 0:
+            return DRAINED
+        outcome = drain(source, target, shared, slots, now_ms, left)
+        if outcome != DRAINED:
+            return outcome
+        following = (ring + 1) % (controls.size // WORDS_PER_RING)  # the others first
+        if first_pending(controls, following) < 0:
+            await_bell(shared.counters, bell, controls, 0, (until_ms - now_ms) * NS_PER_MS)
+        at = ring * WORDS_PER_RING
+        if first_pending(controls, following) != ring or controls[at + ASKED] != controls[at + ANSWERED]:
+            return DRAINED
 
 
 @kernel

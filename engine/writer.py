@@ -63,8 +63,8 @@ class Writer:
         self._target: drain.Target | None = None
         drain.redo(self._shared)
 
-    def do_work(self, now_ms: int) -> int:
-        """Empty one ring, as far as one batch goes, or answer its producer's question."""
+    def do_work(self, _now_ms: int) -> int:
+        """Empty one ring, and serve it while no other asks, or answer its producer's question."""
         number = int(ring.first_pending(self._controls.words, self._next_ring))
         if number < 0:
             return 0
@@ -75,7 +75,7 @@ class Writer:
         if control[ring.ASKED] != control[ring.ANSWERED]:
             self._answer(opened, control)
         if control[ring.TAIL] != control[ring.HEAD]:
-            self._append(opened, number, now_ms)
+            self._append(opened, number)
         return 1
 
     def idle(self, timeout_ms: int) -> None:
@@ -106,7 +106,7 @@ class Writer:
         control[ring.ANSWER] = -errno.ENOSPC if slot is None else slot
         publish(control, ring.ANSWERED, asked)
 
-    def _append(self, opened: ring.Ring, number: int, now_ms: int) -> None:
+    def _append(self, opened: ring.Ring, number: int) -> None:
         failed = self._board.flush_errno.read()
         if failed:
             self._refuse(opened, number, errno.EIO)
@@ -122,7 +122,9 @@ class Writer:
             self._populate(end, POPULATE_BYTES)
         assert self._target is not None
         source = drain.Source(opened.data, opened.words, number)
-        outcome = drain.drain(source, self._target, self._shared, len(self._queues), now_ms, DRAIN_BYTES_MAX)
+        room = max(DRAIN_BYTES_MAX, self._populated_offset - end - DRAIN_BYTES_MAX)
+        errno_at, bell = self._board.flush_errno.index, self._board.writer_bell.index
+        outcome = drain.serve(source, self._target, self._shared, len(self._queues), room, errno_at, bell)
         if outcome == drain.NEEDS_ROLL:
             drain.roll(self._segment.array, self._segment.base_offset, self._shared)
 

@@ -122,6 +122,18 @@ def ring(words: Words, index: int) -> None:
         _syscall(SYS_FUTEX, address_of(words, index), FUTEX_WAKE, WAKE_ALL, 0, 0, 0)
 
 
+_clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
+CLOCK_REALTIME = 0
+
+
+@kernel
+def wall_clock_ms() -> int:
+    """Milliseconds since the epoch."""
+    now = np.empty(2, np.int64)
+    _clock_gettime(CLOCK_REALTIME, address_of(now, 0))
+    return now[0] * 1000 + now[1] // 1_000_000
+
+
 @kernel
 def await_change(words: Words, index: int, seen: int, timeout_ns: int) -> int:
     """Sleep until the word is no longer `seen`, or the time is over; its value then.

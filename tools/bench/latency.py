@@ -31,7 +31,7 @@ def await_slave(store: Path) -> None:
 
 
 def _ours(directory: Path, cpus: str) -> tuple[float, float]:
-    keys = {"cpus": cpus, "affinity": ""}
+    keys: dict[str, Any] = {"cpus": cpus}
     with (
         LocalBroker(directory / "m", brokerRole="SYNC_MASTER", **keys) as master,
         LocalBroker(directory / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **keys),
