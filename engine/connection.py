@@ -21,6 +21,7 @@ from ipc.process import is_alive
 from ipc.region import Words
 from store import published
 from store.message_id import Host
+from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES
 
 TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
 TOPIC_BYTES_MAX = 127
@@ -45,6 +46,11 @@ class Connection:
         address, port = str(settings["storeHost"]).rsplit(":", 1)
         self.store_host = Host(address.strip("[]"), int(port))
         self.body_bytes_max = int(settings["maxMessageSize"])
+        self._record_bytes_max = min(
+            int(settings["mappedFileSizeCommitLog"]) - BLANK_BYTES,
+            len(self.ring.data),
+            self.body_bytes_max + MAX_RECORD_OVERHEAD_BYTES,
+        )
         self.queue_nums = min(CLIENT_QUEUE_NUMS, int(settings["defaultTopicQueueNums"]))
         self._flush_ms, self._slave_ms = int(settings["syncFlushTimeout"]), int(settings["slaveTimeout"])
         self._policy = put_policy(
@@ -87,6 +93,15 @@ class Connection:
         if slot < 0:
             raise MessageIllegal(f"topic {topic!r} queue {queue_id}", "the broker's queue table is full")
         return encoding.template_of(topic, queue_id, slot, self.store_host, self.store_host)
+
+    def check_record(self, length: int) -> None:
+        """Raises MessageIllegal for a record that no segment, or this ring, can ever hold."""
+        if length > self._record_bytes_max:
+            raise MessageIllegal(
+                f"record of {length} bytes",
+                f"at most {self._record_bytes_max} fit a segment (mappedFileSizeCommitLog), a ring (ringSizeInBytes) "
+                "and maxMessageSize with 64 KiB for the rest",
+            )
 
     def await_room(self, deadline_ms: int) -> bool:
         """Wait until the writer has taken something; False when the time is over."""

@@ -220,6 +220,7 @@ class Producer:
             connection.raise_refusals()
         arguments = (*connection.outlet, *template, flag, as_bytes(data), as_bytes(encoded), wall_clock_ms())
         length = len(template.record) + len(data) + len(encoded)
+        connection.check_record(length)
         began_ms = 0
         while (number := int(encoding.put_one(*arguments))) < 0:
             began_ms = began_ms or wall_clock_ms()
@@ -237,6 +238,9 @@ class Producer:
     ) -> None:
         """Publish a batch, and collect its places (physical, queue offset) before their descriptors are used again."""
         connection = self._connection
+        if len(column.ends) > 1:
+            largest = int(np.diff(column.ends).max()) + int(np.diff(encoded.ends).max())
+            connection.check_record(len(template.record) + largest)
         connection.require_running()
         connection.raise_refusals()
         count = len(column.ends) - 1

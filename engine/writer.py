@@ -23,7 +23,7 @@ from ipc import ring, waiting
 from ipc.atomics import publish
 from ipc.region import Words
 from store import file_io
-from store.record import MAX_RECORD_OVERHEAD_BYTES
+from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES
 from store.segment import Segment
 from store.segment_files import SegmentFiles
 
@@ -32,6 +32,7 @@ POPULATE_BYTES = 2 << 20  # at least twice what one drain may write
 POPULATE_IDLE_BYTES, POPULATE_AHEAD_BYTES = 256 * 1024, 16 << 20
 ALLOCATION_DEADLINE_MS = 5000  # RocketMQ's wait for the next file
 QUESTION = struct.Struct("<qq")
+TOPIC_BYTES_MAX, QUEUE_ID_MAX = 127, (1 << 31) - 1
 
 
 class Writer:
@@ -50,7 +51,8 @@ class Writer:
         self._populated_offset = 0
         self._next_ring = 0
         self._scratch = np.zeros((self._queues.capacity, 2), np.int64)
-        self._record_bytes_max = config.max_message_bytes + MAX_RECORD_OVERHEAD_BYTES
+        largest = self._files.segment_bytes - BLANK_BYTES  # a larger one would ask for a new segment forever
+        self._record_bytes_max = min(config.max_message_bytes + MAX_RECORD_OVERHEAD_BYTES, largest)
         places: Words = np.zeros(drain.PLACES, np.int64)
         places[drain.MAX_PHYSICAL] = board.max_physical_offset.index
         places[drain.PUT_MESSAGES] = board.put_messages.index
@@ -102,8 +104,11 @@ class Writer:
         asked = int(control[ring.ASKED])
         question = opened.question.tobytes()
         queue_id, topic_bytes = QUESTION.unpack_from(question)
-        slot = self._queues.slot_of(question[QUESTION.size : QUESTION.size + topic_bytes], queue_id)
-        control[ring.ANSWER] = -errno.ENOSPC if slot is None else slot
+        if not (0 < topic_bytes <= TOPIC_BYTES_MAX and 0 <= queue_id <= QUEUE_ID_MAX):
+            control[ring.ANSWER] = -errno.EINVAL  # its producer died while it wrote the question, or is damaged
+        else:
+            slot = self._queues.slot_of(question[QUESTION.size : QUESTION.size + topic_bytes], queue_id)
+            control[ring.ANSWER] = -errno.ENOSPC if slot is None else slot
         publish(control, ring.ANSWERED, asked)
 
     def _append(self, opened: ring.Ring, number: int) -> None:

@@ -176,7 +176,7 @@ def _make(path: Path, data_bytes: int) -> None:
 
 @inlined
 def oldest_position(words: Words, descriptors: int, head: int, tail: int, position: int) -> int:
-    """Where the data still in use begins; `position` (the end) when all is consumed."""
+    """Where the data still in use begins; `position` (the next record's) when all is consumed."""
     if head == tail:
         return position
     return words[(head % descriptors) * DESCRIPTOR_WORDS]
@@ -202,7 +202,7 @@ def room_at(control: Words, words: Words, data_bytes: int, tail: int, position: 
     start = position
     if start % data_bytes + need > data_bytes:
         start += data_bytes - start % data_bytes
-    if start + need - oldest_position(words, descriptors, head, tail, position) > data_bytes:
+    if start + need - oldest_position(words, descriptors, head, tail, start) > data_bytes:
         return -1
     return start
 

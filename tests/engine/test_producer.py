@@ -165,6 +165,40 @@ def test_what_rocketmq_would_refuse_is_refused_before_anything_is_sent(
     assert board.max_physical_offset.read() == before
 
 
+def test_a_record_that_no_segment_can_hold_is_refused(tmp_path: Path) -> None:
+    with (
+        LocalBroker(tmp_path / "b", brokerRole="ASYNC_MASTER", mappedFileSizeCommitLog=128 * 1024) as broker,
+        Producer(broker.store) as producer,
+    ):
+        with pytest.raises(MessageIllegal, match="fit a segment"):
+            producer.send("t", b"x" * 131_000)
+        with pytest.raises(MessageIllegal, match="fit a segment"):
+            producer.send_batch("t", [b"x", b"x" * 131_000])
+        fixed = 91 + len("t")
+        assert producer.send("t", b"x" * (128 * 1024 - 8 - fixed)).status is PutMessageStatus.PUT_OK
+        assert producer.send("t", b"after").queue_offset == 0, "in turn: the next queue"
+
+
+def test_a_record_nearly_as_large_as_the_ring_goes_through_wherever_the_ring_stands(tmp_path: Path) -> None:
+    with (
+        LocalBroker(tmp_path / "b", brokerRole="ASYNC_MASTER", ringSizeInBytes=1 << 20) as broker,
+        Producer(broker.store, timeout=DEADLINE_SECONDS) as producer,
+    ):
+        for size in (700_000, 900_000, 300, 1_000_000, 500_000, 1_048_000):
+            assert producer.send("large", b"x" * size, queue_id=0).status is PutMessageStatus.PUT_OK
+
+
+def test_an_ipv6_broker_writes_ipv6_hosts(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "b", brokerRole="ASYNC_MASTER", **{**LIMITED, "brokerIP1": "::1"}) as broker:
+        with Producer(broker.store) as producer:
+            result = producer.send("six", b"x")
+            assert len(result.message_id) == 56
+        (message,) = messages_of(broker.store, board_of(broker.store).max_physical_offset.read())
+    assert message.store_host.ip == "0:0:0:0:0:0:0:1"
+    assert message.message_id == result.message_id
+    assert message.store_timestamp_ms > 0
+
+
 def test_futures_are_answered_and_callbacks_called(broker: LocalBroker) -> None:
     called = threading.Event()
     with Producer(broker.store) as producer:
