@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tools.bench.figures import Figure, Ratio
 from tools.bench.loads import run_load
+from tools.bench.machine import warm_memory
 from tools.bench.peers import Peers
 from tools.local_broker import LocalBroker
 
@@ -25,11 +26,13 @@ def measure(directory: Path, peers: Peers, repeat: int) -> tuple[list[Figure], l
         home = directory / f"append-{number}"
         with LocalBroker(home, brokerRole="ASYNC_MASTER") as broker:
             for size, producers in WORKS:
+                warm_memory()
                 load = run_load(broker.store, "batch", size, MESSAGES[size], producers)
                 ours[size, producers].append(load.messages_per_second)
             told = run_load(broker.store, "nowait", 128, 100_000).producers[0]
             nowait.append((told["p50_us"], told["p99_us"]))
         shutil.rmtree(home)
+        warm_memory()
         peers.run("chronicle", "append-1,append-processes", directory=directory)
     for (size, producers), rates in ours.items():
         rate, name = statistics.median(rates), f"append {size} B, {producers} producer(s)"

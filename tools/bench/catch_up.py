@@ -13,6 +13,7 @@ from ipc import waiting
 from store import published
 from tools.bench.figures import Figure, Ratio
 from tools.bench.loads import run_load
+from tools.bench.machine import warm_memory
 from tools.bench.peers import Peers
 from tools.bench.rocketmq import catch_up as rocketmq_catch_up
 from tools.local_broker import LocalBroker
@@ -41,6 +42,7 @@ def _once(directory: Path, frame_bytes: int) -> float:
         run_load(master.store, "batch", SIZE, MESSAGES)
         master_board = Board.attach(published.require_running(master.store).region_directory)
         end = master_board.max_physical_offset.read()
+        warm_memory()
         with LocalBroker(
             directory / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **keys
         ) as slave:
@@ -58,12 +60,13 @@ def measure(directory: Path, peers: Peers, rocketmq: Path | None, repeat: int) -
     for number in range(repeat):
         for frame in FRAMES:
             rates[frame].append(_once(directory / f"catch-up-{number}-{frame}", frame))
+        warm_memory()
         peers.run("limits", "sendfile", directory=directory)
     figures, ratios = [], []
     for frame, found in rates.items():
         work, rate = f"catch-up, frames of {frame // 1024} KiB", statistics.median(found)
         figures.append(Figure(work, "slipstream", rate, "MiB/s"))
-        limit = peers.figure("mb_per_s", work="sendfile", chunk=frame)
+        limit = peers.figure("mb_per_s", work="sendfile", chunk=f"{frame // 1024} KiB")
         if limit is not None:
             limit = limit * 1e6 / MIB
             figures.append(Figure(work, "sendfile -> recv_into(mmap)", limit, "MiB/s"))

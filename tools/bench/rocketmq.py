@@ -35,7 +35,7 @@ def sync_send(folder: Path) -> tuple[float, float]:
         "--sizes",
         "1024",
     )[0]
-    return float(told["p50_us"]), float(told["p99_us"])
+    return float(told["us_p50"]), float(told["us_p99"])
 
 
 def catch_up(folder: Path) -> float:
