@@ -1,4 +1,4 @@
-"""Two producers and a slow slave: everybody waits for what was asked for, nobody for more, and both logs are the same."""
+"""Two producers and a slow slave: everybody waits for what was asked for, nobody for more; both logs are the same."""
 
 from __future__ import annotations
 
