@@ -8,6 +8,7 @@ back-off of at most a second; it goes on from its own cursor.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import select
@@ -119,6 +120,8 @@ class Supervisor:
         warm_up(self._config)
         for name, open_role in self._roles():
             self._children.append(Child(name, open_role))
+        gc.collect()
+        gc.freeze()  # what is loaded by now lives on: no child's collector looks at it again, or copies its pages
         for child in self._children:
             self._fork(child)
         self._await_ready(wake_read)
