@@ -21,10 +21,9 @@ from ipc.process import is_alive
 from ipc.region import Words
 from store import published
 from store.message_id import Host
-from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES
+from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES
 
 TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
-TOPIC_BYTES_MAX = 127
 CLIENT_QUEUE_NUMS = 4  # what a client asks for when its topic is made by the first message
 LIVENESS_MS = 100
 
@@ -73,9 +72,9 @@ class Connection:
 
     def template_of(self, topic: str, queue_id: int, deadline_ms: int) -> encoding.Template:
         """Ask the writer for the queue's slot. Raises MessageIllegal, SendTimeout, BrokerGone."""
-        if not isinstance(topic, str) or not TOPIC_PATTERN.fullmatch(topic) or len(topic) > TOPIC_BYTES_MAX:
+        if not isinstance(topic, str) or not TOPIC_PATTERN.fullmatch(topic) or len(topic) > MAX_TOPIC_BYTES:
             raise MessageIllegal(
-                f"topic {topic!r}", f"1 to {TOPIC_BYTES_MAX} characters of % | a-z A-Z 0-9 _ - are allowed"
+                f"topic {topic!r}", f"1 to {MAX_TOPIC_BYTES} characters of % | a-z A-Z 0-9 _ - are allowed"
             )
         if not 0 <= queue_id < 1 << 31:
             raise MessageIllegal(f"queue id {queue_id}", "it is a number from 0 to 2147483647")

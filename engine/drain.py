@@ -37,7 +37,16 @@ from ipc.ring import (
     await_bell,
     first_pending,
 )
-from store.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
+from store.record import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    BORN_V6,
+    FIXED_BYTES,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+    store_timestamp_at,
+)
 
 BATCH_RECORDS_MAX = 8192
 VERSION, RECORDS_AT = 0, 8
@@ -49,8 +58,8 @@ DRAINED, NEEDS_ROLL = 0, 1
 # `places`: indices of the counters that `redo` moves
 MAX_PHYSICAL, PUT_MESSAGES, PUT_BYTES, PUT_REFUSED, STORE_TIMESTAMP, PLACES = 0, 1, 2, 3, 4, 5
 
-SYS_FLAG_LAST_BYTE_AT, BORN_HOST_V6 = 39, 0x10
-STORE_TIMESTAMP_V4_AT, STORE_TIMESTAMP_V6_AT = 56, 68
+SYS_FLAG_LAST_BYTE_AT = SYS_FLAG_AT + 3  # of a big-endian word: the one with the bits of the hosts
+STORE_TIMESTAMP_V4_AT, STORE_TIMESTAMP_V6_AT = store_timestamp_at(0), store_timestamp_at(BORN_V6)
 EBADMSG = 74
 SERVE_MS, NS_PER_MS = 200, 1_000_000
 
@@ -205,7 +214,7 @@ def _place(
         at = end - target.base
         store_be64(segment, at + QUEUE_OFFSET_AT, queue_offset)
         store_be64(segment, at + PHYSICAL_OFFSET_AT, end)
-        is_v6 = segment[at + SYS_FLAG_LAST_BYTE_AT] & BORN_HOST_V6
+        is_v6 = segment[at + SYS_FLAG_LAST_BYTE_AT] & BORN_V6
         store_be64(segment, at + (STORE_TIMESTAMP_V6_AT if is_v6 else STORE_TIMESTAMP_V4_AT), now_ms)
         words[described + 2] = end
         words[described + 3] = queue_offset

@@ -20,10 +20,8 @@ from ipc.memory import copy_bytes, store_be16, store_be32, store_be64
 from ipc.region import Bytes, Words
 from ipc.ring import POSITION, TAIL, TAIL_LOCAL, Outlet, describe, room_at
 from store.message_id import Host
-from store.record import FIXED_BYTES, encode
+from store.record import BODY_CRC_AT, BORN_TIMESTAMP_AT, CRC_MASK, FIXED_BYTES, FLAG_AT, encode
 
-CRC_MASK = 0x7FFFFFFF
-BODY_CRC_AT, FLAG_AT, BORN_TIMESTAMP_AT = 8, 16, 40
 PUBLISH_RECORDS, PUBLISH_BYTES = 512, 256 * 1024  # what a batch publishes at once, so that the writer works beside it
 
 

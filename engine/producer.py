@@ -28,10 +28,10 @@ from engine.role import wall_clock_ms
 from ipc import ring
 from ipc.errors import RingFull
 from store.message_id import offset_message_id
+from store.properties import MAX_PROPERTIES_BYTES
 
 __all__ = ["BatchResult", "Producer", "PutMessageStatus", "SendResult"]
 
-PROPERTIES_BYTES_MAX = 32767
 RESERVED = ("KEYS", "TAGS")
 
 
@@ -278,8 +278,9 @@ class Producer:
             raise MessageIllegal(
                 f"body {worst} of {int(bodies[worst])} bytes", f"maxMessageSize is {self._connection.body_bytes_max}"
             )
-        if len(properties) and int(properties.max()) > PROPERTIES_BYTES_MAX:
-            raise MessageIllegal(f"properties of message {int(properties.argmax())}", "more than 32767 bytes")
+        if len(properties) and int(properties.max()) > MAX_PROPERTIES_BYTES:
+            worst = int(properties.argmax())
+            raise MessageIllegal(f"properties of message {worst}", f"more than {MAX_PROPERTIES_BYTES} bytes")
 
 
 def _user_properties(properties: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -297,6 +298,6 @@ def _properties(tags: str | None, keys: str | list[str] | None, properties: Mapp
     if tags is not None:
         fields["TAGS"] = tags
     encoded = properties_of({**fields, **_user_properties(properties)})
-    if len(encoded) > PROPERTIES_BYTES_MAX:
-        raise MessageIllegal(f"properties of {len(encoded)} bytes", "more than 32767 bytes")
+    if len(encoded) > MAX_PROPERTIES_BYTES:
+        raise MessageIllegal(f"properties of {len(encoded)} bytes", f"more than {MAX_PROPERTIES_BYTES} bytes")
     return encoded

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import BrokerConfig
-from ipc import ring
 from ipc.process import start_time
 
 NAME_DIGITS = 12
@@ -22,11 +21,6 @@ def directory_of(config: BrokerConfig) -> Path:
     """The region directory of a store."""
     real = os.path.realpath(config.store_path_root_dir)
     return Path(config.region_path) / f"slipstream-{hashlib.sha256(real.encode()).hexdigest()[:NAME_DIGITS]}"
-
-
-def create_rings(directory: Path, count: int) -> None:
-    """The control lines of all rings, for the supervisor."""
-    ring.create_rings(directory, count).close()
 
 
 def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[str, Any]:

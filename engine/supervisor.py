@@ -33,12 +33,12 @@ from engine import (
     writer,
 )
 from engine.config import BrokerConfig, BrokerRole
-from engine.cursors import RUNNING, STARTING, STOPPING, Board
+from engine.cursors import COUNTERS_FILE, RUNNING, STARTING, STOPPING, Board
 from engine.errors import StartRefused
 from engine.journal import create_journal
 from engine.role import Role, StopFlag, enter_child, run_role, wall_clock_ms
 from engine.warm import warm_up
-from ipc import waiting
+from ipc import ring, waiting
 from ipc.process import is_alive
 from store.directory import StoreDirectory
 from store.recovery import Recovered, recover
@@ -131,7 +131,7 @@ class Supervisor:
 
     def _make_regions(self, recovered: Recovered) -> None:
         self._regions.mkdir(mode=0o700)
-        board = self._board = Board.create(self._regions / "counters")
+        board = self._board = Board.create(self._regions / COUNTERS_FILE)
         waiting.publish(board.broker_state, STARTING)
         end = recovered.max_physical_offset
         # An empty slave does not know yet where its master's log starts; -1: no segment is asked for.
@@ -145,7 +145,7 @@ class Supervisor:
         if self._config.broker_role is not BrokerRole.SLAVE:
             queue_table.QueueTable.create(self._regions, recovered.queue_offsets).close()
             create_journal(self._regions, self._config.producers_max, end)
-            regions.create_rings(self._regions, self._config.producers_max)
+            ring.create_rings(self._regions, self._config.producers_max).close()
 
     def _roles(self) -> list[tuple[str, Callable[[], Role]]]:
         config, board = self._config, self._running_board()

@@ -23,7 +23,7 @@ from ipc import ring, waiting
 from ipc.atomics import publish
 from ipc.region import Words
 from store import file_io
-from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES
+from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES
 from store.segment import Segment
 from store.segment_files import SegmentFiles
 
@@ -32,7 +32,7 @@ POPULATE_BYTES = 2 << 20  # at least twice what one drain may write
 POPULATE_IDLE_BYTES, POPULATE_AHEAD_BYTES = 256 * 1024, 16 << 20
 ALLOCATION_DEADLINE_MS = 5000  # RocketMQ's wait for the next file
 QUESTION = struct.Struct("<qq")
-TOPIC_BYTES_MAX, QUEUE_ID_MAX = 127, (1 << 31) - 1
+QUEUE_ID_MAX = (1 << 31) - 1
 
 
 class Writer:
@@ -104,7 +104,7 @@ class Writer:
         asked = int(control[ring.ASKED])
         question = opened.question.tobytes()
         queue_id, topic_bytes = QUESTION.unpack_from(question)
-        if not (0 < topic_bytes <= TOPIC_BYTES_MAX and 0 <= queue_id <= QUEUE_ID_MAX):
+        if not (0 < topic_bytes <= MAX_TOPIC_BYTES and 0 <= queue_id <= QUEUE_ID_MAX):
             control[ring.ANSWER] = -errno.EINVAL  # its producer died while it wrote the question, or is damaged
         else:
             slot = self._queues.slot_of(question[QUESTION.size : QUESTION.size + topic_bytes], queue_id)
