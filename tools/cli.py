@@ -30,6 +30,7 @@ COMMANDS = {  # name: where it is, what it does
     "broker": ("tools.broker_command:broker", "Run a broker from its properties file until it is stopped."),
     "counters": ("tools.counters_view:counters", "Show all counters of a running broker."),
     "log": ("tools.log_commands:log", "Look into a store's commit log and queues, with or without a broker."),
+    "namesrv": ("tools.namesrv_command:namesrv", "Run a name server until it is stopped."),
     "produce": ("tools.produce:produce", "Append lines of files, or of standard input, as messages."),
     "run": ("tools.demo:run", "Replicate real input between two brokers and query it with Spark."),
     "status": ("tools.status_view:status", "Show a broker's role, cursors, connections and processes."),

@@ -7,7 +7,7 @@ Implements: RemotingCommand, RocketMQSerializable, RemotingSerializable (spec: r
 JSON header: an object of code, language (a name), version, opaque, flag, remark, extFields, in fastjson's order.
 ROCKETMQ header: code i16, language u8, version i16, opaque i32, flag i32, remark i32 + text, ext i32 + fields; a field
 is i16 + name, i32 + value.
-A decoded command encodes to the bytes that it came from. An answer takes the header form of its request.
+A decoded command encodes to the bytes that it came from.
 """
 
 from __future__ import annotations
@@ -80,12 +80,11 @@ class RemotingCommand:
 
     def answer(
         self, code: int, remark: str | None = None, ext_fields: Mapping[str, str] | None = None, body: bytes = b"",
-        *, version: int,
+        *, version: int, serialize: Serialize | None = None,
     ) -> RemotingCommand:  # fmt: skip
-        """The answer to this request, in its header form."""
-        return RemotingCommand(
-            code, self.opaque, RESPONSE_FLAG, remark, ext_fields, body, "JAVA", version, self.serialize
-        )
+        """The answer to this request; in its header form (4.9's way) unless another is given (5.x: always JSON)."""
+        form = self.serialize if serialize is None else serialize
+        return RemotingCommand(code, self.opaque, RESPONSE_FLAG, remark, ext_fields, body, "JAVA", version, form)
 
 
 def encode(command: RemotingCommand) -> bytes:

@@ -1,0 +1,281 @@
+"""Which brokers there are, which topics they have, and who has not been heard of for too long: no more than that.
+
+Implements: RouteInfoManager of the name server, 5.3.3's rules (spec: remoting, 5 name server)
+Time is passed in. A connection is a number that its shell gives; the broker that registered on it is gone when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from engine.protocol.register_body import DataVersion, RegisterBody, TopicConfig
+
+MASTER_ID = 0
+PERM_WRITE, PERM_READ_WRITE = 2, 6
+EXPIRY_MS = 120_000  # for a broker that names no heartbeatTimeoutMillis
+BROKERS_MAX = 4096
+UNIT_FLAG, UNIT_SUB_FLAG = 1, 2
+SYNC_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+Address = tuple[str, str]  # cluster, ip:port
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """One topic's queues on the brokers of one name."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_sys_flag: int
+
+
+@dataclass(slots=True)
+class BrokerData:
+    """The brokers of one name: a master (id 0) and its slaves."""
+
+    cluster: str
+    broker_name: str
+    addresses: dict[int, str] = field(default_factory=dict)
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+
+@dataclass(slots=True)
+class Live:
+    """What was last heard of one broker."""
+
+    updated_ms: int
+    timeout_ms: int
+    data_version: DataVersion
+    connection: int
+    ha_server_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """Who registers."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_server_address: str
+    timeout_ms: int | None = None
+    enable_acting_master: bool | None = None  # None: a 4.x broker, which does not say
+    zone_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a registration is told: of its master, if it is a slave's and the master lives."""
+
+    ha_server_address: str | None = None
+    master_address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a topic lies."""
+
+    queues: list[QueueData]
+    brokers: list[BrokerData]
+    filter_servers: dict[str, tuple[str, ...]]
+
+
+class RouteTable:
+    """All brokers and topics that are registered."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[str, QueueData]] = {}
+        self.brokers: dict[str, BrokerData] = {}
+        self.clusters: dict[str, set[str]] = {}
+        self.live: dict[Address, Live] = {}
+        self._filter_servers: dict[Address, tuple[str, ...]] = {}
+
+    # brokers come
+
+    def register(self, who: Registration, body: RegisterBody, connection: int, now_ms: int) -> Registered | None:
+        """Take a broker's word for itself; None when it may not register."""
+        known = self.brokers.get(who.broker_name)
+        if known is None and len(self.brokers) >= BROKERS_MAX:
+            return None
+        self.clusters.setdefault(who.cluster, set()).add(who.broker_name)
+        broker = known or self.brokers.setdefault(who.broker_name, BrokerData(who.cluster, who.broker_name))
+        broker.enable_acting_master, broker.zone_name = bool(who.enable_acting_master), who.zone_name
+        for broker_id, address in list(broker.addresses.items()):
+            if address == who.address and broker_id != who.broker_id:  # a slave became master: one address, one id
+                del broker.addresses[broker_id]
+        if self._is_outdated(who, broker, body.data_version):
+            self.live.pop((who.cluster, who.address), None)
+            return Registered()
+        if who.broker_id not in broker.addresses and len(body.topics) == 1:
+            return None  # the registration of a single topic comes after the one of all of them
+        is_first = known is None or not broker.addresses.get(who.broker_id)
+        broker.addresses[who.broker_id] = who.address
+        self._take_topics(who, broker, body, is_first)
+        key = who.cluster, who.address
+        timeout_ms = EXPIRY_MS if who.timeout_ms is None else who.timeout_ms
+        self.live[key] = Live(now_ms, timeout_ms, body.data_version, connection, who.ha_server_address)
+        self._filter_servers.pop(key, None)
+        if body.filter_servers:
+            self._filter_servers[key] = body.filter_servers
+        return self._master_of(who, broker)
+
+    def _is_outdated(self, who: Registration, broker: BrokerData, version: DataVersion) -> bool:
+        """Another address holds this id, with a newer state: after a switch the old master is ignored."""
+        holder = broker.addresses.get(who.broker_id)
+        if holder is None or holder == who.address:
+            return False
+        live = self.live.get((who.cluster, holder))
+        return live is not None and live.data_version.state_version > version.state_version
+
+    def _take_topics(self, who: Registration, broker: BrokerData, body: RegisterBody, is_first: bool) -> None:
+        is_prime_slave = (
+            who.enable_acting_master is not None
+            and who.broker_id != MASTER_ID
+            and who.broker_id == min(broker.addresses)
+        )
+        if who.broker_id != MASTER_ID and not is_prime_slave:
+            return
+        is_changed = is_first or self.is_changed(who.cluster, who.address, body.data_version)
+        for config in body.topics.values():
+            if is_changed or who.broker_name not in self.topics.get(config.topic, {}):
+                acting = is_prime_slave and broker.enable_acting_master
+                perm = config.perm & ~PERM_WRITE if acting else config.perm
+                self.topics.setdefault(config.topic, {})[who.broker_name] = _queues(who.broker_name, config, perm)
+
+    def _master_of(self, who: Registration, broker: BrokerData) -> Registered:
+        master = broker.addresses.get(MASTER_ID)
+        live = self.live.get((who.cluster, master)) if master and who.broker_id != MASTER_ID else None
+        return Registered() if live is None else Registered(live.ha_server_address, master)
+
+    def is_changed(self, cluster: str, address: str, version: DataVersion) -> bool:
+        """Whether that broker's topics are not those of `version`."""
+        live = self.live.get((cluster, address))
+        return live is None or live.data_version != version
+
+    def heard_of(self, cluster: str, address: str, now_ms: int) -> DataVersion | None:
+        """A sign of life; the version registered, None for a broker that is not known."""
+        live = self.live.get((cluster, address))
+        if live is None:
+            return None
+        live.updated_ms = now_ms
+        return live.data_version
+
+    # brokers go
+
+    def unregister(self, cluster: str, address: str, broker_name: str) -> None:
+        """Forget a broker; its name and topics with the last one of that name."""
+        self.live.pop((cluster, address), None)
+        self._filter_servers.pop((cluster, address), None)
+        broker = self.brokers.get(broker_name)
+        if broker is None:
+            return
+        for broker_id in [number for number, at in broker.addresses.items() if at == address]:
+            del broker.addresses[broker_id]
+        if not broker.addresses:
+            self._forget_name(cluster, broker_name)
+        elif broker.enable_acting_master and min(broker.addresses) > MASTER_ID:
+            self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def _forget_name(self, cluster: str, broker_name: str) -> None:
+        del self.brokers[broker_name]
+        names = self.clusters.get(cluster, set())
+        names.discard(broker_name)
+        if not names:
+            self.clusters.pop(cluster, None)
+        for topic in list(self.topics):
+            self.topics[topic].pop(broker_name, None)
+            if not self.topics[topic]:
+                del self.topics[topic]
+
+    def expire(self, now_ms: int) -> list[int]:
+        """Forget who was not heard of within its time; the connections that are to be closed."""
+        gone = [(address, live) for address, live in self.live.items() if live.updated_ms + live.timeout_ms < now_ms]
+        for (cluster, address), _live in gone:
+            self._unregister_address(cluster, address)
+        return [live.connection for _address, live in gone]
+
+    def connection_closed(self, connection: int) -> None:
+        """A connection ended: the broker that registered on it is gone with it."""
+        for (cluster, address), live in list(self.live.items()):
+            if live.connection == connection:
+                self._unregister_address(cluster, address)
+
+    def _unregister_address(self, cluster: str, address: str) -> None:
+        names = [name for name, broker in self.brokers.items() if address in broker.addresses.values()]
+        for name in names or [""]:
+            self.unregister(cluster, address, name)
+
+    # topics
+
+    def route(self, topic: str) -> Route | None:
+        """Where a topic lies; None when no broker of it is known."""
+        queues = self.topics.get(topic)
+        if not queues:
+            return None
+        known = [self.brokers[name] for name in queues if name in self.brokers]
+        brokers = [replace(broker, addresses=dict(broker.addresses)) for broker in known]
+        if not brokers:
+            return None
+        servers = {
+            at: self._filter_servers[broker.cluster, at]
+            for broker in brokers for at in broker.addresses.values() if (broker.cluster, at) in self._filter_servers
+        }  # fmt: skip
+        if not topic.startswith(SYNC_GROUP_PREFIX):
+            for broker in brokers:
+                _let_act(broker, queues[broker.broker_name])
+        return Route(list(queues.values()), brokers, servers)
+
+    def delete_topic(self, topic: str, cluster: str | None) -> None:
+        """Forget a topic, on the brokers of one cluster or on all; brokers that still have it register it again."""
+        queues = self.topics.get(topic, {})
+        for name in list(queues) if not cluster else self.clusters.get(cluster, ()):
+            queues.pop(name, None)
+        if not queues:
+            self.topics.pop(topic, None)
+
+    def register_topic(self, topic: str, queues: list[QueueData]) -> None:
+        """Add a topic by hand; nothing when one of its brokers is not known."""
+        if queues and all(queue.broker_name in self.brokers for queue in queues):
+            self.topics.setdefault(topic, {}).update({queue.broker_name: queue for queue in queues})
+
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """The topics of one cluster's brokers."""
+        names = self.clusters.get(cluster, set())
+        return [topic for topic, queues in self.topics.items() if names & queues.keys()]
+
+    def topics_with_flags(self, wanted: int, unwanted: int) -> list[str]:
+        """Topics whose system flag has these bits and lacks those."""
+        flags = {topic: next(iter(queues.values())).topic_sys_flag for topic, queues in self.topics.items()}
+        return [topic for topic, flag in flags.items() if flag & wanted and not flag & unwanted]
+
+    def wipe_write_permission(self, broker_name: str) -> int:
+        """Nothing may be written to that broker; how many topics this concerns."""
+        return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+
+    def add_write_permission(self, broker_name: str) -> int:
+        """All its topics may be read and written; how many."""
+        return self._change_perm(broker_name, lambda _perm: PERM_READ_WRITE)
+
+    def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+        count = 0
+        for queues in self.topics.values():
+            if broker_name in queues:
+                queues[broker_name] = replace(queues[broker_name], perm=change(queues[broker_name].perm))
+                count += 1
+        return count
+
+
+def _queues(broker_name: str, config: TopicConfig, perm: int) -> QueueData:
+    return QueueData(broker_name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag)
+
+
+def _let_act(broker: BrokerData, queue: QueueData) -> None:
+    """Without a master, the slave with the smallest id stands in for reading, where the brokers want that."""
+    has_master = not broker.addresses or MASTER_ID in broker.addresses
+    if broker.enable_acting_master and not has_master and not queue.perm & PERM_WRITE:
+        broker.addresses[MASTER_ID] = broker.addresses.pop(min(broker.addresses))
