@@ -1,34 +1,37 @@
-"""An unmodified Apache RocketMQ 4.9.7 broker beside a test: its jars, its process, and just enough of a client to send.
+"""Unmodified Apache RocketMQ beside a test: its jars, its name server and broker as processes, its Java client.
 
-The jars are resolved once by Maven into $ROCKETMQ_PEER_CACHE, else $XDG_CACHE_HOME/rocketmq-peer, else
+The jars of a version are resolved once by Maven into $ROCKETMQ_PEER_CACHE, else $XDG_CACHE_HOME/rocketmq-peer, else
 ~/.cache/rocketmq-peer. All addresses used are of loopback, all files in a directory of the test's own.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import hashlib
 import json
 import os
+import queue
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
+
+from tests.interop.remoting import GET_ROUTE, UPDATE_BROKER_CONFIG, Client
 
 VERSION = "4.9.7"
+VERSIONS = ("4.9.7", "5.3.3")
 START_SECONDS = 60.0
 STOP_SECONDS = 40.0
-SEND_MESSAGE = 10
+ANSWER_SECONDS = 60.0
+MODULES_NEEDED = ("namesrv", "broker", "client")
+JAVA_SOURCES = Path(__file__).with_name("java")
 JVM = [
-    "-Xms256m",
-    "-Xmx256m",
-    "-XX:MaxDirectMemorySize=512m",
     "-XX:+UseSerialGC",
     "-Dfile.encoding=UTF-8",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -36,10 +39,15 @@ JVM = [
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
 ]
-LOGBACK = """<configuration><appender name="F" class="ch.qos.logback.core.FileAppender"><file>{log}</file>
+LOGBACK = """<configuration><appender name="F" class="{package}.core.FileAppender"><file>{log}</file>
 <encoder><pattern>%d{{HH:mm:ss.SSS}} %p %t %m%n</pattern></encoder></appender>
 <root level="INFO"><appender-ref ref="F"/></root></configuration>
 """
+
+
+def is_five(version: str) -> bool:
+    """Whether that is a version of the 5.x line."""
+    return version.startswith("5")
 
 
 def _cache() -> Path:
@@ -49,35 +57,59 @@ def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rocketmq-peer"
 
 
-def missing() -> str | None:
-    """Why RocketMQ cannot be run here; None when it can. Fetches the jars the first time."""
-    if not shutil.which("java"):
-        return "no java on the PATH"
-    jars = _cache() / f"lib-{VERSION}"
-    if (jars / ".complete").exists():
+def _jars(version: str) -> Path:
+    return _cache() / f"lib-{version}"
+
+
+def _has_all(jars: Path, version: str) -> bool:
+    needed = [jars / ".complete", *(jars / f"rocketmq-{module}-{version}.jar" for module in MODULES_NEEDED)]
+    return all(path.exists() for path in needed)
+
+
+def missing(version: str = VERSION, *, client: bool = False) -> str | None:
+    """Why RocketMQ (with its Java client) cannot be run here; None when it can. Fetches the jars the first time."""
+    for program in ("java", "javac") if client else ("java",):
+        if not shutil.which(program):
+            return f"no {program} on the PATH"
+    if _has_all(_jars(version), version):
         return None
     if not shutil.which("mvn"):
-        return f"RocketMQ {VERSION} is not in {_cache()}, and there is no mvn to fetch it"
-    return _fetch(jars)
+        return f"RocketMQ {version} is not in {_cache()}, and there is no mvn to fetch it"
+    return _fetch(_jars(version), version)
 
 
-def _fetch(jars: Path) -> str | None:
-    jars.parent.mkdir(parents=True, exist_ok=True)
+def _fetch(jars: Path, version: str) -> str | None:
+    jars.mkdir(parents=True, exist_ok=True)
     arriving = Path(tempfile.mkdtemp(prefix=f"{jars.name}.", dir=jars.parent))
-    command = ["mvn", "-q", "-B", "-f", str(Path(__file__).with_name("pom.xml")), f"-Drocketmq.version={VERSION}"]
+    command = ["mvn", "-q", "-B", "-f", str(Path(__file__).with_name("pom.xml")), f"-Drocketmq.version={version}"]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={arriving}", "-DincludeScope=runtime"]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
         if done.returncode:
-            return f"mvn could not resolve RocketMQ {VERSION}: {done.stdout[-300:]}"
-        (arriving / ".complete").touch()
-        with contextlib.suppress(OSError):
-            arriving.rename(jars)  # where another test was faster, its copy serves
+            return f"mvn could not resolve RocketMQ {version}: {done.stdout[-300:]}"
+        for jar in arriving.iterdir():
+            jar.rename(jars / jar.name)  # the same bytes as another test's that was faster
+        (jars / ".complete").touch()
     except subprocess.TimeoutExpired:
-        return f"mvn did not resolve RocketMQ {VERSION} within ten minutes"
+        return f"mvn did not resolve RocketMQ {version} within ten minutes"
     finally:
         shutil.rmtree(arriving, ignore_errors=True)
     return None
+
+
+def _classes(version: str) -> Path:
+    """The programs of java/, compiled against that version's client; kept by their content."""
+    sources = sorted(JAVA_SOURCES.glob("*.java"))
+    known = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
+    compiled = _cache() / f"interop-classes-{version}-{known}"
+    if not compiled.exists():
+        arriving = Path(tempfile.mkdtemp(prefix=f"{compiled.name}.", dir=_cache()))
+        command = ["javac", "-nowarn", "-proc:none", "-encoding", "UTF-8", "-d", str(arriving)]
+        subprocess.run([*command, "-cp", f"{_jars(version)}/*", *map(str, sources)], check=True)
+        with contextlib.suppress(OSError):
+            arriving.rename(compiled)  # where another test was faster, its copy serves
+        shutil.rmtree(arriving, ignore_errors=True)
+    return compiled
 
 
 def free_port() -> int:
@@ -96,49 +128,49 @@ def free_port() -> int:
     raise RuntimeError("no free ports beside each other")
 
 
-class RocketMQBroker:
-    """A broker without a name server; a context manager that ends it by its own process id."""
+class JavaProcess:
+    """A JVM with a directory of its own; a context manager that ends it by its own process id."""
 
-    def __init__(self, home: Path, **settings: Any) -> None:
-        self.home = home
-        self.port = free_port()
-        self.ha_port = self.port + 1
-        self.commit_log = home / "store" / "commitlog"
-        (home / "conf").mkdir(parents=True)
-        for name in ("logback.xml", "logback_broker.xml"):
-            (home / "conf" / name).write_text(LOGBACK.format(log=home / "broker.log"))
-        common = {
-            "brokerClusterName": "DefaultCluster",
-            "brokerName": "broker-a",
-            "listenPort": self.port,
-            "brokerIP1": "127.0.0.1",
-            "brokerIP2": "127.0.0.1",
-            "storePathRootDir": home / "store",
-            "storePathCommitLog": self.commit_log,
-            "diskMaxUsedSpaceRatio": 95,
-            "mappedFileSizeConsumeQueue": 20_000,
-            "maxHashSlotNum": 1000,
-            "maxIndexNum": 4000,
-        }
-        text = "".join(f"{key}={value}\n" for key, value in {**common, **settings}.items())
-        (home / "conf" / "broker.conf").write_text(text)
+    main_class, heap, ready = "", "256m", b"boot success"
+
+    def __init__(self, home: Path, version: str) -> None:
+        self.home, self.version = home, version
+        self.output = home / "output"
         self._process: subprocess.Popen[bytes] | None = None
+        (home / "conf").mkdir(parents=True, exist_ok=True)
+        for name in ("logback.xml", "logback_broker.xml", "logback_namesrv.xml", "rmq.logback-test.xml"):
+            package = "org.apache.rocketmq.logging.ch.qos.logback" if name.startswith("rmq") else "ch.qos.logback"
+            (home / "conf" / name).write_text(LOGBACK.format(package=package, log=home / "log"))
 
-    def __enter__(self) -> RocketMQBroker:
+    def configure(self, **settings: Any) -> None:
+        """Write what `-c` reads."""
+        text = "".join(f"{key}={value}\n" for key, value in settings.items())
+        (self.home / "conf" / "java.conf").write_text(text)
+
+    def command(self) -> list[str]:
+        """What is run: heap, class path, main class."""
+        command = ["java", f"-Xms{self.heap}", f"-Xmx{self.heap}", "-XX:MaxDirectMemorySize=512m", *JVM]
+        class_path = f"{self.home}/conf:{_jars(self.version)}/*"
+        return [*command, f"-Duser.home={self.home}", "-cp", class_path, self.main_class]
+
+    def spawn(self, *arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
+        """Start it, its standard error in `output`."""
         environment = {**os.environ, "ROCKETMQ_HOME": str(self.home), "HOME": str(self.home)}
         environment.pop("NAMESRV_ADDR", None)
-        command = ["java", *JVM, f"-Duser.home={self.home}", "-cp", f"{self.home}/conf:{_cache()}/lib-{VERSION}/*"]
-        command += ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(self.home / "conf" / "broker.conf")]
-        output = self.home / "output"
-        with output.open("wb") as out:
+        with self.output.open("wb") as out:
             self._process = subprocess.Popen(
-                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=environment, cwd=self.home
-            )
+                [*self.command(), *arguments], env=environment, cwd=self.home, stderr=out,
+                **{"stdout": out, "stdin": subprocess.DEVNULL, **streams},
+            )  # fmt: skip
+        return self._process
+
+    def __enter__(self) -> Self:
+        self.spawn("-c", str(self.home / "conf" / "java.conf"))
         deadline = time.monotonic() + START_SECONDS
-        while b"boot success" not in output.read_bytes():
+        while self.ready not in self.output.read_bytes():
             if time.monotonic() > deadline or self.ended_within(0.05):
                 self.stop()
-                raise RuntimeError(f"RocketMQ {VERSION} did not start: {output.read_text()[-2000:]}")
+                raise RuntimeError(f"RocketMQ {self.version} did not start: {self.output.read_text()[-2000:]}")
         return self
 
     def ended_within(self, seconds: float) -> bool:
@@ -159,6 +191,12 @@ class RocketMQBroker:
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, to this process only."""
+        process = self._process
+        if process is not None and process.poll() is None:
             process.kill()
             process.wait()
 
@@ -166,6 +204,60 @@ class RocketMQBroker:
         self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
     ) -> None:
         self.stop()
+
+
+class NameServer(JavaProcess):
+    """A name server; `address` is what `namesrvAddr` and clients take."""
+
+    main_class, heap = "org.apache.rocketmq.namesrv.NamesrvStartup", "128m"
+
+    def __init__(self, home: Path, version: str = VERSION) -> None:
+        super().__init__(home, version)
+        port = free_port()
+        self.address = f"127.0.0.1:{port}"
+        self.configure(listenPort=port, **({"bindAddress": "127.0.0.1"} if is_five(version) else {}))
+
+    def stop(self) -> None:
+        """It keeps nothing: no need to wait for its orderly end."""
+        self.kill()
+
+
+class RocketMQBroker(JavaProcess):
+    """A broker, without a name server unless `namesrvAddr` is given. Its store is `store`, or below its own `home`."""
+
+    main_class = "org.apache.rocketmq.broker.BrokerStartup"
+
+    def __init__(self, home: Path, version: str = VERSION, *, store: Path | None = None, **settings: Any) -> None:
+        super().__init__(home, version)
+        self.port = int(settings.get("listenPort", 0)) or free_port()
+        self.ha_port = self.port + 1
+        self.store = store or home / "store"
+        self.commit_log = self.store / "commitlog"
+        common = {
+            "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "listenPort": self.port,
+            "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "storePathRootDir": self.store,
+            "storePathCommitLog": self.commit_log, "diskMaxUsedSpaceRatio": 95,
+            "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000, "maxIndexNum": 4000,
+        }  # fmt: skip
+        five = {"bindAddress": "127.0.0.1", "timerWheelEnable": "false"} if is_five(version) else {}
+        self._name_server = settings.get("namesrvAddr")
+        self.configure(**{**common, **five, **settings})
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if self._name_server:
+            self._announce(str(self._name_server))
+        return self
+
+    def _announce(self, name_server: str) -> None:
+        """See that the name server knows the broker's topics: 5.x would tell it after 10 seconds only."""
+        deadline = time.monotonic() + START_SECONDS
+        with Client(self.port) as broker, Client(int(name_server.partition(":")[2])) as names:
+            while names.request(GET_ROUTE, {"topic": "broker-a"})["code"] != 0:
+                broker.request(UPDATE_BROKER_CONFIG, body=b"brokerPermission=6")  # registers all topics in both lines
+                if time.monotonic() > deadline or self.ended_within(0.1):
+                    self.stop()
+                    raise RuntimeError(f"RocketMQ {self.version} did not register: {self.output.read_text()[-2000:]}")
 
     def log_bytes(self, start: int, end: int, segment_bytes: int) -> bytes:
         """The commit log's bytes, from its files."""
@@ -179,55 +271,76 @@ class RocketMQBroker:
         return found
 
 
-class Client:
-    """Sends messages as a RocketMQ client does, JSON headers, one after the other."""
+class RealClient(JavaProcess):
+    """RocketMQ's own client, one JVM for many commands; java/Talk.java says which there are."""
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
-        self._opaque = itertools.count(1)
+    main_class, heap = "Talk", "192m"
 
-    def send(self, topic: str, queue_id: int, body: bytes, properties: str = "") -> int:
-        """The physical offset of the message in the broker's log."""
-        fields = {
-            "producerGroup": "interop", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
-            "queueId": queue_id, "sysFlag": 0, "bornTimestamp": time.time_ns() // 1_000_000, "flag": 0,
-            "properties": properties, "reconsumeTimes": 0, "unitMode": False, "batch": False,
-        }  # fmt: skip
-        request = {
-            "code": SEND_MESSAGE, "language": "PYTHON", "version": 409, "opaque": next(self._opaque), "flag": 0,
-            "extFields": {key: str(value).lower() if value is False else str(value) for key, value in fields.items()},
-        }  # fmt: skip
-        header = json.dumps(request).encode()
-        self._socket.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
-        answer = self._answer()
-        if answer["code"] != 0:
-            raise RuntimeError(f"send: code {answer['code']}: {answer.get('remark')}")
-        return int(answer["extFields"]["msgId"][16:], 16)
+    def __init__(self, home: Path, name_server: NameServer) -> None:
+        super().__init__(home, name_server.version)
+        self._name_server = name_server.address
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._reader: threading.Thread | None = None
 
-    def _answer(self) -> dict[str, Any]:
-        (length,) = struct.unpack(">i", self._exactly(4))
-        frame = self._exactly(length)
-        header_length = int.from_bytes(frame[1:4], "big")
-        answer: dict[str, Any] = json.loads(frame[4 : 4 + header_length])
-        return answer
+    def command(self) -> list[str]:
+        """As every JVM, with our compiled classes in front."""
+        return [part.replace(f"{self.home}/conf:", f"{self.home}/conf:{_classes(self.version)}:", 1)
+                for part in super().command()]  # fmt: skip
 
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            part = self._socket.recv(size - len(data))
-            if not part:
-                raise RuntimeError("the broker hung up")
-            data += part
-        return data
-
-    def close(self) -> None:
-        """Hang up."""
-        self._socket.close()
-
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
+        process = self.spawn(self._name_server, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._reader = threading.Thread(target=self._read, args=(process,), daemon=True)
+        self._reader.start()
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
-    ) -> None:
-        self.close()
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._lines.put(line.decode())
+        self._lines.put(None)
+
+    def tell(self, command: str, **options: Any) -> None:
+        """Begin a command."""
+        assert self._process is not None and self._process.stdin is not None
+        words = [command, *(f"{key}={value}" for key, value in options.items())]
+        self._process.stdin.write((" ".join(words) + "\n").encode())
+        self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        """Its next line."""
+        line = self._lines.get(timeout=ANSWER_SECONDS)
+        if line is None:
+            raise RuntimeError(f"the client ended: {self.output.read_text()[-2000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def rest(self) -> tuple[list[dict[str, Any]], str | None]:
+        """All lines up to the command's end, and the error with which it failed."""
+        lines = []
+        while True:
+            line = self.answer()
+            if "done" in line or "failed" in line:
+                return lines, line.get("error")
+            lines.append(line)
+
+    def ask(self, command: str, **options: Any) -> list[dict[str, Any]]:
+        """A whole command, which has to succeed."""
+        self.tell(command, **options)
+        lines, error = self.rest()
+        if error is not None:
+            raise RuntimeError(f"{command} {options}: {error}")
+        return lines
+
+    def stop(self) -> None:
+        """The end of its input ends it."""
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        if not self.ended_within(STOP_SECONDS):
+            self.kill()
+        if self._reader is not None:
+            self._reader.join()
+        if process.stdout is not None:
+            process.stdout.close()

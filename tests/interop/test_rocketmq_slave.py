@@ -14,7 +14,8 @@ from store import published
 from tests.harness.audit import messages_of
 from tests.harness.ha_node import wait_for, wait_until
 from tests.interop import rocketmq
-from tests.interop.rocketmq import Client, RocketMQBroker
+from tests.interop.remoting import Client
+from tests.interop.rocketmq import RocketMQBroker
 from tools.local_broker import LocalBroker
 
 SEGMENT = 256 * 1024
