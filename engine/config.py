@@ -57,6 +57,10 @@ class BrokerConfig:
     store_path_commit_log: Path
     mapped_file_size_commit_log_bytes: int
     mapped_file_size_consume_queue_bytes: int
+    message_index_enable: bool
+    message_index_safe: bool
+    max_hash_slot_num: int
+    max_index_num: int
     max_message_bytes: int
     default_topic_queue_nums: int
     check_crc_on_recover: bool

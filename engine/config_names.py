@@ -29,9 +29,9 @@ ROCKETMQ_4_9 = frozenset(
     flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval
     flushLeastPagesWhenWarmMapedFile forceRegister heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity
     highSpeedMode isolateLogEnable longPollingEnable mappedFileSizeConsumeQueueExt maxDelayTime
-    maxErrorRateOfBloomFilter maxHashSlotNum maxIndexNum maxLmqConsumeQueueNum maxMsgsNumBatch
+    maxErrorRateOfBloomFilter maxLmqConsumeQueueNum maxMsgsNumBatch
     maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
-    maxTransferCountOnMessageInMemory messageDelayLevel messageIndexEnable messageIndexSafe messageStorePlugIn
+    maxTransferCountOnMessageInMemory messageDelayLevel messageStorePlugIn
     msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
     preferredLeaderId processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums

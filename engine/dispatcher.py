@@ -1,22 +1,26 @@
-"""Follows the log and builds the consume queues.
+"""Follows the log and builds the consume queues and the index.
 
 Implements: ReputMessageService (spec: store-formats, section 20)
 Follows:    max_physical_offset; min_physical_offset when the log begins above our cursor
-Publishes:  reput_from_offset: every record below it is in its queue
-A killed dispatcher starts at its cursor; what it had built above it is written again, the same bytes.
+Publishes:  reput_from_offset: every record below it is in its queue, and its keys in the index
+A killed dispatcher starts at its cursor; what it had built above it is written again, the same bytes. The index, where
+a record put twice would be found twice, is cut to the cursor first.
 On a slave the log may end in part of a record: it waits for the rest.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from engine.config import BrokerConfig
 from engine.cursors import Board
+from engine.index_of import index_of
 from ipc import waiting
 from store.consume_queue import file_bytes_of
 from store.directory import StoreDirectory
 from store.dispatch import Dispatcher as QueueBuilder
+from store.log_end import store_timestamp_ms
 from store.segment_files import SegmentFiles
 
 log = logging.getLogger("slipstream.dispatcher")
@@ -72,4 +76,7 @@ def open_role(config: BrokerConfig, board: Board) -> Dispatcher:
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
     directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
     file_bytes = file_bytes_of(config.mapped_file_size_consume_queue_bytes)
-    return Dispatcher(board, QueueBuilder(files, directory.consumequeue, file_bytes))
+    index = index_of(config)
+    if index is not None:
+        index.cut(board.reput_from_offset.read(), partial(store_timestamp_ms, files))
+    return Dispatcher(board, QueueBuilder(files, directory.consumequeue, file_bytes, index=index))

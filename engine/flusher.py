@@ -17,11 +17,13 @@ from typing import NamedTuple
 
 from engine.config import BrokerConfig, FlushDiskType
 from engine.cursors import Board
+from engine.index_of import index_of
 from ipc import waiting
 from store import checkpoint as checkpoint_file
 from store import file_io
 from store.consume_queue import file_bytes_of
 from store.directory import StoreDirectory
+from store.index_sync import IndexSync
 from store.log_end import store_timestamp_ms
 from store.queue_sync import QueueSync, totals
 from store.segment_files import SegmentFiles
@@ -46,11 +48,12 @@ class Flusher:
 
     def __init__(
         self, board: Board, files: SegmentFiles, directory: StoreDirectory, queue_file_bytes: int, *,
-        sync_flush: bool, log_pace: Pace, queue_pace: Pace,
+        sync_flush: bool, log_pace: Pace, queue_pace: Pace, index: IndexSync | None = None,
     ) -> None:  # fmt: skip
         self._board, self._files, self._directory, self._queue_file_bytes = board, files, directory, queue_file_bytes
         self._queues = QueueSync(directory.consumequeue, queue_file_bytes)
         self._sync_flush, self._log_pace, self._queue_pace = sync_flush, log_pace, queue_pace
+        self._index = index
         self._failed = board.flush_errno.read() != 0
         self._checkpoint = checkpoint_file.read(directory.checkpoint)
         self._noted_offset = -1  # of the checkpoint that we wrote; what recovery found is written once in any case
@@ -144,11 +147,19 @@ class Flusher:
         try:
             self._queues.sync(0 if thorough else self._queue_pace.least_pages)
             self._queues_synced_to = built_to
+            self._note_full_index_file()
             if thorough:
                 self._queues_thorough_ms = now_ms
                 self._write_checkpoint(built_to)
         except OSError as error:
             self._fail(str(self._directory.consumequeue), error)
+
+    def _note_full_index_file(self) -> None:
+        """As RocketMQ: an index file that has become full goes to disk, and its end into the checkpoint."""
+        noted = self._checkpoint if self._index is None else self._index.sync_full(self._checkpoint)
+        if noted is not self._checkpoint:
+            self._checkpoint = noted
+            checkpoint_file.write(self._directory.checkpoint, noted)
 
     def _write_checkpoint(self, built_to: int) -> None:
         """Note that log and queues are on disk up to `built_to`, a record boundary; the queues were just synced."""
@@ -165,6 +176,8 @@ class Flusher:
             self._checkpoint, physic_msg_timestamp_ms=stored_ms, logics_msg_timestamp_ms=stored_ms,
             flushed_offset=built_to, queues=held.queues, entries=held.entries,
         )  # fmt: skip
+        if self._index is not None:
+            self._checkpoint = self._index.sync(self._checkpoint, built_to)
         checkpoint_file.write(self._directory.checkpoint, self._checkpoint)
         self._noted_offset = built_to
 
@@ -197,6 +210,7 @@ class Flusher:
 
 def open_role(config: BrokerConfig, board: Board) -> Flusher:
     """The flusher of a store."""
+    index = index_of(config)
     return Flusher(
         board, SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes),
         StoreDirectory(config.store_path_root_dir, config.store_path_commit_log),
@@ -210,4 +224,5 @@ def open_role(config: BrokerConfig, board: Board) -> Flusher:
             config.flush_interval_consume_queue_ms, config.flush_consume_queue_least_pages,
             config.flush_consume_queue_thorough_interval_ms,
         ),
+        index=IndexSync(index) if index is not None else None,
     )  # fmt: skip

@@ -35,6 +35,7 @@ from engine import (
 from engine.config import BrokerConfig, BrokerRole
 from engine.cursors import COUNTERS_FILE, RUNNING, STARTING, STOPPING, Board
 from engine.errors import StartRefused
+from engine.index_of import index_of
 from engine.journal import create_journal
 from engine.role import Role, StopFlag, enter_child, run_role, wall_clock_ms
 from engine.warm import warm_up
@@ -112,6 +113,7 @@ class Supervisor:
         recovered = recover(
             self._directory, self._config.mapped_file_size_commit_log_bytes,
             self._config.mapped_file_size_consume_queue_bytes, check_crc=self._config.check_crc_on_recover,
+            index=index_of(self._config),
         )  # fmt: skip
         for finding in recovered.findings:
             log.warning("recovery: %s", finding)

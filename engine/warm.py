@@ -35,7 +35,7 @@ def _miniature(config: BrokerConfig) -> Iterator[tuple[BrokerConfig, Board, Path
         small = replace(
             config, store_path_root_dir=root / "store", store_path_commit_log=root / "store" / "commitlog",
             mapped_file_size_commit_log_bytes=SEGMENT_BYTES, ring_bytes=RING_BYTES,
-            max_message_bytes=SEGMENT_BYTES // 4,
+            max_message_bytes=SEGMENT_BYTES // 4, max_hash_slot_num=10, max_index_num=100,
         )  # fmt: skip
         small.store_path_commit_log.mkdir(parents=True)
         board = Board.create(root / COUNTERS_FILE)

@@ -8,6 +8,9 @@ are the ones we wrote: a RocketMQ that ran on the store in between makes it void
 offset  field (big-endian i64)
      0  physicMsgTimestamp     8  logicsMsgTimestamp     16  indexMsgTimestamp
     24  masterFlushedOffset   32  confirmPhyOffset       (both RocketMQ 5.x; kept as found)
+  4008  magic "SLIPINDX"    4016  index_offset: the index is on disk up to this record boundary, too
+  4024  index_file: the name of the file that its last entry is in, 0 without one   4032  index_count: its next entry
+  4040  CRC-32 of bytes 4008 to 4039
   4048  magic "SLIPCKPT"    4056  physicMsgTimestamp again
   4064  flushed_offset: on disk, in the log and in the queues; a record boundary
   4072  queues  4080  entries in them below flushed_offset   4088  CRC-32 of bytes 4048 to 4087
@@ -27,6 +30,9 @@ TIMES = struct.Struct(">5q")
 OURS = struct.Struct(">8s4q")
 OURS_AT, CRC_AT = 4048, 4088
 MAGIC = b"SLIPCKPT"
+INDEX = struct.Struct(">8s3q")
+INDEX_AT, INDEX_CRC_AT = 4008, 4040
+INDEX_MAGIC = b"SLIPINDX"
 MARGIN_MS = 3000  # RocketMQ's
 
 
@@ -42,6 +48,9 @@ class Checkpoint:
     flushed_offset: int | None = None  # None: unknown, the file is RocketMQ's
     queues: int = 0
     entries: int = 0
+    index_offset: int | None = None  # None: unknown, or no index was built; it counts beside that very flushed_offset
+    index_file: int = 0
+    index_count: int = 0
 
     @property
     def min_timestamp_ms(self) -> int:
@@ -62,6 +71,10 @@ def encode(checkpoint: Checkpoint) -> bytes:
         )
         content[OURS_AT : OURS_AT + OURS.size] = ours
         content[CRC_AT : CRC_AT + 8] = zlib.crc32(ours).to_bytes(8, "big")
+        if checkpoint.index_offset is not None:
+            index = INDEX.pack(INDEX_MAGIC, checkpoint.index_offset, checkpoint.index_file, checkpoint.index_count)
+            content[INDEX_AT : INDEX_AT + INDEX.size] = index
+            content[INDEX_CRC_AT : INDEX_CRC_AT + 8] = zlib.crc32(index).to_bytes(8, "big")
     return bytes(content)
 
 
@@ -76,7 +89,13 @@ def decode(content: bytes) -> Checkpoint:
     crc = int.from_bytes(content[CRC_AT : CRC_AT + 8], "big")
     if magic != MAGIC or physic_again != times[0] or crc != zlib.crc32(ours):
         return found
-    return replace(found, flushed_offset=flushed_offset, queues=queues, entries=entries)
+    found = replace(found, flushed_offset=flushed_offset, queues=queues, entries=entries)
+    index = content[INDEX_AT : INDEX_AT + INDEX.size]
+    magic, index_offset, index_file, index_count = INDEX.unpack(index)
+    crc = int.from_bytes(content[INDEX_CRC_AT : INDEX_CRC_AT + 8], "big")
+    if magic != INDEX_MAGIC or index_offset != flushed_offset or crc != zlib.crc32(index):
+        return found
+    return replace(found, index_offset=index_offset, index_file=index_file, index_count=index_count)
 
 
 def read(path: Path) -> Checkpoint:

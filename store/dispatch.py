@@ -17,6 +17,7 @@ import numpy.typing as npt
 from store import dispatch_kernel as kernel
 from store.consume_queue import CQ_DTYPE, ENTRY_BYTES, ConsumeQueue, Entries
 from store.errors import CorruptRecord, QueueGap
+from store.index_service import IndexService
 from store.properties import java_hash, java_text
 from store.segment import Segment
 from store.segment_files import SegmentFiles
@@ -45,12 +46,13 @@ class Dispatcher:
     """Queues by name, and where each ends. One process at a time."""
 
     def __init__(
-        self, segment_files: SegmentFiles, consumequeue: Path, file_bytes: int, *, refuse_gaps: bool = False
-    ) -> None:
+        self, segment_files: SegmentFiles, consumequeue: Path, file_bytes: int, *, refuse_gaps: bool = False,
+        index: IndexService | None = None,
+    ) -> None:  # fmt: skip
         """`refuse_gaps`: raise QueueGap, nothing written, when a queue lacks entries before a record's (recovery asks,
         because the log may still have them). Else entries go to the queue's end, as RocketMQ does it."""
         self._segments, self._root, self._file_bytes = segment_files, consumequeue, file_bytes
-        self._refuse_gaps = refuse_gaps
+        self._refuse_gaps, self._index = refuse_gaps, index
         self._queues: dict[tuple[bytes, int], _Queue | None] = {}
         self._segment: Segment | None = None
         self._rows = np.zeros((BATCH_ROWS, kernel.ROW_WORDS), np.int64)
@@ -87,6 +89,8 @@ class Dispatcher:
         position, count, stop = kernel.scan(segment.array, from_offset - base, limit, base, self._rows)
         if count:
             self._append_rows(segment, count, from_offset)
+            if self._index is not None:
+                self._index.put(segment, self._rows, count)
             self.last_store_timestamp_ms = int(self._rows[count - 1, kernel.STORE_TIMESTAMP])
         if stop == kernel.BLANK and limit == segment.size_bytes:
             return segment.end_offset

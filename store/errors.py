@@ -10,6 +10,7 @@ StoreError
 ├── MissingSegment       the log has a gap
 ├── QueueFileMismatch    a consume queue's files do not fit together
 ├── QueueGap             a consume queue lacks entries
+├── IndexFileDamaged     an index file contradicts itself
 ├── StoreLocked          another broker owns the store
 ├── NoBroker             no broker runs on the store
 ├── InvalidMessage       a message that the format cannot hold
@@ -161,6 +162,19 @@ class QueueGap(StoreError):
             " restart the broker: recovery rebuilds the queue from the log"
         )
         self.path, self.end, self.queue_offset = path, end, queue_offset
+
+
+class IndexFileDamaged(StoreError):
+    """An index file has another length than its store's, or contradicts itself. Recovery builds such files again."""
+
+    code = "INDEX_FILE_DAMAGED"
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        super().__init__(
+            f"{path}: byte {offset}: {reason}; check that maxHashSlotNum and maxIndexNum are what the file was made"
+            " with, else remove the directory of index files: it is built again from the log at the next start"
+        )
+        self.path, self.offset, self.reason = path, offset, reason
 
 
 class BitRot(CorruptRecord):

@@ -35,9 +35,23 @@ def map_file(fd: int, size_bytes: int, writable: bool) -> mmap.mmap:
     return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
 
 
+def map_private(fd: int, size_bytes: int) -> mmap.mmap:
+    """As `map_file`; what is written there is seen by nobody else, and never reaches the file."""
+    return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_COPY)
+
+
 def reserve(fd: int, start: int, length: int) -> None:
     """Give the range blocks of its own: from then on a store through a mapping cannot hit a full disk (SIGBUS)."""
     os.posix_fallocate(fd, start, length)
+
+
+def reserve_path(path: Path, start: int, length: int) -> None:
+    """As `reserve`, of a file by name."""
+    fd = open_file(path, writable=True)
+    try:
+        reserve(fd, start, length)
+    finally:
+        os.close(fd)
 
 
 def write_at(fd: int, data: bytes | memoryview, position: int) -> None:
@@ -61,6 +75,15 @@ def sync_data(fd: int) -> None:
 def sync_file(fd: int) -> None:
     """As `sync_data`, with the file's length and block map."""
     os.fsync(fd)
+
+
+def sync_path(path: Path) -> None:
+    """As `sync_file`, of a file by name: also what was stored through mappings of it."""
+    fd = open_file(path, writable=True)
+    try:
+        sync_file(fd)
+    finally:
+        os.close(fd)
 
 
 def data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -66,6 +66,8 @@ def store_timestamp_ms(files: SegmentFiles, physical_offset: int) -> int | None:
     """The store time of the record that begins there, None when no sound one does."""
     rows = new_rows(1)
     base = files.base_of(physical_offset)
+    if not files.path_of(base).exists():
+        return None
     with files.open(base) as segment:
         _, count, _ = kernel.scan(segment.array, physical_offset - base, segment.size_bytes, base, rows)
     return int(rows[0, kernel.STORE_TIMESTAMP]) if count else None

@@ -29,6 +29,8 @@ from store.consume_queue import ConsumeQueue, file_bytes_of, queue_directories
 from store.directory import StoreDirectory
 from store.dispatch import Dispatcher
 from store.errors import BitRot, QueueFileMismatch, QueueGap
+from store.index_recovery import recover_index
+from store.index_service import IndexService
 from store.log_end import LogEnd
 from store.properties import java_text
 from store.queue_sync import totals
@@ -109,6 +111,7 @@ def recover_read_only(
 def recover(
     directory: StoreDirectory, segment_bytes: int, cq_bytes: int, *, clean: bool | None = None,
     checkpoint: Checkpoint | None = None, check_crc: bool = True, flushed_floor: int = 0,
+    index: IndexService | None = None,
 ) -> Recovered:  # fmt: skip
     """Make the store whole, before its broker's processes start; the caller holds its lock.
 
@@ -123,6 +126,8 @@ def recover(
     bases = files.base_offsets()
     if not bases:
         queues.remove_all("there is no commit log")
+        if index is not None:
+            index.delete(index.files())
         return Recovered(0, 0, 0, {}, queues.findings)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
     floor = max(flushed_floor, checkpoint.flushed_offset or 0)
@@ -137,6 +142,8 @@ def recover(
     _sync(files, [base for base in bases if first <= base <= found.offset])
     queues.cut(files, found.offset)
     queues.build(files, bases[0], found.offset, checkpoint)
+    if index is not None:
+        findings += recover_index(index, files, (bases[0], found.offset), checkpoint, clean=clean)
     return Recovered(
         bases[0], found.offset, found.offset, queues.ends(found.offset), findings + queues.findings,
         sum(part.end - part.start for part in found.dirty), None, found.records,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import shutil
 import tarfile
 from pathlib import Path
 
@@ -16,9 +15,7 @@ def unpack(version: str, name: str, directory: Path) -> Path:
     """The store, unpacked below `directory`; its root."""
     with tarfile.open(GOLDEN / version / f"{name}-store.tar.xz") as archive:
         archive.extractall(directory, filter="data")
-    root = directory / "store"
-    shutil.rmtree(root / "index", ignore_errors=True)
-    return root
+    return directory / "store"
 
 
 def manifest_lines(version: str, name: str) -> list[str]:

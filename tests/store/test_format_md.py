@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 from store import checkpoint
 from store.consume_queue import CQ_DTYPE
+from store.index_file import ENTRY_DTYPE, HEADER_DTYPE
 from store.record import BLANK_MAGIC, FIXED_BYTES, RECORD_FIELDS, fixed_dtype
 
 TEXT = (Path(__file__).parents[2] / "store" / "FORMAT.md").read_text()
@@ -49,6 +53,14 @@ def test_the_blank_record_s_magic_is_the_code_s() -> None:
 
 def test_the_checkpoint_s_table_is_the_code_s() -> None:
     rows = [(int(row[0]), int(row[1])) for row in table("Checkpoint")]
-    times, ours = checkpoint.TIMES.size // 8, checkpoint.OURS.size // 8
-    assert rows[:times] == [(8 * index, 8) for index in range(times)]
-    assert rows[times:] == [*((checkpoint.OURS_AT + 8 * index, 8) for index in range(ours)), (checkpoint.CRC_AT, 8)]
+    words = [8 * index for index in range(checkpoint.TIMES.size // 8)]
+    words += range(checkpoint.INDEX_AT, checkpoint.INDEX_AT + checkpoint.INDEX.size, 8)
+    words += [checkpoint.INDEX_CRC_AT, *range(checkpoint.OURS_AT, checkpoint.OURS_AT + checkpoint.OURS.size, 8)]
+    assert rows == [(at, 8) for at in [*words, checkpoint.CRC_AT]]
+
+
+@pytest.mark.parametrize("heading, dtype", [("Index file", HEADER_DTYPE), ("Index entry", ENTRY_DTYPE)])
+def test_the_index_s_tables_are_the_code_s(heading: str, dtype: np.dtype[np.void]) -> None:
+    assert dtype.fields is not None
+    found = [(int(row[0]), int(row[1]), row[2]) for row in table(heading)]
+    assert found == [(at, kind.itemsize, name) for name, (kind, at) in dtype.fields.items()]  # type: ignore[misc]

@@ -1,0 +1,157 @@
+"""Brings the index to the log's end before a broker's processes start: cut, checked, built again where it must be.
+
+Implements: IndexService.load and the dispatch of recovery (spec: store-formats, 13, 17)
+Our checkpoint notes the last file and entry that were on disk: what lies behind is cut, the slots are made again from
+the entries after an abnormal end, and the log is dispatched from there. Without such a note (a RocketMQ broker's store)
+files later than its checkpoint are deleted after an abnormal end, as RocketMQ does it, and the log is dispatched from
+the last file's end, which RocketMQ leaves out. The index is a function of the log: whatever contradicts itself goes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from store import index_kernel, log_end
+from store.checkpoint import Checkpoint
+from store.dispatch_kernel import BLANK, PARTIAL, find_record, scan
+from store.errors import IndexFileDamaged
+from store.index_file import IndexFile
+from store.index_service import IndexService
+from store.segment import Segment
+from store.segment_files import SegmentFiles
+
+ROWS = 32768
+
+
+def recover_index(
+    index: IndexService, files: SegmentFiles, log_range: tuple[int, int], checkpoint: Checkpoint, *, clean: bool
+) -> list[str]:
+    """Bring the index to the end of a log that holds that range; what was found. Raises OSError."""
+    recovery = _IndexRecovery(index, files, *log_range)
+    recovery.run(checkpoint, clean=clean)
+    return recovery.findings
+
+
+class _IndexRecovery:
+    """One recovery of one index."""
+
+    def __init__(self, index: IndexService, files: SegmentFiles, min_offset: int, max_offset: int) -> None:
+        self._index, self._files, self._min_offset, self._max_offset = index, files, min_offset, max_offset
+        self.findings: list[str] = []
+
+    def run(self, checkpoint: Checkpoint, *, clean: bool) -> None:
+        """Bring the index to the log's end. Raises OSError."""
+        sound = self._remove_unsound()
+        start = self._start_by_note(checkpoint, clean) if sound else None
+        if start is None:
+            start = self._start_by_files(checkpoint, clean)
+        self._dispatch(start)
+        self._index.close()
+
+    def _remove_unsound(self) -> bool:
+        """Delete the first file that contradicts itself or the one before it, and all behind; True when none does."""
+        paths, end = self._index.files(), -1
+        for number, path in enumerate(paths):
+            try:
+                header = IndexFile.open(path, self._index.geometry).require_sound_header()
+                if header.begin_physical_offset < end:
+                    raise IndexFileDamaged(str(path), 0, f"begins before offset {end}, where the file before it ends")
+            except IndexFileDamaged as damage:
+                self._delete(number, str(damage))
+                return False
+            end = header.end_physical_offset
+        return True
+
+    def _delete(self, first: int, because: str) -> None:
+        paths = self._index.files()[first:]
+        self._index.delete(paths)
+        self.findings.append(f"{len(paths)} index files are built again from the log: {because}")
+
+    def _start_by_note(self, checkpoint: Checkpoint, clean: bool) -> int | None:
+        """Cut to what our checkpoint knows; where the dispatch goes on, None when it does not fit."""
+        offset = checkpoint.index_offset
+        if offset is None or not self._min_offset <= offset <= self._max_offset:
+            return None
+        paths = self._index.files()
+        numbers = [int(path.name) for path in paths]
+        if checkpoint.index_file and checkpoint.index_file not in numbers:
+            missing = self._index.directory / str(checkpoint.index_file)
+            self.findings.append(f"{missing}: missing, though the checkpoint names it; the index is built from the log")
+            return None
+        kept = numbers.index(checkpoint.index_file) + 1 if checkpoint.index_file else 0
+        if not clean:
+            self._index.delete(paths[kept:])
+            if kept and not self._keep(paths[kept - 1], checkpoint.index_count):
+                self._delete(kept - 1, f"{paths[kept - 1]}: its entries contradict each other")
+                return None
+        elif kept and IndexFile.open(paths[kept - 1], self._index.geometry).header.index_count < checkpoint.index_count:
+            self.findings.append(f"{paths[kept - 1]}: it had {checkpoint.index_count - 1} entries at the checkpoint")
+            return None
+        self._index.cut(offset, self._stored_at)
+        return offset
+
+    def _keep(self, path: Path, count: int) -> bool:
+        """The file's entries below `count` and nothing else; False when they cannot be right.
+
+        After a power cut slots and entries may be of different moments: only what the checkpoint noted is sure.
+        """
+        file = IndexFile.open(path, self._index.geometry, writable=True)
+        header, slots = file.header, file.geometry.slots
+        if not 1 <= count <= header.index_count or index_kernel.chain_again(file.array, slots, count) != count:
+            return False
+        index_kernel.drop_from(file.array, slots, count, min(header.index_count + 1, file.geometry.entries_max))
+        used = int((file.entries["previous"][1:count] == 0).sum())
+        if count > 1:
+            file.write_header(header._replace(hash_slot_count=used, index_count=count))
+        return True
+
+    def _start_by_files(self, checkpoint: Checkpoint, clean: bool) -> int:
+        """Where the dispatch goes on by RocketMQ's rules; the last record that is in the index is put again."""
+        deleted = self._index.load(clean=clean, index_msg_timestamp_ms=checkpoint.index_msg_timestamp_ms)
+        if deleted:
+            self.findings.append(f"{len(deleted)} index files later than the checkpoint are built again from the log")
+        end = self._end()
+        if end > self._max_offset:
+            self._index.cut(self._max_offset, self._stored_at)
+            end = self._end()
+        if end < self._min_offset:
+            return self._min_offset
+        if self._stored_at(end) is None and self._index.files():
+            self._delete(0, f"no record begins at offset {end}, where the index ends")
+            return self._min_offset
+        self._index.cut(end, self._stored_at)
+        return end
+
+    def _end(self) -> int:
+        """The offset of the last record in the index."""
+        paths = self._index.files()
+        return IndexFile.open(paths[-1], self._index.geometry).header.end_physical_offset if paths else -1
+
+    def _stored_at(self, offset: int) -> int | None:
+        """The store time of the record at that offset, None when there is none."""
+        if not self._min_offset <= offset < self._max_offset:
+            return None
+        return log_end.store_timestamp_ms(self._files, offset)
+
+    def _dispatch(self, offset: int) -> None:
+        rows = log_end.new_rows(ROWS)
+        while offset < self._max_offset:
+            base = self._files.base_of(offset)
+            with self._files.open(base) as segment:
+                offset = base + self._dispatch_segment(segment, offset - base, rows)
+
+    def _dispatch_segment(self, segment: Segment, position: int, rows: log_end.Rows) -> int:
+        """The segment's records from `position` on; where it ends, or where the log does."""
+        base, limit = segment.base_offset, min(self._max_offset - segment.base_offset, segment.size_bytes)
+        while position < limit:
+            start = position
+            position, count, stop = scan(segment.array, start, limit, base, rows)
+            self._index.put(segment, rows, count)
+            if stop == BLANK:
+                return segment.size_bytes
+            if position == start:
+                found = find_record(segment.array, start + 1, limit, base, rows)
+                if stop != PARTIAL:
+                    self.findings.append(f"{segment.path}: record at offset {base + start} is damaged: it has no keys")
+                position = found if found >= 0 else limit
+        return limit
