@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "tools": {"engine", "spark_bridge", "store", "ipc"},
 }
 SHELLS = ("allocator", "dispatcher", "flusher", "group_transfer", "ha_listener", "receiver", "sender", "writer")
-PROTOCOL_MAY_IMPORT = {"engine.protocol", "store.record", "store.errors"}
+PROTOCOL_MAY_IMPORT = {"engine.protocol", "store.errors", "store.fastjson", "store.record"}
 PROTOCOL_MAY_NOT_IMPORT = set("asyncio ctypes multiprocessing os select signal socket subprocess time".split())
 FUNCTION_LINES_MAX, MODULE_LINES_MAX = 50, 400
 COMMENT_SHARE_MAX = 0.20

@@ -2,12 +2,11 @@
 
 Implements: DefaultRequestProcessor, ClientRequestProcessor, KVConfigManager of the name server
 spec: remoting, 5 name server
-Bodies are fastjson's: fields in alphabetical order, integer keys without quotes where an old client may ask.
+Bodies are fastjson's: fields in alphabetical order, integer keys bare where an old client may ask.
 """
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -23,6 +22,8 @@ from engine.protocol.route_table import (
     Route,
     RouteTable,
 )
+from store import fastjson
+from store.errors import MalformedData
 
 SUCCESS, SYSTEM_ERROR, NOT_SUPPORTED, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 0, 1, 3, 17, 22
 STANDARD_JSON_VERSION = 401  # 4.9.4: from here on clients read quoted integer keys
@@ -91,7 +92,7 @@ class NameServer:
         return request.answer(code, remark, ext_fields, body, version=self._version, serialize=form)
 
     def _with_json(self, request: RemotingCommand, value: Json) -> RemotingCommand:
-        return self._answer(request, body=fastjson(value))
+        return self._answer(request, body=_body(value))
 
     # brokers
 
@@ -116,7 +117,7 @@ class NameServer:
         order = self.kv.get(ORDER_TOPICS)
         return self._answer(
             request, ext_fields={name: value for name, value in fields.items() if value is not None},
-            body=b"" if order is None else fastjson({"table": order}),
+            body=b"" if order is None else _body({"table": order}),
         )  # fmt: skip
 
     def _unregister(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
@@ -134,14 +135,14 @@ class NameServer:
         cluster, address = required(request, "clusterName"), required(request, "brokerAddr")
         changed = self.routes.is_changed(cluster, address, register_body.data_version_of(request.body))
         known = self.routes.heard_of(cluster, address, now_ms)
-        body = b"" if known is None else fastjson(known.as_json(self._five))
+        body = b"" if known is None else _body(known.as_json(self._five))
         return self._answer(request, ext_fields={"changed": "true" if changed else "false"}, body=body)
 
     def _member_group(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         cluster, name = required(request, "clusterName"), required(request, "brokerName")
         broker = self.routes.brokers.get(name)
         group = {"brokerAddrs": dict(broker.addresses) if broker else {}, "brokerName": name, "cluster": cluster}
-        return self._answer(request, SUCCESS, NO_REMARK, body=fastjson({"brokerMemberGroup": group}))
+        return self._answer(request, SUCCESS, NO_REMARK, body=_body({"brokerMemberGroup": group}))
 
     # clients
 
@@ -157,7 +158,7 @@ class NameServer:
         order = self.kv.get(ORDER_TOPICS, {}).get(topic)
         if order is not None:
             told["orderTopicConf"] = order
-        return self._answer(request, body=fastjson(told, quoted=quoted))
+        return self._answer(request, body=_body(told, bare_keys=not quoted))
 
     def _route_json(self, route: Route) -> Json:
         return {
@@ -215,8 +216,8 @@ class NameServer:
 
     def _register_topic(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         try:
-            queues = [_queue_of(told) for told in json.loads(bytes(request.body)).get("queueDatas") or ()]
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as reason:
+            queues = [_queue_of(told) for told in fastjson.loads(request.body).get("queueDatas") or ()]
+        except (KeyError, TypeError, ValueError, AttributeError, MalformedData) as reason:
             raise MalformedFrame("topic's route", str(reason)) from None
         self.routes.register_topic(required(request, "topic"), queues)
         return self._answer(request)
@@ -278,22 +279,8 @@ def number(request: RemotingCommand, name: str, otherwise: int | None = None) ->
         raise Refused(SYSTEM_ERROR, f'java.lang.NumberFormatException: For input string: "{text}"') from None
 
 
-def fastjson(value: object, *, quoted: bool = False) -> bytes:
-    """JSON as fastjson writes it: integer keys bare, unless `quoted`."""
-    return _json_text(value, quoted).encode()
-
-
-def _json_text(value: object, quoted: bool) -> str:
-    if isinstance(value, Mapping):
-        pairs = (f"{_key(key, quoted)}:{_json_text(of, quoted)}" for key, of in value.items())
-        return "{" + ",".join(pairs) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(_json_text(item, quoted) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _key(key: object, quoted: bool) -> str:
-    return str(key) if isinstance(key, int) and not quoted else json.dumps(str(key), ensure_ascii=False)
+def _body(value: Json, *, bare_keys: bool = True) -> bytes:
+    return fastjson.dumps(value, bare_keys=bare_keys).encode()
 
 
 def _queue_json(queue: QueueData) -> Json:

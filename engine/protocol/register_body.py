@@ -5,13 +5,14 @@ Implements: RegisterBrokerBody, TopicConfigSerializeWrapper, DataVersion, TopicC
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from engine.protocol.remoting import FRAME_BYTES_MAX, MalformedFrame
+from store import fastjson
+from store.errors import MalformedData
 
 INFLATED_BYTES_MAX = 4 * FRAME_BYTES_MAX
 VERSION_WITH_MAPPING = 413  # 5.0.0: a deflated body ends in the static topics' mapping
@@ -61,15 +62,15 @@ def decode(body: bytes | memoryview, *, compressed: bool, version: int) -> Regis
         return RegisterBody()
     try:
         return _decode_deflated(bytes(body), version) if compressed else _decode_json(bytes(body))
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, zlib.error) as reason:
+    except (KeyError, TypeError, ValueError, AttributeError, MalformedData, zlib.error) as reason:
         raise MalformedFrame("registration's body", f"{type(reason).__name__}: {reason}") from None
 
 
 def data_version_of(content: bytes | memoryview) -> DataVersion:
     """A DataVersion alone, as QUERY_DATA_VERSION sends it. Raises MalformedFrame."""
     try:
-        return _data_version(json.loads(bytes(content)))
-    except (TypeError, ValueError, AttributeError, RecursionError) as reason:
+        return _data_version(fastjson.loads(content))
+    except (TypeError, ValueError, AttributeError, MalformedData) as reason:
         raise MalformedFrame("data version", str(reason)) from None
 
 
@@ -79,7 +80,7 @@ def _data_version(told: Mapping[str, Any]) -> DataVersion:
 
 
 def _decode_json(body: bytes) -> RegisterBody:
-    told = json.loads(body)
+    told = fastjson.loads(body)
     wrapper = told.get("topicConfigSerializeWrapper") or {}
     table = wrapper.get("topicConfigTable") or {}
     topics = {name: _topic(name, config) for name, config in table.items()}
@@ -120,13 +121,13 @@ class _Parts:
 
 def _decode_deflated(body: bytes, version: int) -> RegisterBody:
     parts = _Parts(body)
-    data_version, topics = _data_version(json.loads(parts.text())), {}
+    data_version, topics = _data_version(fastjson.loads(parts.text())), {}
     for _ in range(parts.number()):
         words = parts.text().split(" ")
-        attributes = json.loads(words[5]) if len(words) > 5 else {}
+        attributes = fastjson.loads(words[5]) if len(words) > 5 else {}
         config = TopicConfig(words[0], int(words[1]), int(words[2]), int(words[3]), 0, words[4], False, attributes)
         topics[config.topic] = config
-    servers = tuple(json.loads(parts.text()))
+    servers = tuple(fastjson.loads(parts.text()))
     if version >= VERSION_WITH_MAPPING:
         for _ in range(parts.number()):
             parts.text()  # static topics: their mapping is the brokers' business

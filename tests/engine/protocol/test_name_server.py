@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import lzma
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol.name_server import NameServer, fastjson
+from engine.protocol.name_server import NameServer
 from engine.protocol.remoting import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, Serialize, decode
 from engine.protocol.route_table import EXPIRY_MS
+from store import fastjson
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 CASES = [
@@ -26,11 +26,14 @@ CASES = [
     for compat, version in (("4.9", "4.9.7"), ("5", "5.3.3"))
     for path in sorted((GOLDEN / f"rocketmq-{version}").glob("*remoting*.jsonl.xz"))
 ]
-BARE_KEY = re.compile(rb"([{,])(\d+):")
+
+
+def body_of(value: Any) -> bytes:
+    return fastjson.dumps(value).encode()
 
 
 def json_of(body: bytes) -> Any:
-    found = json.loads(BARE_KEY.sub(rb'\1"\2":', body)) if body else None
+    found = fastjson.loads(body) if body else None
     if isinstance(found, dict) and "topicList" in found:
         found["topicList"] = sorted(found["topicList"])
     return found
@@ -74,7 +77,7 @@ def register(
         for n in range(topics)
     }
     version = {"counter": topics, "timestamp": 5, "stateVersion": state}
-    body = fastjson({"topicConfigSerializeWrapper": {"dataVersion": version, "topicConfigTable": table}})
+    body = body_of({"topicConfigSerializeWrapper": {"dataVersion": version, "topicConfigTable": table}})
     return ask(
         server, 103, body, at_ms, connection, clusterName="c", brokerName=name, brokerId=str(broker_id),
         brokerAddr=f"10.0.0.{broker_id + 1}:{port}", haServerAddr=f"10.0.0.{broker_id + 1}:{port + 1}", **ext,
@@ -115,7 +118,7 @@ def test_a_slave_that_becomes_master_keeps_one_entry() -> None:
     register(server, "a", 0)
     register(server, "a", 1, connection=2)
     server.routes.connection_closed(1)
-    ask(server, 103, fastjson({"topicConfigSerializeWrapper": {"topicConfigTable": {}}}), connection=2, clusterName="c",
+    ask(server, 103, body_of({"topicConfigSerializeWrapper": {"topicConfigTable": {}}}), connection=2, clusterName="c",
         brokerName="a", brokerId="0", brokerAddr="10.0.0.2:10911", haServerAddr="10.0.0.2:10912")  # fmt: skip
     assert addresses(server, "t0") == {"0": "10.0.0.2:10911"}
 
@@ -123,7 +126,7 @@ def test_a_slave_that_becomes_master_keeps_one_entry() -> None:
 def test_an_old_master_that_comes_back_with_an_older_state_is_ignored() -> None:
     server = NameServer()
     register(server, "a", 0, state=2)
-    ask(server, 103, fastjson({"topicConfigSerializeWrapper": {"dataVersion": {"stateVersion": 1}}}), connection=2,
+    ask(server, 103, body_of({"topicConfigSerializeWrapper": {"dataVersion": {"stateVersion": 1}}}), connection=2,
         clusterName="c", brokerName="a", brokerId="0", brokerAddr="10.0.0.9:10911", haServerAddr="x:1")  # fmt: skip
     assert addresses(server, "t0") == {"0": "10.0.0.1:10911"}
 
@@ -173,8 +176,8 @@ def test_topics_are_listed_deleted_and_registered_by_hand() -> None:
     ask(server, 216, topic="t1", clusterName="c")
     ask(server, 216, topic="t2")
     queue = {"brokerName": "a", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
-    ask(server, 217, fastjson({"queueDatas": [queue]}), topic="mine")
-    ask(server, 217, fastjson({"queueDatas": [{**queue, "brokerName": "unknown"}]}), topic="theirs")
+    ask(server, 217, body_of({"queueDatas": [queue]}), topic="mine")
+    ask(server, 217, body_of({"queueDatas": [{**queue, "brokerName": "unknown"}]}), topic="theirs")
     assert json_of(bytes(ask(server, 206).body)) == {"topicList": ["mine", "t0", "t3"]}
 
 
