@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.crc import crc32
 from ipc.atomics import ring, store_release
 from ipc.compiling import inlined, kernel
+from ipc.crc import crc32
 from ipc.memory import copy_bytes, store_be16, store_be32, store_be64
 from ipc.region import Bytes, Words
 from ipc.ring import POSITION, TAIL, TAIL_LOCAL, Outlet, describe, room_at

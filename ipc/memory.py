@@ -10,6 +10,8 @@ from numba.core import cgutils
 
 from ipc.compiling import instruction
 
+EQUAL_BYTES = 64
+
 
 def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
     return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
@@ -55,9 +57,49 @@ def _big_endian_load(bits: int) -> Any:
     return instruction(load)
 
 
+def _big_endian_load_from(bits: int) -> Any:
+    def load(_typing: Any, address: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            word = ir.IntType(bits)
+            value = builder.bswap(builder.load(builder.inttoptr(arguments[0], word.as_pointer()), align=1))
+            return value if bits == 64 else builder.sext(value, ir.IntType(64))
+
+        return types.int64(types.int64), generate
+
+    return instruction(load)
+
+
+@instruction
+def equal_bytes(_typing: Any, array: Any, at: Any, value: Any) -> Any:
+    """Which of the EQUAL_BYTES bytes from `at` equal `value`: the first one is the lowest bit."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte, vector = ir.IntType(8), ir.VectorType(ir.IntType(8), EQUAL_BYTES)
+        address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
+        found = builder.load(builder.bitcast(address, vector.as_pointer()), align=1)
+        index = ir.Constant(ir.IntType(32), 0)
+        one = builder.insert_element(ir.Constant(vector, ir.Undefined), builder.trunc(arguments[2], byte), index)
+        wanted = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), EQUAL_BYTES), None))
+        return builder.bitcast(builder.icmp_unsigned("==", found, wanted), ir.IntType(64))
+
+    return types.int64(array, types.intp, types.int64), generate
+
+
+@instruction
+def trailing_zeros(_typing: Any, word: Any) -> Any:
+    """The number of the lowest bit that is set, 64 without any."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.int64), generate
+
+
 store_be16 = _big_endian_store(16)
 store_be32 = _big_endian_store(32)
 store_be64 = _big_endian_store(64)
 load_be16 = _big_endian_load(16)
 load_be32 = _big_endian_load(32)
 load_be64 = _big_endian_load(64)
+load_be32_from = _big_endian_load_from(32)  # from an address instead of an array
+load_be64_from = _big_endian_load_from(64)
