@@ -14,6 +14,7 @@ import numpy as np
 from engine import encoding
 from engine.cursors import RUNNING, Board
 from engine.errors import BrokerGone, EngineError, MessageIllegal, MessagesRefused, SendTimeout
+from engine.latencies import Clock
 from engine.protocol.group_transfer import PutMessageStatus, put_policy, put_status
 from engine.role import wall_clock_ms
 from ipc import atomics, ring, waiting
@@ -40,6 +41,7 @@ class Connection:
         self._controls = ring.attach_rings(running.region_directory)
         self._claimed = ring.ClaimedRing(running.region_directory, self._controls, int(settings["ringSizeInBytes"]))
         self.ring, self.control = self._claimed.ring, self._claimed.control
+        self.clock = Clock(running.region_directory, self._claimed.number)
         self.outlet = self._claimed.outlet(self.board.counters.words, self.board.writer_bell.index)
         self.refusals_seen = int(self.control[ring.REFUSALS])
         address, port = str(settings["storeHost"]).rsplit(":", 1)
@@ -64,6 +66,7 @@ class Connection:
     def close(self) -> None:
         """Give the ring back; what was published in it is still appended."""
         self._claimed.close()
+        self.clock.close()
         self.control = np.zeros(ring.WORDS_PER_RING, np.int64)
         self.board.counters.close()
         self._controls.close()

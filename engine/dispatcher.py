@@ -1,4 +1,4 @@
-"""Follows the log and builds the consume queues and the index.
+"""Follows the log and builds the consume queues and the index; counts what it passes, topic by topic.
 
 Implements: ReputMessageService (spec: store-formats, section 20)
 Follows:    max_physical_offset; min_physical_offset when the log begins above our cursor
@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from pathlib import Path
 
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.index_of import index_of
+from engine.topic_table import TopicTable
 from ipc import waiting
 from store.consume_queue import file_bytes_of
 from store.directory import StoreDirectory
@@ -71,12 +73,13 @@ class Dispatcher:
         self._builder.close()
 
 
-def open_role(config: BrokerConfig, board: Board) -> Dispatcher:
-    """The dispatcher of a store."""
+def open_role(config: BrokerConfig, board: Board, regions: Path) -> Dispatcher:
+    """The dispatcher of a store; `regions` is the region directory."""
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
     directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
     file_bytes = file_bytes_of(config.mapped_file_size_consume_queue_bytes)
     index = index_of(config)
     if index is not None:
         index.cut(board.reput_from_offset.read(), partial(store_timestamp_ms, files))
-    return Dispatcher(board, QueueBuilder(files, directory.consumequeue, file_bytes, index=index))
+    topics = TopicTable.attach(regions, writable=True)
+    return Dispatcher(board, QueueBuilder(files, directory.consumequeue, file_bytes, index=index, on_rows=topics.put))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -93,13 +94,13 @@ class Producer:
 
         Raises MessageIllegal and RingFull (nothing sent), MessagesRefused (not in the log), SendTimeout, BrokerGone.
         """
-        deadline_ms = self._deadline(timeout)
+        began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
         in_sync_slaves = self._connection.board.in_sync_slaves.read()
         with self._lock:
             number, sent_to, length = self._put(topic, body, tags, keys, properties, queue_id, flag, deadline_ms)
         if not wait:
             return None
-        return self.result_of(number, sent_to, length, in_sync_slaves, deadline_ms)
+        return self.result_of(number, sent_to, length, in_sync_slaves, deadline_ms, began_ns)
 
     def send_async(
         self, topic: str, body: bytes | str, *, tags: str | None = None, keys: str | list[str] | None = None,
@@ -110,14 +111,16 @@ class Producer:
 
         `add_done_callback` of the future is the callback form; callbacks run in one thread of this producer.
         """
-        deadline_ms = self._deadline(timeout)
+        began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
         in_sync_slaves = self._connection.board.in_sync_slaves.read()
         with self._lock:
             if self._answers is None:
                 self._answers = Answers()
             self._answers.await_room(deadline_ms)
             number, sent_to, length = self._put(topic, body, tags, keys, properties, queue_id, flag, deadline_ms)
-            return self._answers.add(lambda: self.result_of(number, sent_to, length, in_sync_slaves, deadline_ms))
+            return self._answers.add(
+                lambda: self.result_of(number, sent_to, length, in_sync_slaves, deadline_ms, began_ns)
+            )
 
     def send_batch(
         self, topic: str, bodies: Any, *, tags: Any = None, keys: Any = None,
@@ -130,7 +133,7 @@ class Producer:
         Messages become visible in order, each whole; the batch as such is not one unit. Raises as `send`, and
         BatchIncomplete when only its beginning found room in the ring within the time.
         """
-        deadline_ms = self._deadline(timeout)
+        began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
         column = column_of(bodies, "bodies")
         count = len(column.ends) - 1
         fields = {"KEYS": keys, "TAGS": tags, **_user_properties(properties)}
@@ -152,6 +155,7 @@ class Producer:
             last_bytes = len(template.record) + int(np.diff(column.ends[-2:])[0] + np.diff(encoded.ends[-2:])[0])
             end_offset = int(physical_offsets[-1]) + last_bytes
             status = self._connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
+            self._connection.clock.stop(began_ns)
         return BatchResult(status, count, sent_to, queue_offsets, physical_offsets)
 
     def flush(self, timeout: float | None = None) -> None:
@@ -182,11 +186,14 @@ class Producer:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def result_of(self, number: int, queue_id: int, length: int, in_sync_slaves: int, deadline_ms: int) -> SendResult:
+    def result_of(
+        self, number: int, queue_id: int, length: int, in_sync_slaves: int, deadline_ms: int, began_ns: int
+    ) -> SendResult:
         """Wait for the answer to record `number` of the ring. Raises MessagesRefused, SendTimeout, BrokerGone."""
         status, physical_offset, queue_offset = self._connection.await_status(
             number, length, in_sync_slaves, deadline_ms
         )
+        self._connection.clock.stop(began_ns)
         message_id = offset_message_id(self._connection.store_host, physical_offset)
         return SendResult(status, message_id, queue_id, queue_offset, physical_offset)
 

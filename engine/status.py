@@ -14,6 +14,7 @@ import psutil
 
 from engine.cursors import COMMON, HA_CONNECTIONS_MAX, ROLES, SENDERS, Board
 from engine.role import wall_clock_ms
+from engine.store_stats import stats
 from store import published
 from store.record import FIXED_BYTES, Kind, decode, inspect
 from store.segment_files import SegmentFiles
@@ -68,6 +69,16 @@ class ProcessStatus:
 
 
 @dataclass(frozen=True)
+class PutStatus:
+    """The short form of `slipstream stats`: messages a second over the windows, how long the answered puts took."""
+
+    messages: int
+    messages_per_second: dict[str, float]
+    p50_us: int
+    p99_us: int
+
+
+@dataclass(frozen=True)
 class Status:
     """What `slipstream status` shows."""
 
@@ -82,6 +93,8 @@ class Status:
     connections: list[ConnectionStatus] = field(default_factory=list)
     client: ClientStatus | None = None
     processes: list[ProcessStatus] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    puts: PutStatus | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for json.dumps."""
@@ -108,9 +121,40 @@ def snapshot(store_root: str | os.PathLike[str], *, cpu_sample_seconds: float = 
             connections=_connections(board, files),
             client=_client(board) if slave else None,
             processes=_processes(board, running.pid, cpu_sample_seconds),
+            problems=_problems(board),
+            puts=_puts(store_root),
         )
     finally:
         board.counters.close()
+
+
+def _puts(store_root: str | os.PathLike[str]) -> PutStatus:
+    found = stats(store_root)
+    rates = {window: found_rate.messages for window, found_rate in found.rates.items()}
+    percentiles = found.latency.percentiles_us
+    return PutStatus(found.put_messages, rates, percentiles["50"], percentiles["99"])
+
+
+def _problems(board: Board) -> list[str]:
+    """What keeps the broker from its work, in words; nothing when all is well."""
+    problems = []
+    flush_errno, allocation_errno = board.flush_errno.read(), board.allocation_errno.read()
+    if flush_errno:
+        flushed = board.flushed_offset.read()
+        problems.append(
+            f"the disk failed ({_reason(flush_errno)}): what lies above offset {flushed:,} may be lost, and no message"
+            " is acknowledged any more. Check the disk, then restart the broker: it recovers what is there"
+        )
+    if allocation_errno:
+        problems.append(
+            f"no new segment can be made ({_reason(allocation_errno)}): messages are refused once the last one is full."
+            " Free space on the store's file system: it is tried again each second"
+        )
+    return problems
+
+
+def _reason(number: int) -> str:
+    return os.strerror(number) if number > 0 else "unknown error"
 
 
 def address_of(packed: int) -> str:

@@ -37,7 +37,10 @@ from engine.cursors import COUNTERS_FILE, RUNNING, STARTING, STOPPING, Board
 from engine.errors import StartRefused
 from engine.index_of import index_of
 from engine.journal import create_journal
+from engine.latencies import create_latencies
 from engine.role import Role, StopFlag, enter_child, run_role, wall_clock_ms
+from engine.sampler import Sampler
+from engine.topic_table import TopicTable
 from engine.warm import warm_up
 from ipc import ring, waiting
 from ipc.process import is_alive
@@ -78,6 +81,7 @@ class Supervisor:
         self._stop = StopFlag()
         self._children: list[Child] = []
         self._board: Board | None = None
+        self._sampler: Sampler | None = None
 
     def run(self, on_ready: Callable[[], None] | None = None) -> int:
         """Start, serve until SIGTERM or SIGINT, stop. 0 after a clean stop.
@@ -144,7 +148,11 @@ class Supervisor:
             (board.segment_request_offset, -1 if unknown else end),
         ):  # fmt: skip
             waiting.publish(cursor, offset)
-        if self._config.broker_role is not BrokerRole.SLAVE:
+        TopicTable.create(self._regions)
+        create_latencies(self._regions, self._config.producers_max)
+        is_slave = self._config.broker_role is BrokerRole.SLAVE
+        self._sampler = Sampler(self._regions, board, wall_clock_ms(), is_slave=is_slave)
+        if not is_slave:
             queue_table.QueueTable.create(self._regions, recovered.queue_offsets).close()
             create_journal(self._regions, self._config.producers_max, end)
             ring.create_rings(self._regions, self._config.producers_max).close()
@@ -154,7 +162,7 @@ class Supervisor:
         shared: list[tuple[str, Callable[[], Role]]] = [
             ("allocator", partial(allocator.open_role, config, board)),
             ("flusher", partial(flusher.open_role, config, board)),
-            ("dispatcher", partial(dispatcher.open_role, config, board)),
+            ("dispatcher", partial(dispatcher.open_role, config, board, self._regions)),
         ]
         if config.broker_role is BrokerRole.SLAVE:
             shared.append(("receiver", partial(receiver.open_role, config, board)))
@@ -192,6 +200,8 @@ class Supervisor:
     def _turn(self, wake_read: int, timeout_ms: int) -> None:
         """Wait for a death or a signal; restart what is due."""
         now_ms = wall_clock_ms()
+        if self._sampler is not None:
+            self._sampler.take(now_ms)
         poller = select.poll()
         poller.register(wake_read, select.POLLIN)
         for child in self._children:

@@ -19,7 +19,9 @@ from engine.batches import as_bytes, column_of_parts
 from engine.config import BrokerConfig, from_mapping
 from engine.cursors import COUNTERS_FILE, Board
 from engine.journal import create_journal
+from engine.latencies import Clock, create_latencies
 from engine.role import wall_clock_ms
+from engine.topic_table import TopicTable
 from ipc import atomics, ring, waiting
 from store.message_id import Host
 
@@ -40,6 +42,8 @@ def _miniature(config: BrokerConfig) -> Iterator[tuple[BrokerConfig, Board, Path
         small.store_path_commit_log.mkdir(parents=True)
         board = Board.create(root / COUNTERS_FILE)
         queue_table.QueueTable.create(root, {}).close()
+        TopicTable.create(root)
+        create_latencies(root, config.producers_max)
         create_journal(root, config.producers_max, 0)
         ring.create_rings(root, config.producers_max).close()
         yield small, board, root
@@ -61,11 +65,17 @@ def warm_up(config: BrokerConfig) -> None:
         while writing.do_work(wall_clock_ms()):
             pass
         writing.idle(0)
-        dispatching = dispatcher.open_role(small, board)
+        dispatching = dispatcher.open_role(small, board, root)
         dispatching.do_work(wall_clock_ms())
         for role in (dispatching, writing, making):
             role.close()
         claimed.close()
+        clock = Clock(root, 0)
+        clock.stop(0)
+        clock.close()
+        topics = TopicTable.attach(root)
+        topics.totals()
+        topics.close()
         waiting.await_change(board.ack_bell, 0, 0)
         waiting.publish(board.flushed_offset, 1)
 

@@ -65,16 +65,22 @@ def store_release(_typing: Any, array: Any, index: Any, value: Any) -> Any:
     return types.void(array, types.intp, types.int64), generate
 
 
-@instruction
-def fetch_add(_typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """Add to the word at `index`, whoever else adds; what it was before."""
+def _read_modify_write(operation: str, what: str) -> Any:
+    def exchange(_typing: Any, array: Any, index: Any, value: Any) -> Any:
+        _require_writable(array)
 
-    _require_writable(array)
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            word = _element(context, builder, signature, arguments)
+            return builder.atomic_rmw(operation, word, arguments[2], "seq_cst")
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.atomic_rmw("add", _element(context, builder, signature, arguments), arguments[2], "seq_cst")
+        return types.int64(array, types.intp, types.int64), generate
 
-    return types.int64(array, types.intp, types.int64), generate
+    exchange.__doc__ = what
+    return instruction(exchange)
+
+
+fetch_add = _read_modify_write("add", "Add to the word at `index`, whoever else adds; what it was before.")
+fetch_max = _read_modify_write("max", "Raise the word at `index` to a value, whoever else does; what it was before.")
 
 
 @instruction

@@ -8,6 +8,7 @@ then holds of records at or above that point (a killed dispatcher's work) is wri
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,9 +49,12 @@ class Dispatcher:
     def __init__(
         self, segment_files: SegmentFiles, consumequeue: Path, file_bytes: int, *, refuse_gaps: bool = False,
         index: IndexService | None = None,
+        on_rows: Callable[[kernel.Bytes, int, kernel.Words, int], None] | None = None,
     ) -> None:  # fmt: skip
         """`refuse_gaps`: raise QueueGap, nothing written, when a queue lacks entries before a record's (recovery asks,
-        because the log may still have them). Else entries go to the queue's end, as RocketMQ does it."""
+        because the log may still have them). Else entries go to the queue's end, as RocketMQ does it.
+        `on_rows`: called with (segment's bytes, its base offset, rows, how many) once their entries are written."""
+        self._on_rows = on_rows
         self._segments, self._root, self._file_bytes = segment_files, consumequeue, file_bytes
         self._refuse_gaps, self._index = refuse_gaps, index
         self._queues: dict[tuple[bytes, int], _Queue | None] = {}
@@ -91,6 +95,8 @@ class Dispatcher:
             self._append_rows(segment, count, from_offset)
             if self._index is not None:
                 self._index.put(segment, self._rows, count)
+            if self._on_rows is not None:
+                self._on_rows(segment.array, base, self._rows, count)
             self.last_store_timestamp_ms = int(self._rows[count - 1, kernel.STORE_TIMESTAMP])
         if stop == kernel.BLANK and limit == segment.size_bytes:
             return segment.end_offset

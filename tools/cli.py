@@ -33,6 +33,7 @@ COMMANDS = {  # name: where it is, what it does
     "namesrv": ("tools.namesrv_command:namesrv", "Run a name server until it is stopped."),
     "produce": ("tools.produce:produce", "Append lines of files, or of standard input, as messages."),
     "run": ("tools.demo:run", "Replicate real input between two brokers and query it with Spark."),
+    "stats": ("tools.stats_view:stats", "Show what was put: counts, rates, latencies, topics."),
     "status": ("tools.status_view:status", "Show a broker's role, cursors, connections and processes."),
 }
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.protocol.ha_wire import CloseReason
-from engine.status import ClientStatus, ConnectionStatus, ProcessStatus, Status, snapshot
+from engine.status import ClientStatus, ConnectionStatus, ProcessStatus, PutStatus, Status, snapshot
 
 REFRESH_SECONDS = 1.0
 MIB = 1 << 20
@@ -66,6 +66,11 @@ def _client(client: ClientStatus) -> Table:
     return table
 
 
+def _puts(puts: PutStatus) -> Text:
+    rates = ", ".join(f"{rate:,.0f}/s over {window}" for window, rate in puts.messages_per_second.items())
+    return Text(f"{puts.messages:,} messages put: {rates}; answered in p50 {puts.p50_us:,} us, p99 {puts.p99_us:,} us")
+
+
 def _processes(processes: list[ProcessStatus]) -> Table:
     table = _table("process", "pid", "CPU %", "RSS MiB", "PSS MiB", "restarts", "heartbeat")
     for one in processes:
@@ -82,7 +87,11 @@ def render(status: Status) -> RenderableType:
         f"{status.broker_name}  {status.role}  {status.flush_disk_type}  {status.state}  process {status.pid}  "
         f"HA port {status.ha_listen_port}\n{status.store}\n"
     )
-    parts: list[RenderableType] = [Text(heading), _cursors(status), Text("")]
+    parts: list[RenderableType] = [Text(heading)]
+    parts += [Text(f"PROBLEM: {problem}\n", style="bold red") for problem in status.problems]
+    if status.puts is not None:
+        parts += [_puts(status.puts), Text("")]
+    parts += [_cursors(status), Text("")]
     if status.client is not None:
         parts += [_client(status.client), Text("")]
     return Group(*parts, _connections(status.connections), Text(""), _processes(status.processes))
@@ -91,6 +100,8 @@ def render(status: Status) -> RenderableType:
 def side_by_side(statuses: list[Status]) -> Table:
     """A few figures of several brokers, a column each: small enough for any terminal."""
     table = _table("broker", *(status.broker_name for status in statuses))
+    if any(status.problems for status in statuses):
+        table.add_row("PROBLEMS (see status)", *(str(len(status.problems)) for status in statuses), style="bold red")
     labels = ("put_messages", "max_physical_offset", "flushed_offset", "reput_from_offset", "confirm_offset")
     table.add_row("role", *(status.role for status in statuses))
     table.add_row("state", *(status.state for status in statuses))

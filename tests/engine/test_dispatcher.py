@@ -10,6 +10,7 @@ import pytest
 from engine.config import from_mapping
 from engine.cursors import Board
 from engine.dispatcher import Dispatcher, open_role
+from engine.topic_table import TopicTable
 from ipc import waiting
 from store import dispatch
 from store.consume_queue import ConsumeQueue
@@ -138,5 +139,6 @@ def test_open_role(tmp_path: Path, board: Board) -> None:
     waiting.publish(board.max_physical_offset, log.end)
     sizes = {"mappedFileSizeCommitLog": str(1 << 20), "mappedFileSizeConsumeQueue": "4000"}
     config = from_mapping({"storePathRootDir": str(log.root), **sizes})
-    turns(open_role(config, board))
+    TopicTable.create(tmp_path)
+    turns(open_role(config, board, tmp_path))
     assert (log.directory.consumequeue / "topic0" / "0" / ("0" * 20)).stat().st_size == 4000

@@ -1,0 +1,99 @@
+"""Samples of what was put, one a second, in shared memory: what rates over time are made of.
+
+Implements: the sampling of StoreStatsService; the supervisor takes the samples, so no restart of a role loses any
+Once a minute the latencies of all producers are kept as well, twice in turn: the difference is the last whole minute's.
+
+Region "samples": word 0 start of the broker in ms, 1 samples taken, 2 minutes taken | from word 8: samples of 4 words
+(time in ms, messages, bytes, -), the newest over the oldest | two blocks as in "latencies", of the last two minutes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.cursors import Board
+from engine.latencies import BLOCK_WORDS, Latencies, latencies_of, sum_of_rings
+from engine.protocol.store_stats import MINUTE_MS, SAMPLES, Sample, is_due
+from engine.topic_table import TopicTable
+from ipc.atomics import publish
+from ipc.region import Region, Words
+
+REGION_KIND, LAYOUT, SAMPLES_FILE = "samples", 1, "samples"
+BOOT_MS, TAKEN, MINUTES = 0, 1, 2
+SAMPLES_AT, SAMPLE_WORDS = 8, 4
+ROOM = SAMPLES + 1  # the one that may be written just now does not count
+MINUTES_AT = SAMPLES_AT + ROOM * SAMPLE_WORDS
+
+
+class Sampled(NamedTuple):
+    """What a reader finds: all samples there are, oldest first, and the last whole minute."""
+
+    boot_ms: int
+    samples: list[Sample]
+    minute: Latencies
+
+
+def totals_of(board: Board, topics: TopicTable, *, is_slave: bool) -> tuple[int, int]:
+    """(messages, bytes) put since the start: a master's writer counts them, a slave's are those dispatched."""
+    if is_slave:
+        return topics.totals()
+    return board.put_messages.read(), board.put_bytes.read()
+
+
+class Sampler:
+    """The one who takes the samples."""
+
+    def __init__(self, directory: Path, board: Board, now_ms: int, *, is_slave: bool) -> None:
+        self._directory, self._board, self._is_slave = directory, board, is_slave
+        size = (MINUTES_AT + 2 * BLOCK_WORDS) * 8
+        self._region = Region.create(directory / SAMPLES_FILE, size, kind=REGION_KIND, layout=LAYOUT)
+        self._words: Words = self._region.words
+        self._words[BOOT_MS] = now_ms
+        self._topics = TopicTable.attach(directory)
+        self._last: list[Sample] = []
+        self._minute_at_ms = now_ms
+
+    def take(self, now_ms: int) -> None:
+        """A sample when it is due."""
+        if not is_due(self._last, now_ms):
+            return
+        messages, size = totals_of(self._board, self._topics, is_slave=self._is_slave)
+        taken = int(self._words[TAKEN])
+        at = SAMPLES_AT + taken % ROOM * SAMPLE_WORDS
+        self._words[at : at + 3] = (now_ms, messages, size)
+        publish(self._words, TAKEN, taken + 1)
+        self._last = [Sample(now_ms, messages, size)]
+        if not 0 <= now_ms - self._minute_at_ms < MINUTE_MS:
+            self._minute_at_ms = now_ms
+            self._take_minute()
+
+    def _take_minute(self) -> None:
+        minutes = int(self._words[MINUTES])
+        at = MINUTES_AT + (minutes & 1) * BLOCK_WORDS
+        self._words[at : at + BLOCK_WORDS] = sum_of_rings(self._directory)
+        publish(self._words, MINUTES, minutes + 1)
+
+    def close(self) -> None:
+        """Unmap."""
+        self._words = np.empty(0, np.int64)
+        self._topics.close()
+        self._region.close()
+
+
+def read_samples(directory: Path) -> Sampled:
+    """What was sampled so far. Raises RegionMissing, RegionMismatch."""
+    region = Region.attach(directory / SAMPLES_FILE, kind=REGION_KIND, layout=LAYOUT)
+    try:
+        words = region.words
+        taken, minutes = int(words[TAKEN]), int(words[MINUTES])
+        ring = words[SAMPLES_AT:MINUTES_AT].reshape(ROOM, SAMPLE_WORDS)
+        newest = [ring[number % ROOM, :3].tolist() for number in range(max(0, taken - SAMPLES), taken)]
+        blocks = words[MINUTES_AT : MINUTES_AT + 2 * BLOCK_WORDS].reshape(2, BLOCK_WORDS)
+        last, before = blocks[(minutes - 1) & 1], blocks[minutes & 1]
+        minute = last - before if minutes else np.zeros(BLOCK_WORDS, np.int64)
+        return Sampled(int(words[BOOT_MS]), [Sample(*sample) for sample in newest], latencies_of(minute))
+    finally:
+        region.close()
