@@ -22,6 +22,7 @@ from ipc.process import is_alive
 from ipc.region import Words
 from store import published
 from store.message_id import Host
+from store.message_policy import POLICIES, Facts
 from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES
 
 TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -47,6 +48,10 @@ class Connection:
         address, port = str(settings["storeHost"]).rsplit(":", 1)
         self.store_host = Host(address.strip("[]"), int(port))
         self.body_bytes_max = int(settings["maxMessageSize"])
+        self.facts = Facts(
+            policy=POLICIES[str(settings["compat"])], store_host=self.store_host,
+            cluster_name=str(settings["brokerClusterName"]), message_bytes_max=self.body_bytes_max,
+        )  # fmt: skip
         self._record_bytes_max = min(
             int(settings["mappedFileSizeCommitLog"]) - BLANK_BYTES,
             len(self.ring.data),

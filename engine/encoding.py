@@ -101,6 +101,23 @@ def put_one(
 
 
 @kernel
+def put_record(
+    data: Bytes, words: Words, control: Words, local: Words, bell: Words, bell_index: int, record: Bytes, slot: int
+) -> int:
+    """Publish bytes that are encoded already; their number in the ring, or -1 when there is no room now."""
+    number = local[TAIL_LOCAL]
+    position = room_at(control, words, data.size, number, local[POSITION], record.size)
+    if position < 0:
+        return -1
+    copy_bytes(data, position % data.size, record, 0, record.size)
+    describe(words, number, position, record.size, slot)
+    local[POSITION] = position + record.size
+    local[TAIL_LOCAL] = number + 1
+    _publish(Outlet(data, words, control, local, bell, bell_index), number + 1)
+    return number
+
+
+@kernel
 def put_many(
     outlet: Outlet,
     template: Template,

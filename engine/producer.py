@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from engine import encoding
+from engine import encoding, unique_keys
 from engine.answers import Answers
 from engine.batches import as_bytes, column_of, properties_of, property_column
 from engine.connection import Connection
@@ -30,8 +30,9 @@ from ipc import ring
 from ipc.errors import RingFull
 from store.message_id import offset_message_id
 from store.properties import MAX_PROPERTIES_BYTES
+from store.put_message import SendRequest, Stored, record_of, stored_message
 
-__all__ = ["BatchResult", "Producer", "PutMessageStatus", "SendResult"]
+__all__ = ["BatchResult", "Producer", "PutMessageStatus", "SendRequest", "SendResult"]
 
 RESERVED = ("KEYS", "TAGS")
 
@@ -158,6 +159,19 @@ class Producer:
             self._connection.clock.stop(began_ns)
         return BatchResult(status, count, sent_to, queue_offsets, physical_offsets)
 
+    def put_message(self, request: SendRequest, *, timeout: float | None = None) -> SendResult:
+        """Store what a client sent, as the broker of the setting `compat` does, and wait for it.
+
+        Raises InvalidMessage, PropertiesTooLarge (nothing sent), and what `send` raises.
+        """
+        deadline_ms = self._deadline(timeout)
+        connection = self._connection
+        stored = stored_message(request, connection.facts, unique_keys.new_key)
+        in_sync_slaves = connection.board.in_sync_slaves.read()
+        with self._lock:
+            number, length = self._put_record(stored, deadline_ms)
+        return self.result_of(number, stored.queue_id, length, in_sync_slaves, deadline_ms)
+
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the broker's settings are met for everything sent so far.
 
@@ -234,6 +248,22 @@ class Producer:
             if not connection.await_room(deadline_ms):
                 raise RingFull(connection.ring.path, length, wall_clock_ms() - began_ms)
         return number, sent_to, length
+
+    def _put_record(self, stored: Stored, deadline_ms: int) -> tuple[int, int]:
+        """Publish one encoded message in the ring: (its number, its length)."""
+        connection = self._connection
+        record = record_of(stored)
+        _queue_id, template = self._queue(stored.topic, stored.queue_id, deadline_ms)
+        connection.require_running()
+        connection.raise_refusals()
+        connection.check_record(len(record))
+        arguments = (*connection.outlet, as_bytes(record), template.slot)
+        began_ms = 0
+        while (number := int(encoding.put_record(*arguments))) < 0:
+            began_ms = began_ms or wall_clock_ms()
+            if not connection.await_room(deadline_ms):
+                raise RingFull(connection.ring.path, len(record), wall_clock_ms() - began_ms)
+        return number, len(record)
 
     def _put_batch(
         self,

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from engine import allocator, dispatcher, encoding, queue_table, writer
 from engine.batches import as_bytes, column_of_parts
 from engine.config import BrokerConfig, from_mapping
@@ -24,6 +26,7 @@ from engine.role import wall_clock_ms
 from engine.topic_table import TopicTable
 from ipc import atomics, ring, waiting
 from store.message_id import Host
+from store.record import encode
 
 SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
 LOCALHOST = Host("127.0.0.1", 10911)
@@ -84,6 +87,9 @@ def _put(board: Board, claimed: ring.ClaimedRing) -> None:
     template = encoding.template_of("warm", 0, 0, LOCALHOST, LOCALHOST)
     outlet = claimed.outlet(board.counters.words, board.writer_bell.index)
     encoding.put_one(*outlet, *template, 0, as_bytes(b"body"), as_bytes(b""), wall_clock_ms())
+    record = np.frombuffer(encode(topic="warm", body=b"body", store_host=LOCALHOST), np.uint8)
+    record.flags.writeable = False
+    encoding.put_record(*outlet, record, 0)
     bodies, nothing = column_of_parts([b"body", b"another"]), column_of_parts([b""])
     encoding.put_many(outlet, template, bodies, nothing, True, 0, 2, wall_clock_ms())
     atomics.publish(claimed.control, ring.ASKED, 0)

@@ -14,6 +14,7 @@ StoreError
 ├── StoreLocked          another broker owns the store
 ├── NoBroker             no broker runs on the store
 ├── InvalidMessage       a message that the format cannot hold
+├── PropertiesTooLarge   properties that do not fit a record
 └── RecordTooLarge       a message above the store's limit
 """
 
@@ -122,6 +123,19 @@ class InvalidMessage(StoreError):
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"message refused: {field}: {reason}; change the message")
         self.field, self.reason = field, reason
+
+
+class PropertiesTooLarge(StoreError):
+    """The properties of a message, with what the broker adds, above what a record can hold."""
+
+    code = "PROPERTIES_SIZE_EXCEEDED"
+
+    def __init__(self, found_bytes: int, max_bytes: int) -> None:
+        super().__init__(
+            f"message refused: its properties have {found_bytes} bytes with those that the broker adds, the limit is"
+            f" {max_bytes}; put less into them"
+        )
+        self.found_bytes, self.max_bytes = found_bytes, max_bytes
 
 
 class RecordTooLarge(StoreError):

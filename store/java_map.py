@@ -1,0 +1,51 @@
+"""A map that lists its entries in the order of Java's HashMap<String, String>: what decides the order of properties.
+
+Implements: java.util.HashMap: hash, put, remove, resize, iteration (spec: store-formats, section 3)
+A table of 2^n buckets, listed from the first to the last, each in order of insertion. It doubles when it is three
+quarters full, or, below 64 buckets, when a ninth entry comes into one bucket; it never shrinks.
+Left out: from 64 buckets on, Java turns a bucket of nine entries into a tree, which may list them otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from store.properties import java_hash
+
+BUCKET_ENTRIES_MAX, TREE_CAPACITY_MIN = 8, 64
+
+
+def spread(name: str) -> int:
+    """HashMap.hash: the upper half of the string's hash folded into the lower."""
+    code = java_hash(name) & 0xFFFFFFFF
+    return code ^ (code >> 16)
+
+
+class JavaMap(dict[str, str]):
+    """Entries in order of insertion, as a dict has them; `ordered` gives Java's order. Change it with `put`, `pop`."""
+
+    def __init__(self, capacity: int, entries: Iterable[tuple[str, str]] = ()) -> None:
+        super().__init__()
+        self.capacity = capacity
+        for name, value in entries:
+            self.put(name, value)
+
+    def put(self, name: str, value: str) -> None:
+        """Add or replace; a replaced entry keeps its place."""
+        is_new = name not in self
+        self[name] = value
+        if is_new:
+            self._grow(name)
+
+    def _grow(self, name: str) -> None:
+        if self.capacity < TREE_CAPACITY_MIN and len(self) > BUCKET_ENTRIES_MAX:
+            bucket = spread(name) & (self.capacity - 1)
+            if sum(spread(other) & (self.capacity - 1) == bucket for other in self) > BUCKET_ENTRIES_MAX:
+                self.capacity *= 2
+        if len(self) * 4 > self.capacity * 3:
+            self.capacity *= 2
+
+    def ordered(self) -> list[tuple[str, str]]:
+        """The entries as Java iterates over them."""
+        mask = self.capacity - 1
+        return sorted(self.items(), key=lambda entry: spread(entry[0]) & mask)
