@@ -164,13 +164,13 @@ class Producer:
 
         Raises InvalidMessage, PropertiesTooLarge (nothing sent), and what `send` raises.
         """
-        deadline_ms = self._deadline(timeout)
+        began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
         connection = self._connection
         stored = stored_message(request, connection.facts, unique_keys.new_key)
         in_sync_slaves = connection.board.in_sync_slaves.read()
         with self._lock:
             number, length = self._put_record(stored, deadline_ms)
-        return self.result_of(number, stored.queue_id, length, in_sync_slaves, deadline_ms)
+        return self.result_of(number, stored.queue_id, length, in_sync_slaves, deadline_ms, began_ns)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the broker's settings are met for everything sent so far.
