@@ -4,6 +4,7 @@ StoreError
 ├── CorruptRecord        a record fails its own checks
 │   └── BitRot           … with sound records behind it, or below what was on disk: never cut off
 ├── MalformedData        bytes that are not of the format they should be (compressed body, properties, frame)
+├── MalformedConfig      a file of `config` that is not what RocketMQ's brokers write
 ├── OffsetOutOfRange     asked for bytes before the oldest segment or behind the end
 ├── NotAStore            the directory does not hold a store
 ├── SegmentSizeMismatch  a file of the log has another length than its store's segments
@@ -46,6 +47,16 @@ class MalformedData(StoreError):
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(f"{what}: {reason}; the record is stored as its sender made it, ask the sender")
         self.what, self.reason = what, reason
+
+
+class MalformedConfig(StoreError):
+    """A file of the broker's `config` directory that cannot be read."""
+
+    code = "MALFORMED_CONFIG"
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}; restore the file, or remove it: then its .bak counts, if there is one")
+        self.path, self.reason = path, reason
 
 
 class OffsetOutOfRange(StoreError):

@@ -8,18 +8,18 @@ told by what only 5.x leaves in one. On a live store the broker's published limi
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from store import properties as property_string
+from store.broker_tables import read_batch_topics
 from store.checkpoint import read as read_checkpoint
 from store.consume_queue import ConsumeQueue, queue_directories
 from store.delay import queue_tags_code
 from store.directory import StoreDirectory
-from store.errors import QueueFileMismatch
+from store.errors import MalformedConfig, QueueFileMismatch
 from store.loaded_queue import LoadedQueue
 from store.log_reader import store_directory
 from store.properties import utf16_sort_key
@@ -45,7 +45,6 @@ BATCH_DTYPE = np.dtype(
     [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8"), ("store_timestamp_ms", ">i8"),
      ("base_offset", ">i8"), ("count", ">i2"), ("compact_offset", ">i4"), ("reserved", "V4")]
 )  # fmt: skip
-BATCH_QUEUE_TYPE = "BatchCQ"
 QueueKey = tuple[str, int]
 
 
@@ -121,15 +120,11 @@ def _queue_file_bytes(directories: list[Path]) -> int:
 
 def batch_topics_of(root: Path) -> frozenset[str]:
     """Topics whose queues are batch consume queues (5.x), by the topics' configuration and by what is on disk."""
-    found = {path.name for path in (root / "batchconsumequeue").glob("*") if path.is_dir()}
+    found = frozenset(path.name for path in (root / "batchconsumequeue").glob("*") if path.is_dir())
     try:
-        table = json.loads((root / "config" / "topics.json").read_bytes()).get("topicConfigTable", {})
-        found |= {
-            topic for topic, config in table.items() if BATCH_QUEUE_TYPE in str(config.get("attributes", {}).values())
-        }
-    except (FileNotFoundError, ValueError, AttributeError):
-        return frozenset(found)  # without a readable table RocketMQ takes every queue for a plain one
-    return frozenset(found)
+        return found | read_batch_topics(root / "config")
+    except MalformedConfig:
+        return found  # without a readable table RocketMQ takes every queue for a plain one
 
 
 class _Recovery:
