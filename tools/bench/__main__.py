@@ -1,6 +1,6 @@
 """`make bench`: every measurement of this folder, or those named, in one run.
 
-    python -m tools.bench [append latency catch-up idle spark] [--peers FOLDER] [--rocketmq FOLDER] [--json FILE]
+    python -m tools.bench [GROUPS] [--peers FOLDER] [--rocketmq FOLDER] [--json FILE]
 
 Without the peers' folders only our own figures are printed: there is nothing to compare them with.
 """
@@ -14,11 +14,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tools.bench import append, catch_up, idle, latency
+from tools.bench import append, catch_up, dispatch, idle, latency, roll, sync_flush
 from tools.bench.figures import Figure, Ratio, json_lines, show
 from tools.bench.peers import Peers
 
-GROUPS = ("append", "latency", "catch-up", "idle", "spark")
+GROUPS = ("append", "latency", "catch-up", "idle", "dispatch", "sync-flush", "roll", "spark")
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 
 
@@ -65,6 +65,12 @@ def _measure(
         return catch_up.measure(scratch, peers, rocketmq, repeat)
     if group == "idle":
         return idle.measure(scratch)
+    if group == "dispatch":
+        return dispatch.measure(scratch, repeat)
+    if group == "sync-flush":
+        return sync_flush.measure(scratch, repeat)
+    if group == "roll":
+        return roll.measure(scratch, repeat)
     from tools.bench import spark  # Spark and its JVM are loaded only for it
 
     return spark.run(512, repeat, console, scratch)

@@ -19,11 +19,12 @@ WARM_MESSAGES = 20_000
 TIMEOUT_SECONDS = 60.0
 
 
-def _append(producer: Producer, topic: str, bodies: np.ndarray, messages: int) -> None:
+def _append(producer: Producer, topic: str, bodies: np.ndarray, messages: int, keyed: bool) -> None:
     sent = 0
     while sent < messages:
         count = min(len(bodies), messages - sent)
-        producer.send_batch(topic, bodies[:count], queue_id=0, wait=False, timeout=TIMEOUT_SECONDS)
+        keys = [f"{number:012x}" for number in range(sent, sent + count)] if keyed else None
+        producer.send_batch(topic, bodies[:count], queue_id=0, keys=keys, wait=False, timeout=TIMEOUT_SECONDS)
         sent += count
     producer.flush(TIMEOUT_SECONDS)
 
@@ -42,7 +43,7 @@ def _one_by_one(producer: Producer, topic: str, body: bytes, messages: int, wait
 
 @click.command()
 @click.argument("store")
-@click.option("--work", type=click.Choice(["batch", "sync", "nowait"]), default="batch")
+@click.option("--work", type=click.Choice(["batch", "keyed", "sync", "nowait"]), default="batch")
 @click.option("--size", default=1024, help="Bytes of a body.")
 @click.option("--messages", default=100_000)
 @click.option("--topic", default="bench")
@@ -51,16 +52,17 @@ def main(store: str, work: str, size: int, messages: int, topic: str) -> None:
     bodies = np.random.default_rng(1).integers(0, 256, (BATCH, size), dtype=np.uint8)
     body = bodies[0].tobytes()
     with Producer(store, timeout=TIMEOUT_SECONDS) as producer:
-        if work == "batch":
-            _append(producer, topic, bodies, WARM_MESSAGES)
+        in_batches = work in ("batch", "keyed")
+        if in_batches:
+            _append(producer, topic, bodies, WARM_MESSAGES, work == "keyed")
         else:
             _one_by_one(producer, topic, body, 500, wait=work == "sync")
         print("ready", flush=True)
         sys.stdin.readline()
         began_ns, cpu = time.monotonic_ns(), time.process_time()
         taken: list[int] = []
-        if work == "batch":
-            _append(producer, topic, bodies, messages)
+        if in_batches:
+            _append(producer, topic, bodies, messages, work == "keyed")
         else:
             taken = _one_by_one(producer, topic, body, messages, wait=work == "sync")
             producer.flush(TIMEOUT_SECONDS)
