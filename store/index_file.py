@@ -91,7 +91,7 @@ class IndexFile:
     def __init__(self, path: Path, geometry: Geometry, array: Bytes) -> None:
         self.path, self.geometry, self.array = path, geometry, array
         self.slots = array[HEADER_BYTES : geometry.entries_at].view(">i4")
-        self.entries = array[geometry.entries_at :].view(ENTRY_DTYPE)
+        self.entries = array[geometry.entries_at : geometry.file_bytes].view(ENTRY_DTYPE)
         self._header = array[:HEADER_BYTES].view(HEADER_DTYPE)
 
     @classmethod

@@ -20,6 +20,7 @@ from store.consume_queue import ConsumeQueue, queue_directories
 from store.delay import queue_tags_code
 from store.directory import StoreDirectory
 from store.errors import MalformedConfig, QueueFileMismatch
+from store.loaded_index import LoadedIndex
 from store.loaded_queue import LoadedQueue
 from store.log_reader import store_directory
 from store.properties import utf16_sort_key
@@ -60,6 +61,7 @@ class LoadedStore:
     segments: dict[int, Path]
     queues: dict[QueueKey, LoadedQueue]
     batch_topics: frozenset[str]
+    index: LoadedIndex | None = None
     checked_from: int = 0  # records from here to the end have passed their check
 
     def keys(self) -> list[QueueKey]:
@@ -135,6 +137,9 @@ class _Recovery:
         self._bases = sorted(store.segments)
         self._aborted = directory.was_aborted()
         self._checkpoint = read_checkpoint(directory.checkpoint)
+        self._index = store.index = LoadedIndex.loaded(
+            directory.index, aborted=self._aborted, index_msg_timestamp_ms=self._checkpoint.index_msg_timestamp_ms
+        )
         ends = [queue.max_physical_offset for queue in store.queues.values()]
         self._queues_end = max([*ends, _batch_queues_end(store.root)], default=-1)
         self._queue_file_bytes = next((q.file_bytes for q in store.queues.values()), DEFAULT_QUEUE_FILE_BYTES)
@@ -208,6 +213,7 @@ class _Recovery:
             if queue is None:
                 queue = self._store.queues[key] = LoadedQueue(*key, self._queue_file_bytes)
             queue.put(message.physical_offset, message.size, tags_code, message.queue_offset)
+        self._index.dispatch(message)
         return True
 
     def _tags_code(self, message: Message) -> int:

@@ -1,12 +1,14 @@
 """What RocketMQ's own classes read from a store, line by line as its reference program `Manifest` prints it.
 
-Implements: MessageDecoder.decode, CommitLog.checkMessageAndReturnSize, ConsumeQueue.getIndexBuffer, printed as JSON
-Message and blank lines come in log order, then the queues. The spelling (spaces, escapes, the order of names) is the
-reference's, so that two manifests can be compared with `diff`. The texts are Java's: escaped UTF-16.
+Implements: MessageDecoder.decode, CommitLog.checkMessageAndReturnSize, ConsumeQueue.getIndexBuffer,
+    IndexService.queryOffset, printed as JSON
+Message and blank lines come in log order, then the queues, then a sample of the index. The spelling (spaces, escapes,
+the order of names) is the reference's, so that two manifests can be compared with `diff`; texts are escaped UTF-16.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Generator, Iterator
 from functools import lru_cache
 from hashlib import sha256
@@ -17,12 +19,14 @@ from store.compression import body_of
 from store.delay import queue_tags_code
 from store.errors import CorruptRecord, MalformedData
 from store.loaded import LoadedStore, load
+from store.loaded_index import keys_of
 from store.loaded_queue import LoadedQueue
 from store.properties import utf16_sort_key, utf16_units
 from store.record import BLANK_BYTES, Found, Kind, Message, decode, inspect, shape_at
 from store.segment import Segment
 
 PORT_MAX = 65535
+INDEX_SAMPLE = 400
 CACHED = 10_000
 
 
@@ -32,13 +36,18 @@ def lines(store_root: Path | str, *, five: bool | None = None, limit: int | None
     `limit` ends the log of a store that is in use. Raises StoreError.
     """
     store = load(store_root, five=five, limit=limit)
-    yield from _log_lines(store)
+    keyed = array("q")
+    yield from _log_lines(store, keyed)
     for key in store.keys():  # noqa: SIM118 - not a mapping
         yield from _queue_lines(store, *key)
+    yield from _index_lines(store, keyed)
 
 
-def _log_lines(store: LoadedStore) -> Iterator[str]:
-    """As the reference walks: by the sizes that it reads, whatever they are; a size that leads nowhere ends it."""
+def _log_lines(store: LoadedStore, keyed: array[int]) -> Iterator[str]:
+    """As the reference walks: by the sizes that it reads, whatever they are; a size that leads nowhere ends it.
+
+    `keyed` gets each record's offset, once for each of its keys.
+    """
     offset: int | None = store.min_offset
     while offset is not None and 0 <= offset < store.max_offset:
         base = offset - offset % store.segment_bytes
@@ -48,10 +57,12 @@ def _log_lines(store: LoadedStore) -> Iterator[str]:
             continue
         with Segment.open(path) as segment:
             end = min(store.max_offset - base, segment.size_bytes)
-            offset = yield from _segment_lines(segment, offset - base, end, check=base < store.checked_from)
+            offset = yield from _segment_lines(segment, offset - base, end, keyed, check=base < store.checked_from)
 
 
-def _segment_lines(segment: Segment, position: int, end: int, *, check: bool) -> Generator[str, None, int | None]:
+def _segment_lines(
+    segment: Segment, position: int, end: int, keyed: array[int], *, check: bool
+) -> Generator[str, None, int | None]:
     """The lines of one segment; returns the log offset to go on at, None when there is none."""
     view, base = segment.view, segment.base_offset
     while position < end:
@@ -66,14 +77,14 @@ def _segment_lines(segment: Segment, position: int, end: int, *, check: bool) ->
         if found.size <= 0:
             yield _undecoded(base + position, size, magic, checked=False)
         else:
-            yield _record_line(view, position, base + position, found)
+            yield _record_line(view, position, base + position, found, keyed)
         if size <= 0:
             return None
         position += size
     return base + position
 
 
-def _record_line(view: memoryview, position: int, physical_offset: int, found: Found) -> str:
+def _record_line(view: memoryview, position: int, physical_offset: int, found: Found, keyed: array[int]) -> str:
     raw = view[position : position + found.size]
     checked = found.kind is Kind.MESSAGE
     try:
@@ -84,6 +95,8 @@ def _record_line(view: memoryview, position: int, physical_offset: int, found: F
             raise MalformedData("host", "Java knows no such port")
     except (CorruptRecord, MalformedData):
         return _undecoded(physical_offset, *shape_at(view, position), checked=checked)
+    if checked and code is not None and message.properties_raw:
+        keyed.extend([physical_offset] * sum(map(len, keys_of(message))))
     return _message_line(message, body, raw, code if checked else None)
 
 
@@ -154,6 +167,26 @@ def _queue_lines(store: LoadedStore, topic: str, queue_id: int) -> Iterator[str]
 def _entries(queue: LoadedQueue) -> str:
     parts = [str(part.tolist())[1:-1].replace("(", "[").replace(")", "]") for part in queue.entries()]
     return ", ".join(parts)
+
+
+def _index_lines(store: LoadedStore, keyed: array[int]) -> Iterator[str]:
+    """A sample of the log's keys, and which records the index names for each."""
+    if store.index is None:
+        return
+    for number in range(0, len(keyed), max(1, len(keyed) // INDEX_SAMPLE)):
+        offset = keyed[number]
+        first = number
+        while first and keyed[first - 1] == offset:
+            first -= 1
+        base = offset - offset % store.segment_bytes
+        with Segment.open(store.segments[base]) as segment:
+            message = decode(segment.view, offset - base, check_body_crc=False)
+            unique, parts = keys_of(message)
+        key = [*parts, *unique][number - first]
+        yield (
+            f'{{"kind": "index", "topic": {quote(message.topic)}, "key": {quote(key)},'
+            f' "physicalOffsets": {store.index.query(message.topic, key)}}}'
+        )
 
 
 def quote(text: str | None) -> str:

@@ -19,7 +19,7 @@ def unpack(version: str, name: str, directory: Path) -> Path:
 
 
 def manifest_lines(version: str, name: str) -> list[str]:
-    """RocketMQ's own manifest: the lines `message`, `blank` and `queue`."""
+    """RocketMQ's own manifest but for its first line, `store`."""
     text = lzma.decompress((GOLDEN / version / f"{name}-manifest.jsonl.xz").read_bytes()).decode()
-    kinds = tuple(f'{{"kind": "{kind}"' for kind in ("message", "blank", "queue"))
+    kinds = tuple(f'{{"kind": "{kind}"' for kind in ("message", "blank", "queue", "index"))
     return [line for line in text.splitlines() if line.startswith(kinds)]
