@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ipc.atomics import load_acquire, store_release, wake, wall_clock_ms
+from engine.encoding import flip_magic
+from ipc.atomics import load_acquire, release_fence, store_release, wake, wall_clock_ms
 from ipc.compiling import inlined, kernel
 from ipc.memory import copy_bytes, load_be32, store_be32, store_be64
 from ipc.region import Bytes, Words
@@ -216,6 +217,8 @@ def _place(
         store_be64(segment, at + PHYSICAL_OFFSET_AT, end)
         is_v6 = segment[at + SYS_FLAG_LAST_BYTE_AT] & BORN_V6
         store_be64(segment, at + (STORE_TIMESTAMP_V6_AT if is_v6 else STORE_TIMESTAMP_V4_AT), now_ms)
+        release_fence()
+        flip_magic(segment, at)
         words[described + 2] = end
         words[described + 3] = queue_offset
         end += words[described + 1] >> SLOT_BITS

@@ -2,7 +2,9 @@
 
 Implements: MessageExtEncoder (spec: store-formats, record v1)
 The producer pays for encoding and for the body's CRC. The writer fills in queue offset, physical offset and store
-timestamp. What is the same for all messages of a queue is a template: an empty message's record.
+timestamp, and last of all the magic number, whose bits are flipped in the ring: what a killed writer has copied but not
+filled in is a record to nobody, not even to a RocketMQ broker, which never looks at the physical offset.
+What is the same for all messages of a queue is a template: an empty message's record.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -16,11 +18,11 @@ import numpy as np
 from ipc.atomics import ring, store_release
 from ipc.compiling import inlined, kernel
 from ipc.crc import crc32
-from ipc.memory import copy_bytes, store_be16, store_be32, store_be64
+from ipc.memory import copy_bytes, load_be32, store_be16, store_be32, store_be64
 from ipc.region import Bytes, Words
 from ipc.ring import POSITION, TAIL, TAIL_LOCAL, Outlet, describe, room_at
 from store.message_id import Host
-from store.record import BODY_CRC_AT, BORN_TIMESTAMP_AT, CRC_MASK, FIXED_BYTES, FLAG_AT, encode
+from store.record import BODY_CRC_AT, BORN_TIMESTAMP_AT, CRC_MASK, FIXED_BYTES, FLAG_AT, MAGIC_AT, encode
 
 PUBLISH_RECORDS, PUBLISH_BYTES = 512, 256 * 1024  # what a batch publishes at once, so that the writer works beside it
 
@@ -49,6 +51,12 @@ def template_of(topic: str, queue_id: int, slot: int, born_host: Host, store_hos
 
 
 @inlined
+def flip_magic(data: Bytes, at: int) -> None:
+    """The magic number of the record at `at`, all its bits the other way round."""
+    store_be32(data, at + MAGIC_AT, load_be32(data, at + MAGIC_AT) ^ -1)
+
+
+@inlined
 def _write(
     data: Bytes, at: int, template: Template, bodies: Bytes, body: int, body_bytes: int,
     properties: Bytes, property_string: int, property_bytes: int, born_ms: int,
@@ -57,6 +65,7 @@ def _write(
     length = template.record.size + body_bytes + property_bytes
     copy_bytes(data, at, template.record, 0, template.body_at)
     store_be32(data, at, length)
+    flip_magic(data, at)
     store_be32(data, at + BODY_CRC_AT, crc32(bodies, body, body_bytes) & CRC_MASK)
     store_be64(data, at + BORN_TIMESTAMP_AT, born_ms)
     store_be32(data, at + template.body_at - 4, body_bytes)
@@ -110,6 +119,7 @@ def put_record(
     if position < 0:
         return -1
     copy_bytes(data, position % data.size, record, 0, record.size)
+    flip_magic(data, position % data.size)
     describe(words, number, position, record.size, slot)
     local[POSITION] = position + record.size
     local[TAIL_LOCAL] = number + 1

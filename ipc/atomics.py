@@ -83,15 +83,20 @@ fetch_add = _read_modify_write("add", "Add to the word at `index`, whoever else 
 fetch_max = _read_modify_write("max", "Raise the word at `index` to a value, whoever else does; what it was before.")
 
 
-@instruction
-def fence(_typing: Any) -> Any:
-    """No load or store crosses this line."""
+def _fence(ordering: str, what: str) -> Any:
+    def order(_typing: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+            builder.fence(ordering)
+            return context.get_dummy_value()
 
-    def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
+        return types.void(), generate
 
-    return types.void(), generate
+    order.__doc__ = what
+    return instruction(order)
+
+
+fence = _fence("seq_cst", "No load or store crosses this line.")
+release_fence = _fence("release", "Stores before it stay before those after it; x86-64 needs no instruction.")
 
 
 @instruction

@@ -10,7 +10,8 @@ import ctypes
 import errno
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 PAGE_BYTES = mmap.PAGESIZE
 MADV_POPULATE_WRITE = 23  # Linux 5.14
 CREATING_SUFFIX = ".creating"
+NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # file systems without O_TMPFILE
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -116,6 +118,11 @@ def rename(source: Path, target: Path) -> None:
     os.rename(source, target)
 
 
+def give_name(fd: int, path: Path) -> None:
+    """A name for a file that has none yet. Raises FileExistsError."""
+    os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)  # linkat, because of the dir_fd
+
+
 def unlink(path: Path) -> None:
     """Remove a file; one that is already gone is fine."""
     path.unlink(missing_ok=True)
@@ -123,11 +130,7 @@ def unlink(path: Path) -> None:
 
 def create_sparse(path: Path, size_bytes: int) -> None:
     """A file of zeros without blocks, to be written with pwrite (a full disk is an error there); not yet on disk."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        truncate(fd, size_bytes)
-    finally:
-        os.close(fd)
+    _create(path, lambda fd: truncate(fd, size_bytes))
 
 
 def create_reserved(path: Path, size_bytes: int) -> None:
@@ -135,18 +138,48 @@ def create_reserved(path: Path, size_bytes: int) -> None:
 
     Raises OSError (ENOSPC when there is no room) and leaves nothing behind.
     """
-    creating = path.with_name(path.name + CREATING_SUFFIX)
-    unlink(creating)
-    fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    try:
+
+    def fill(fd: int) -> None:
         reserve(fd, 0, size_bytes)
         sync_file(fd)
+
+    _create(path, fill)
+    sync_directory(path.parent)
+
+
+def _create(path: Path, fill: Callable[[int], None]) -> None:
+    """A file that gets its name when it is whole; an existing file stays.
+
+    It has no name until then: RocketMQ refuses a directory with any file that is not as long as its files are, or whose
+    name is no number, so one that a killed process left behind would be in its way.
+    """
+    unlink(path.with_name(path.name + CREATING_SUFFIX))
+    try:
+        fd = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno not in NO_UNNAMED_FILES:
+            raise
+        _create_named(path, fill)
+        return
+    try:
+        fill(fd)
+        with suppress(FileExistsError):
+            give_name(fd, path)
+    finally:
+        os.close(fd)
+
+
+def _create_named(path: Path, fill: Callable[[int], None]) -> None:
+    """The same on a file system that has no files without names."""
+    creating = path.with_name(path.name + CREATING_SUFFIX)
+    fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        fill(fd)
         if not path.exists():
             rename(creating, path)
     finally:
         os.close(fd)
         unlink(creating)
-    sync_directory(path.parent)
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:

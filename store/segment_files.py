@@ -82,7 +82,10 @@ class SegmentFiles:
         return Segment.open(self.path_of(base_offset), writable, self.segment_bytes)
 
     def reserve(self, base_offset: int) -> None:
-        """See that the file exists, with all its blocks, on disk under its name. Raises OSError (ENOSPC)."""
+        """See that the file exists, with all its blocks, on disk under its name. Raises OSError (ENOSPC).
+
+        RocketMQ's own files are sparse: one that it made gets its blocks here.
+        """
         path = self.path_of(base_offset)
         try:
             found = path.stat().st_size
@@ -92,6 +95,7 @@ class SegmentFiles:
             return
         if found != self.segment_bytes:
             raise SegmentSizeMismatch(str(path), found, self.segment_bytes)
+        file_io.reserve_path(path, 0, self.segment_bytes)
 
     def create(self, base_offset: int) -> Segment:
         """As `reserve`, and open it for writing."""

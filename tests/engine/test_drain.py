@@ -16,7 +16,7 @@ from engine.cursors import COUNTERS_FILE, Board
 from engine.journal import attach_journal, create_journal
 from ipc import ring
 from store.message_id import Host
-from store.record import BLANK_MAGIC, decode
+from store.record import BLANK_MAGIC, Kind, decode, inspect
 
 RING_BYTES, SEGMENT_BYTES, RINGS = 1 << 20, 1 << 18, 4
 HERE = Host("127.0.0.1", 10911)
@@ -157,6 +157,14 @@ def test_killed_before_the_commit_the_batch_is_drained_again_and_nothing_is_ther
     bench.redo()
     bench.drain()
     assert bench.messages() == whole == [("t", 0, b"first"), ("t", 1, b"second"), ("t", 2, b"third")]
+
+
+def test_what_a_killed_writer_has_copied_but_not_filled_in_is_a_record_to_nobody(bench: Bench) -> None:
+    bench.put(bench.template("t"), [b"b" * 100] * 3)
+    copied = bytes(bench.claimed.ring.data[:1000])  # the log's end, had the writer died before it filled anything in
+    assert inspect(copied, 0, None, check_body_crc=True).kind is Kind.END_OF_LOG
+    bench.drain()
+    assert inspect(bench.segment.data, 0, 0, check_body_crc=True).kind is Kind.MESSAGE
 
 
 def test_killed_after_the_commit_the_next_writer_finishes_what_it_says(bench: Bench) -> None:

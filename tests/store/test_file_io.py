@@ -38,7 +38,7 @@ print("as expected")
 """
 
 
-def test_a_reserved_file_is_whole_zero_and_has_its_blocks(tmp_path: Path) -> None:
+def test_a_reserved_file_is_whole_zero_and_has_its_blocks(unnamed: bool, tmp_path: Path) -> None:
     path = tmp_path / "file"
     file_io.create_reserved(path, 1 << 20)
     assert path.read_bytes() == bytes(1 << 20)
@@ -49,15 +49,43 @@ def test_a_reserved_file_is_whole_zero_and_has_its_blocks(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("call", ["reserve", "sync_file", "rename"])
-def test_a_failing_step_leaves_nothing_behind(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[True, False], ids=["unnamed", "named"])
+def unnamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the file system has files without names; where it has not, they are made under another one."""
+    if not request.param:
+        system_open = os.open
+
+        def without(path: Path, flags: int, mode: int = 0o777) -> int:
+            if flags & os.O_TMPFILE == os.O_TMPFILE:
+                raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+            return system_open(path, flags, mode)
+
+        monkeypatch.setattr(os, "open", without)
+    return bool(request.param)
+
+
+@pytest.mark.parametrize("call", ["reserve", "sync_file", "last"])
+def test_a_failing_step_leaves_nothing_behind(
+    unnamed: bool, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_args: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(file_io, call, full)
+    last = "give_name" if unnamed else "rename"
+    monkeypatch.setattr(file_io, last if call == "last" else call, full)
     with pytest.raises(OSError, match="No space left"):
         file_io.create_reserved(tmp_path / "file", 4096)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_making_has_no_name_that_rocketmq_would_stumble_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[Path]] = []
+    monkeypatch.setattr(file_io, "sync_file", lambda _fd: seen.append(list(tmp_path.iterdir())))
+    file_io.create_reserved(tmp_path / "file", 4096)
+    assert seen == [[]]
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 def test_replacing_a_file_keeps_the_old_one_until_the_new_one_is_whole(

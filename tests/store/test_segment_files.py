@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,15 @@ def test_a_gap_or_another_length_is_named(tmp_path: Path) -> None:
     for find in (files.base_offsets, lambda: segment_bytes_of(tmp_path), lambda: files.reserve(SIZE)):
         with pytest.raises(SegmentSizeMismatch, match=f"{SIZE:020d}"):
             find()
+
+
+def test_a_sparse_file_of_rocketmq_gets_its_blocks_before_anything_is_written_to_it(tmp_path: Path) -> None:
+    files = SegmentFiles(tmp_path, SIZE)
+    files.path_of(0).write_bytes(b"x")
+    os.truncate(files.path_of(0), SIZE)
+    files.reserve(0)
+    assert files.path_of(0).stat().st_blocks * 512 >= SIZE
+    assert files.path_of(0).read_bytes() == b"x" + bytes(SIZE - 1)
 
 
 def test_no_segments_no_size(tmp_path: Path) -> None:
