@@ -21,12 +21,15 @@ EXIT_CODES = {  # by an error's code; all others are STORE
     "JAVA_MISSING": USAGE,
     "MESSAGE_ILLEGAL": USAGE,
     "INVALID_OPTION": USAGE,
+    "ADMIN": USAGE,
     "BROKER_GONE": NO_BROKER,
     "NOT_A_STORE": USAGE,
     "NO_BROKER": NO_BROKER,
+    "PEER_UNREACHABLE": NO_BROKER,
     "REGION_MISSING": NO_BROKER,
 }
 COMMANDS = {  # name: where it is, what it does
+    "admin": ("tools.admin_commands:admin", "Ask and change name servers and brokers, with mqadmin's names and flags."),
     "broker": ("tools.broker_command:broker", "Run a broker from its properties file until it is stopped."),
     "counters": ("tools.counters_view:counters", "Show all counters of a running broker."),
     "log": ("tools.log_commands:log", "Look into a store's commit log and queues, with or without a broker."),
