@@ -139,7 +139,8 @@ def _figures(table: dict[str, str]) -> dict[str, Any]:
 
 def _rate(table: dict[str, str], rates: str, pool: str) -> str:
     size, wait = table.get(f"{pool}ThreadPoolQueueSize", "-"), table.get(f"{pool}ThreadPoolQueueHeadWaitTimeMills", "-")
-    return f"{float(rates.split()[0]):.2f}({size},{wait}ms)"
+    rate = float((rates.split() or ["0"])[0])  # a young broker's are blanks
+    return f"{rate:.2f}({size},{wait}ms)"
 
 
 def _totals(table: dict[str, str]) -> dict[str, int]:

@@ -20,7 +20,7 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from tests.interop.remoting import GET_ROUTE, UPDATE_BROKER_CONFIG, Client
 
@@ -138,7 +138,8 @@ class JavaProcess:
         self.output = home / "output"
         self._process: subprocess.Popen[bytes] | None = None
         (home / "conf").mkdir(parents=True, exist_ok=True)
-        for name in ("logback.xml", "logback_broker.xml", "logback_namesrv.xml", "rmq.logback-test.xml"):
+        programs = ("broker", "namesrv", "tools")
+        for name in ("logback.xml", *(f"logback_{program}.xml" for program in programs), "rmq.logback-test.xml"):
             package = "org.apache.rocketmq.logging.ch.qos.logback" if name.startswith("rmq") else "ch.qos.logback"
             (home / "conf" / name).write_text(LOGBACK.format(package=package, log=home / "log"))
 
@@ -204,6 +205,13 @@ class JavaProcess:
         self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
     ) -> None:
         self.stop()
+
+
+class Addressed(Protocol):
+    """A name server, theirs or ours, and the version to speak with it."""
+
+    address: str
+    version: str
 
 
 class NameServer(JavaProcess):
@@ -276,7 +284,7 @@ class RealClient(JavaProcess):
 
     main_class, heap = "Talk", "192m"
 
-    def __init__(self, home: Path, name_server: NameServer) -> None:
+    def __init__(self, home: Path, name_server: Addressed) -> None:
         super().__init__(home, name_server.version)
         self._name_server = name_server.address
         self._lines: queue.Queue[str | None] = queue.Queue()
@@ -344,3 +352,16 @@ class RealClient(JavaProcess):
             self._reader.join()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def mqadmin(home: Path, version: str, *arguments: str) -> str:
+    """What RocketMQ's own mqadmin prints."""
+    process = MqAdmin(home, version)
+    with process.spawn(*arguments, stdout=subprocess.PIPE) as running:
+        return running.communicate(timeout=ANSWER_SECONDS)[0].decode()
+
+
+class MqAdmin(JavaProcess):
+    """One command of the administrator's program."""
+
+    main_class, heap = "org.apache.rocketmq.tools.command.MQAdminStartup", "96m"

@@ -1,0 +1,114 @@
+"""Our name server and our administrator's commands with RocketMQ's own brokers, client and mqadmin, 4.9.7 and 5.3.3."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop import rocketmq
+from tests.interop.rocketmq import RealClient, RocketMQBroker, mqadmin
+
+CLI = [sys.executable, "-m", "tools.cli"]
+SECONDS = 60
+TRIES = 200  # a broker has no figures in its first second
+
+
+class OurNameServer:
+    """`slipstream namesrv`, ended by its own process id."""
+
+    def __init__(self, directory: Path, version: str) -> None:
+        self.version = version
+        compat = "5" if rocketmq.is_five(version) else "4.9"
+        arguments = ["namesrv", "--host", "127.0.0.1", "--port", "0", "--compat", compat, "--directory", str(directory)]
+        self._process = subprocess.Popen([*CLI, *arguments], stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.address = self._process.stdout.readline().split("name server on ")[1].split(",")[0]
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(SECONDS) == 0
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.fixture(params=["4.9.7", "5.3.3"])
+def name_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OurNameServer]:
+    reason = rocketmq.missing(request.param, client=True)
+    if reason is not None:
+        pytest.skip(reason)
+    server = OurNameServer(tmp_path / "namesrv", request.param)
+    yield server
+    server.stop()
+
+
+def admin(address: str, *arguments: str, code: int = 0) -> Any:
+    """What `slipstream admin` says, as JSON."""
+    command, *options = arguments
+    environment = {**os.environ, "NAMESRV_ADDR": address}
+    done = subprocess.run(
+        [*CLI, "admin", command, *options, "-o", "json"], check=False, capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout) if code == 0 else done.stderr
+
+
+@pytest.mark.interop
+def test_real_brokers_clients_and_mqadmin_use_it(name_server: OurNameServer, tmp_path: Path) -> None:
+    version, at = name_server.version, name_server.address
+    with RocketMQBroker(tmp_path / "broker", version, namesrvAddr=at, timerWheelEnable="true") as broker:
+        address = f"127.0.0.1:{broker.port}"
+        row = first_row_with_figures(at)
+        assert (row["Cluster Name"], row["Broker Name"], row["BID"], row["Addr"]) == (
+            "DefaultCluster", "broker-a", 0, address
+        )  # fmt: skip
+        assert row["Version"] == f"V{version.replace('.', '_')}"
+        listed = mqadmin(tmp_path / "mqadmin", version, "clusterList", "-n", at)
+        assert address in listed and row["Version"] in listed
+        check_topics(at, version, address, tmp_path)
+        check_settings(at, version, address)
+        with RealClient(tmp_path / "client", name_server) as client:
+            assert len(client.ask("produce", topic="mine", first=0, count=20)) == 20
+            assert len([line for line in client.ask("consume", topic="mine") if "msgId" in line]) == 20
+    assert "no cluster" in admin(at, "clusterList", "-c", "DefaultCluster", code=2)
+
+
+def first_row_with_figures(at: str) -> dict[str, Any]:
+    for _ in range(TRIES):
+        (row,) = admin(at, "clusterList")
+        if row["Version"]:
+            return dict(row)
+    raise AssertionError("the broker gave no figures")
+
+
+def check_topics(at: str, version: str, address: str, tmp_path: Path) -> None:
+    admin(at, "updateTopic", "-c", "DefaultCluster", "-t", "mine", "-r", "3", "-w", "2", "-o", "true")
+    admin(at, "updateTopic", "-b", address, "-t", "short-lived")
+    route = admin(at, "topicRoute", "-t", "mine")
+    assert (route["queueDatas"][0]["readQueueNums"], route["queueDatas"][0]["writeQueueNums"]) == (3, 2)
+    assert route["orderTopicConf"] == "broker-a:2"
+    theirs = mqadmin(tmp_path / "mqadmin", version, "topicRoute", "-t", "mine", "-n", at)
+    assert json.loads(theirs[theirs.index("{") : theirs.rindex("}") + 1].replace("0:", '"0":', 1)) == route
+    assert {"mine", "short-lived", "TBW102"} <= set(admin(at, "topicList"))
+    admin(at, "deleteTopic", "-t", "short-lived", "-c", "DefaultCluster")
+    assert "short-lived" not in admin(at, "topicList")
+    assert {row["Topic"] for row in admin(at, "topicList", "-c")} == set(admin(at, "topicList"))
+    assert "No topic route info" in admin(at, "topicRoute", "-t", "short-lived", code=4)
+
+
+def check_settings(at: str, version: str, address: str) -> None:
+    admin(at, "updateBrokerConfig", "-b", address, "-k", "slaveReadEnable", "-v", "true")
+    assert admin(at, "getBrokerConfig", "-c", "DefaultCluster")["slaveReadEnable"] == "true"
+    figures = admin(at, "brokerStatus", "-b", address)
+    assert figures["brokerVersionDesc"] == f"V{version.replace('.', '_')}"
+    if rocketmq.is_five(version):
+        assert admin(at, "haStatus", "-b", address)["master"] is True
+    else:
+        assert "answered with code 3" in admin(at, "haStatus", "-b", address, code=4)
