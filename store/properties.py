@@ -1,14 +1,18 @@
 """The property string of a record, and what Java makes of its texts: string hash, tags code, decoding.
 
 Implements: MessageDecoder.string2messageProperties and messageProperties2String, String.hashCode,
-    MessageExtBrokerInner.tagsString2tagsCode (spec: store-formats, section 3)
+    MessageExtBrokerInner.tagsString2tagsCode, MessageDecoder.createCrc32 (spec: store-formats, section 3)
 Text is `name 0x01 value 0x02 name 0x01 value`, with or without a last 0x02 depending on the writer's version. A part
 without a name, a separator or a value is dropped in silence, as RocketMQ does; of equal names the last one counts.
+
+A 5.x broker can end a record with a CRC over all bytes of the record before it: the property `__CRC32#`, twenty bytes
+with its separators, whose ten digits are the CRC-32 without its top bit, the least significant first, zeros behind.
 """
 
 from __future__ import annotations
 
 import codecs
+import zlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
@@ -19,6 +23,13 @@ MAX_PROPERTIES_BYTES = 32767
 PART_CHARACTERS_MIN = 3
 HASHES_CACHED = 4096
 TAGS, KEYS, UNIQ_KEY, DELAY = "TAGS", "KEYS", "UNIQ_KEY", "DELAY"
+REAL_TOPIC, REAL_QUEUE_ID, PROPERTY_CRC = "REAL_TOPIC", "REAL_QID", "__CRC32#"
+INNER_NUM, INNER_BASE = "INNER_NUM", "INNER_BASE"  # of an inner batch: how many messages, queue offset of the first
+MULTI_DISPATCH, MULTI_QUEUE_OFFSET = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"  # further queues, offsets there
+
+CRC_DIGITS, CRC_MASK = 10, 0x7FFFFFFF
+CRC_HEAD, CRC_TAIL = (PROPERTY_CRC + NAME_SEPARATOR).encode(), PAIR_SEPARATOR.encode()
+CRC_PROPERTY_BYTES = len(CRC_HEAD) + CRC_DIGITS + len(CRC_TAIL)
 
 
 def _java_replacement(error: UnicodeError) -> tuple[str, int]:
@@ -111,3 +122,27 @@ def java_hash(text: str) -> int:
 def tags_code(tags: str | None) -> int:
     """What a consume queue entry says about the tags: 0 without any."""
     return java_hash(tags) if tags else 0
+
+
+def crc_property(record_before: bytes | memoryview) -> bytes:
+    """The property for a record whose bytes before it are these."""
+    crc = zlib.crc32(record_before) & CRC_MASK
+    return CRC_HEAD + f"{crc:0{CRC_DIGITS}d}"[::-1].encode() + CRC_TAIL
+
+
+def has_crc_property(record: bytes | memoryview) -> bool:
+    """Whether the record ends in such a property."""
+    last = bytes(record[-CRC_PROPERTY_BYTES:])
+    return last.startswith(CRC_HEAD) and last.endswith(CRC_TAIL) and last[len(CRC_HEAD) : -1].isdigit()
+
+
+def crc_reason(record: bytes | memoryview) -> str:
+    """Why a record's property CRC is wrong; empty when it is right or when the record has none."""
+    if not has_crc_property(record):
+        return ""
+    expected = crc_property(memoryview(record)[:-CRC_PROPERTY_BYTES])
+    stored = bytes(record[-CRC_PROPERTY_BYTES:])
+    if stored == expected:
+        return ""
+    found, right = (text[len(CRC_HEAD) : -1][::-1].decode() for text in (stored, expected))
+    return f"its bytes have CRC {int(right):#x}, its property {PROPERTY_CRC} says {int(found):#x}"

@@ -13,9 +13,11 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+from store.batch import messages_in
 from store.compression import body_of
 from store.errors import MalformedData
-from store.record import Message
+from store.message_kinds import MessageKind, destination_of, kind_of
+from store.record import Message, SysFlag
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 LATEST_MS = 253_402_300_799_999  # the year 9999, the last that datetime knows
@@ -42,21 +44,48 @@ def as_json(message: Message) -> str:
         "preparedTransactionOffset": message.prepared_transaction_offset,
         "bodyLength": len(message.body),
     }
-    body = _body(message)
-    try:
-        fields["body"] = body.decode()
-    except UnicodeDecodeError:
-        fields["bodyBase64"] = base64.b64encode(body).decode()
+    kind = kind_of(message)
+    if kind is not MessageKind.ORDINARY:
+        fields["kind"] = kind.value
+    if destination_of(message) != (message.topic, message.queue_id):
+        fields["destination"] = "/".join(map(str, destination_of(message)))
+    inner = _inner(message)
+    if inner is not None:
+        fields["messages"] = [{"queueOffset": each.queue_offset, **_body_fields(each)} for each in inner]
+    else:
+        fields |= _body_fields(message)
     return json.dumps(fields, ensure_ascii=False)
 
 
+def _body_fields(message: Message) -> dict[str, Any]:
+    body = _body(message)
+    fields: dict[str, Any] = {"tags": message.tags, "keys": message.keys, "properties": message.properties}
+    try:
+        return {**fields, "body": body.decode()}
+    except UnicodeDecodeError:
+        return {**fields, "bodyBase64": base64.b64encode(body).decode()}
+
+
+def _inner(message: Message) -> list[Message] | None:
+    """The messages of an inner batch; None for any other record, and for a batch that is none."""
+    if not message.sys_flag & SysFlag.INNER_BATCH:
+        return None
+    try:
+        return list(messages_in(message))
+    except MalformedData:
+        return None
+
+
 def as_line(message: Message) -> str:
-    """offset, store time, topic/queue#number, [tags] (keys), body."""
+    """offset, store time, topic/queue#number, [tags] (keys), body; a line more for each message of an inner batch."""
     labels = "".join((f" [{message.tags}]" if message.tags else "", f" ({message.keys})" if message.keys else ""))
     head = (
         f"{message.physical_offset:>12}  {time_text(message.store_timestamp_ms)}"
         f"  {message.topic}/{message.queue_id}#{message.queue_offset}{labels}"
     )
+    inner = _inner(message)
+    if inner is not None:
+        return "\n".join((_escaped(f"{head}  <{len(inner)} messages>"), *map(as_line, inner)))
     body = _body(message)
     try:
         text = body.decode()
