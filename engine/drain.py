@@ -20,10 +20,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from numba import carray  # type: ignore[attr-defined]
+
 from engine.encoding import flip_magic
 from ipc.atomics import load_acquire, release_fence, store_release, wake, wall_clock_ms
 from ipc.compiling import inlined, kernel
-from ipc.memory import copy_bytes, load_be32, store_be32, store_be64
+from ipc.memory import bytes_at, copy_bytes, load_be32, store_be32, store_be64, words_at
 from ipc.region import Bytes, Words
 from ipc.ring import (
     ANSWERED,
@@ -93,6 +95,10 @@ class Source(NamedTuple):
     data: Bytes
     words: Words
     ring: int
+
+
+# A row of `sources`, which has one for every ring: where an opened ring's data and words lie; zeros: not opened.
+DATA_AT, DATA_BYTES, WORDS_AT, WORDS, SOURCE_COLUMNS = 0, 1, 2, 3, 4
 
 
 def record_words(rings: int) -> int:
@@ -265,13 +271,15 @@ def drain(source: Source, target: Target, shared: Shared, slots: int, now_ms: in
 
 
 @kernel
-def serve(source: Source, target: Target, shared: Shared, slots: int, bytes_max: int, errno_at: int, bell: int) -> int:
-    """Drain one ring again and again while nothing but its records asks for attention, and sleep between them.
+def serve(
+    sources: Words, ring: int, target: Target, shared: Shared, slots: int, bytes_max: int, errno_at: int, bell: int
+) -> int:
+    """Drain the opened rings in turn, from `ring` on, while nothing but records asks for attention; sleep between them.
 
-    Returns what the last `drain` came to, at the latest after SERVE_MS or `bytes_max`: so a lone producer's message
-    costs the writer no turn of the interpreter. `errno_at`, `bell`: counters to look at, to sleep on.
+    Returns what the last `drain` came to, at the latest after SERVE_MS or `bytes_max`: so messages cost the writer no
+    turn of the interpreter. `errno_at`, `bell`: counters to look at, to sleep on.
     """
-    journal, controls, ring = shared.journal, shared.controls, source.ring
+    journal, controls = shared.journal, shared.controls
     begun_at = journal[_record_at(journal, journal[VERSION]) + END]
     until_ms = wall_clock_ms() + SERVE_MS
     while True:
@@ -279,14 +287,17 @@ def serve(source: Source, target: Target, shared: Shared, slots: int, bytes_max:
         left = bytes_max - (journal[_record_at(journal, journal[VERSION]) + END] - begun_at)
         if left <= 0 or now_ms >= until_ms or shared.counters[errno_at] != 0:
             return DRAINED
-        outcome = drain(source, target, shared, slots, now_ms, left)
+        data = carray(bytes_at(sources[ring, DATA_AT]), (sources[ring, DATA_BYTES],))
+        words = carray(words_at(sources[ring, WORDS_AT]), (sources[ring, WORDS],))
+        outcome = drain(Source(data, words, ring), target, shared, slots, now_ms, left)
         if outcome != DRAINED:
             return outcome
         following = (ring + 1) % (controls.size // WORDS_PER_RING)  # the others first
         if first_pending(controls, following) < 0:
             await_bell(shared.counters, bell, controls, 0, (until_ms - now_ms) * NS_PER_MS)
+        ring = first_pending(controls, following)
         at = ring * WORDS_PER_RING
-        if first_pending(controls, following) != ring or controls[at + ASKED] != controls[at + ANSWERED]:
+        if ring < 0 or sources[ring, DATA_AT] == 0 or controls[at + ASKED] != controls[at + ANSWERED]:
             return DRAINED
 
 

@@ -110,7 +110,8 @@ class Flusher:
                 return
             flushed = min(end, base + self._files.segment_bytes)
             waiting.publish(self._board.flushed_offset, flushed)
-            waiting.ring(self._board.ack_bell)
+            if not self._sync_flush:  # else each of the many would cost a turn of group_transfer, which learns nothing
+                waiting.ring(self._board.ack_bell)
 
     def _descriptor_of(self, base: int) -> int:
         """Kept open while its segment is the current one: an error of writing back is told to who had the file open."""

@@ -47,6 +47,8 @@ class Writer:
         self._controls = ring.attach_rings(directory)
         self._journal = attach_journal(directory)
         self._rings: dict[int, ring.Ring] = {}
+        rings = len(self._controls.words) // ring.WORDS_PER_RING
+        self._sources = np.zeros((rings, drain.SOURCE_COLUMNS), np.int64)
         self._segment: Segment | None = None
         self._populated_offset = 0
         self._next_ring = 0
@@ -97,6 +99,8 @@ class Writer:
         opened = self._rings.get(number)
         if opened is None:
             opened = self._rings[number] = ring.Ring.attach(self._directory, number, self._ring_bytes)
+            data, words = opened.data, opened.words
+            self._sources[number] = (data.ctypes.data, len(data), words.ctypes.data, len(words))
         return opened
 
     def _answer(self, opened: ring.Ring, control: Words) -> None:
@@ -126,10 +130,10 @@ class Writer:
         if self._populated_offset < end + DRAIN_BYTES_MAX:
             self._populate(end, POPULATE_BYTES)
         assert self._target is not None
-        source = drain.Source(opened.data, opened.words, number)
         room = max(DRAIN_BYTES_MAX, self._populated_offset - end - DRAIN_BYTES_MAX)
         errno_at, bell = self._board.flush_errno.index, self._board.writer_bell.index
-        outcome = drain.serve(source, self._target, self._shared, len(self._queues), room, errno_at, bell)
+        queues = len(self._queues)
+        outcome = drain.serve(self._sources, number, self._target, self._shared, queues, room, errno_at, bell)
         if outcome == drain.NEEDS_ROLL:
             drain.roll(self._segment.array, self._segment.base_offset, self._shared)
 

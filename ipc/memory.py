@@ -30,6 +30,21 @@ def copy_bytes(_typing: Any, target: Any, target_at: Any, source: Any, source_at
     return types.void(target, types.intp, source, types.intp, types.intp), generate
 
 
+def _pointer(element: Any, bits: int, what: str) -> Any:
+    def pointer(_typing: Any, address: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+
+        return types.CPointer(element)(types.int64), generate  # type: ignore[no-untyped-call]
+
+    pointer.__doc__ = what
+    return instruction(pointer)
+
+
+bytes_at = _pointer(types.uint8, 8, "A pointer to the bytes at an address, for `numba.carray`.")
+words_at = _pointer(types.int64, 64, "A pointer to the 64-bit words at an address, for `numba.carray`.")
+
+
 def _big_endian_store(bits: int) -> Any:
     def store(_typing: Any, array: Any, index: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
