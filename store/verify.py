@@ -1,54 +1,53 @@
 """Checks a whole store: every record, every queue entry against its record, every record against its entry.
 
-What is wrong comes out as findings that say what, where and what to do; nothing is ever written. Records are looked at
-segment by segment, their queue entries compared in bulk, so memory is bounded by one segment's records and a byte for
+What is wrong comes out as findings that say what, where and what to do; nothing is ever written. Segments are checked
+beside each other, one on each CPU, in compiled code; findings come in the log's order. Memory is bounded by a byte for
 each queue entry. What a broker repairs by itself at its next start is told apart in the advice.
 """
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from threading import local
 
-import numpy as np
-import numpy.typing as npt
-
-from store.consume_queue import ENTRY_BYTES, PREFILL_SIZE, ConsumeQueue, queue_directories
-from store.delay import SCHEDULE_TOPIC
+from store import delay
+from store import verify_kernel as kernel
 from store.directory import StoreDirectory
-from store.errors import QueueFileMismatch
+from store.findings import COMPARE, REBUILD, Finding
 from store.loaded import batch_topics_of
 from store.log_reader import store_directory
-from store.record import TRANSACTION_MASK, Kind, Message, SysFlag, decode, inspect
-from store.segment import Segment
+from store.record import Kind, inspect
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
-from store.walk import Step, next_record, walk_segment
+from store.verify_queues import CheckedQueue, Queues, QueueTable, misplaced_prefill, unmatched
+from store.verify_segment import SegmentCheck, SegmentResult
+from store.walk import next_record
 
-EXT_ADDRESS_MAX = -2147483649  # at and below: not a hash but the address of a consume queue extension unit
-MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
-ROWS_PER_STEP = 4096
-NOT_HALF = (0, SysFlag.TRANSACTION_COMMIT)
-COMPARE = "compare this part of the log with a replica's (`slipstream log diff`) and restore the segment from there"
-REBUILD = "stop the broker and remove this queue's directory: its next start builds the queue again from the log"
-CUT = "the next start of a broker cuts it off; it was never acknowledged as written to disk"
-
-QueueKey = tuple[str, int]
-Rows = list[tuple[int, int, int, int]]  # queue offset, physical offset, size, tags code
+THREADS_MAX = 8
+CLOCK = (
+    "nothing is lost, but a search by time is inexact here: the clock was set back, or another master took over;"
+    " if neither is so, compare with a replica"
+)
+__all__ = ["Finding", "Verification"]
 
 
-class Finding(NamedTuple):
-    """Something that is not as it should be."""
+class _Stopped(Exception):
+    """The check was given up while a segment was looked at."""
 
-    code: str
-    where: str
-    what: str
-    advice: str
 
-    def __str__(self) -> str:
-        return f"{self.code}: {self.where}: {self.what}; {self.advice}"
+@dataclass
+class Coverage:
+    """Bytes of the commit log by what would tell if one of them changed."""
+
+    crc: int = 0  # a CRC
+    structure: int = 0  # lengths, places, the queues' entries
+    unprotected: int = 0  # nothing: the format has no check for them
+    unused: int = 0  # they hold no data: behind a blank record or the log's end
 
 
 @dataclass
@@ -61,6 +60,7 @@ class Verification:
     root: Path
     end: int | None = None
     dispatched: int | None = None
+    delays_ms: tuple[int, ...] = delay.DELAYS_MS
     records: int = 0
     bytes_checked: int = 0
     bytes_total: int = 0
@@ -68,10 +68,14 @@ class Verification:
     queues: int = 0
     not_yet_in_queues: int = 0
     max_offset: int = 0
+    coverage: Coverage = field(default_factory=Coverage)
     on_progress: Callable[[], None] | None = None
+    threads: int = 0  # 0: one for each CPU this process may use
     _directory: StoreDirectory = field(init=False)
     _batch_topics: frozenset[str] = field(init=False)
-    _queues: dict[QueueKey, _QueueCheck] = field(init=False, default_factory=dict)
+    _stop: bool = field(init=False, default=False)
+    _positions: dict[int, int] = field(init=False, default_factory=dict)
+    _last_time: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._directory = store_directory(self.root)
@@ -85,17 +89,76 @@ class Verification:
             return
         files = SegmentFiles(commitlog, segment_bytes_of(commitlog))
         self.bytes_total = (self.end if self.end is not None else bases[-1] + files.segment_bytes) - bases[0]
-        yield from self._open_queues()
+        queues = Queues(self._directory.consumequeue, self._batch_topics)
+        yield from queues.findings
+        self.queues, self.entries = len(queues.all), queues.entries
         yield from _gaps(files, bases)
-        for index, base in enumerate(bases):
-            if self.end is not None and base >= self.end:
-                break
-            with files.open(base) as segment:
-                yield from self._segment(segment, files, bases, last=not self._goes_on(files, bases[index + 1 :]))
-            self.bytes_checked = base + files.segment_bytes - bases[0]
+        for result in self._checked(files, bases, queues):
+            self._count(result, files.segment_bytes)
+            yield from result.findings
+            yield from self._time_findings(result, files)
+            yield from self._half_findings(result, files, bases)
         self.bytes_checked = self.bytes_total
-        for check in self._queues.values():
-            yield from check.unmatched(bases[0], self._queue_limit(), files)
+        for queue in queues.all:
+            yield from self._queue_findings(queue, files, bases[0])
+
+    # segments, side by side
+
+    def _checked(self, files: SegmentFiles, bases: list[int], queues: Queues) -> Iterator[SegmentResult]:
+        """The results in the log's order; a few segments are looked at ahead of the one that is asked for."""
+        wanted = [base for base in bases if self.end is None or base < self.end]
+        threads = self.threads or min(len(os.sched_getaffinity(0)), THREADS_MAX)
+        own = local()
+
+        def task(base: int) -> SegmentResult:
+            if not hasattr(own, "check"):
+                own.check = self._new_check(queues)
+            return self._run(own.check, files, base, bases)
+
+        if threads == 1 or len(wanted) == 1:
+            yield from map(task, wanted)
+            return
+        with ThreadPoolExecutor(threads, "verify") as pool:
+            waiting: deque[Future[SegmentResult]] = deque()
+            try:
+                for base in wanted:
+                    waiting.append(pool.submit(task, base))
+                    if len(waiting) > 2 * threads:
+                        yield self._awaited(waiting.popleft())
+                while waiting:
+                    yield self._awaited(waiting.popleft())
+            finally:
+                self._stop = True
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _awaited(self, future: Future[SegmentResult]) -> SegmentResult:
+        while True:
+            try:
+                return future.result(timeout=0.2)
+            except TimeoutError:
+                self._report()
+
+    def _new_check(self, queues: Queues) -> SegmentCheck:
+        return SegmentCheck(
+            QueueTable(queues, self._batch_topics), queues.addresses, queues.matched, end=self.end,
+            dispatched=self._queue_limit(), aborted=self._directory.was_aborted(), delays_ms=self.delays_ms,
+        )  # fmt: skip
+
+    def _run(self, check: SegmentCheck, files: SegmentFiles, base: int, bases: list[int]) -> SegmentResult:
+        def on_progress(position: int) -> None:
+            self._positions[base] = position
+            if self._stop:
+                raise _Stopped
+            if self.threads == 1:
+                self._report()
+
+        with files.open(base) as segment:
+            return check.run(segment, lambda: self._goes_on(files, bases[bases.index(base) + 1 :]), on_progress)
+
+    def _report(self) -> None:
+        self.bytes_checked = min(sum(self._positions.values()), self.bytes_total)
+        if self.on_progress is not None:
+            self.on_progress()
 
     def _goes_on(self, files: SegmentFiles, later: list[int]) -> bool:
         """Whether a record lies in a later segment."""
@@ -107,149 +170,59 @@ class Verification:
                     return True
         return False
 
-    def _open_queues(self) -> Iterator[Finding]:
-        for topic, queue_id, path in queue_directories(self._directory.consumequeue):
-            try:
-                self._queues[topic, queue_id] = _QueueCheck(topic, queue_id, ConsumeQueue.open(path))
-            except QueueFileMismatch as error:
-                yield Finding("QUEUE_FILES", str(path), str(error), REBUILD)
-                continue
-            self.queues += 1
-            self.entries += self._queues[topic, queue_id].count
+    # what the results come to
 
-    def _segment(self, segment: Segment, files: SegmentFiles, bases: list[int], *, last: bool) -> Iterator[Finding]:
-        rows: dict[QueueKey, Rows] = {}
-        position: int | None = 0
-        while position is not None:
-            stop: Step | None = None
-            for step in walk_segment(segment, position, self.end, check_body_crc=True):
-                if step.found.kind is not Kind.MESSAGE:
-                    stop = step
-                    break
-                message = decode(step.record, check_body_crc=False)
-                self._count(message, bases[0])
-                if message.topic not in self._batch_topics:
-                    _add_row(rows, message)
-                if message.sys_flag & TRANSACTION_MASK == SysFlag.TRANSACTION_COMMIT:
-                    yield from self._half_message(message, files, bases)
-            if stop is None:
-                break
-            position = None
-            if stop.found.kind not in (Kind.BLANK, Kind.INCOMPLETE):
-                position = next_record(segment, stop.physical_offset + 1 - segment.base_offset, self.end)
-            yield from _stop_findings(segment, stop, position, last)
-        for key, of_queue in rows.items():
-            yield from self._entries_of(key, of_queue, segment)
+    def _count(self, result: SegmentResult, segment_bytes: int) -> None:
+        state = result.state
+        self.records += result.records
+        self.max_offset = max(self.max_offset, result.end)
+        self.not_yet_in_queues += result.behind
+        self._positions[result.base_offset] = segment_bytes
+        sums = [int(state[word]) for word in (kernel.CRC_BYTES, kernel.STRUCTURE_BYTES, kernel.OPEN_BYTES)]
+        coverage = self.coverage
+        coverage.crc += sums[0]
+        coverage.structure += sums[1] + result.blank_bytes
+        coverage.unprotected += sums[2]
+        coverage.unused += segment_bytes - sum(sums) - result.blank_bytes
+        self._report()
 
-    def _count(self, message: Message, first: int) -> None:
-        self.records += 1
-        self.max_offset = message.physical_offset + message.size
-        if not self.records % ROWS_PER_STEP:
-            self.bytes_checked = self.max_offset - first
-            if self.on_progress is not None:
-                self.on_progress()
+    def _time_findings(self, result: SegmentResult, files: SegmentFiles) -> Iterator[Finding]:
+        """Store timestamps never fall along the log."""
+        if not result.records:
+            return
+        falls, first = int(result.state[kernel.TIME_FALLS]), int(result.state[kernel.FALL_OFFSET])
+        if self._last_time is not None and int(result.state[kernel.FIRST_TIME]) < self._last_time:
+            falls, first = falls + 1, result.base_offset
+        self._last_time = int(result.state[kernel.LAST_TIME])
+        if falls:
+            where = f"{files.path_of(result.base_offset)} at offset {first}"
+            what = f"{falls} records have an earlier store timestamp than the one before them, this is the first"
+            yield Finding("STORE_TIME", where, what, CLOCK)
 
-    def _half_message(self, message: Message, files: SegmentFiles, bases: list[int]) -> Iterator[Finding]:
+    def _half_findings(self, result: SegmentResult, files: SegmentFiles, bases: list[int]) -> Iterator[Finding]:
         """A committed message names its half message: there must be one, unless its segment is gone."""
-        offset = message.prepared_transaction_offset
-        base = files.base_of(offset)
-        if base not in bases or offset >= message.physical_offset:
-            return
-        with files.open(base) as segment:
-            found = inspect(segment.view, offset - base, offset, check_body_crc=False)
-        if found.kind is not Kind.MESSAGE:
-            where = f"{files.path_of(files.base_of(message.physical_offset))} at offset {message.physical_offset}"
-            yield Finding("HALF_MESSAGE", where, f"no record at {offset}, where its half message should lie", COMPARE)
+        for commit, half in result.halves:
+            base = files.base_of(half)
+            if base not in bases:
+                continue
+            with files.open(base) as segment:
+                found = inspect(segment.view, half - base, half, check_body_crc=False)
+            if found.kind is not Kind.MESSAGE:
+                where = f"{files.path_of(result.base_offset)} at offset {commit}"
+                yield Finding("HALF_MESSAGE", where, f"no record at {half}, where its half message should lie", COMPARE)
 
-    def _entries_of(self, key: QueueKey, rows: Rows, segment: Segment) -> Iterator[Finding]:
-        """One segment's records of one queue against the queue's entries."""
-        wanted = np.array(rows, np.int64)
-        wanted = wanted[wanted[:, 1] < self._queue_limit()]
-        if not len(wanted):
-            return
-        check = self._queues.get(key)
-        if check is None:
-            missing = wanted
-        else:
-            missing, wrong = check.match(wanted)
-            if len(wrong):
-                what = f"{len(wrong)} entries are not those of their records, first entry {wrong[0, 0]}, which should"
-                what += f" point to offset {wrong[0, 1]}, size {wrong[0, 2]}"
-                yield Finding("QUEUE_ENTRY", str(check.queue.directory), what, REBUILD)
-        if self._directory.was_aborted():  # the next start brings the queues to the log's end
-            behind = missing[:, 0] >= (check.first + check.count if check else 0)
-            self.not_yet_in_queues += int(behind.sum())
-            missing = missing[~behind]
-        if not len(missing):
-            return
-        what = f"{len(missing)} records of topic {key[0]!r}, queue {key[1]} have no entry in their queue"
-        what += f", first at offset {missing[0, 1]}"
-        yield Finding("NOT_IN_QUEUE", str(segment.path), what, REBUILD)
+    def _queue_findings(self, queue: CheckedQueue, files: SegmentFiles, min_offset: int) -> Iterator[Finding]:
+        where = str(queue.queue.directory)
+        bad = [queue.first + number for number, _ in unmatched(queue, min_offset, self._queue_limit())]
+        if bad:
+            what = f"{len(bad)} entries point to no record of this queue, first entry {bad[0]}"
+            yield Finding("QUEUE_ENTRY", where, what, REBUILD)
+        if (wrong := misplaced_prefill(queue)) is not None:
+            what = f"entry {wrong} points nowhere, which only those before a queue's first message do"
+            yield Finding("QUEUE_ENTRY", where, what, REBUILD)
 
     def _queue_limit(self) -> int:
         return (1 << 62) if self.dispatched is None else self.dispatched
-
-
-class _QueueCheck:
-    """One queue and which of its entries records were found for."""
-
-    def __init__(self, topic: str, queue_id: int, queue: ConsumeQueue) -> None:
-        self.topic, self.queue_id, self.queue = topic, queue_id, queue
-        bases = queue.bases()
-        self.first = bases[0] // ENTRY_BYTES if bases else 0
-        self.count = queue.max_offset - self.first if bases else 0
-        self._matched = np.zeros(self.count, np.bool_)
-
-    def match(self, wanted: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """(rows without an entry, rows whose entry is another's)."""
-        inside = (wanted[:, 0] >= self.first) & (wanted[:, 0] < self.first + self.count)
-        rows, missing = wanted[inside], wanted[~inside]
-        if not len(rows):
-            return missing, rows
-        low = int(rows[:, 0].min())
-        entries = self.queue.entries(low, int(rows[:, 0].max()) + 1)[rows[:, 0] - low]
-        codes = entries["tags_code"].astype(np.int64)
-        good = (entries["physical_offset"] == rows[:, 1]) & (entries["size"] == rows[:, 2])
-        if self.topic != SCHEDULE_TOPIC:  # there it is the deliver time, by levels that we do not know
-            good &= (codes == rows[:, 3]) | (codes <= EXT_ADDRESS_MAX)
-        self._matched[rows[good, 0] - self.first] = True
-        return missing, rows[~good]
-
-    def unmatched(self, min_offset: int, limit: int, files: SegmentFiles) -> Iterator[Finding]:
-        """Entries below `limit` that no record of this queue was found for."""
-        open_ones = np.flatnonzero(~self._matched)
-        bad: list[int] = []
-        for start in range(0, len(open_ones), ROWS_PER_STEP):
-            part = open_ones[start : start + ROWS_PER_STEP]
-            low = self.first + int(part[0])
-            entries = self.queue.entries(low, self.first + int(part[-1]) + 1)[part - part[0]]
-            offsets = entries["physical_offset"].astype(np.int64)
-            own = (entries["size"] != PREFILL_SIZE) & (offsets >= min_offset) & (offsets < limit)
-            bad += [int(part[i]) for i in np.flatnonzero(own) if not self._is_dispatched_here(entries[i], files)]
-        if bad:
-            what = f"{len(bad)} entries point to no record of this queue, first entry {self.first + bad[0]}"
-            yield Finding("QUEUE_ENTRY", str(self.queue.directory), what, REBUILD)
-
-    def _is_dispatched_here(self, entry: np.void, files: SegmentFiles) -> bool:
-        """Whether the record names this queue as one more that it goes to (multi-dispatch, `%LMQ%` queues)."""
-        offset = int(entry["physical_offset"])
-        if not files.path_of(files.base_of(offset)).exists():
-            return False
-        with files.open(files.base_of(offset)) as segment:
-            position = offset - segment.base_offset
-            found = inspect(segment.view, position, offset, check_body_crc=False)
-            if found.kind is not Kind.MESSAGE or found.size != int(entry["size"]):
-                return False
-            names = decode(segment.view, position, check_body_crc=False).properties.get(MULTI_DISPATCH, "")
-        return self.topic in names.split(",")
-
-
-def _add_row(rows: dict[QueueKey, Rows], message: Message) -> None:
-    """Note the record if it belongs into a queue of plain entries."""
-    if message.sys_flag & SysFlag.INNER_BATCH or message.sys_flag & TRANSACTION_MASK not in NOT_HALF:
-        return
-    row = (message.queue_offset, message.physical_offset, message.total_size, message.tags_code)
-    rows.setdefault((message.topic, message.queue_id), []).append(row)
 
 
 def _gaps(files: SegmentFiles, bases: list[int]) -> Iterator[Finding]:
@@ -257,21 +230,3 @@ def _gaps(files: SegmentFiles, bases: list[int]) -> Iterator[Finding]:
         if following != base + files.segment_bytes:
             missing = files.path_of(base + files.segment_bytes)
             yield Finding("MISSING_SEGMENT", str(missing), "the log has a gap here", "restore the file from a replica")
-
-
-def _stop_findings(segment: Segment, step: Step, resume: int | None, last: bool) -> Iterator[Finding]:
-    """What it means that the records ended at this step; `resume` is where they go on in the segment."""
-    kind, reason = step.found.kind, step.found.reason
-    where = f"{segment.path} at offset {step.physical_offset}"
-    if kind is Kind.BLANK:
-        if reason:
-            yield Finding("BLANK_SIZE", where, reason, COMPARE)
-    elif kind is Kind.INCOMPLETE:
-        return  # the limit of a store in use lies inside of a record that is being received
-    elif resume is not None:
-        what = f"{reason or 'zeros'}; the next sound record lies at offset {segment.base_offset + resume}"
-        yield Finding("DAMAGED", where, what, COMPARE)
-    elif not last:
-        yield Finding("DAMAGED", where, f"{reason or 'zeros'}, but the log goes on in the next segment", COMPARE)
-    elif reason:
-        yield Finding("TORN_TAIL", where, f"the log ends here: {reason}", CUT)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from store import file_io
 from store.errors import OffsetOutOfRange
 from store.record import MAGIC_AT, Found, Kind, inspect
 from store.segment import Segment
@@ -70,9 +71,10 @@ def walk_segment(
 def next_record(segment: Segment, position: int, end: int | None = None, *, check_body_crc: bool = True) -> int | None:
     """The position of the first sound record at or behind `position`, None without one below `end` (a log offset)."""
     limit = segment.size_bytes if end is None else min(end - segment.base_offset, segment.size_bytes)
-    for match in _MAGIC.finditer(segment.view, position + MAGIC_AT, max(limit, 0)):
-        at = match.start() - MAGIC_AT
-        found = inspect(segment.view, at, segment.base_offset + at, check_body_crc=check_body_crc, limit=limit)
-        if found.kind is Kind.MESSAGE:
-            return at
+    for low, high in file_io.data_ranges(segment.fd, position + MAGIC_AT, limit):  # not blocks never written
+        for match in _MAGIC.finditer(segment.view, low, high):
+            at = match.start() - MAGIC_AT
+            found = inspect(segment.view, at, segment.base_offset + at, check_body_crc=check_body_crc, limit=limit)
+            if found.kind is Kind.MESSAGE:
+                return at
     return None
