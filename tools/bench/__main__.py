@@ -14,16 +14,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tools.bench import append, catch_up, dispatch, idle, latency, roll, sync_flush
+from tools.bench import append, catch_up, dispatch, idle, latency, roll, sync_flush, verify
 from tools.bench.figures import Figure, Ratio, json_lines, show
 from tools.bench.peers import Peers
 
-GROUPS = ("append", "latency", "catch-up", "idle", "dispatch", "sync-flush", "roll", "spark")
-from tools.bench import append, catch_up, idle, latency, verify
-from tools.bench.figures import Figure, Ratio, json_lines, show
-from tools.bench.peers import Peers
-
-GROUPS = ("append", "latency", "catch-up", "idle", "verify", "spark")
+GROUPS = ("append", "latency", "catch-up", "idle", "dispatch", "sync-flush", "roll", "verify", "spark")
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 
 
@@ -70,17 +65,14 @@ def _measure(
         return catch_up.measure(scratch, peers, rocketmq, repeat)
     if group == "idle":
         return idle.measure(scratch)
-<<<<<<< HEAD
     if group == "dispatch":
         return dispatch.measure(scratch, repeat)
     if group == "sync-flush":
         return sync_flush.measure(scratch, repeat)
     if group == "roll":
         return roll.measure(scratch, repeat)
-=======
     if group == "verify":
         return verify.measure(scratch, repeat)
->>>>>>> 43c5734 (wip)
     from tools.bench import spark  # Spark and its JVM are loaded only for it
 
     return spark.run(512, repeat, console, scratch)
