@@ -1,0 +1,87 @@
+"""Drives our broker with the list, through `Producer`: one message after the other, each waited for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from engine.cursors import Board
+from engine.errors import EngineError
+from engine.producer import Producer, SendRequest
+from store import published
+from store.errors import StoreError
+from store.message_id import Host
+from tests.differential.operations import EndTransaction, Operation, Put, SendBack
+from tests.differential.settings import Hosts, Outcome, common_settings
+from tests.harness.ha_node import wait_for
+from tools.local_broker import LocalBroker
+
+SEND_SECONDS = 60.0
+
+
+def our_settings(hosts: Hosts, *, five: bool, features: bool) -> dict[str, Any]:
+    """What only our broker is told."""
+    settings = common_settings(features=features)
+    settings |= {"brokerIP1": hosts.broker_ip, "brokerIP2": hosts.broker_ip, "listenPort": hosts.listen_port}
+    settings |= {"compat": "5" if five else "4.9", "ringSizeInBytes": 1 << 20}
+    if five and features:
+        settings |= {"enabledAppendPropCRC": "true"}
+    return settings
+
+
+class OurSide:
+    """The driver of one run."""
+
+    def __init__(self, producer: Producer, hosts: Hosts) -> None:
+        self._producer, self._hosts = producer, hosts
+        self.outcomes: dict[int, Outcome] = {}
+
+    def run(self, operations: Iterable[Operation]) -> dict[int, Outcome]:
+        """Give it all operations; what became of each, by its number."""
+        for number, operation in enumerate(operations):
+            try:
+                self.outcomes[number] = self._do(operation)
+            except (StoreError, EngineError) as refused:
+                self.outcomes[number] = Outcome(False, said=f"{refused.code}: {refused}")
+            if isinstance(operation, Put) and operation.oneway:
+                self.outcomes[number] = Outcome(None)
+        return self.outcomes
+
+    def _do(self, operation: Operation) -> Outcome:
+        match operation:
+            case Put():
+                return self._put(operation)
+            case SendBack():
+                return self._send_back(operation)
+            case EndTransaction():
+                return self._end(operation)
+
+    def _put(self, put: Put) -> Outcome:
+        request = SendRequest(
+            topic=put.topic, body=put.body, queue_id=put.queue_id, sys_flag=put.sys_flag, flag=put.flag,
+            born_timestamp_ms=put.born_timestamp_ms, properties=put.properties or "", batch=put.batch,
+            born_host=Host("::1" if put.ipv6 else "127.0.0.1", self._hosts.client_port),
+            reconsume_times=put.reconsume_times,
+        )  # fmt: skip
+        result = self._producer.put_message(request, timeout=SEND_SECONDS)
+        return Outcome(
+            True, [int(text[-16:], 16) for text in result.message_id.split(",")], result.queue_id, result.queue_offset
+        )
+
+
+def run(
+    home: Path, operations: Iterable[Operation], real_store: Path, hosts: Hosts, *, five: bool, features: bool
+) -> dict[int, Outcome]:
+    """Everything from the start of our broker to its orderly end; its store is `home / "store"`.
+
+    The topics are made by giving it the configuration that the real one wrote: no part of what is compared.
+    """
+    shutil.copytree(real_store / "config", home / "store" / "config")
+    with LocalBroker(home, **our_settings(hosts, five=five, features=features)) as broker:
+        board = Board.attach(published.require_running(broker.store).region_directory, writable=True)
+        with Producer(str(broker.store), timeout=SEND_SECONDS) as producer:
+            outcomes = OurSide(producer, hosts).run(operations)
+        wait_for(board.reput_from_offset, board.max_physical_offset.read())
+    return outcomes
