@@ -1,8 +1,9 @@
 """Makes the log's segments before they are needed: the one asked for and the one after it, every block reserved.
 
 Implements: AllocateMappedFileService (spec: store-formats, section 9)
-Follows:    segment_request_offset, the writer's or receiver's ("I need the segment of this"; below 0: nobody asked)
-Publishes:  allocated_offset, allocation_errno, min_physical_offset (of a store that had no segment)
+Follows:    segment_request_offset, the writer's or receiver's ("I need the segment of this"; below 0: nobody asked);
+            min_physical_offset: an empty slave's log begins where the housekeeper has said
+Publishes:  allocated_offset, allocation_errno
 A full disk is an errno here, never a SIGBUS in the writer. It is tried again each second.
 """
 
@@ -32,25 +33,36 @@ class Allocator:
         self._request = board.segment_request_offset.read()
         self._retry_at_ms = 0
         self._now_ms = 0
+        self._min_seen: int | None = None  # while it waits for the housekeeper
         bases = files.base_offsets()
-        self._first = bases[0] if bases else None
         self._end = bases[-1] + files.segment_bytes if bases else 0
         if self._end > board.allocated_offset.read():
             waiting.publish(board.allocated_offset, self._end)
 
     def do_work(self, now_ms: int) -> int:
         """Make one segment if one is missing; the bytes it has."""
-        self._now_ms = now_ms
+        self._now_ms, self._min_seen = now_ms, None
         self._request = self._board.segment_request_offset.read()
         if self._request < 0 or now_ms < self._retry_at_ms:
             return 0
-        wanted = self._files.base_of(self._request)
-        if self._first is not None and wanted > self._first >= self._board.max_physical_offset.read():
-            self._drop_before(wanted)
-        base = wanted if self._first is None else self._end
+        wanted, begin = self._files.base_of(self._request), self._board.min_physical_offset.read()
+        if self._begins_elsewhere(wanted, begin):
+            self._min_seen = begin
+            return 0
+        base = max(self._end, begin)
         if base > wanted + SEGMENTS_AHEAD * self._files.segment_bytes:
             return 0
         return self._make(base)
+
+    def _begins_elsewhere(self, wanted: int, begin: int) -> bool:
+        """Whether the log is empty and asked for where it does not begin: then the housekeeper moves its beginning.
+
+        The published end may lag behind what was received, so files that hold anything decide: then the log goes on.
+        """
+        if wanted <= begin or self._board.max_physical_offset.read() > begin:
+            return False
+        before = [base for base in self._files.base_offsets() if base < wanted]
+        return all(self._files.is_unused(base) for base in before)
 
     def _make(self, base: int) -> int:
         try:
@@ -58,9 +70,6 @@ class Allocator:
         except OSError as error:
             self._fail(base, error)
             return 0
-        if self._first is None:
-            self._first = base
-            waiting.publish(self._board.min_physical_offset, base)
         self._end = base + self._files.segment_bytes
         if self._board.allocation_errno.read():
             log.info("%s: made after all", self._files.path_of(base))
@@ -80,23 +89,11 @@ class Allocator:
         waiting.publish(self._board.allocation_errno, number)
         self._retry_at_ms = self._now_ms + RETRY_MS
 
-    def _drop_before(self, wanted: int) -> None:
-        """A slave whose log is still empty begins where its master says, whatever was made before.
-
-        Its published end may lag behind what it received, so files that hold anything decide: then all of them stay.
-        """
-        bases = self._files.base_offsets()
-        before = [base for base in bases if base < wanted]
-        if not all(self._files.is_unused(base) for base in before):
-            return
-        for base in before:
-            self._files.remove(base)
-        self._first = bases[len(before)] if len(before) < len(bases) else None
-        if self._first is not None:
-            waiting.publish(self._board.min_physical_offset, self._first)
-
     def idle(self, timeout_ms: int) -> None:
-        """Sleep until another segment is asked for, or the retry is due."""
+        """Sleep until another segment is asked for, the retry is due, or the housekeeper has said where to begin."""
+        if self._min_seen is not None:
+            waiting.await_change(self._board.min_physical_offset, self._min_seen, timeout_ms)
+            return
         if self._retry_at_ms > self._now_ms:
             timeout_ms = min(timeout_ms, self._retry_at_ms - self._now_ms)
         waiting.await_change(self._board.segment_request_offset, self._request, timeout_ms)

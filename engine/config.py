@@ -72,6 +72,18 @@ class BrokerConfig:
     flush_consume_queue_least_pages: int
     flush_consume_queue_thorough_interval_ms: int
     sync_flush_timeout_ms: int
+    delete_when_hours: frozenset[int]
+    file_reserved_hours: int
+    disk_max_used_space_percent: int
+    disk_space_warning_level_percent: int
+    disk_space_clean_forcibly_percent: int
+    clean_file_forcibly_enable: bool
+    clean_resource_interval_ms: int
+    delete_commit_log_files_interval_ms: int
+    delete_consume_queue_files_interval_ms: int
+    delete_file_batch_max: int
+    destroy_mapped_file_interval_forcibly_ms: int
+    redelete_hanged_file_interval_ms: int
     ha_master_address: tuple[str, int] | None
     slave_timeout_ms: int
     ha_send_heartbeat_interval_ms: int
@@ -199,6 +211,8 @@ def _converted(key: Key, text: str) -> Any:
             return FlushDiskType(text)
         case "compat":
             return text if text in ("4.9", "5") else _refuse(text)
+        case "hours":  # Java's split drops empty parts at the end
+            return frozenset(_whole_number(hour, 0, 23) for hour in (text.rstrip(";") or _refuse(text)).split(";"))
         case "affinity":
             return text if re.fullmatch(r"|sync|\d+(-\d+)?(,\d+(-\d+)?)*", text) else _refuse(text)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Kind = Literal["int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity"]
+Kind = Literal[
+    "int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity", "hours"
+]
 INT_MAX = 2**31 - 1
 MIB = 1 << 20
 SENDERS_MAX = 8  # engine.cursors.HA_CONNECTIONS_MAX; a test compares them
@@ -43,6 +45,7 @@ ALLOWED: dict[str, str] = {
     "role": "ASYNC_MASTER, SYNC_MASTER or SLAVE",
     "flush_type": "ASYNC_FLUSH or SYNC_FLUSH",
     "compat": "4.9 or 5",
+    "hours": "hours of the day from 0 to 23, separated by ;",
     "affinity": "empty (the kernel decides), sync (the synchronous path on one CPU), or CPU numbers as in 0,2-3",
 }
 
@@ -77,6 +80,19 @@ KEYS = (
     Key("flushConsumeQueueLeastPages", "flush_consume_queue_least_pages", "int", 2, 0, INT_MAX, "pages of 4 KiB"),
     Key("flushConsumeQueueThoroughInterval", "flush_consume_queue_thorough_interval_ms", "int", 60_000, unit="ms"),
     Key("syncFlushTimeout", "sync_flush_timeout_ms", "int", 5000, 1, INT_MAX, "ms"),
+    # retention; the percentages are clamped as RocketMQ does it, in engine/protocol/retention.py
+    Key("deleteWhen", "delete_when_hours", "hours", "04"),
+    Key("fileReservedTime", "file_reserved_hours", "int", 72, 0, INT_MAX, "hours"),
+    Key("diskMaxUsedSpaceRatio", "disk_max_used_space_percent", "int", 75, 0, INT_MAX, "%, taken as 10 to 95"),
+    Key("diskSpaceWarningLevelRatio", "disk_space_warning_level_percent", "int", 90, 0, 100, "%, taken as 35 to 90"),
+    Key("diskSpaceCleanForciblyRatio", "disk_space_clean_forcibly_percent", "int", 85, 0, 100, "%, taken as 30 to 85"),
+    Key("cleanFileForciblyEnable", "clean_file_forcibly_enable", "bool", True),
+    Key("cleanResourceInterval", "clean_resource_interval_ms", "int", 10_000, 1, INT_MAX, "ms"),
+    Key("deleteCommitLogFilesInterval", "delete_commit_log_files_interval_ms", "int", 100, 0, INT_MAX, "ms"),
+    Key("deleteConsumeQueueFilesInterval", "delete_consume_queue_files_interval_ms", "int", 100, 0, INT_MAX, "ms"),
+    Key("deleteFileBatchMax", "delete_file_batch_max", "int", 10, 1, INT_MAX, "files"),
+    Key("destroyMapedFileIntervalForcibly", "destroy_mapped_file_interval_forcibly_ms", "int", 120_000, unit="ms"),
+    Key("redeleteHangedFileInterval", "redelete_hanged_file_interval_ms", "int", 120_000, unit="ms"),
     # replication
     Key("haMasterAddress", "ha_master_address", "host_port", None),
     Key("slaveTimeout", "slave_timeout_ms", "int", 3000, 1, INT_MAX, "ms"),

@@ -11,7 +11,7 @@ ROCKETMQ_4_9 = frozenset(
     """
     accessMessageInMemoryMaxRatio aclEnable adminBrokerThreadPoolNums autoCreateSubscriptionGroup
     autoCreateTopicEnable autoDeleteUnusedStats bitMapLengthConsumeQueueExt brokerFastFailureEnable brokerPermission
-    brokerTopicEnable channelNotActiveInterval cleanFileForciblyEnable cleanResourceInterval
+    brokerTopicEnable channelNotActiveInterval
     clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
     clientCloseSocketIfTimeout clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums
     clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
@@ -19,12 +19,11 @@ ROCKETMQ_4_9 = frozenset(
     commercialTimerCount commercialTransCount commitCommitLogLeastPages commitCommitLogThoroughInterval
     commitIntervalCommitLog compressedRegister connectTimeoutMillis consumerFallbehindThreshold
     consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums debugLockEnable defaultQueryMaxNum
-    deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval deleteWhen destroyMapedFileIntervalForcibly
-    disableConsumeIfConsumerReadSlowly diskFallRecorded diskMaxUsedSpaceRatio dLegerGroup dLegerPeers dLegerSelfId
+    disableConsumeIfConsumerReadSlowly diskFallRecorded dLegerGroup dLegerPeers dLegerSelfId
     duplicationEnable enableBatchPush enableCalcFilterBitMap enableConsumeQueueExt enableDetailStat
     enableDLegerCommitLog enableLmq enableMultiDispatch enablePropertyFilter enableScheduleAsyncDeliver
     enableScheduleMessageStats endTransactionPoolQueueCapacity endTransactionThreadPoolNums
-    expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchNamesrvAddrByAddressServer fileReservedTime
+    expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchNamesrvAddrByAddressServer
     filterDataCleanTimeSpan filterServerNums filterSupportRetry flushCommitLogTimed
     flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval
     flushLeastPagesWhenWarmMapedFile forceRegister heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity
@@ -35,7 +34,7 @@ ROCKETMQ_4_9 = frozenset(
     msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
     preferredLeaderId processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
-    queryThreadPoolQueueCapacity readOnlyCommitLogStorePaths redeleteHangedFileInterval regionId
+    queryThreadPoolQueueCapacity readOnlyCommitLogStorePaths regionId
     registerBrokerTimeoutMills registerNameServerPeriod rejectTransactionMessage replyThreadPoolQueueCapacity
     rocketmq-acl rocketmqHome scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
     sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
@@ -69,9 +68,9 @@ ROCKETMQ_5_ONLY = frozenset(
     compactionMappedFileSize compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv configBlackList
     configManagerVersion configName consumerOffsetUpdateVersionStep controllerAddr controllerHeartBeatTimeoutMills
     correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval dataReadAheadEnable
-    defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep deleteFileBatchMax
-    disableCallbackExecutor disableNettyWorkerGroup disappearTimeAfterStart diskSpaceCleanForciblyRatio
-    diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
+    defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
+    disableCallbackExecutor disableNettyWorkerGroup disappearTimeAfterStart
+    dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
     enableAcceleratedRecovery enableAsyncReput enableAutoInSyncReplicas enableBroadcastOffsetStore
     enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction enableConnectionMetrics
     enableControllerMode enableCreateSysGroup enabledAppendPropCRC enableFastChannelEventProcess

@@ -18,7 +18,7 @@ STARTING, RUNNING, STOPPING = 0, 1, 2
 # label, kind, owner; the meaning stands in ARCHITECTURE.md's cursor table
 COMMON = (
     ("broker_state", "gauge", "supervisor"),
-    ("min_physical_offset", "cursor", "allocator"),
+    ("min_physical_offset", "cursor", "housekeeper"),
     ("segment_request_offset", "gauge", "writer|receiver"),
     ("allocated_offset", "cursor", "allocator"),
     ("allocation_errno", "gauge", "allocator"),
@@ -26,6 +26,10 @@ COMMON = (
     ("flushed_offset", "cursor", "flusher"),
     ("flush_errno", "gauge", "flusher"),
     ("reput_from_offset", "cursor", "dispatcher"),
+    ("disk_state", "gauge", "housekeeper"),  # engine.protocol.retention.DiskState
+    ("disk_used_percent", "gauge", "housekeeper"),
+    ("running_flags", "gauge", "housekeeper"),
+    ("deleted_segments", "tally", "housekeeper"),
     ("confirm_offset", "gauge", "group_transfer"),
     ("in_sync_slaves", "gauge", "group_transfer"),
     ("put_messages", "tally", "writer"),
@@ -49,7 +53,7 @@ PER_HA_CONNECTION = (
     "wake",
 )
 HA_CLIENT = ("state", "last_read_ms", "last_write_ms", "transferred_bytes", "master", "reason")
-ROLES = ("writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver")
+ROLES = ("writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver", "housekeeper")
 SENDERS = tuple(f"sender.{slot}" for slot in range(HA_CONNECTIONS_MAX))
 
 
@@ -103,6 +107,10 @@ class Board:
         self.flushed_offset = cursor("flushed_offset")
         self.flush_errno = cursor("flush_errno")
         self.reput_from_offset = cursor("reput_from_offset")
+        self.disk_state = cursor("disk_state")
+        self.disk_used_percent = cursor("disk_used_percent")
+        self.running_flags = cursor("running_flags")
+        self.deleted_segments = cursor("deleted_segments")
         self.confirm_offset = cursor("confirm_offset")
         self.in_sync_slaves = cursor("in_sync_slaves")
         self.put_messages = cursor("put_messages")

@@ -26,6 +26,7 @@ from engine import (
     flusher,
     group_transfer,
     ha_listener,
+    housekeeper,
     queue_table,
     receiver,
     regions,
@@ -56,7 +57,9 @@ STOP_DEADLINE_MS = 15_000
 POLL_MS = 1000
 START_DEATHS_MAX = 3
 # The order of the stop: who makes new bytes first, who keeps them safe last.
-STOP_ORDER = ("writer", "receiver", "dispatcher", "ha_listener", "group_transfer", "flusher", "allocator")
+STOP_ORDER = (
+    "writer", "receiver", "dispatcher", "ha_listener", "group_transfer", "flusher", "allocator", "housekeeper",
+)  # fmt: skip
 
 
 @dataclass
@@ -160,6 +163,7 @@ class Supervisor:
     def _roles(self) -> list[tuple[str, Callable[[], Role]]]:
         config, board = self._config, self._running_board()
         shared: list[tuple[str, Callable[[], Role]]] = [
+            ("housekeeper", partial(housekeeper.open_role, config, board)),
             ("allocator", partial(allocator.open_role, config, board)),
             ("flusher", partial(flusher.open_role, config, board)),
             ("dispatcher", partial(dispatcher.open_role, config, board, self._regions)),

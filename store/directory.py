@@ -20,6 +20,7 @@ from store import file_io
 from store.errors import NotAStore, StoreLocked
 
 POINTER_NAME = "slipstream.run"
+LEASES_NAME, AUDIT_NAME = "slipstream.leases", "slipstream.audit.jsonl"
 LOCK_CONTENT = b"lock"
 FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 
@@ -37,6 +38,8 @@ class StoreDirectory:
         self.abort = self.root / "abort"
         self.lock_path = self.root / "lock"
         self.pointer = self.root / POINTER_NAME
+        self.leases = self.root / LEASES_NAME
+        self.audit = self.root / AUDIT_NAME
         self._lock_fd: int | None = None
 
     def create(self) -> None:

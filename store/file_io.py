@@ -196,6 +196,29 @@ def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
     sync_directory(path.parent)
 
 
+def append_to(path: Path, data: bytes) -> None:
+    """Add `data` to the file's end, in one piece; made if it is not there. Not yet on disk."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def used_percent(path: Path) -> int:
+    """How full the file system of `path` is, in percent, rounded up as UtilAll.getDiskPartitionSpaceUsedPercent does.
+
+    What only root may still use counts neither as used nor as free. -1 when it cannot be told.
+    """
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return -1
+    used = found.f_blocks - found.f_bfree
+    entire = used + found.f_bavail
+    return -(-used * 100 // entire) if found.f_blocks > 0 and entire > 0 else -1
+
+
 def populate_write(view: memoryview | npt.NDArray[np.uint8], start: int, length: int) -> bool:
     """Fault the pages of [start, start + length) in for writing, ahead of the one who writes; contents stay.
 

@@ -17,16 +17,24 @@ from store.segment import NAME_DIGITS, Segment, file_name
 
 def named_files(directory: Path) -> list[tuple[int, int]]:
     """(base offset, bytes) of every file whose name is an offset, ascending; none when there is no directory."""
+    return [(base, found.st_size) for base, found in stated_files(directory)]
+
+
+def stated_files(directory: Path) -> list[tuple[int, os.stat_result]]:
+    """As `named_files`, with all that stat tells. A file that retention deletes meanwhile does not count."""
     try:
         with os.scandir(directory) as entries:
-            found = [
-                (int(entry.name), entry.stat().st_size)
-                for entry in entries
-                if len(entry.name) == NAME_DIGITS and entry.name.isdecimal() and entry.is_file()
-            ]
+            named = [entry for entry in entries if len(entry.name) == NAME_DIGITS and entry.name.isdecimal()]
     except FileNotFoundError:
         return []
-    return sorted(found)
+    found = []
+    for entry in named:
+        try:
+            if entry.is_file():
+                found.append((int(entry.name), entry.stat()))
+        except FileNotFoundError:
+            continue
+    return sorted(found, key=lambda file: file[0])
 
 
 def segment_bytes_of(directory: Path) -> int:

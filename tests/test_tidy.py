@@ -25,7 +25,10 @@ MAY_IMPORT = {
     "spark_bridge": {"store", "ipc"},
     "tools": {"engine", "spark_bridge", "store", "ipc"},
 }
-SHELLS = ("allocator", "dispatcher", "flusher", "group_transfer", "ha_listener", "receiver", "sender", "writer")
+SHELLS = (
+    "allocator", "dispatcher", "flusher", "group_transfer", "ha_listener", "housekeeper", "receiver", "sender",
+    "writer",
+)  # fmt: skip
 PROTOCOL_MAY_IMPORT = {"engine.protocol", "store.errors", "store.fastjson", "store.record"}
 PROTOCOL_MAY_NOT_IMPORT = set("asyncio ctypes multiprocessing os select signal socket subprocess time".split())
 FUNCTION_LINES_MAX, MODULE_LINES_MAX = 50, 400

@@ -29,8 +29,10 @@ SMALL = {
 }  # fmt: skip
 MESSAGES, PRODUCERS = 1500, 2
 DEADLINE_SECONDS = 120.0
-MASTER_ROLES = ("writer", "allocator", "flusher", "dispatcher", "group_transfer", "ha_listener", "sender.0")
-SLAVE_ROLES = ("receiver", "allocator", "flusher", "dispatcher", "ha_listener")
+MASTER_ROLES = (
+    "writer", "allocator", "flusher", "dispatcher", "group_transfer", "ha_listener", "sender.0", "housekeeper",
+)  # fmt: skip
+SLAVE_ROLES = ("receiver", "allocator", "flusher", "dispatcher", "ha_listener", "housekeeper")
 
 
 def appender(store: Path, name: str, out: Path) -> subprocess.Popen[bytes]:

@@ -44,6 +44,7 @@ def test_the_segment_asked_for_and_the_one_after_it(board: Board, files: Segment
     assert (board.allocated_offset.read(), board.allocation_errno.read()) == (2 * SIZE, 0)
     waiting.publish(board.segment_request_offset, SIZE - 1)
     assert turns(allocator) == 0
+    waiting.publish(board.max_physical_offset, SIZE)
     waiting.publish(board.segment_request_offset, SIZE)
     assert turns(allocator) == 1
     assert board.allocated_offset.read() == 3 * SIZE
@@ -54,18 +55,36 @@ def test_a_log_that_begins_above_0(board: Board, files: SegmentFiles) -> None:
     allocator = Allocator(board, files)
     assert turns(allocator) == 0 and not files.base_offsets()
     waiting.publish(board.segment_request_offset, 5 * SIZE + 100)
+    assert turns(allocator) == 0, "where the log begins is the housekeeper's to say"
+    waiting.publish(board.min_physical_offset, 5 * SIZE)
     assert turns(allocator) == 2
     assert files.base_offsets() == [5 * SIZE, 6 * SIZE]
-    assert (board.min_physical_offset.read(), board.allocated_offset.read()) == (5 * SIZE, 7 * SIZE)
+    assert board.allocated_offset.read() == 7 * SIZE
 
 
-def test_what_was_made_for_an_empty_log_goes_when_the_log_begins_elsewhere(board: Board, files: SegmentFiles) -> None:
+def test_it_sleeps_until_the_housekeeper_has_said_where_the_log_begins(board: Board, files: SegmentFiles) -> None:
+    waiting.publish(board.segment_request_offset, 5 * SIZE)
+    allocator = Allocator(board, files)
+    assert turns(allocator) == 0
+    saying = threading.Thread(target=waiting.publish, args=(board.min_physical_offset, 5 * SIZE))
+    saying.start()
+    allocator.idle(60_000)
+    saying.join()
+    assert turns(allocator) == 2
+
+
+def test_what_was_made_for_an_empty_log_is_passed_over_when_the_log_begins_elsewhere(
+    board: Board, files: SegmentFiles
+) -> None:
     allocator = Allocator(board, files)
     turns(allocator)
     waiting.publish(board.segment_request_offset, 5 * SIZE)
+    assert turns(allocator) == 0
+    for base in (0, SIZE):
+        files.remove(base)
+    waiting.publish(board.min_physical_offset, 5 * SIZE)
     turns(allocator)
     assert files.base_offsets() == [5 * SIZE, 6 * SIZE]
-    assert board.min_physical_offset.read() == 5 * SIZE
 
 
 def test_bytes_received_but_not_published_yet_keep_their_segments(board: Board, files: SegmentFiles) -> None:
@@ -135,6 +154,7 @@ def test_it_sleeps_until_it_is_asked(board: Board, files: SegmentFiles) -> None:
     allocator = Allocator(board, files)
     turns(allocator)
     allocator.idle(1)
+    waiting.publish(board.max_physical_offset, SIZE)
     asking = threading.Thread(target=waiting.publish, args=(board.segment_request_offset, SIZE))
     asking.start()
     allocator.idle(60_000)

@@ -66,8 +66,8 @@ def test_the_common_sample_starts(tmp_path: Path) -> None:
     assert config.store_path_commit_log == Path("/data/rocketmq/store/commitlog")
     warned = [warning.split(": ")[1] for warning in warnings]
     assert warned == [
-        "namesrvAddr", "autoCreateTopicEnable", "autoCreateSubscriptionGroup", "deleteWhen", "fileReservedTime",
-        "mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue", "diskMaxUsedSpaceRatio", "storePathConsumeQueue",
+        "namesrvAddr", "autoCreateTopicEnable", "autoCreateSubscriptionGroup",
+        "mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue", "storePathConsumeQueue",
         "storePathIndex", "storeCheckpoint", "abortFile", "checkTransactionMessageEnable", "sendMessageThreadPoolNums",
         "pullMessageThreadPoolNums",
     ]  # fmt: skip

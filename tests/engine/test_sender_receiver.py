@@ -57,7 +57,7 @@ def read_to_end(sock: socket.socket) -> bytes:
 
 def test_a_slave_follows_an_empty_master_through_several_segments(master: Node, tmp_path: Path) -> None:
     data = random.Random(1).randbytes(5 * SEGMENT + 777)
-    with slave_of(master, tmp_path / "slave").start("allocator", "receiver") as slave:
+    with slave_of(master, tmp_path / "slave").start("housekeeper", "allocator", "receiver") as slave:
         wait_until(master.board.ha[0].state, lambda state: state == 2)
         master.append(data[:100])
         caught_up(master, slave)
@@ -73,7 +73,7 @@ def test_a_slave_follows_an_empty_master_through_several_segments(master: Node, 
 def test_a_new_slave_of_a_long_log_gets_the_last_segment(master: Node, tmp_path: Path) -> None:
     data = random.Random(2).randbytes(2 * SEGMENT + 100_000)
     master.append(data)
-    with slave_of(master, tmp_path / "slave").start("allocator", "receiver") as slave:
+    with slave_of(master, tmp_path / "slave").start("housekeeper", "allocator", "receiver") as slave:
         caught_up(master, slave)
         assert slave.board.min_physical_offset.read() == 2 * SEGMENT
         assert slave.files.base_offsets()[0] == 2 * SEGMENT
@@ -86,7 +86,7 @@ def test_an_empty_last_segment_is_begun_by_a_heartbeat(master: Node, tmp_path: P
     with Node(tmp_path / "other", **SIZES, **settings) as other:
         other.append(bytes(2 * SEGMENT))
         other.start("ha_listener")
-        with slave_of(other, tmp_path / "slave").start("allocator", "receiver") as slave:
+        with slave_of(other, tmp_path / "slave").start("housekeeper", "allocator", "receiver") as slave:
             wait_for(slave.board.max_physical_offset, 2 * SEGMENT)
             wait_for(slave.board.min_physical_offset, 2 * SEGMENT)
             other.append(b"first bytes")
@@ -99,7 +99,7 @@ def test_a_slave_that_has_a_part_goes_on_inside_a_record(master: Node, tmp_path:
     master.append(data)
     with slave_of(master, tmp_path / "slave") as slave:
         slave.keep(0, data[:12_345])
-        slave.start("allocator", "receiver")
+        slave.start("housekeeper", "allocator", "receiver")
         caught_up(master, slave)
         assert slave.log() == data
 
@@ -108,7 +108,7 @@ def test_a_slave_that_has_a_part_goes_on_inside_a_record(master: Node, tmp_path:
 def test_kills_in_the_middle_of_a_transfer_leave_equal_logs(master: Node, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     data = rng.randbytes(12 * SEGMENT)
-    with slave_of(master, tmp_path / "slave").start("allocator", "receiver") as slave:
+    with slave_of(master, tmp_path / "slave").start("housekeeper", "allocator", "receiver") as slave:
         at = master.append(data[:100])
         caught_up(master, slave)
         for victim in rng.choices(["receiver", "sender", "ha_listener"], k=8):
@@ -136,7 +136,7 @@ def kill_senders(master: Node) -> None:
 
 def test_killing_the_listener_ends_its_senders_and_the_port_stays(master: Node, tmp_path: Path) -> None:
     port = master.board.ha_listen_port.read()
-    with slave_of(master, tmp_path / "slave").start("allocator", "receiver") as slave:
+    with slave_of(master, tmp_path / "slave").start("housekeeper", "allocator", "receiver") as slave:
         master.append(b"before")
         caught_up(master, slave)
         master.kill("ha_listener")
@@ -151,7 +151,7 @@ def test_killing_the_listener_ends_its_senders_and_the_port_stays(master: Node, 
 
 
 def test_an_ordinary_stop_sends_what_the_log_has(master: Node, tmp_path: Path) -> None:
-    with slave_of(master, tmp_path / "slave").start("allocator", "receiver") as slave:
+    with slave_of(master, tmp_path / "slave").start("housekeeper", "allocator", "receiver") as slave:
         master.append(b"x")
         caught_up(master, slave)
         master.append(bytes(SEGMENT))
@@ -208,7 +208,7 @@ def test_an_idle_connection_lives_by_heartbeats(tmp_path: Path) -> None:
     quick = {"haSendHeartbeatInterval": 50, "haHousekeepingInterval": 4000}
     with Node(tmp_path / "master", **SIZES, **quick).start("ha_listener") as master:
         master.append(b"something")
-        with slave_of(master, tmp_path / "slave", **quick).start("allocator", "receiver") as slave:
+        with slave_of(master, tmp_path / "slave", **quick).start("housekeeper", "allocator", "receiver") as slave:
             caught_up(master, slave)
             heard = [master.board.ha[0].last_read_ms, slave.board.ha_client.last_read_ms]
             for _ in range(3):
@@ -227,7 +227,7 @@ def test_a_slave_without_room_waits_and_goes_on(master: Node, tmp_path: Path) ->
         wait_for(slave.board.ha_client.transferred_bytes, FRAME_HEADER_BYTES)
         wait_for(slave.board.segment_request_offset, 1000)
         assert slave.board.max_physical_offset.read() == 1000
-        slave.start("allocator")
+        slave.start("housekeeper", "allocator")
         wait_for(slave.board.max_physical_offset, SEGMENT)
         master.append(data[SEGMENT:])
         caught_up(master, slave)
@@ -271,7 +271,7 @@ def test_a_slave_of_another_history_is_told_why(master: Node, tmp_path: Path) ->
     master.append(bytes(1000))
     with slave_of(master, tmp_path / "slave") as slave:
         slave.keep(0, bytes(2000))
-        slave.start("allocator", "receiver")
+        slave.start("housekeeper", "allocator", "receiver")
         wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.PEER_CLOSED)
         assert slave.board.max_physical_offset.read() == 2000
 
@@ -280,6 +280,6 @@ def test_a_master_with_other_segments_is_refused_with_the_reason(master: Node, t
     master.append(bytes(SEGMENT))
     with Node(tmp_path / "slave", master.board.ha_listen_port.read(), mappedFileSizeCommitLog=SEGMENT // 16) as slave:
         slave.keep(0, bytes(100))
-        slave.start("allocator", "receiver")
+        slave.start("housekeeper", "allocator", "receiver")
         wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.BODY_SIZE)
         assert slave.board.max_physical_offset.read() == 100

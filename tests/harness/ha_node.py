@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from engine import allocator, group_transfer, ha_listener, receiver, sender
+from engine import allocator, group_transfer, ha_listener, housekeeper, receiver, sender
 from engine.config import BrokerRole, from_mapping
 from engine.cursors import COUNTERS_FILE, Board
 from engine.role import Role, enter_child, run_role
@@ -46,6 +46,7 @@ class Node:
             "allocator": lambda: allocator.open_role(config, board),
             "group_transfer": lambda: group_transfer.open_role(config, board),
             "ha_listener": lambda: ha_listener.open_role(config, board, sender.open_role),
+            "housekeeper": lambda: housekeeper.open_role(config, board),
             "receiver": lambda: receiver.open_role(config, board),
         }[name]
 
