@@ -65,7 +65,8 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 def bare_kernel(function: Callable[..., Any]) -> Any:
     """A kernel that makes no arrays: references to them are not counted, which saves atomic adds at every use."""
-    return njit(cache=True, nogil=True, _nrt=False)(function)
+    options: Any = {"cache": True, "nogil": True, "_nrt": False}
+    return njit(**options)(function)
 
 
 def inlined(function: Callable[..., Any]) -> Any:
