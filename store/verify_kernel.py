@@ -50,7 +50,7 @@ HALF, MULTI, IN_BATCH, EXT, TAGS_TEXT = range(5)
 EVENTS_A_RECORD = 4
 
 # why a check stopped; the others are dispatch_kernel's
-PAUSE, NEW_QUEUE, PROPERTY_CRC, BODY_CRC = 10, 11, 12, 13
+SOUND, PAUSE, NEW_QUEUE, PROPERTY_CRC, BODY_CRC = 10, 11, 12, 13, 14
 
 # columns of `parts`, one record's
 SIZE, SYS_FLAG, BODY_AT, BODY_BYTES, TOPIC_AT, TOPIC_BYTES, PROPERTIES_AT, PROPERTIES_BYTES, STORED = range(9)
@@ -67,6 +67,7 @@ CRC_DIGITS = 10
 CRC_PART_BYTES = len(CRC_NAME) + CRC_DIGITS + 1
 NAME_SEPARATOR, PAIR_SEPARATOR = ord(properties.NAME_SEPARATOR), ord(properties.PAIR_SEPARATOR)
 ZERO = ord("0")
+HALF_BEFORE_BODY = 8 + layout.BODY_LENGTH_BYTES  # the half message's offset, then the body's length
 TRANSACTION_MASK, TRANSACTION_COMMIT = record.TRANSACTION_MASK, int(record.SysFlag.TRANSACTION_COMMIT)
 INNER_BATCH, CRC_MASK = int(record.SysFlag.INNER_BATCH), record.CRC_MASK
 SHAPE_BYTES = 4 + 4 + 8 + 4 + 2  # sizes, magic number, physical offset, body length, properties length
@@ -305,6 +306,40 @@ def _goes_to_queue(sys_flag: int) -> bool:
 
 
 @bare_kernel
+def _shape(array: Bytes, position: int, limit: int, base_offset: int, parts: Words) -> int:
+    """Why no sound record lies there, apart from its CRCs; SOUND and `parts` filled when one does."""
+    if limit - position < layout.BLANK_BYTES:
+        return layout.PARTIAL
+    size, magic = load_be32(array, position), load_be32(array, position + layout.MAGIC_AT)
+    if magic == layout.MAGIC_BLANK:
+        return layout.BLANK
+    if magic != layout.MAGIC_V1 and magic != layout.MAGIC_V2:
+        return layout.NO_RECORD
+    if size < layout.FIXED_BYTES or position + size > len(array):
+        return layout.DAMAGED
+    if size > limit - position:
+        return layout.PARTIAL
+    parts[SIZE] = size
+    return SOUND if measure(array, position, base_offset, parts) else layout.DAMAGED
+
+
+@bare_kernel
+def _other_events(
+    array: Bytes, position: int, base_offset: int, parts: Words, queued: bool, in_batch: bool, events: Words, count: int
+) -> int:  # fmt: skip
+    """What takes more than this record and its entry; the number of events then."""
+    if queued and in_batch:
+        count = _add_event(events, count, IN_BATCH, position, -1, 0, 0, 0)
+    if queued and parts[MULTI_AT] >= 0:
+        count = _add_event(events, count, MULTI, position, -1, parts[MULTI_AT], parts[TAGS_HASH], 0)
+    if parts[SYS_FLAG] & TRANSACTION_MASK == TRANSACTION_COMMIT:
+        half = load_be64(array, parts[BODY_AT] - HALF_BEFORE_BODY)
+        if half < base_offset + position and not _is_record(array, half - base_offset, base_offset):
+            count = _add_event(events, count, HALF, position, -1, half, 0, 0)
+    return count
+
+
+@bare_kernel
 def check(
     array: Bytes, position: int, limit: int, pause_at: int, base_offset: int, dispatched: int,
     slots: Words, queues: Words, names: Bytes, counts: Words, addresses: Words, matched: Bytes,
@@ -316,25 +351,12 @@ def check(
     the log offset `dispatched` need no entry. NEW_QUEUE: this record's queue is not in the table.
     """
     count = 0
-    while True:
-        if position == limit:
-            return position, layout.LIMIT, count
+    while position < limit:
         if position >= pause_at or count + EVENTS_A_RECORD > len(events):
             return position, PAUSE, count
-        if limit - position < layout.BLANK_BYTES:
-            return position, layout.PARTIAL, count
-        size, magic = load_be32(array, position), load_be32(array, position + layout.MAGIC_AT)
-        if magic == layout.MAGIC_BLANK:
-            return position, layout.BLANK, count
-        if magic != layout.MAGIC_V1 and magic != layout.MAGIC_V2:
-            return position, layout.NO_RECORD, count
-        if size < layout.FIXED_BYTES or position + size > len(array):
-            return position, layout.DAMAGED, count
-        if size > limit - position:
-            return position, layout.PARTIAL, count
-        parts[SIZE] = size
-        if not measure(array, position, base_offset, parts):
-            return position, layout.DAMAGED, count
+        stop = _shape(array, position, limit, base_offset, parts)
+        if stop != SOUND:
+            return position, stop, count
         if not _body_is_right(array, position, parts):
             return position, BODY_CRC, count
         read_properties(array, parts)
@@ -342,28 +364,20 @@ def check(
         if whole < 0:
             return position, PROPERTY_CRC, count
         queued = _goes_to_queue(parts[SYS_FLAG]) and base_offset + position < dispatched
-        in_batch = parts[SYS_FLAG] & INNER_BATCH != 0
-        plain = True
+        in_batch, plain = parts[SYS_FLAG] & INNER_BATCH != 0, True
         if queued and not in_batch:
             queue_id = load_be32(array, position + layout.QUEUE_ID_AT)
             number = find_queue(array, parts[TOPIC_AT], parts[TOPIC_BYTES], queue_id, slots, queues, names)
             if number < 0:
                 return position, NEW_QUEUE, count
-            kind = queues[number, KIND]
-            in_batch, plain = kind == BATCH, kind == PLAIN
+            in_batch, plain = queues[number, KIND] == BATCH, queues[number, KIND] == PLAIN
             if not in_batch:
                 count = _look_at_entry(
                     array, position, base_offset, parts, number, queues, counts, addresses, matched,
                     delays, events, count,
                 )  # fmt: skip
-        if queued and in_batch:
-            count = _add_event(events, count, IN_BATCH, position, -1, 0, 0, 0)
-        if queued and parts[MULTI_AT] >= 0:
-            count = _add_event(events, count, MULTI, position, -1, parts[MULTI_AT], parts[TAGS_HASH], 0)
-        if parts[SYS_FLAG] & TRANSACTION_MASK == TRANSACTION_COMMIT:
-            half = load_be64(array, parts[BODY_AT] - 4 - 8)
-            if half < base_offset + position and not _is_record(array, half - base_offset, base_offset):
-                count = _add_event(events, count, HALF, position, -1, half, 0, 0)
+        count = _other_events(array, position, base_offset, parts, queued, in_batch, events, count)
         _note_protection(parts, whole > 0, queued and not in_batch, plain, state)
         _note_time(base_offset + position, parts[STORED], state)
-        position += size
+        position += parts[SIZE]
+    return position, layout.LIMIT, count
