@@ -35,9 +35,14 @@ def query_offset(
     newest_first: Iterable[IndexFile], topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
 ) -> list[int]:
     """queryOffset over those files."""
+    return select_offsets(newest_first, hash_of(topic, key), min(max_num, MAX_MSGS_NUM_BATCH), begin_ms, end_ms)
+
+
+def select_offsets(
+    newest_first: Iterable[IndexFile], key_hash: int, wanted: int, begin_ms: int, end_ms: int
+) -> list[int]:
+    """As many offsets of that hash as are wanted, of records stored between those times."""
     found: list[int] = []
-    wanted = min(max_num, MAX_MSGS_NUM_BATCH)
-    key_hash = hash_of(topic, key)
     for file in newest_first:
         if file.is_time_matched(begin_ms, end_ms):
             file.select(key_hash, wanted, begin_ms, end_ms, found)

@@ -18,6 +18,7 @@ _OFFSET = struct.Struct(">q")
 _V4_IN_V6 = bytes(10) + b"\xff\xff"
 V4_BYTES, V6_BYTES = 4, 16
 HOSTS_CACHED = 4096
+MESSAGE_ID_DIGITS = tuple(2 * (address + 4 + 8) for address in (V4_BYTES, V6_BYTES))
 
 
 class Host(NamedTuple):
@@ -56,3 +57,18 @@ def offset_message_id(store_host: Host, physical_offset: int, is_v6: bool | None
     if is_v6 and len(raw) == V4_BYTES + 4 + 8:
         raw += bytes(V6_BYTES - V4_BYTES)
     return raw.hex().upper()
+
+
+def parse_message_id(text: str) -> tuple[Host, int]:
+    """The host and log offset that an offsetMsgId names. Raises InvalidMessage when it is none.
+
+    A client's unique id has the same length and form: whether a record lies there, stored by that host, tells.
+    """
+    try:
+        raw = bytes.fromhex(text) if len(text) in MESSAGE_ID_DIGITS else b""
+    except ValueError:
+        raw = b""
+    if not raw:
+        raise InvalidMessage("message id", f"{text!r} is not 32 (IPv4) or 56 (IPv6) hexadecimal digits")
+    (offset,) = _OFFSET.unpack_from(raw, len(raw) - _OFFSET.size)
+    return unpack_host(raw[: -_OFFSET.size]), offset

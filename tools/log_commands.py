@@ -7,14 +7,11 @@ Exit codes: 0 all well; 1 `verify` found something, `diff` a difference; 2 wrong
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from functools import wraps
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import ParamSpec
 
 import click
 from rich.console import Console
@@ -23,50 +20,26 @@ from rich.table import Table
 from rich.text import Text
 
 from store.compare import compare, what_lies_at
-from store.errors import NotAStore, OffsetOutOfRange, SegmentSizeMismatch
 from store.log_reader import LogReader, open_log, store_directory
 from store.manifest import lines
 from store.published import Running, require_running, running
 from store.record import Message
 from store.summary import TopicSummary, by_topic, messages
 from store.verify import Finding, Verification
+from tools.log_find import find
+from tools.log_options import EPILOG, FOUND, STORE, store_command
 from tools.log_text import as_json, as_line, time_text
 
-FOUND, USAGE = 1, 2
 FOLLOW_SECONDS = 0.1
 PIPE_COLUMNS = 160  # a table's width where there is no terminal to ask
-Parameters = ParamSpec("Parameters")
-STORE = click.argument("store", type=click.Path(path_type=Path))
-EPILOG = "Exit codes: 0 all well; 1 verify or diff found something; 2 wrong usage or not a store; 3 no broker; 4 damage"
-
-
-class NotReadable(click.ClickException):
-    """The arguments name something that is no store, or no place in one."""
-
-    exit_code = USAGE
-
-
-def store_command(command: Callable[Parameters, int]) -> Callable[Parameters, None]:
-    """Ends a command with its exit code; what is wrong with its arguments becomes one line."""
-
-    @wraps(command)
-    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
-        try:
-            code = command(*arguments, **options)
-            sys.stdout.flush()  # here, so that a reader that has gone is noticed while we can still be quiet about it
-        except (NotAStore, OffsetOutOfRange, SegmentSizeMismatch) as error:
-            raise NotReadable(f"{error.code}: {' '.join(str(error).split())}") from error
-        except BrokenPipeError:  # `| head` has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = 0
-        click.get_current_context().exit(code)
-
-    return run
 
 
 @click.group(epilog=EPILOG)
 def log() -> None:
     """Look into a store's commit log and queues, with or without a broker."""
+
+
+log.add_command(find)
 
 
 @log.command(epilog=EPILOG)
