@@ -13,9 +13,17 @@ import numpy as np
 
 from engine import encoding
 from engine.cursors import RUNNING, Board
-from engine.errors import BrokerGone, EngineError, MessageIllegal, MessagesRefused, SendTimeout
+from engine.errors import (
+    BrokerGone,
+    EngineError,
+    MessageIllegal,
+    MessagesRefused,
+    SendTimeout,
+    ServiceNotAvailable,
+)
 from engine.latencies import Clock
 from engine.protocol.group_transfer import PutMessageStatus, put_policy, put_status
+from engine.protocol.retention import DiskState
 from engine.role import wall_clock_ms
 from ipc import atomics, ring, waiting
 from ipc.process import is_alive
@@ -215,9 +223,11 @@ class Connection:
     # the broker
 
     def require_running(self) -> None:
-        """Raises BrokerGone unless the broker takes messages: one look at a counter."""
+        """Raises BrokerGone, ServiceNotAvailable unless the broker takes messages: a look at two counters."""
         if self._is_gone or self.board.broker_state.read() != RUNNING:
             raise BrokerGone(self.store, self._pid)
+        if (state := self.board.disk_state.read()) >= DiskState.READ_ONLY:
+            raise ServiceNotAvailable(self.store, DiskState(state).name, self.board.disk_used_percent.read())
 
     def check_alive(self) -> None:
         """Raises BrokerGone when the broker's process has ended."""

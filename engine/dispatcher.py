@@ -50,7 +50,14 @@ class Dispatcher:
         begin = max(start, self._board.min_physical_offset.read())
         if begin >= self._end:
             return 0
-        reached = self._builder.dispatch_batch(begin, self._end)
+        if 0 < start < begin:
+            log.warning("the log from %d to %d expired before it was dispatched: the queues lack it", start, begin)
+        try:
+            reached = self._builder.dispatch_batch(begin, self._end)
+        except FileNotFoundError:
+            if self._board.min_physical_offset.read() <= begin:
+                raise
+            return 1  # expired since: the next turn begins where the log does now
         for finding in self._builder.findings:
             log.warning("%s", finding)
         self._builder.findings.clear()

@@ -4,6 +4,7 @@ EngineError
 ├── BrokerGone         the broker that this producer was connected to has ended
 ├── MessageIllegal     topic, body or properties break RocketMQ's rules; refused before anything was sent
 ├── MessagesRefused    the writer could not append: disk full, failed fsync
+├── ServiceNotAvailable the disk is read-only or full: refused before anything was sent
 ├── SendTimeout        no answer within the time; the message may still be appended
 ├── BatchIncomplete    a batch that did not fit the ring in time; says how many of its messages were published
 └── StartRefused       the broker cannot start as configured
@@ -56,6 +57,20 @@ class MessagesRefused(EngineError):
         reason = os.strerror(because) if because else "unknown reason"
         super().__init__(f"{store}: {count} message(s) refused, not in the log: {reason}; {hint}")
         self.count, self.errno = count, because
+
+
+class ServiceNotAvailable(EngineError):
+    """Raised before sending while the broker's disk is read-only or full; the broker takes messages again by itself."""
+
+    code = "SERVICE_NOT_AVAILABLE"
+
+    def __init__(self, store: str, state: str, used_percent: int) -> None:
+        super().__init__(
+            f"{store}: the store is not writable: its disk is {state} (used to {used_percent} %); nothing was sent. "
+            "Messages are taken again once old files are deleted or there is more room: see fileReservedTime, "
+            "diskSpaceWarningLevelRatio, `slipstream status STORE`"
+        )
+        self.state = state
 
 
 class SendTimeout(EngineError):

@@ -10,6 +10,7 @@ SYNC_FLUSH: one fdatasync answers everybody whose message is in the log by then 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from dataclasses import replace
@@ -152,15 +153,29 @@ class Flusher:
             if thorough:
                 self._queues_thorough_ms = now_ms
                 self._write_checkpoint(built_to)
+        except FileNotFoundError as gone:
+            log.info("%s: expired while it was to be brought to disk; the next round looks again", gone.filename)
+            self._queues_synced_to = -1
         except OSError as error:
             self._fail(str(self._directory.consumequeue), error)
+
+    def _save(self, checkpoint: checkpoint_file.Checkpoint) -> bool:
+        """False when there is no room for it: nothing is lost, only the next start walks more of the log."""
+        try:
+            checkpoint_file.write(self._directory.checkpoint, checkpoint)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            log.warning("%s: not written (%s); it is tried again", self._directory.checkpoint, error.strerror)
+            return False
+        return True
 
     def _note_full_index_file(self) -> None:
         """As RocketMQ: an index file that has become full goes to disk, and its end into the checkpoint."""
         noted = self._checkpoint if self._index is None else self._index.sync_full(self._checkpoint)
         if noted is not self._checkpoint:
             self._checkpoint = noted
-            checkpoint_file.write(self._directory.checkpoint, noted)
+            self._save(noted)
 
     def _write_checkpoint(self, built_to: int) -> None:
         """Note that log and queues are on disk up to `built_to`, a record boundary; the queues were just synced."""
@@ -179,8 +194,8 @@ class Flusher:
         )  # fmt: skip
         if self._index is not None:
             self._checkpoint = self._index.sync(self._checkpoint, built_to)
-        checkpoint_file.write(self._directory.checkpoint, self._checkpoint)
-        self._noted_offset = built_to
+        if self._save(self._checkpoint):
+            self._noted_offset = built_to
 
     # waiting
 

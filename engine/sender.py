@@ -130,14 +130,23 @@ class Sender:
             self._body_at = offset % self._files.segment_bytes
             base_offset = offset - self._body_at
             if self._segment is None or self._segment.base_offset != base_offset:
-                self._open_segment(base_offset)
+                return self._open_segment(base_offset)
         return True
 
-    def _open_segment(self, base_offset: int) -> None:
+    def _open_segment(self, base_offset: int) -> bool:
+        """Have the segment open, whatever becomes of its name then; False, and the end, when it has expired."""
         if self._segment is not None:
             self._segment.close()
         self._segment = None  # stays so if the next line raises
-        self._segment = self._files.open(base_offset)
+        try:
+            self._segment = self._files.open(base_offset)
+        except FileNotFoundError:
+            begin = self._board.min_physical_offset.read()
+            if base_offset >= begin:
+                raise
+            self._end(CloseReason.GAP, f"at offset {base_offset}: the log begins at {begin}")
+            return False
+        return True
 
     def _write_frame(self) -> bool:
         """Write what is left of the frame; False when it could not all be written."""

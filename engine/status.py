@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from engine.cursors import COMMON, HA_CONNECTIONS_MAX, ROLES, SENDERS, Board
+from engine.protocol.retention import DiskState
 from engine.role import wall_clock_ms
 from engine.store_stats import stats
 from store import published
@@ -144,6 +145,13 @@ def _problems(board: Board) -> list[str]:
         problems.append(
             f"the disk failed ({_reason(flush_errno)}): what lies above offset {flushed:,} may be lost, and no message"
             " is acknowledged any more. Check the disk, then restart the broker: it recovers what is there"
+        )
+    disk_state = DiskState(board.disk_state.read())
+    if disk_state > DiskState.NORMAL:
+        refused = "messages are refused" if disk_state >= DiskState.READ_ONLY else "files go before their time"
+        problems.append(
+            f"the disk is {disk_state.name} (used to {board.disk_used_percent.read()} %): {refused}."
+            " Free space, or keep messages for less long (fileReservedTime): it is looked at each second"
         )
     if allocation_errno:
         problems.append(

@@ -58,7 +58,7 @@ POLL_MS = 1000
 START_DEATHS_MAX = 3
 # The order of the stop: who makes new bytes first, who keeps them safe last.
 STOP_ORDER = (
-    "writer", "receiver", "dispatcher", "ha_listener", "group_transfer", "flusher", "allocator", "housekeeper",
+    "writer", "receiver", "dispatcher", "ha_listener", "group_transfer", "housekeeper", "flusher", "allocator",
 )  # fmt: skip
 
 

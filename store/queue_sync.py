@@ -13,7 +13,7 @@ from pathlib import Path
 from store import file_io
 from store.consume_queue import ENTRY_BYTES, ConsumeQueue, queue_directories
 from store.segment import file_name
-from store.segment_files import named_files
+from store.segment_files import stated_files
 
 PAGE_BYTES = 4096
 
@@ -63,7 +63,10 @@ class QueueSync:
                 for parent in (directory, directory.parent, self._root):
                     file_io.sync_directory(parent)  # a new file's name has to be there, too
             for path, mtime_ns in changed:
-                fd = file_io.open_file(path, writable=True)
+                try:
+                    fd = file_io.open_file(path, writable=True)
+                except FileNotFoundError:
+                    continue  # expired, and deleted meanwhile
                 try:
                     file_io.sync_data(fd)
                 finally:
@@ -73,8 +76,7 @@ class QueueSync:
         return synced
 
     def _changed(self, directory: Path) -> list[tuple[Path, int]]:
-        paths = [directory / file_name(base) for base, _ in named_files(directory)]
-        times = [(path, path.stat().st_mtime_ns) for path in paths]
+        times = [(directory / file_name(base), found.st_mtime_ns) for base, found in stated_files(directory)]
         return [(path, mtime_ns) for path, mtime_ns in times if self._synced_mtime_ns.get(path) != mtime_ns]
 
     def _has_grown(self, directory: Path, least_pages: int) -> bool:

@@ -40,6 +40,7 @@ class CloseReason(IntEnum):
     REQUEST_BELOW_MIN = 11
     ACK_NOT_SENT = 12
     ACK_FELL = 13
+    GAP = 14
     # the master's frames, judged by the slave
     OFFSET_MISMATCH = 20
     BODY_SIZE = 21
@@ -57,6 +58,7 @@ ADVICE = {
     CloseReason.REQUEST_BELOW_MIN: "the master no longer keeps what the slave lacks; empty the slave's store",
     CloseReason.ACK_NOT_SENT: "this connection never sent that; whoever acknowledges it is no slave of this master",
     CloseReason.ACK_FELL: "the slave's end went back while it was connected; look for a truncation of its log",
+    CloseReason.GAP: "what the slave lacks expired before it was sent; empty its store, or keep messages longer",
     CloseReason.OFFSET_MISMATCH: "the master does not go on from this log's end; compare both logs",
     CloseReason.BODY_SIZE: "it does not fit its segment; mappedFileSizeCommitLog must be equal on master and slave",
     CloseReason.UNALIGNED_START: "a new log begins with a segment; mappedFileSizeCommitLog must be equal on both sides",
