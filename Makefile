@@ -4,6 +4,7 @@
 #   make run     the main job on real input; INPUT="a.log b.log" adds files, KEEP=1 leaves it running
 #   make test    all tests; ARGS="tests/store -k record" chooses
 #   make lint    ruff and mypy --strict
+#   make interop one store in turn with real RocketMQ brokers: five rounds, and with kills; writes docs/interop.md
 #   make bench   the figures, with the peers' where their folder is given
 #   make clean   removes what these commands made, .venv too
 #
@@ -17,7 +18,7 @@ STAMP := .venv/setup-done
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run test lint bench clean
+.PHONY: setup run test lint bench interop clean
 
 setup: $(STAMP)
 
@@ -54,6 +55,9 @@ lint: setup
 
 bench: setup
 	@$(PYTHON) -m tools.bench $(ARGS)
+
+interop: setup
+	@mkdir -p docs && $(PYTHON) -m tests.interop.give_and_take docs/interop.md $(ARGS)
 
 clean:
 	@rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse

@@ -62,6 +62,10 @@ class QueueTable:
         """How many queues there are."""
         return len(self._slots)
 
+    def names(self) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue."""
+        return [(topic.decode(errors="replace"), queue_id) for topic, queue_id in self._slots]
+
     def _name(self, slot: int) -> tuple[bytes, int]:
         entry = self._names[slot]
         return entry["topic"].tobytes()[: int(entry["topic_bytes"])], int(entry["queue_id"])

@@ -14,7 +14,7 @@ import os
 import select
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,10 +41,12 @@ from engine.journal import create_journal
 from engine.latencies import create_latencies
 from engine.role import Role, StopFlag, enter_child, run_role, wall_clock_ms
 from engine.sampler import Sampler
+from engine.topic_keeper import TopicKeeper
 from engine.topic_table import TopicTable
 from engine.warm import warm_up
 from ipc import ring, waiting
 from ipc.process import is_alive
+from store.consume_queue import queue_directories
 from store.directory import StoreDirectory
 from store.recovery import Recovered, recover
 
@@ -124,6 +126,7 @@ class Supervisor:
         )  # fmt: skip
         for finding in recovered.findings:
             log.warning("recovery: %s", finding)
+        self._keep_topics(recovered.queue_offsets)
         self._directory.mark_running()
         self._make_regions(recovered)
         warm_up(self._config)
@@ -137,6 +140,12 @@ class Supervisor:
         board = self._running_board()
         waiting.publish(board.broker_state, RUNNING)
         self._directory.write_pointer(regions.pointer(self._config, self._regions, board.ha_listen_port.read()))
+
+    def _keep_topics(self, queues: Iterable[tuple[str, int]]) -> None:
+        """A slave's topics, and what a killed writer did not come to."""
+        keeper = TopicKeeper(self._config)
+        keeper.note(queues)
+        keeper.save(wall_clock_ms())
 
     def _make_regions(self, recovered: Recovered) -> None:
         self._regions.mkdir(mode=0o700)
@@ -247,6 +256,7 @@ class Supervisor:
             for child in self._children:
                 if child.name == name:
                     self._stop_child(child)
+        self._keep_topics((topic, queue_id) for topic, queue_id, _ in queue_directories(self._directory.consumequeue))
         end = board.max_physical_offset.read()
         clean = not board.flush_errno.read() and board.flushed_offset.read() == board.reput_from_offset.read() == end
         if clean:

@@ -19,6 +19,8 @@ from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.journal import attach_journal
 from engine.queue_table import QueueTable
+from engine.role import wall_clock_ms
+from engine.topic_keeper import TopicKeeper
 from ipc import ring, waiting
 from ipc.atomics import publish
 from ipc.region import Words
@@ -66,9 +68,12 @@ class Writer:
         )
         self._target: drain.Target | None = None
         drain.redo(self._shared)
+        self._topics = TopicKeeper(config)
+        self._topics.note(self._queues.names())
 
-    def do_work(self, _now_ms: int) -> int:
+    def do_work(self, now_ms: int) -> int:
         """Empty one ring, and serve it while no other asks, or answer its producer's question."""
+        self._topics.save_if_due(now_ms)
         number = int(ring.first_pending(self._controls.words, self._next_ring))
         if number < 0:
             return 0
@@ -77,7 +82,7 @@ class Writer:
         at = number * ring.WORDS_PER_RING
         control = self._controls.words[at : at + ring.WORDS_PER_RING]
         if control[ring.ASKED] != control[ring.ANSWERED]:
-            self._answer(opened, control)
+            self._answer(opened, control, now_ms)
         if control[ring.TAIL] != control[ring.HEAD]:
             self._append(opened, number)
         return 1
@@ -90,6 +95,7 @@ class Writer:
 
     def close(self) -> None:
         """Unmap everything."""
+        self._topics.save(wall_clock_ms())
         if self._segment is not None:
             self._segment.close()
         for opened in self._rings.values():
@@ -103,7 +109,7 @@ class Writer:
             self._sources[number] = (data.ctypes.data, len(data), words.ctypes.data, len(words))
         return opened
 
-    def _answer(self, opened: ring.Ring, control: Words) -> None:
+    def _answer(self, opened: ring.Ring, control: Words, now_ms: int) -> None:
         """Tell a producer the slot of the queue it asks for; -errno when the table is full."""
         asked = int(control[ring.ASKED])
         question = opened.question.tobytes()
@@ -111,7 +117,11 @@ class Writer:
         if not (0 < topic_bytes <= MAX_TOPIC_BYTES and 0 <= queue_id <= QUEUE_ID_MAX):
             control[ring.ANSWER] = -errno.EINVAL  # its producer died while it wrote the question, or is damaged
         else:
-            slot = self._queues.slot_of(question[QUESTION.size : QUESTION.size + topic_bytes], queue_id)
+            topic, known = question[QUESTION.size : QUESTION.size + topic_bytes], len(self._queues)
+            slot = self._queues.slot_of(topic, queue_id)
+            if len(self._queues) > known:
+                self._topics.note([(topic.decode(errors="replace"), queue_id)])
+                self._topics.save_if_due(now_ms)
             control[ring.ANSWER] = -errno.ENOSPC if slot is None else slot
         publish(control, ring.ANSWERED, asked)
 

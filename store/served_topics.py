@@ -1,0 +1,104 @@
+"""Keeps topics.json: every topic that has queues is in it, what a RocketMQ broker wrote there stays.
+
+Implements: TopicConfigManager.createTopicInSendMessageMethod, createTopicInSendMessageBackMethod
+A RocketMQ broker serves the topics of this file and no others: without it nobody would find what we stored. One process
+at a time writes it: the supervisor before there is a writer and after it, the writer in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from store import broker_json, broker_tables
+from store.broker_tables import DataVersion
+
+CLIENT_QUEUE_NUMS = 4  # what a RocketMQ client asks for
+PERM = 6  # to be read and written
+# RocketMQ makes these by itself, each with its own number of queues.
+MADE_BY_ROCKETMQ = frozenset(
+    "TBW102 SELF_TEST_TOPIC BenchmarkTest OFFSET_MOVED_EVENT SCHEDULE_TOPIC_XXXX RMQ_SYS_TRANS_HALF_TOPIC"
+    " RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC RMQ_SYS_TRACE_TOPIC rmq_sys_wheel_timer".split()
+)
+MADE_BY_ROCKETMQ_PREFIXES = ("%LMQ%", "rmq_sys_")
+ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%")
+# However many topics are made, saving takes a tenth of the time, and no more than this at once: each of a few is in the
+# file before its first message is answered, many together wait a moment.
+SAVING_SHARE, SAVING_SECONDS_MAX = 0.1, 2.0
+
+
+class ServedTopics:
+    """The file `path`, in the form of 5.x when `five` and nobody has given it one yet."""
+
+    def __init__(self, path: Path, *, five: bool, queue_nums: int = CLIENT_QUEUE_NUMS) -> None:
+        self._path, self._five, self._queue_nums = path, five, queue_nums
+        self._known: dict[str, int] | None = None  # topic: its queues in the file
+        self._wanted: dict[str, int] = {}
+        self._budget, self._budget_at = SAVING_SECONDS_MAX, time.monotonic()
+
+    def note(self, queues: Iterable[tuple[str, int]]) -> None:
+        """These (topic, queue id) are in use; `save` writes what the file does not say yet.
+
+        Raises MalformedConfig when neither the file nor its backup can be read: then it stays as it is.
+        """
+        known = self._load() if self._known is None else self._known
+        for topic, queue_id in queues:
+            if topic in MADE_BY_ROCKETMQ or topic.startswith(MADE_BY_ROCKETMQ_PREFIXES):
+                continue
+            usual = 1 if topic.startswith(ONE_QUEUE_PREFIXES) else self._queue_nums
+            needed = max(queue_id + 1, self._wanted.get(topic, known.get(topic, usual)))
+            if needed > known.get(topic, 0):
+                self._wanted[topic] = needed
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to save, and saving has not taken too much of the time lately."""
+        return bool(self._wanted) and self._allowed() > 0
+
+    def _allowed(self) -> float:
+        """Seconds of saving that may be spent now."""
+        now = time.monotonic()
+        self._budget = min(SAVING_SECONDS_MAX, self._budget + SAVING_SHARE * (now - self._budget_at))
+        self._budget_at = now
+        return self._budget
+
+    def save(self, now_ms: int) -> list[str]:
+        """Write what was noted; the topics that are new in the file. Raises OSError, MalformedConfig."""
+        if not self._wanted:
+            return []
+        begun = time.monotonic()
+        value = broker_json.read(self._path)
+        table = broker_tables.topics(value, str(self._path))
+        added = []
+        for topic, queue_nums in self._wanted.items():
+            if topic not in table:
+                added.append(topic)
+                table[topic] = self._config_of(topic)
+            for name in ("readQueueNums", "writeQueueNums"):
+                table[topic][name] = max(queue_nums, _count(table[topic].get(name)))
+        version = DataVersion.of(value, str(self._path)) or DataVersion(state_version=0 if self._five else None)
+        broker_json.write(self._path, {**value, **broker_tables.topics_value(table, version.next(now_ms))})
+        self._known = {**(self._known or {}), **self._wanted}
+        self._wanted = {}
+        self._budget -= time.monotonic() - begun
+        return added
+
+    def _load(self) -> dict[str, int]:
+        table = broker_tables.topics(broker_json.read(self._path), str(self._path))
+        self._known = {
+            topic: min(_count(fields.get("readQueueNums")), _count(fields.get("writeQueueNums")))
+            for topic, fields in table.items()
+        }
+        return self._known
+
+    def _config_of(self, topic: str) -> dict[str, object]:
+        attributes: dict[str, object] = {"attributes": {}} if self._five else {}
+        return {
+            **attributes, "order": False, "perm": PERM, "topicFilterType": "SINGLE_TAG", "topicName": topic,
+            "topicSysFlag": 0,
+        }  # fmt: skip
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
