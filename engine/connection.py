@@ -8,6 +8,7 @@ looks each `LIVENESS_MS` whether the broker still runs.
 from __future__ import annotations
 
 import re
+import time
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from engine.errors import (
     SendTimeout,
     ServiceNotAvailable,
 )
+from engine.following import APPENDED, block_of, follow
 from engine.latencies import Clock
 from engine.protocol.group_transfer import PutMessageStatus, put_policy, put_status
 from engine.protocol.retention import DiskState
@@ -29,13 +31,14 @@ from ipc import atomics, ring, waiting
 from ipc.process import is_alive
 from ipc.region import Words
 from store import published
-from store.message_id import Host
+from store.message_id import Host, offset_message_id
 from store.message_policy import POLICIES, Facts
 from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES
 
 TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
 CLIENT_QUEUE_NUMS = 4  # what a client asks for when its topic is made by the first message
 LIVENESS_MS = 100
+LIVENESS_NS = LIVENESS_MS * waiting.NS_PER_MS
 
 
 class Connection:
@@ -55,6 +58,7 @@ class Connection:
         self.refusals_seen = int(self.control[ring.REFUSALS])
         address, port = str(settings["storeHost"]).rsplit(":", 1)
         self.store_host = Host(address.strip("[]"), int(port))
+        self.message_id_prefix = offset_message_id(self.store_host, 0)[:-16]
         self.body_bytes_max = int(settings["maxMessageSize"])
         self.facts = Facts(
             policy=POLICIES[str(settings["compat"])], store_host=self.store_host,
@@ -73,8 +77,15 @@ class Connection:
         )  # fmt: skip
         waits_for_slave = self._policy.in_sync_replicas > 1
         self._followed = self.board.confirm_offset if waits_for_slave else self.board.flushed_offset
-        self._waits_for_both = waits_for_slave and self._policy.wait_for_flush
         self._appended_is_enough = not waits_for_slave and not self._policy.wait_for_flush
+        self._slaves_needed = self._policy.in_sync_replicas - 1
+        self._block = None  # of the usual case: one cursor says it all
+        if not (waits_for_slave and self._policy.wait_for_flush):
+            followed = APPENDED if self._appended_is_enough else self._followed.index
+            counters, failed = self.board.counters.words, self.board.flush_errno.index
+            # Kept beside their addresses: a thread that still waits when another one closes needs them mapped.
+            self._kept = (self.control, self.ring.words, counters, self.clock.words)
+            self._block = block_of(self.control, self.ring.words, counters, followed, failed, self.clock.words)
 
     def close(self) -> None:
         """Give the ring back; what was published in it is still appended."""
@@ -154,38 +165,25 @@ class Connection:
     # answers
 
     def await_status(
-        self, number: int, length: int, in_sync_slaves: int, deadline_ms: int
+        self, number: int, length: int, in_sync_slaves: int, deadline_ms: int, began_ns: int
     ) -> tuple[PutMessageStatus, int, int]:
         """(status, physical offset, queue offset) of record `number`, `length` bytes long, once there is an answer.
 
-        In the synchronous case this sleeps on the last cursor of the chain alone: the appending itself wakes nobody.
-        Raises MessagesRefused, SendTimeout, BrokerGone.
+        Counts how long it took since `began_ns`. Raises MessagesRefused, SendTimeout, BrokerGone.
         """
-        began_ms = wall_clock_ms()
-        is_done = False
-        if not self._appended_is_enough and in_sync_slaves >= self._policy.in_sync_replicas - 1:
-            while not (is_done := self._is_followed(number, length)) and int(self.control[ring.HEAD]) <= number:
-                self._left(began_ms, deadline_ms)
-                self.check_alive()
-        if not is_done:
-            self.await_appended(number, deadline_ms)
+        if self._block is not None and in_sync_slaves >= self._slaves_needed:
+            is_done, physical_offset, queue_offset = follow(self._block, number, length, LIVENESS_NS, began_ns)
+            if is_done:
+                return PutMessageStatus.PUT_OK, physical_offset, queue_offset
+        began_ms = wall_clock_ms() - (time.monotonic_ns() - began_ns) // waiting.NS_PER_MS
+        self.await_appended(number, deadline_ms)
         physical_offset, queue_offset = self.place_of(number)
-        if is_done and not self._waits_for_both and self.board.flush_errno.read() == 0:
-            return PutMessageStatus.PUT_OK, physical_offset, queue_offset
         if physical_offset < 0:
             self.refusals_seen += 1
             raise MessagesRefused(self.store, 1, -physical_offset)
-        end_offset = physical_offset + length
-        return self.status_of_log(end_offset, in_sync_slaves, deadline_ms, began_ms), physical_offset, queue_offset
-
-    def _is_followed(self, number: int, length: int) -> bool:
-        """Sleep until the last stage has reached the end of record `number`; False when it did not within a moment."""
-        followed, timeout_ns = self._followed, LIVENESS_MS * waiting.NS_PER_MS
-        return bool(
-            ring.await_followed(
-                self.control, self.ring.words, number, length, followed.words, followed.index, timeout_ns
-            )
-        )
+        status = self.status_of_log(physical_offset + length, in_sync_slaves, deadline_ms, began_ms)
+        self.clock.stop(began_ns)
+        return status, physical_offset, queue_offset
 
     def _status(self, end_offset: int, in_sync_slaves: int, began_ms: int, deadline_ms: int) -> PutMessageStatus | None:
         board = self.board

@@ -90,16 +90,15 @@ class Clock:
 
     def __init__(self, directory: Path, number: int) -> None:
         self._region = Region.attach(directory / LATENCIES_FILE, kind=REGION_KIND, layout=LAYOUT, writable=True)
-        self._words, self._at = self._region.words, number * BLOCK_WORDS
+        self.words: Words = self._region.words[number * BLOCK_WORDS : (number + 1) * BLOCK_WORDS]
 
     def stop(self, began_ns: int) -> None:
         """A put that began at `began_ns` (time.monotonic_ns) is answered."""
-        record(self._words, self._at, (time.monotonic_ns() - began_ns) // 1000)
+        record(self.words, 0, (time.monotonic_ns() - began_ns) // 1000)
 
     def close(self) -> None:
         """Unmap."""
-        self._words = np.zeros(BLOCK_WORDS, np.int64)
-        self._at = 0
+        self.words = np.zeros(BLOCK_WORDS, np.int64)
         self._region.close()
 
 

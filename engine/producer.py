@@ -28,7 +28,6 @@ from engine.protocol.group_transfer import PutMessageStatus
 from engine.role import wall_clock_ms
 from ipc import ring
 from ipc.errors import RingFull
-from store.message_id import offset_message_id
 from store.properties import MAX_PROPERTIES_BYTES
 from store.put_message import SendRequest, Stored, record_of, stored_message
 
@@ -205,10 +204,9 @@ class Producer:
     ) -> SendResult:
         """Wait for the answer to record `number` of the ring. Raises MessagesRefused, SendTimeout, BrokerGone."""
         status, physical_offset, queue_offset = self._connection.await_status(
-            number, length, in_sync_slaves, deadline_ms
+            number, length, in_sync_slaves, deadline_ms, began_ns
         )
-        self._connection.clock.stop(began_ns)
-        message_id = offset_message_id(self._connection.store_host, physical_offset)
+        message_id = f"{self._connection.message_id_prefix}{physical_offset:016X}"
         return SendResult(status, message_id, queue_id, queue_offset, physical_offset)
 
     def _deadline(self, timeout: float | None) -> int:

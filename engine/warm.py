@@ -20,6 +20,7 @@ from engine import allocator, dispatcher, encoding, queue_table, writer
 from engine.batches import as_bytes, column_of_parts
 from engine.config import BrokerConfig, from_mapping
 from engine.cursors import COUNTERS_FILE, Board
+from engine.following import block_of, follow
 from engine.journal import create_journal
 from engine.latencies import Clock, create_latencies
 from engine.role import wall_clock_ms
@@ -64,7 +65,7 @@ def warm_up(config: BrokerConfig) -> None:
         writing = writer.open_role(small, board, root)
         slot = queue_table.QueueTable.attach(root, writable=True).slot_of(b"warm", 0)
         assert slot == 0
-        _put(board, claimed)
+        _put(board, claimed, Clock(root, 0))
         while writing.do_work(wall_clock_ms()):
             pass
         writing.idle(0)
@@ -73,9 +74,6 @@ def warm_up(config: BrokerConfig) -> None:
         for role in (dispatching, writing, making):
             role.close()
         claimed.close()
-        clock = Clock(root, 0)
-        clock.stop(0)
-        clock.close()
         topics = TopicTable.attach(root)
         topics.totals()
         topics.close()
@@ -83,7 +81,7 @@ def warm_up(config: BrokerConfig) -> None:
         waiting.publish(board.flushed_offset, 1)
 
 
-def _put(board: Board, claimed: ring.ClaimedRing) -> None:
+def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
     template = encoding.template_of("warm", 0, 0, LOCALHOST, LOCALHOST)
     outlet = claimed.outlet(board.counters.words, board.writer_bell.index)
     encoding.put_one(*outlet, *template, 0, as_bytes(b"body"), as_bytes(b""), wall_clock_ms())
@@ -94,8 +92,9 @@ def _put(board: Board, claimed: ring.ClaimedRing) -> None:
     encoding.put_many(outlet, template, bodies, nothing, True, 0, 2, wall_clock_ms())
     atomics.publish(claimed.control, ring.ASKED, 0)
     atomics.await_change(claimed.control, ring.HEAD, 0, 0)
-    confirm = board.confirm_offset
-    ring.await_followed(claimed.control, claimed.ring.words, 0, 1, confirm.words, confirm.index, 0)
+    clock.stop(0)
+    counters, confirm, failed = board.counters.words, board.confirm_offset.index, board.flush_errno.index
+    follow(block_of(claimed.control, claimed.ring.words, counters, confirm, failed, clock.words), 0, 1, 0, 0)
 
 
 if __name__ == "__main__":

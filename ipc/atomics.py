@@ -134,7 +134,7 @@ def ring(words: Words, index: int) -> None:
 
 
 _clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
-CLOCK_REALTIME = 0
+CLOCK_REALTIME, CLOCK_MONOTONIC = 0, 1
 
 
 @kernel
@@ -143,6 +143,14 @@ def wall_clock_ms() -> int:
     now = np.empty(2, np.int64)
     _clock_gettime(CLOCK_REALTIME, address_of(now, 0))
     return now[0] * 1000 + now[1] // 1_000_000
+
+
+@kernel
+def monotonic_ns() -> int:
+    """The clock of time.monotonic_ns."""
+    now = np.empty(2, np.int64)
+    _clock_gettime(CLOCK_MONOTONIC, address_of(now, 0))
+    return now[0] * NS_PER_S + now[1]
 
 
 @kernel

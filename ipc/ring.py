@@ -42,7 +42,6 @@ DESCRIPTOR_WORDS = 4
 BYTES_PER_DESCRIPTOR = 256  # of data: an average record is not smaller by much
 QUESTION_BYTES = 512
 SLOT_BITS = 32
-WAKES_MAX = 64  # of a waiter in one call, each for somebody else's record
 SLOT_MASK = (1 << SLOT_BITS) - 1
 
 
@@ -240,25 +239,3 @@ def await_bell(bell: Words, index: int, controls: Words, spins: int, timeout_ns:
     if first_pending(controls, 0) < 0:
         await_word(bell, index, seen, timeout_ns)
     fetch_add(bell, index + 1, -1)
-
-
-@kernel
-def await_followed(
-    control: Words, words: Words, number: int, length: int, followed: Words, index: int, timeout_ns: int
-) -> bool:
-    """Wait until the consumer has passed record `number` and the offset `followed` has reached the record's end.
-
-    False: refused, not within the time, or a signal came; the caller looks which. Sleeps on `followed` alone: in a
-    chain of stages only the last one's word says that this record is done.
-    """
-    for _ in range(WAKES_MAX):
-        seen = load_acquire(followed, index)
-        if load_acquire(control, HEAD) > number:
-            offset = words[(number % (words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS + 2]
-            if offset < 0:
-                return False
-            if seen >= offset + length:
-                return True
-        if await_word(followed, index, seen, timeout_ns) == seen:
-            return False
-    return False

@@ -55,6 +55,9 @@ class Stopped:
 
     def __enter__(self) -> None:
         os.kill(self._pid, signal.SIGSTOP)
+        stat, end = Path(f"/proc/{self._pid}/stat"), time.monotonic() + DEADLINE_SECONDS
+        while stat.read_text().rpartition(")")[2].split()[0] != "T":  # it may be on the other CPU until then
+            assert time.monotonic() < end, "it does not stop"
 
     def __exit__(self, *_exc: object) -> None:
         os.kill(self._pid, signal.SIGCONT)
