@@ -35,12 +35,14 @@ from ipc import waiting
 from store import file_io, leases, queue_files
 from store.audit import Audit
 from store.directory import StoreDirectory
-from store.file_watch import QUEUE, SEGMENT, Change, FileWatch
+from store.errors import IndexFileDamaged
+from store.file_watch import INDEX, QUEUE, SEGMENT, Change, FileWatch
 from store.segment_files import SegmentFiles, stated_files
 
 log = logging.getLogger("slipstream.housekeeper")
 
 MEASURE_MS = 1000  # RocketMQ looks each 10 s; a fast writer fills a lot of disk in that time
+FINDINGS_MAX = 1000
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 TOLD = {
     DiskState.NORMAL: "normal",
@@ -218,14 +220,27 @@ class Housekeeper:
     def _expire_queues(self, begin: int) -> Iterator[int]:
         """One queue at a time, how many of its files went; the log's files begin at `begin`."""
         for directory, entry_bytes in queue_files.queues(self._directory.root):
-            ends = list(queue_files.last_offsets(directory, entry_bytes))
-            count = expired_count((offset for _path, offset in ends), begin)
-            for path, offset in ends[:count]:
-                self._remove(QUEUE, path, f"its last entry points to {offset}, below the log's first byte {begin}")
-            if count:
-                file_io.sync_directory(directory)
-            yield count
+            yield self._expire(QUEUE, directory, list(queue_files.last_offsets(directory, entry_bytes)), begin)
+        yield self._expire_index(begin)
         self._queues_clean_to = begin
+
+    def _expire_index(self, begin: int) -> int:
+        directory = self._directory.index
+        try:
+            ends = list(queue_files.index_ends(directory))
+        except IndexFileDamaged as error:
+            self._tell_once([f"{error}; no index file is deleted"])
+            return 0
+        return self._expire(INDEX, directory, ends, begin)
+
+    def _expire(self, kind: str, directory: Path, ends: list[tuple[Path, int]], begin: int) -> int:
+        """Delete the oldest of those files as far as their last records lie below the log's first byte; how many."""
+        count = expired_count((offset for _path, offset in ends), begin)
+        for path, offset in ends[:count]:
+            self._remove(kind, path, f"its last record lies at {offset}, below the log's first byte {begin}")
+        if count:
+            file_io.sync_directory(directory)
+        return count
 
     def _remove(self, kind: str, path: Path, reason: str) -> None:
         self._audit.write(self._now_ms, "delete", kind, path, reason)
@@ -272,9 +287,10 @@ class Housekeeper:
             self._audit.write(now_ms, "create", change.kind, change.path, came_because)
 
     def _tell_once(self, findings: list[str]) -> None:
-        for finding in set(findings) - self._told:
+        news = set(findings) - self._told
+        for finding in sorted(news):
             log.warning("%s", finding)
-        self._told = set(findings)
+        self._told = self._told | news if len(self._told) < FINDINGS_MAX else news
 
 
 def policy_of(config: BrokerConfig) -> Policy:

@@ -32,10 +32,10 @@ class Audit:
         """Add a line. A disk that does not take it gets it in the broker's log instead."""
         at = datetime.fromtimestamp(now_ms / 1000).astimezone().isoformat(timespec="milliseconds")
         fields = {"at": at, "at_ms": now_ms, "event": event, "kind": kind, "path": self._name(path), "reason": reason}
-        line = json.dumps({**fields, **facts}, ensure_ascii=False)
+        line = json.dumps({**fields, **facts})
         try:
             self._rotate(len(line))
-            file_io.append_to(self.path, line.encode("utf-8", "surrogateescape") + b"\n")
+            file_io.append_to(self.path, line.encode("ascii") + b"\n")
         except OSError as error:
             log.warning("%s: %s; the line is: %s", self.path, error.strerror, line)
 

@@ -7,15 +7,17 @@ told with `forget`, so that what is missing otherwise was removed by somebody el
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from store.directory import StoreDirectory
+from store.index_query import is_index_name
 from store.segment import NAME_DIGITS
 
 SEGMENT, QUEUE, INDEX = "segment", "queue", "index"
-INDEX_NAME_DIGITS = 17
+SETTLED_NS = 1_000_000_000  # an mtime as young as this may not move with the next change: it is told in ticks
 QUEUE_ROOTS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 
 
@@ -74,13 +76,14 @@ class FileWatch:
     def _look_at(self, directory: Path) -> list[Change]:
         mtime_ns, known = self._seen.get(directory, (-1, []))
         kind = self._kind_of(directory)
-        digits = INDEX_NAME_DIGITS if kind == INDEX else NAME_DIGITS
+        is_ours = is_index_name if kind == INDEX else _is_offset
         try:
             found_ns = os.stat(directory).st_mtime_ns
             if found_ns == mtime_ns:
                 return []
-            names = sorted(name for name in os.listdir(directory) if len(name) == digits and name.isdecimal())
-            self._seen[directory] = found_ns, names
+            names = sorted(name for name in os.listdir(directory) if is_ours(name))
+            settled = time.time_ns() - found_ns > SETTLED_NS
+            self._seen[directory] = found_ns if settled else -1, names
         except FileNotFoundError:
             names = []
             self._seen.pop(directory, None)
@@ -98,3 +101,7 @@ def _directories(path: Path) -> list[Path]:
             return sorted(Path(entry.path) for entry in entries if entry.is_dir())
     except FileNotFoundError:
         return []
+
+
+def _is_offset(name: str) -> bool:
+    return len(name) == NAME_DIGITS and name.isdecimal()

@@ -94,19 +94,6 @@ class IndexService:
         if paths:
             file_io.sync_directory(self.directory)
 
-    def delete_before(self, min_physical_offset: int) -> list[Path]:
-        """Remove the oldest files whose records all lie below that offset, never the last one; what they were."""
-        deleted = []
-        for path in self.files()[:-1]:
-            if IndexFile.open(path, self.geometry).header.end_physical_offset >= min_physical_offset:
-                break
-            deleted.append(path)
-        for path in deleted:
-            file_io.unlink(path)
-        if deleted:
-            file_io.sync_directory(self.directory)
-        return deleted
-
     def cut(self, physical_offset: int, store_timestamp_of: Callable[[int], int | None]) -> None:
         """Take out the entries of records at or above that offset: what a killed dispatcher left, and comes again.
 

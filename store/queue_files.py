@@ -1,6 +1,7 @@
-"""Queue files as retention sees them: how far back in the log the last entry of each points.
+"""Queue and index files as retention sees them: how far back in the log the last entry of each points.
 
-Implements: MappedFileQueue.deleteExpiredFileByOffset, its reading part (spec: store-formats, sections 10, 22)
+Implements: MappedFileQueue.deleteExpiredFileByOffset, IndexService.deleteExpiredFile, their reading parts
+spec: store-formats, sections 10, 13, 22
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 
+import numpy as np
+
 from store import file_io
 from store.consume_queue import ENTRY_BYTES, queue_directories
+from store.errors import IndexFileDamaged
+from store.index_file import HEADER_BYTES, HEADER_DTYPE
+from store.index_query import index_files
 from store.segment import file_name
 from store.segment_files import named_files
 
@@ -35,9 +41,25 @@ def last_offsets(directory: Path, entry_bytes: int) -> Iterator[tuple[Path, int]
         if size < entry_bytes:
             return
         path = directory / file_name(base)
-        fd = file_io.open_file(path, writable=False)
-        try:
-            found = os.pread(fd, PHYSICAL_OFFSET.size, size - entry_bytes)
-        finally:
-            os.close(fd)
+        found = _bytes_of(path, size - entry_bytes, PHYSICAL_OFFSET.size)
         yield path, PHYSICAL_OFFSET.unpack(found)[0]
+
+
+def index_ends(directory: Path) -> Iterator[tuple[Path, int]]:
+    """(file, physical offset of its last record) of every index file but the newest, oldest first.
+
+    Only headers are read, so any maxHashSlotNum and maxIndexNum will do. Raises IndexFileDamaged without one.
+    """
+    for path in index_files(directory)[:-1]:
+        header = _bytes_of(path, 0, HEADER_BYTES)
+        if len(header) < HEADER_BYTES:
+            raise IndexFileDamaged(str(path), len(header), "it ends within its header")
+        yield path, int(np.frombuffer(header, HEADER_DTYPE)[0]["end_physical_offset"])
+
+
+def _bytes_of(path: Path, position: int, count: int) -> bytes:
+    fd = file_io.open_file(path, writable=False)
+    try:
+        return os.pread(fd, count, position)
+    finally:
+        os.close(fd)
