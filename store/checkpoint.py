@@ -98,6 +98,16 @@ def decode(content: bytes) -> Checkpoint:
     return replace(found, index_offset=index_offset, index_file=index_file, index_count=index_count)
 
 
+def damage(content: bytes) -> str:
+    """What of our own parts cannot be what we wrote, though something is there; empty when nothing is wrong."""
+    for start, crc_at, name in ((OURS_AT, CRC_AT, "flushed offset"), (INDEX_AT, INDEX_CRC_AT, "index")):
+        size = OURS.size if start == OURS_AT else INDEX.size
+        part, crc = content[start : start + size], int.from_bytes(content[crc_at : crc_at + 8], "big")
+        if (any(part) or crc) and crc != zlib.crc32(part):
+            return f"the part about the {name} (byte {start}) does not have its CRC"
+    return ""
+
+
 def read(path: Path) -> Checkpoint:
     """The checkpoint in that file, or an empty one."""
     try:

@@ -11,7 +11,18 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 JAVA_INTEGER = re.compile(r"[+-]?[0-9]{1,9}").fullmatch
 UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-DELAYS_MS = tuple(int(level[:-1]) * UNIT_MS[level[-1]] for level in DEFAULT_LEVELS.split())
+LEVEL = re.compile(r"([0-9]{1,9})([smhd])").fullmatch
+
+
+def levels_ms(levels: str) -> tuple[int, ...]:
+    """The delays of a list of levels as messageDelayLevel is written. Raises ValueError."""
+    found = [LEVEL(level) for level in levels.split()]
+    if not found or None in found:
+        raise ValueError(f"{levels!r} is no list of delay levels")
+    return tuple(int(match[1]) * UNIT_MS[match[2]] for match in found if match is not None)
+
+
+DELAYS_MS = levels_ms(DEFAULT_LEVELS)
 
 
 def deliver_time_ms(level: int, store_timestamp_ms: int) -> int | None:

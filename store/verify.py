@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from threading import local
 
-from store import delay
+from store import delay, digests
 from store import verify_kernel as kernel
 from store.directory import StoreDirectory
 from store.findings import COMPARE, REBUILD, Finding
@@ -24,6 +24,8 @@ from store.loaded import batch_topics_of
 from store.log_reader import store_directory
 from store.record import Kind, inspect
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
+from store.verify_files import checkpoint_findings, config_findings
+from store.verify_index import IndexCheck
 from store.verify_queues import CheckedQueue, Queues, QueueTable, misplaced_prefill, unmatched
 from store.verify_segment import SegmentCheck, SegmentResult
 from store.walk import next_record
@@ -48,6 +50,7 @@ class Coverage:
     structure: int = 0  # lengths, places, the queues' entries
     unprotected: int = 0  # nothing: the format has no check for them
     unused: int = 0  # they hold no data: behind a blank record or the log's end
+    digest: int = 0  # of all these: bytes of segments that were compared with a digest
 
 
 @dataclass
@@ -61,11 +64,14 @@ class Verification:
     end: int | None = None
     dispatched: int | None = None
     delays_ms: tuple[int, ...] = delay.DELAYS_MS
+    compare_digests: bool = True
     records: int = 0
     bytes_checked: int = 0
     bytes_total: int = 0
     entries: int = 0
     queues: int = 0
+    index_entries: int = 0
+    digests: int = 0
     not_yet_in_queues: int = 0
     max_offset: int = 0
     coverage: Coverage = field(default_factory=Coverage)
@@ -85,6 +91,7 @@ class Verification:
         """Go through the store. Raises NotAStore, SegmentSizeMismatch."""
         commitlog = self._directory.commitlog
         bases = [base for base, size in named_files(commitlog) if size]
+        yield from config_findings(self._directory)
         if not bases:
             return
         files = SegmentFiles(commitlog, segment_bytes_of(commitlog))
@@ -101,6 +108,10 @@ class Verification:
         self.bytes_checked = self.bytes_total
         for queue in queues.all:
             yield from self._queue_findings(queue, files, bases[0])
+        yield from self._index_findings(files, bases)
+        yield from checkpoint_findings(self._directory, self.max_offset, live=self.end is not None)
+        if self.compare_digests:
+            yield from self._digest_findings(files, bases)
 
     # segments, side by side
 
@@ -220,6 +231,23 @@ class Verification:
         if (wrong := misplaced_prefill(queue)) is not None:
             what = f"entry {wrong} points nowhere, which only those before a queue's first message do"
             yield Finding("QUEUE_ENTRY", where, what, REBUILD)
+
+    def _index_findings(self, files: SegmentFiles, bases: list[int]) -> Iterator[Finding]:
+        end, live = self.max_offset if self.end is None else self.end, self.end is not None
+        check = IndexCheck(
+            self._directory.index, files, bases, end, live=live, aborted=self._directory.was_aborted(),
+            on_progress=self._report,
+        )  # fmt: skip
+        yield from check.findings()
+        self.index_entries = check.entries
+
+    def _digest_findings(self, files: SegmentFiles, bases: list[int]) -> Iterator[Finding]:
+        for base, digest in sorted(digests.read(self.root).items()):
+            if base in bases:
+                with files.open(base) as segment:
+                    yield from digests.compare(segment, digest, lambda _position: self._report())
+                self.digests += 1
+                self.coverage.digest += files.segment_bytes
 
     def _queue_limit(self) -> int:
         return (1 << 62) if self.dispatched is None else self.dispatched

@@ -159,9 +159,9 @@ def find_byte(array: Bytes, at: int, end: int, value: int) -> int:
 
 
 @bare_kernel
-def ascii_hash(array: Bytes, at: int, end: int) -> tuple[int, bool]:
-    """Java's String.hashCode of these bytes, and whether all are ASCII, so that it is."""
-    code, every = np.uint32(0), np.uint32(0)
+def ascii_hash(before: int, array: Bytes, at: int, end: int) -> tuple[int, bool]:
+    """Java's String.hashCode going on with these bytes, and whether all are ASCII, so that it is."""
+    code, every = np.uint32(before), np.uint32(0)
     for i in range(at, end):
         code = np.uint32(31) * code + np.uint32(array[i])
         every |= np.uint32(array[i])
@@ -177,7 +177,7 @@ def read_properties(array: Bytes, parts: Words) -> None:
         stop = find_byte(array, at, end, PAIR_SEPARATOR)
         word = load_be32(array, at)
         if word == TAGS_WORD and array[at + 4] == NAME_SEPARATOR and stop > at + 5:
-            code, plain = ascii_hash(array, at + 5, stop)
+            code, plain = ascii_hash(0, array, at + 5, stop)
             parts[TAGS_HASH], parts[TAGS_PLAIN] = code, plain
             parts[TAGS_PAIR_BYTES] = min(stop + 1, end) - at
         elif word == DELAY_WORD and stop > at + 6 and array[at + 4] == ord("Y") and array[at + 5] == NAME_SEPARATOR:
@@ -306,7 +306,7 @@ def _goes_to_queue(sys_flag: int) -> bool:
 
 
 @bare_kernel
-def _shape(array: Bytes, position: int, limit: int, base_offset: int, parts: Words) -> int:
+def shape(array: Bytes, position: int, limit: int, base_offset: int, parts: Words) -> int:
     """Why no sound record lies there, apart from its CRCs; SOUND and `parts` filled when one does."""
     if limit - position < layout.BLANK_BYTES:
         return layout.PARTIAL
@@ -354,7 +354,7 @@ def check(
     while position < limit:
         if position >= pause_at or count + EVENTS_A_RECORD > len(events):
             return position, PAUSE, count
-        stop = _shape(array, position, limit, base_offset, parts)
+        stop = shape(array, position, limit, base_offset, parts)
         if stop != SOUND:
             return position, stop, count
         if not _body_is_right(array, position, parts):

@@ -15,18 +15,17 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from store.compare import compare, what_lies_at
-from store.log_reader import LogReader, open_log, store_directory
+from store.log_reader import LogReader, open_log
 from store.manifest import lines
 from store.published import Running, require_running, running
 from store.record import Message
 from store.summary import TopicSummary, by_topic, messages
-from store.verify import Finding, Verification
 from tools.log_find import find
+from tools.log_group import LogGroup
 from tools.log_options import EPILOG, FOUND, STORE, store_command
 from tools.log_text import as_json, as_line, time_text
 
@@ -34,7 +33,7 @@ FOLLOW_SECONDS = 0.1
 PIPE_COLUMNS = 160  # a table's width where there is no terminal to ask
 
 
-@click.group(epilog=EPILOG)
+@click.group(cls=LogGroup, epilog=EPILOG)
 def log() -> None:
     """Look into a store's commit log and queues, with or without a broker."""
 
@@ -79,71 +78,6 @@ def _following(store: Path, reader: LogReader, offset: int, broker: Running) -> 
             return
         if offset >= reader.max_offset:
             time.sleep(FOLLOW_SECONDS)
-
-
-@log.command(epilog=EPILOG)
-@STORE
-@click.option("--json", "as_objects", is_flag=True, help="One JSON object for each finding, and one for the sums.")
-@store_command
-def verify(store: Path, as_objects: bool) -> int:
-    """Check every record of STORE, every queue entry against its record, and every record against its entry.
-
-    Reads only. Ends with 1 when something was found; each finding says what, where, and what to do.
-    """
-    verification = _verification(store)
-    count = 0
-    for finding in _with_progress(verification):
-        count += 1
-        click.echo(json.dumps(finding._asdict()) if as_objects else str(finding))
-    sums = {
-        "records": verification.records, "entries": verification.entries, "queues": verification.queues,
-        "maxOffset": verification.max_offset, "notYetInQueues": verification.not_yet_in_queues, "findings": count,
-    }  # fmt: skip
-    if as_objects:
-        click.echo(json.dumps(sums))
-    else:
-        click.echo(_verdict(verification, count))
-    return FOUND if count else 0
-
-
-def _verification(store: Path) -> Verification:
-    """A check within a running broker's limits, of everything without one."""
-    store_directory(store)
-    broker = running(store)
-    if broker is None:
-        return Verification(store)
-    counters = broker.counters()
-    try:
-        dispatched = counters.cursor("reput_from_offset").read()
-        return Verification(store, counters.cursor("max_physical_offset").read(), dispatched)
-    finally:
-        counters.close()
-
-
-def _verdict(verification: Verification, count: int) -> str:
-    behind = verification.not_yet_in_queues
-    later = f"; {behind:,} records go into their queues at the broker's next start" if behind else ""
-    return (
-        f"{verification.records:,} records up to offset {verification.max_offset:,},"
-        f" {verification.entries:,} entries in {verification.queues:,} queues: "
-        + (f"{count:,} findings" if count else "no findings")
-        + later
-    )
-
-
-def _with_progress(verification: Verification) -> Iterator[Finding]:
-    """The findings, with a bar on standard error if that is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield from verification.findings()
-        return
-    columns = (TextColumn("verify"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("verify", total=None)
-        verification.on_progress = lambda: progress.update(
-            task, total=verification.bytes_total, completed=verification.bytes_checked
-        )
-        yield from verification.findings()
 
 
 @log.command(epilog=EPILOG)

@@ -1,0 +1,107 @@
+"""`slipstream log verify`: says for each thing that is wrong in a store what it is, where, and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from store.delay import levels_ms
+from store.log_reader import store_directory
+from store.published import running
+from store.verify import Coverage, Finding, Verification
+from tools.log_options import EPILOG, FOUND, STORE, NotReadable, store_command
+from tools.progress import OPTION, progress
+
+
+@click.command(epilog=EPILOG)
+@STORE
+@click.option("--json", "as_objects", is_flag=True, help="One JSON object for each finding, and one for the sums.")
+@click.option("--coverage", is_flag=True, help="Also say how many bytes would tell if they changed, and how.")
+@click.option("--delay-levels", help="messageDelayLevel of the broker that wrote the store, if not the default.")
+@click.option("--digests/--no-digests", default=True, help="Compare sealed segments with `log digest`'s file.")
+@OPTION
+@store_command
+def verify(
+    store: Path, as_objects: bool, coverage: bool, delay_levels: str | None, digests: bool, shown: bool | None
+) -> int:
+    """Check every record of STORE, its queues and index against the records, and every record against them.
+
+    Reads only. Ends with 1 when something was found; each finding says what, where, and what to do.
+    """
+    verification = _verification(store)
+    verification.compare_digests = digests
+    if delay_levels is not None:
+        try:
+            verification.delays_ms = levels_ms(delay_levels)
+        except ValueError as error:
+            raise NotReadable(f"--delay-levels: {error}; write it as in messageDelayLevel: 1s 5s 1m 2h") from error
+    count = 0
+    for finding in _with_progress(verification, shown):
+        count += 1
+        click.echo(json.dumps(finding._asdict()) if as_objects else str(finding))
+    covered = verification.coverage
+    if as_objects:
+        click.echo(json.dumps({**_sums(verification, count), "bytes": vars(covered)}))
+    else:
+        click.echo(_verdict(verification, count))
+        if coverage:
+            click.echo(_told(covered))
+    return FOUND if count else 0
+
+
+def _verification(store: Path) -> Verification:
+    """A check within a running broker's limits, of everything without one."""
+    store_directory(store)
+    broker = running(store)
+    if broker is None:
+        return Verification(store)
+    counters = broker.counters()
+    try:
+        dispatched = counters.cursor("reput_from_offset").read()
+        return Verification(store, counters.cursor("max_physical_offset").read(), dispatched)
+    finally:
+        counters.close()
+
+
+def _sums(verification: Verification, count: int) -> dict[str, int]:
+    return {
+        "records": verification.records, "entries": verification.entries, "queues": verification.queues,
+        "indexEntries": verification.index_entries, "digests": verification.digests,
+        "maxOffset": verification.max_offset, "notYetInQueues": verification.not_yet_in_queues, "findings": count,
+    }  # fmt: skip
+
+
+def _verdict(verification: Verification, count: int) -> str:
+    behind = verification.not_yet_in_queues
+    later = f"; {behind:,} records go into their queues at the broker's next start" if behind else ""
+    index = f", {verification.index_entries:,} index entries" if verification.index_entries else ""
+    digests = f", {verification.digests:,} digests" if verification.digests else ""
+    return (
+        f"{verification.records:,} records up to offset {verification.max_offset:,},"
+        f" {verification.entries:,} entries in {verification.queues:,} queues{index}{digests}: "
+        + (f"{count:,} findings" if count else "no findings")
+        + later
+    )
+
+
+def _told(covered: Coverage) -> str:
+    """Which bytes of the log the format leaves unprotected, in numbers."""
+    data = max(covered.crc + covered.structure + covered.unprotected, 1)
+    line = (
+        f"of {data:,} bytes of records {covered.crc:,} ({covered.crc / data:.1%}) are under a CRC,"
+        f" {covered.structure:,} ({covered.structure / data:.1%}) are checked by structure or against queues, {covered.unprotected:,}"
+        f" ({covered.unprotected / data:.1%}) are protected by nothing but a digest (`slipstream log digest`): flags,"
+        f" times, hosts, other properties; {covered.unused:,} bytes hold no data"
+    )
+    if covered.digest:
+        line += f"; digests cover {covered.digest:,} bytes of sealed segments"
+    return line
+
+
+def _with_progress(verification: Verification, shown: bool | None) -> Iterator[Finding]:
+    with progress("verify", shown) as update:
+        verification.on_progress = lambda: update(verification.bytes_checked, verification.bytes_total)
+        yield from verification.findings()
