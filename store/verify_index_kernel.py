@@ -2,7 +2,7 @@
 
 Implements: IndexFile.putKey, IndexService.buildIndex, read backwards (spec: store-formats, section 13)
 Entries lie in the log's order, so records are walked beside them: an entry must be one of its record's keys, and a
-record that is passed must have none. `check_entries` works inside one segment and stops where the next entry is elsewhere.
+record that is passed must have none. `check_entries` works inside one segment, and stops where an entry is of another.
 """
 
 # mypy: disable-error-code="no-any-return,return-value"

@@ -92,8 +92,8 @@ def _told(covered: Coverage) -> str:
     data = max(covered.crc + covered.structure + covered.unprotected, 1)
     line = (
         f"of {data:,} bytes of records {covered.crc:,} ({covered.crc / data:.1%}) are under a CRC,"
-        f" {covered.structure:,} ({covered.structure / data:.1%}) are checked by structure or against queues, {covered.unprotected:,}"
-        f" ({covered.unprotected / data:.1%}) are protected by nothing but a digest (`slipstream log digest`): flags,"
+        f" {covered.structure:,} ({covered.structure / data:.1%}) are checked by structure or against queues,"
+        f" {covered.unprotected:,} ({covered.unprotected / data:.1%}) are protected by nothing but a digest (`slipstream log digest`): flags,"
         f" times, hosts, other properties; {covered.unused:,} bytes hold no data"
     )
     if covered.digest:
