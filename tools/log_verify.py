@@ -90,11 +90,11 @@ def _verdict(verification: Verification, count: int) -> str:
 def _told(covered: Coverage) -> str:
     """Which bytes of the log the format leaves unprotected, in numbers."""
     data = max(covered.crc + covered.structure + covered.unprotected, 1)
+    shares = [f"{part:,} ({part / data:.1%})" for part in (covered.crc, covered.structure, covered.unprotected)]
     line = (
-        f"of {data:,} bytes of records {covered.crc:,} ({covered.crc / data:.1%}) are under a CRC,"
-        f" {covered.structure:,} ({covered.structure / data:.1%}) are checked by structure or against queues,"
-        f" {covered.unprotected:,} ({covered.unprotected / data:.1%}) are protected by nothing but a digest (`slipstream log digest`): flags,"
-        f" times, hosts, other properties; {covered.unused:,} bytes hold no data"
+        f"of {data:,} bytes of records {shares[0]} are under a CRC, {shares[1]} are checked by structure or against"
+        f" queues, {shares[2]} are protected by nothing but a digest (`slipstream log digest`): flags, times, hosts,"
+        f" other properties; {covered.unused:,} bytes hold no data"
     )
     if covered.digest:
         line += f"; digests cover {covered.digest:,} bytes of sealed segments"
