@@ -1,0 +1,68 @@
+"""Runs a function in a process of its own, with bounds on its memory and its time: bad input may exceed neither."""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from typing import NamedTuple
+
+MEMORY_BYTES = 1 << 30  # on top of what the test's own process has mapped
+SECONDS = 60
+CRASHED = 70
+
+
+class Ended(NamedTuple):
+    """How it ended: its exit code (negative: by that signal), and what it wrote."""
+
+    code: int
+    output: str
+
+
+def run_bounded(
+    action: Callable[[], int], *, memory_bytes: int = MEMORY_BYTES, seconds: float = SECONDS, user_id: int | None = None
+) -> Ended:
+    """Fork, run, and tell how it ended; an exception ends it with CRASHED and a traceback."""
+    with tempfile.TemporaryFile() as output:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            os._exit(_child(action, output.fileno(), memory_bytes, user_id))
+        pidfd = os.pidfd_open(pid)
+        try:
+            ready, _, _ = select.select([pidfd], [], [], seconds)
+            if not ready:
+                os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+        finally:
+            os.close(pidfd)
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    if not ready:
+        text += f"\nended by the test after {seconds} s"
+    return Ended(os.waitstatus_to_exitcode(status), text)
+
+
+def _child(action: Callable[[], int], output: int, memory_bytes: int, user_id: int | None) -> int:
+    try:
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+        with open("/proc/self/statm") as statm:
+            mapped = int(statm.read().split()[0]) * resource.getpagesize()
+        if user_id is not None:
+            os.setuid(user_id)
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + memory_bytes,) * 2)
+        code = action()
+    except BaseException:
+        traceback.print_exc()
+        code = CRASHED
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
