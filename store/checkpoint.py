@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from store import file_io
+from store.errors import ForeignFile
 
 FILE_BYTES = 4096
 TIMES = struct.Struct(">5q")
@@ -109,11 +110,14 @@ def damage(content: bytes) -> str:
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint in that file, or an empty one."""
+    """The checkpoint in that file, or an empty one. Raises ForeignFile."""
     try:
-        return decode(path.read_bytes())
+        with path.open("rb") as file:
+            return decode(file.read(FILE_BYTES))
     except FileNotFoundError:
         return Checkpoint()
+    except IsADirectoryError as error:
+        raise ForeignFile(str(path), "a directory in the checkpoint's place") from error
 
 
 def write(path: Path, checkpoint: Checkpoint) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from store import file_io
-from store.errors import QueueFileMismatch
+from store.errors import ForeignFile, QueueFileMismatch
 from store.segment import file_name
 from store.segment_files import named_files
 
@@ -28,6 +28,8 @@ ENTRY_BYTES = CQ_DTYPE.itemsize
 ENTRY_SIZE_AT, ENTRY_TAGS_AT = (int(CQ_DTYPE.fields[name][1]) for name in ("size", "tags_code"))  # type: ignore[index]
 PREFILL_SIZE = 0x7FFFFFFF
 VALIDATED_FILES = 3  # from the end, as RocketMQ's recovery
+QUEUE_ID_MAX = 2**31 - 1  # a Java int
+QUEUE_ID_DIGITS = 10
 
 Entries = npt.NDArray[np.void]
 
@@ -38,13 +40,22 @@ def file_bytes_of(configured_bytes: int) -> int:
 
 
 def queue_directories(consumequeue: Path) -> Iterator[tuple[str, int, Path]]:
-    """(topic, queue id, directory) of every queue, sorted; directories that are not queue ids do not count."""
+    """(topic, queue id, directory) of every queue, sorted; directories that are not queue ids do not count.
+
+    Raises ForeignFile when a file is in the place of the queues' directory.
+    """
     if not consumequeue.is_dir():
+        if consumequeue.exists():
+            raise ForeignFile(str(consumequeue), "a file in the place of the queues' directory")
         return
     for topic in sorted(path for path in consumequeue.iterdir() if path.is_dir()):
-        numbered = [path for path in topic.iterdir() if path.name.isdecimal() and path.is_dir()]
+        numbered = [path for path in topic.iterdir() if _is_queue_id(path.name) and path.is_dir()]
         for path in sorted(numbered, key=lambda path: int(path.name)):
             yield topic.name, int(path.name), path
+
+
+def _is_queue_id(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) <= QUEUE_ID_DIGITS and int(name) <= QUEUE_ID_MAX
 
 
 class ConsumeQueue:

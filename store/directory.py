@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from store import file_io
-from store.errors import NotAStore, StoreLocked
+from store.errors import ForeignFile, NotAStore, StoreLocked
 
 POINTER_NAME = "slipstream.run"
 LEASES_NAME, AUDIT_NAME = "slipstream.leases", "slipstream.audit.jsonl"
+POINTER_BYTES_MAX = 1 << 20
 LOCK_CONTENT = b"lock"
 FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 
@@ -43,9 +44,15 @@ class StoreDirectory:
         self._lock_fd: int | None = None
 
     def create(self) -> None:
-        """Make the directories that a broker needs; those there are stay as they are."""
+        """Make the directories that a broker needs; those there are stay as they are. Raises ForeignFile."""
         for directory in (self.root, self.commitlog, self.consumequeue, self.config):
-            directory.mkdir(parents=True, exist_ok=True)
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise ForeignFile(str(directory), "there is a file in the place of this directory") from error
+        for path in (self.abort, self.lock_path, self.checkpoint, self.pointer):
+            if path.is_dir():
+                raise ForeignFile(str(path), "there is a directory in the place of this file")
 
     def require(self) -> None:
         """Raise NotAStore unless there is a commit log directory."""
@@ -101,20 +108,31 @@ class StoreDirectory:
         file_io.replace_file(self.pointer, json.dumps(fields, indent=1).encode("utf-8"))
 
     def read_pointer(self) -> dict[str, Any] | None:
-        """What `write_pointer` wrote; None without one. Raises NotAStore when it is not JSON."""
+        """What `write_pointer` wrote; None without one. Raises NotAStore when it is something else."""
         try:
-            fields = json.loads(self.pointer.read_bytes())
+            with self.pointer.open("rb") as file:
+                fields = json.loads(file.read(POINTER_BYTES_MAX))
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except NotADirectoryError as error:
+            raise NotAStore(str(self.root), "it is a file") from error
+        except (ValueError, RecursionError, IsADirectoryError) as error:
             raise NotAStore(str(self.pointer), f"not a pointer file of Slipstream ({error}); remove it") from error
-        if not isinstance(fields, dict):
+        if not _is_pointer(fields):
             raise NotAStore(str(self.pointer), "not a pointer file of Slipstream; remove it")
-        return fields
+        return dict(fields)
 
     def remove_pointer(self) -> None:
         """No broker runs here any more."""
         file_io.unlink(self.pointer)
+
+
+def _is_pointer(fields: Any) -> bool:
+    """Whether everything that our readers take from it is of its type."""
+    if not isinstance(fields, dict) or not isinstance(fields.get("settings"), dict):
+        return False
+    path = fields["settings"].get("storePathCommitLog", "")
+    return all(isinstance(fields.get(name), int) for name in ("pid", "start_time")) and isinstance(path, str)
 
 
 def _lock_owner(fd: int) -> int | None:

@@ -7,6 +7,7 @@ StoreError
 ├── MalformedConfig      a file of `config` that is not what RocketMQ's brokers write
 ├── OffsetOutOfRange     asked for bytes before the oldest segment or behind the end
 ├── NotAStore            the directory does not hold a store
+├── ForeignFile          something else has the name of one of the store's files
 ├── SegmentSizeMismatch  a file of the log has another length than its store's segments
 ├── MissingSegment       the log has a gap
 ├── QueueFileMismatch    a consume queue's files do not fit together
@@ -80,6 +81,16 @@ class NotAStore(StoreError):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: not a store: {reason}; give the directory that holds `commitlog`")
         self.path, self.reason = path, reason
+
+
+class ForeignFile(StoreError):
+    """Something that cannot be one of the store's files lies under the name of one."""
+
+    code = "FOREIGN_FILE"
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path}: {what}; move it away, nothing was changed")
+        self.path, self.what = path, what
 
 
 class SegmentSizeMismatch(StoreError):

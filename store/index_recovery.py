@@ -42,10 +42,12 @@ class _IndexRecovery:
     def run(self, checkpoint: Checkpoint, *, clean: bool) -> None:
         """Bring the index to the log's end. Raises OSError."""
         sound = self._remove_unsound()
-        start = self._start_by_note(checkpoint, clean) if sound else None
-        if start is None:
-            start = self._start_by_files(checkpoint, clean)
-        self._dispatch(start)
+        try:
+            start = self._start_by_note(checkpoint, clean) if sound else None
+            self._dispatch(self._start_by_files(checkpoint, clean) if start is None else start)
+        except IndexFileDamaged as damage:  # the headers made sense, what lies behind them does not
+            self._delete(0, str(damage))
+            self._dispatch(self._min_offset)
         self._index.close()
 
     def _remove_unsound(self) -> bool:

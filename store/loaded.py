@@ -42,6 +42,7 @@ from store.segment_files import named_files, segment_bytes_of
 LOG_FILES_CHECKED = 3  # 4.9, after an ordinary stop
 FIVE_ONLY = ("abort.bak", "compaction", "timerwheel", "timerlog", "batchconsumequeue")
 DEFAULT_QUEUE_FILE_BYTES = 6_000_000
+TOPICS_BYTES_MAX = 64 << 20
 BATCH_DTYPE = np.dtype(
     [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8"), ("store_timestamp_ms", ">i8"),
      ("base_offset", ">i8"), ("count", ">i2"), ("compact_offset", ">i4"), ("reserved", "V4")]
@@ -74,8 +75,10 @@ def is_five(root: Path) -> bool:
     if any((root / name).exists() for name in FIVE_ONLY):
         return True
     topics = root / "config" / "topics.json"
-    if topics.is_file() and b"stateVersion" in topics.read_bytes():
-        return True
+    if topics.is_file():
+        with topics.open("rb") as file:
+            if b"stateVersion" in file.read(TOPICS_BYTES_MAX):
+                return True
     checkpoint = read_checkpoint(root / "checkpoint")
     return bool(checkpoint.master_flushed_offset or checkpoint.confirm_offset)
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from store import dispatch_kernel as kernel
 from store import file_io
 from store.checkpoint import Checkpoint
+from store.record import PHYSICAL_OFFSET_AT, Kind, inspect
 from store.segment import Segment
 from store.segment_files import SegmentFiles
 
@@ -52,6 +53,7 @@ class LogEnd:
     path: str  # the file it lies in
     reason: str  # what is wrong there; "" when it is zeros or the end of the last segment
     sound_behind: int | None = None  # where a sound record lies behind it
+    displaced: int | None = None  # a segment begins with a sound record of this other offset
     dirty: list[Dirty] = field(default_factory=list)
     records: int = 0
     last_store_timestamp_ms: int = 0
@@ -106,9 +108,19 @@ def find_end(
             if not dirty:
                 reason = ""  # zeros from here on: the plain end of a log
             offset = segment.base_offset + position
-            return LogEnd(offset, str(segment.path), reason, behind, dirty, records, last_ms)
+            displaced = _displaced(segment) if position == 0 and dirty else None
+            return LogEnd(offset, str(segment.path), reason, behind, displaced, dirty, records, last_ms)
     end = bases[-1] + files.segment_bytes
-    return LogEnd(end, str(files.path_of(bases[-1])), "", None, [], records, last_ms)
+    return LogEnd(end, str(files.path_of(bases[-1])), "", None, None, [], records, last_ms)
+
+
+def _displaced(segment: Segment) -> int | None:
+    """The offset that a sound record at the segment's beginning claims, where it is not its own: then the file is of
+    another log, or under another one's name. Inside of a segment such bytes are what an earlier use left there."""
+    if inspect(segment.view, 0, None, check_body_crc=True).kind is not Kind.MESSAGE:
+        return None
+    claimed = int.from_bytes(segment.view[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big", signed=True)
+    return None if claimed == segment.base_offset else claimed
 
 
 def _walk_segment(

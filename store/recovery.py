@@ -65,7 +65,7 @@ class Recovered:
 
 def judge(found: LogEnd, flushed_floor: int) -> Verdict:
     """The decision. `flushed_floor` is a record boundary below which everything was on disk."""
-    if found.offset < flushed_floor or found.sound_behind is not None:
+    if found.offset < flushed_floor or found.sound_behind is not None or found.displaced is not None:
         return Verdict.ROT
     return Verdict.TORN if found.dirty else Verdict.END
 
@@ -74,6 +74,8 @@ def rot_of(found: LogEnd, flushed_floor: int) -> BitRot:
     """The error of a ROT verdict: which file, where, why, and what makes it more than a torn tail."""
     if found.sound_behind is not None:
         behind = f"a sound record follows at offset {found.sound_behind}"
+    elif found.displaced is not None:
+        behind = f"the file begins with a sound record of offset {found.displaced}: it is another log's, or misnamed"
     else:
         behind = (
             f"the log was on disk up to offset {flushed_floor}"

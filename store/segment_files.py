@@ -8,11 +8,15 @@ A file under another name than 20 digits is not ours (ours still in the making e
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from store import file_io
-from store.errors import MissingSegment, NotAStore, SegmentSizeMismatch
+from store.errors import ForeignFile, MissingSegment, NotAStore, SegmentSizeMismatch
 from store.segment import NAME_DIGITS, Segment, file_name
+
+OFFSET_MAX = 2**63 - 1
+SEGMENT_BYTES_MAX = 2**31 - 1  # mappedFileSizeCommitLog is a Java int
 
 
 def named_files(directory: Path) -> list[tuple[int, int]]:
@@ -21,26 +25,37 @@ def named_files(directory: Path) -> list[tuple[int, int]]:
 
 
 def stated_files(directory: Path) -> list[tuple[int, os.stat_result]]:
-    """As `named_files`, with all that stat tells. A file that retention deletes meanwhile does not count."""
+    """As `named_files`, with all that stat tells. A file that retention deletes meanwhile does not count.
+
+    Raises ForeignFile for what has such a name and is no file, or names an offset that no log reaches.
+    """
     try:
         with os.scandir(directory) as entries:
-            named = [entry for entry in entries if len(entry.name) == NAME_DIGITS and entry.name.isdecimal()]
+            named = [entry for entry in entries if is_offset(entry.name)]
     except FileNotFoundError:
         return []
     found = []
     for entry in named:
         try:
-            if entry.is_file():
-                found.append((int(entry.name), entry.stat()))
+            found.append((int(entry.name), entry.stat()))
         except FileNotFoundError:
             continue
+        if not stat.S_ISREG(found[-1][1].st_mode):
+            raise ForeignFile(entry.path, "it has the name of a file of the log or of a queue, and is none")
+        if found[-1][0] > OFFSET_MAX:
+            raise ForeignFile(entry.path, f"its name is an offset above {OFFSET_MAX}, which no log reaches")
     return sorted(found, key=lambda file: file[0])
+
+
+def is_offset(name: str) -> bool:
+    """Whether a file of that name is one of ours: twenty ASCII digits."""
+    return len(name) == NAME_DIGITS and name.isascii() and name.isdecimal()
 
 
 def segment_bytes_of(directory: Path) -> int:
     """The segment size of a store that we did not make: the length that its files have.
 
-    Raises NotAStore without files, SegmentSizeMismatch when they differ.
+    Raises NotAStore without files, SegmentSizeMismatch when they differ, ForeignFile.
     """
     sizes = [(base, size) for base, size in named_files(directory) if size]
     if not sizes:
@@ -49,6 +64,9 @@ def segment_bytes_of(directory: Path) -> int:
     for base, size in sizes:
         if size != segment_bytes:
             raise SegmentSizeMismatch(str(directory / file_name(base)), size, segment_bytes)
+    if segment_bytes > SEGMENT_BYTES_MAX:
+        what = f"{segment_bytes} bytes long, and a segment has at most {SEGMENT_BYTES_MAX}"
+        raise ForeignFile(str(directory / file_name(sizes[0][0])), what)
     return segment_bytes
 
 
@@ -70,15 +88,18 @@ class SegmentFiles:
     def base_offsets(self) -> list[int]:
         """Every segment there is, ascending: a fresh look at the directory.
 
-        Raises SegmentSizeMismatch for a file of another length, MissingSegment for a gap. An empty last file (a
-        creation that a RocketMQ broker did not finish) does not count.
+        Raises SegmentSizeMismatch for a file of another length, MissingSegment for a gap, ForeignFile for a name that
+        no segment has. An empty last file (a creation that a RocketMQ broker did not finish) does not count.
         """
         found = named_files(self.directory)
         if found and found[-1][1] == 0:
             found.pop()
         for base, size in found:
-            if size != self.segment_bytes or base % self.segment_bytes:
+            if size != self.segment_bytes:
                 raise SegmentSizeMismatch(str(self.path_of(base)), size, self.segment_bytes)
+            if base % self.segment_bytes:
+                what = f"its name is no multiple of {self.segment_bytes}, the length of this log's segments"
+                raise ForeignFile(str(self.path_of(base)), what)
         bases = [base for base, _ in found]
         for base, following in zip(bases, bases[1:], strict=False):
             if following != base + self.segment_bytes:

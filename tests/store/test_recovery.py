@@ -41,9 +41,10 @@ def next_offsets(records: list) -> dict[tuple[str, int], int]:  # type: ignore[t
     "what, found, floor, expected",
     [
         ("zeros behind", LogEnd(100, "f", ""), 100, Verdict.END),
-        ("something behind", LogEnd(100, "f", "bad", None, [Dirty(0, 100, 120)]), 100, Verdict.TORN),
-        ("a sound record behind", LogEnd(100, "f", "bad", 300, [Dirty(0, 100, 400)]), 0, Verdict.ROT),
-        ("below what was on disk", LogEnd(100, "f", "bad", None, [Dirty(0, 100, 120)]), 101, Verdict.ROT),
+        ("something behind", LogEnd(100, "f", "bad", None, None, [Dirty(0, 100, 120)]), 100, Verdict.TORN),
+        ("a sound record behind", LogEnd(100, "f", "bad", 300, None, [Dirty(0, 100, 400)]), 0, Verdict.ROT),
+        ("another log's file", LogEnd(0, "f", "bad", None, 4096, [Dirty(0, 0, 400)]), 0, Verdict.ROT),
+        ("below what was on disk", LogEnd(100, "f", "bad", None, None, [Dirty(0, 100, 120)]), 101, Verdict.ROT),
         ("zeros below what was on disk", LogEnd(100, "f", ""), 101, Verdict.ROT),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store.errors import MissingSegment, NotAStore, SegmentSizeMismatch
+from store.errors import ForeignFile, MissingSegment, NotAStore, SegmentSizeMismatch
 from store.segment import Segment
 from store.segment_files import SegmentFiles, segment_bytes_of
 
@@ -54,11 +54,24 @@ def test_files_that_are_not_the_logs_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "README").write_text("hello")
     (tmp_path / f"{SIZE:020d}.creating").write_bytes(b"half")
     (tmp_path / f"{SIZE:020d}").write_bytes(b"")  # a RocketMQ that was killed while it made the file
-    (tmp_path / f"{5 * SIZE:020d}").mkdir()
+    (tmp_path / ("\u0660" * 20)).write_bytes(b"digits, but not ours")
     assert files.base_offsets() == [0]
     assert segment_bytes_of(tmp_path) == SIZE
     files.remove_leftovers()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0" * 20, f"{5 * SIZE:020d}", "README"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0" * 20, "README", "\u0660" * 20]
+
+
+@pytest.mark.parametrize("name", [f"{5 * SIZE:020d}", "9" * 20, f"{SIZE + 1:020d}"])
+def test_what_cannot_be_a_segment_under_a_segments_name_is_named(tmp_path: Path, name: str) -> None:
+    files = SegmentFiles(tmp_path, SIZE)
+    files.create(0).close()
+    foreign = tmp_path / name
+    if name.endswith("0"):
+        foreign.mkdir()
+    else:
+        foreign.write_bytes(bytes(SIZE))
+    with pytest.raises(ForeignFile, match=name):
+        files.base_offsets()
 
 
 def test_a_gap_or_another_length_is_named(tmp_path: Path) -> None:
