@@ -22,11 +22,11 @@ from engine.errors import (
     SendTimeout,
     ServiceNotAvailable,
 )
-from engine.following import APPENDED, block_of, follow
 from engine.latencies import Clock
 from engine.protocol.group_transfer import PutMessageStatus, put_policy, put_status
 from engine.protocol.retention import DiskState
 from engine.role import wall_clock_ms
+from engine.single_put import APPENDED, REFUSALS_SEEN, block_of
 from ipc import atomics, ring, waiting
 from ipc.process import is_alive
 from ipc.region import Words
@@ -55,7 +55,6 @@ class Connection:
         self.ring, self.control = self._claimed.ring, self._claimed.control
         self.clock = Clock(running.region_directory, self._claimed.number)
         self.outlet = self._claimed.outlet(self.board.counters.words, self.board.writer_bell.index)
-        self.refusals_seen = int(self.control[ring.REFUSALS])
         address, port = str(settings["storeHost"]).rsplit(":", 1)
         self.store_host = Host(address.strip("[]"), int(port))
         self.message_id_prefix = offset_message_id(self.store_host, 0)[:-16]
@@ -64,7 +63,7 @@ class Connection:
             policy=POLICIES[str(settings["compat"])], store_host=self.store_host,
             cluster_name=str(settings["brokerClusterName"]), message_bytes_max=self.body_bytes_max,
         )  # fmt: skip
-        self._record_bytes_max = min(
+        self.record_bytes_max = min(
             int(settings["mappedFileSizeCommitLog"]) - BLANK_BYTES,
             len(self.ring.data),
             self.body_bytes_max + MAX_RECORD_OVERHEAD_BYTES,
@@ -77,23 +76,31 @@ class Connection:
         )  # fmt: skip
         waits_for_slave = self._policy.in_sync_replicas > 1
         self._followed = self.board.confirm_offset if waits_for_slave else self.board.flushed_offset
-        self._appended_is_enough = not waits_for_slave and not self._policy.wait_for_flush
-        self._slaves_needed = self._policy.in_sync_replicas - 1
-        self._block = None  # of the usual case: one cursor says it all
-        if not (waits_for_slave and self._policy.wait_for_flush):
-            followed = APPENDED if self._appended_is_enough else self._followed.index
-            counters, failed = self.board.counters.words, self.board.flush_errno.index
-            # Kept beside their addresses: a thread that still waits when another one closes needs them mapped.
-            self._kept = (self.control, self.ring.words, counters, self.clock.words)
-            self._block = block_of(self.control, self.ring.words, counters, followed, failed, self.clock.words)
+        self.slaves_needed = self._policy.in_sync_replicas - 1
+        self.follows_one = not (waits_for_slave and self._policy.wait_for_flush)  # one cursor says it all
+        followed = self._followed.index if waits_for_slave or self._policy.wait_for_flush else APPENDED
+        self.block = block_of(self.outlet, self.board, followed, self.clock.words)
+        # Kept beside their addresses: a thread that still waits when another one closes needs them mapped.
+        self._kept = (self.outlet, self.clock.words)
 
     def close(self) -> None:
         """Give the ring back; what was published in it is still appended."""
+        self._is_gone = True
+        self.refusals_seen = -1
         self._claimed.close()
         self.clock.close()
         self.control = np.zeros(ring.WORDS_PER_RING, np.int64)
         self.board.counters.close()
         self._controls.close()
+
+    @property
+    def refusals_seen(self) -> int:
+        """How many of our records the writer had refused when we last looked."""
+        return int(self.block[REFUSALS_SEEN])
+
+    @refusals_seen.setter
+    def refusals_seen(self, refused: int) -> None:
+        self.block[REFUSALS_SEEN] = refused
 
     # the ring
 
@@ -122,10 +129,10 @@ class Connection:
 
     def check_record(self, length: int) -> None:
         """Raises MessageIllegal for a record that no segment, or this ring, can ever hold."""
-        if length > self._record_bytes_max:
+        if length > self.record_bytes_max:
             raise MessageIllegal(
                 f"record of {length} bytes",
-                f"at most {self._record_bytes_max} fit a segment (mappedFileSizeCommitLog), a ring (ringSizeInBytes) "
+                f"at most {self.record_bytes_max} fit a segment (mappedFileSizeCommitLog), a ring (ringSizeInBytes) "
                 "and maxMessageSize with 64 KiB for the rest",
             )
 
@@ -171,10 +178,6 @@ class Connection:
 
         Counts how long it took since `began_ns`. Raises MessagesRefused, SendTimeout, BrokerGone.
         """
-        if self._block is not None and in_sync_slaves >= self._slaves_needed:
-            is_done, physical_offset, queue_offset = follow(self._block, number, length, LIVENESS_NS, began_ns)
-            if is_done:
-                return PutMessageStatus.PUT_OK, physical_offset, queue_offset
         began_ms = wall_clock_ms() - (time.monotonic_ns() - began_ns) // waiting.NS_PER_MS
         self.await_appended(number, deadline_ms)
         physical_offset, queue_offset = self.place_of(number)

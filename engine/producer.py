@@ -21,13 +21,15 @@ import numpy.typing as npt
 from engine import encoding, unique_keys
 from engine.answers import Answers
 from engine.batches import as_bytes, column_of, properties_of, property_column
-from engine.connection import Connection
+from engine.connection import LIVENESS_NS, Connection
 from engine.encoding import Column
 from engine.errors import BatchIncomplete, EngineError, MessageIllegal, MessagesRefused
 from engine.protocol.group_transfer import PutMessageStatus
 from engine.role import wall_clock_ms
+from engine.single_put import LOOK, Form, follow, form_of, put
 from ipc import ring
 from ipc.errors import RingFull
+from ipc.waiting import NS_PER_MS
 from store.properties import MAX_PROPERTIES_BYTES
 from store.put_message import SendRequest, Stored, record_of, stored_message
 
@@ -64,9 +66,10 @@ class Producer:
     """
 
     def __init__(self, store: str | os.PathLike[str], *, timeout: float = 3.0) -> None:
-        self._timeout = timeout
+        self._timeout_ms = int(timeout * 1000)
         self._connection = Connection(os.fspath(store))
         self._templates: dict[tuple[str, int], encoding.Template] = {}
+        self._forms: dict[tuple[str, int], Form] = {}
         self._round_robin: dict[str, int] = {}
         self._lock = threading.Lock()
         self._answers: Answers | None = None
@@ -95,7 +98,7 @@ class Producer:
         Raises MessageIllegal and RingFull (nothing sent), MessagesRefused (not in the log), SendTimeout, BrokerGone.
         """
         began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
-        in_sync_slaves = self._connection.board.in_sync_slaves.read()
+        in_sync_slaves = self._connection.board.in_sync_slaves.read() if self._connection.slaves_needed else 0
         with self._lock:
             number, sent_to, length = self._put(topic, body, tags, keys, properties, queue_id, flag, deadline_ms)
         if not wait:
@@ -203,14 +206,18 @@ class Producer:
         self, number: int, queue_id: int, length: int, in_sync_slaves: int, deadline_ms: int, began_ns: int
     ) -> SendResult:
         """Wait for the answer to record `number` of the ring. Raises MessagesRefused, SendTimeout, BrokerGone."""
-        status, physical_offset, queue_offset = self._connection.await_status(
-            number, length, in_sync_slaves, deadline_ms, began_ns
-        )
-        message_id = f"{self._connection.message_id_prefix}{physical_offset:016X}"
+        connection, is_done, status = self._connection, False, PutMessageStatus.PUT_OK
+        if connection.follows_one and in_sync_slaves >= connection.slaves_needed:
+            is_done, physical_offset, queue_offset = follow(connection.block, number, length, LIVENESS_NS, began_ns)
+        if not is_done:
+            status, physical_offset, queue_offset = connection.await_status(
+                number, length, in_sync_slaves, deadline_ms, began_ns
+            )
+        message_id = f"{connection.message_id_prefix}{physical_offset:016X}"
         return SendResult(status, message_id, queue_id, queue_offset, physical_offset)
 
     def _deadline(self, timeout: float | None) -> int:
-        return wall_clock_ms() + int((self._timeout if timeout is None else timeout) * 1000)
+        return time.time_ns() // NS_PER_MS + (self._timeout_ms if timeout is None else int(timeout * 1000))
 
     def _queue(self, topic: str, queue_id: int | None, deadline_ms: int) -> tuple[int, encoding.Template]:
         """The queue id, the next in turn when none is given, and its template."""
@@ -221,6 +228,7 @@ class Producer:
         if template is None:
             template = self._connection.template_of(topic, queue_id, deadline_ms)
             self._templates[topic, queue_id] = template  # bounded by the broker's queue table
+            self._forms[topic, queue_id] = form_of(template)
         return queue_id, template
 
     def _put(
@@ -229,23 +237,27 @@ class Producer:
     ) -> tuple[int, int, int]:  # fmt: skip
         """Publish one message in the ring: (its number, its queue id, its length)."""
         connection = self._connection
-        data = body.encode() if isinstance(body, str) else body
+        data = body if type(body) is bytes else body.encode() if isinstance(body, str) else bytes(memoryview(body))
         if len(data) > connection.body_bytes_max:
             raise MessageIllegal(f"body of {len(data)} bytes", f"maxMessageSize is {connection.body_bytes_max}")
         encoded = b"" if tags is None and keys is None and not properties else _properties(tags, keys, properties)
-        sent_to, template = self._queue(topic, queue_id, deadline_ms)
-        connection.require_running()
-        if connection.control[ring.REFUSALS] != connection.refusals_seen:
-            connection.raise_refusals()
-        arguments = (*connection.outlet, *template, flag, as_bytes(data), as_bytes(encoded), wall_clock_ms())
-        length = len(template.record) + len(data) + len(encoded)
-        connection.check_record(length)
+        if (form := self._forms.get((topic, queue_id))) is None:  # type: ignore[arg-type]
+            queue_id, _template = self._queue(topic, queue_id, deadline_ms)
+            form = self._forms[topic, queue_id]
+        length = form.length + len(data) + len(encoded)
+        if length > connection.record_bytes_max:
+            connection.require_running()
+            connection.check_record(length)
         began_ms = 0
-        while (number := int(encoding.put_one(*arguments))) < 0:
+        while (number := put(connection.block, form.words, data, encoded, flag)) < 0:
+            if number == LOOK:
+                connection.require_running()
+                connection.raise_refusals()
+                continue
             began_ms = began_ms or wall_clock_ms()
             if not connection.await_room(deadline_ms):
                 raise RingFull(connection.ring.path, length, wall_clock_ms() - began_ms)
-        return number, sent_to, length
+        return number, queue_id, length  # type: ignore[return-value]
 
     def _put_record(self, stored: Stored, deadline_ms: int) -> tuple[int, int]:
         """Publish one encoded message in the ring: (its number, its length)."""

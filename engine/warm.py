@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 
 from engine import allocator, dispatcher, encoding, queue_table, writer
-from engine.batches import as_bytes, column_of_parts
+from engine.batches import column_of_parts
 from engine.config import BrokerConfig, from_mapping
-from engine.cursors import COUNTERS_FILE, Board
-from engine.following import block_of, follow
+from engine.cursors import COUNTERS_FILE, RUNNING, Board
 from engine.journal import create_journal
 from engine.latencies import Clock, create_latencies
 from engine.role import wall_clock_ms
+from engine.single_put import block_of, follow, form_of, put
 from engine.topic_table import TopicTable
 from ipc import atomics, ring, waiting
 from store.message_id import Host
@@ -84,7 +84,9 @@ def warm_up(config: BrokerConfig) -> None:
 def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
     template = encoding.template_of("warm", 0, 0, LOCALHOST, LOCALHOST)
     outlet = claimed.outlet(board.counters.words, board.writer_bell.index)
-    encoding.put_one(*outlet, *template, 0, as_bytes(b"body"), as_bytes(b""), wall_clock_ms())
+    block = block_of(outlet, board, board.confirm_offset.index, clock.words)
+    waiting.publish(board.broker_state, RUNNING)
+    put(block, form_of(template).words, b"body", b"", 0)
     record = np.frombuffer(encode(topic="warm", body=b"body", store_host=LOCALHOST), np.uint8)
     record.flags.writeable = False
     encoding.put_record(*outlet, record, 0)
@@ -93,8 +95,7 @@ def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
     atomics.publish(claimed.control, ring.ASKED, 0)
     atomics.await_change(claimed.control, ring.HEAD, 0, 0)
     clock.stop(0)
-    counters, confirm, failed = board.counters.words, board.confirm_offset.index, board.flush_errno.index
-    follow(block_of(claimed.control, claimed.ring.words, counters, confirm, failed, clock.words), 0, 1, 0, 0)
+    follow(block, 0, 1, 0, 0)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,17 @@ def copy_bytes(_typing: Any, target: Any, target_at: Any, source: Any, source_at
     return types.void(target, types.intp, source, types.intp, types.intp), generate
 
 
+@instruction
+def address_of_bytes(_typing: Any, value: Any) -> Any:
+    """Where the content of a `bytes` object lies."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        proxy = cgutils.create_struct_proxy(signature.args[0])  # type: ignore[no-untyped-call]
+        return builder.ptrtoint(proxy(context, builder, arguments[0]).data, ir.IntType(64))
+
+    return types.int64(value), generate
+
+
 def _pointer(element: Any, bits: int, what: str) -> Any:
     def pointer(_typing: Any, address: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:

@@ -309,7 +309,7 @@ def test_sync_flush_answers_only_what_is_on_disk(tmp_path: Path) -> None:
 
 def test_a_sync_master_says_what_its_slaves_hold(tmp_path: Path) -> None:
     settings = {**LIMITED, "haReconnectInterval": 100}
-    with LocalBroker(tmp_path / "m", brokerRole="SYNC_MASTER", slaveTimeout=300, **settings) as master:
+    with LocalBroker(tmp_path / "m", brokerRole="SYNC_MASTER", slaveTimeout=1500, **settings) as master:
         board = board_of(master.store)
         with Producer(master.store) as producer:
             assert producer.send("sync", b"x").status is PutMessageStatus.SLAVE_NOT_AVAILABLE

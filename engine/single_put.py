@@ -1,0 +1,115 @@
+"""One put, compiled: a call into the ring, a call from the sleep to the place in the log.
+
+Implements: the usual case of DefaultMQProducer.send (a local process's) and of GroupCommitRequest.future
+Every put that waits is a switch to other processes, and what runs in the interpreter after one has cold caches: it
+costs several times what it costs in a loop. So the usual case is two kernels of five arguments; `block` holds the
+addresses of all they look at. What is not usual they leave to `engine.producer` and `engine.connection`.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import carray  # type: ignore[attr-defined]
+
+from engine.cursors import RUNNING, Board
+from engine.encoding import Template, put_one
+from engine.latencies import record
+from engine.protocol.retention import DiskState
+from ipc.atomics import await_change, load_acquire, monotonic_ns, wall_clock_ms
+from ipc.compiling import kernel
+from ipc.memory import address_of_bytes, bytes_at, words_at
+from ipc.region import Bytes, Words
+from ipc.ring import DESCRIPTOR_WORDS, HEAD, LOCAL_WORDS, REFUSALS, TAIL, WORDS_PER_RING, Outlet
+
+CONTROL_AT, DESCRIPTORS_AT, DESCRIPTORS, COUNTERS_AT, COUNTERS = 0, 1, 2, 3, 4
+FOLLOWED, FAILED, LATENCIES_AT, LATENCIES = 5, 6, 7, 8
+DATA_AT, DATA_BYTES, LOCAL_AT, BELL, STATE, DISK, REFUSALS_SEEN, BLOCK_WORDS = 9, 10, 11, 12, 13, 14, 15, 16
+APPENDED = -1  # as `followed`: the ring's own head is followed, to be in the log is enough
+WAKES_MAX = 64  # in one call, each for somebody else's record
+NO_ROOM, LOOK = -1, -2  # of `put`: the ring is full; the broker has something to say
+READ_ONLY = int(DiskState.READ_ONLY)
+
+
+class Form(NamedTuple):
+    """A queue's template as `put` takes it; `record` keeps mapped what `words` has the address of."""
+
+    words: Words  # address of the empty record, its length, where the body goes, the queue's slot
+    length: int
+    record: Bytes
+
+
+def form_of(template: Template) -> Form:
+    """The template's form."""
+    record, length = template.record, len(template.record)
+    return Form(np.array([record.ctypes.data, length, template.body_at, template.slot]), length, record)
+
+
+def block_of(outlet: Outlet, board: Board, followed: int, latencies: Words) -> Words:
+    """What the kernels look at: the producer's ring; the broker's counters, of which `followed` is the index of the one
+    that a put waits for; the ring's latencies. All must stay mapped."""
+    block, counters = np.zeros(BLOCK_WORDS, np.int64), board.counters.words
+    block[CONTROL_AT] = outlet.control.ctypes.data
+    block[DESCRIPTORS_AT], block[DESCRIPTORS] = outlet.words.ctypes.data, len(outlet.words) // DESCRIPTOR_WORDS
+    block[COUNTERS_AT], block[COUNTERS] = counters.ctypes.data, len(counters)
+    block[FOLLOWED], block[FAILED] = followed, board.flush_errno.index
+    block[LATENCIES_AT], block[LATENCIES] = latencies.ctypes.data, len(latencies)
+    block[DATA_AT], block[DATA_BYTES] = outlet.data.ctypes.data, len(outlet.data)
+    block[LOCAL_AT], block[BELL] = outlet.local.ctypes.data, outlet.bell_index
+    block[STATE], block[DISK] = board.broker_state.index, board.disk_state.index
+    block[REFUSALS_SEEN] = outlet.control[REFUSALS]
+    return block
+
+
+@kernel
+def put(block: Words, form: Words, body: bytes, properties: bytes, flag: int) -> int:
+    """Publish one message; its number in the ring, NO_ROOM, or LOOK: not running, disk full, or something refused."""
+    counters = carray(words_at(block[COUNTERS_AT]), (block[COUNTERS],))
+    control = carray(words_at(block[CONTROL_AT]), (WORDS_PER_RING,))
+    if counters[block[STATE]] != RUNNING or counters[block[DISK]] >= READ_ONLY:
+        return LOOK
+    if control[REFUSALS] != block[REFUSALS_SEEN]:
+        return LOOK
+    return put_one(
+        carray(bytes_at(block[DATA_AT]), (block[DATA_BYTES],)),
+        carray(words_at(block[DESCRIPTORS_AT]), (block[DESCRIPTORS] * DESCRIPTOR_WORDS,)), control,
+        carray(words_at(block[LOCAL_AT]), (LOCAL_WORDS,)), counters, block[BELL],
+        carray(bytes_at(form[0]), (form[1],)), form[2], form[3], flag,
+        carray(bytes_at(address_of_bytes(body)), (len(body),)),
+        carray(bytes_at(address_of_bytes(properties)), (len(properties),)), wall_clock_ms(),
+    )  # fmt: skip
+
+
+@kernel
+def follow(block: Words, number: int, length: int, timeout_ns: int, began_ns: int) -> tuple[bool, int, int]:
+    """(whether record `number` is in the log and followed, its physical offset, its queue offset).
+
+    Not within the time, refused, its descriptor used again, or a signal came: False, and the caller looks which. Sleeps
+    on the followed word alone: in a chain of stages only the last one's says that this record is done.
+    """
+    control = carray(words_at(block[CONTROL_AT]), (WORDS_PER_RING,))
+    words = carray(words_at(block[DESCRIPTORS_AT]), (block[DESCRIPTORS] * DESCRIPTOR_WORDS,))
+    counters = carray(words_at(block[COUNTERS_AT]), (block[COUNTERS],))
+    at, followed = (number % block[DESCRIPTORS]) * DESCRIPTOR_WORDS, block[FOLLOWED]
+    for _ in range(WAKES_MAX):
+        seen = load_acquire(control, HEAD) if followed == APPENDED else load_acquire(counters, followed)
+        if load_acquire(control, HEAD) > number:
+            offset, queue_offset = words[at + 2], words[at + 3]
+            if offset < 0 or control[TAIL] - number > block[DESCRIPTORS]:
+                return False, 0, 0
+            if followed == APPENDED or seen >= offset + length:
+                if load_acquire(counters, block[FAILED]) != 0:
+                    return False, 0, 0
+                latencies = carray(words_at(block[LATENCIES_AT]), (block[LATENCIES],))
+                record(latencies, 0, (monotonic_ns() - began_ns) // 1000)
+                return True, offset, queue_offset
+        if followed == APPENDED:
+            now = await_change(control, HEAD, seen, timeout_ns)
+        else:
+            now = await_change(counters, followed, seen, timeout_ns)
+        if now == seen:
+            return False, 0, 0
+    return False, 0, 0
