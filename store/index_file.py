@@ -160,7 +160,7 @@ class IndexFile:
         count = header.index_count
         if count > self.geometry.entries_max:
             return f"{count} entries, the file has room for {self.geometry.entries_max}"
-        if not 0 <= header.hash_slot_count <= min(count - 1, self.geometry.slots):
+        if not 0 <= header.hash_slot_count < count:
             return f"{header.hash_slot_count} slots in use by {count - 1} entries"
         if header.begin_physical_offset > header.end_physical_offset or header.begin_physical_offset < 0:
             return f"from offset {header.begin_physical_offset} to {header.end_physical_offset}"

@@ -3,7 +3,7 @@
 Implements: IndexService.buildIndex, IndexFile.putKey (spec: store-formats, section 13)
 Only the engine and recovery import this (numba). The order of the stores is the protocol with a process that is killed
 and with readers: entry, slot, header, and the header's last word is the count, so that at any instant at most one entry
-is there that does not count yet (`drop_from` takes it out).
+is there that does not count yet (`unchain` takes it out).
 
 A key with other than ASCII characters is left to the caller: Java's hash is over UTF-16.
 """
@@ -72,6 +72,13 @@ def _hash_on(code: int, array: Bytes, at: int, end: int) -> int:
     for i in range(at, end):
         value = value * P1 + np.uint32(array[i])
     return int(value)
+
+
+@kernel
+def _key_hash(topic_hash: int, array: Bytes, at: int, end: int) -> int:
+    """The hash of `topic#key`, positive, from the topic's own."""
+    code = np.int64(np.int32(_hash_on(topic_hash * 31 + HASH_SIGN, array, at, end)))
+    return 0 if code == -INT_MAX - 1 else int(abs(code))
 
 
 @inlined
@@ -149,7 +156,7 @@ def _put_row(
         and _is_ascii(array, places[2], places[3])
     ):  # fmt: skip
         return NOT_ASCII
-    topic_hash = np.int64(np.uint32(_hash_on(0, array, topic_at, topic_end)) * P1 + np.uint32(HASH_SIGN))
+    topic_hash = _hash_on(0, array, topic_at, topic_end)
     number, at, end = 0, places[0], places[1]
     in_keys = False
     while True:
@@ -170,8 +177,7 @@ def _put_row(
                     return FILE_FULL
                 if count >= state[ROOM]:
                     return NO_ROOM
-                code = np.int64(np.int32(_hash_on(topic_hash, array, at, stop)))
-                key_hash = 0 if code == -INT_MAX - 1 else abs(code)
+                key_hash = _key_hash(topic_hash, array, at, stop)
                 put_one(index, slots, key_hash, base_offset + row[POSITION], row[STORE_TIMESTAMP])
                 state[KEYS_DONE] += 1
             number += 1
@@ -202,10 +208,10 @@ def put_rows(
 
 
 @kernel
-def drop_from(index: Bytes, slots: int, first: int, end: int) -> int:
-    """Take the entries [first, end) out of their chains, newest first, and clear them; how many slots that frees.
+def unchain(index: Bytes, slots: int, first: int, end: int) -> int:
+    """Take the entries [first, end) out of their chains, newest first; how many of them were the first of their slot.
 
-    For chains that are whole: what a killed process left. The header is the caller's.
+    For chains that are whole: what a killed process left. The entries stay as they are, so that it may be done again.
     """
     freed = 0
     for number in range(end - 1, first - 1, -1):
@@ -216,10 +222,16 @@ def drop_from(index: Bytes, slots: int, first: int, end: int) -> int:
             store_be32(index, slot_at, previous)
         if previous == 0:
             freed += 1
-        for i in range(at, at + ENTRY_BYTES):
-            if index[i] != 0:  # a hole of the file stays one: it has no blocks to store into
-                index[i] = 0
     return freed
+
+
+@kernel
+def clear(index: Bytes, slots: int, first: int, end: int) -> None:
+    """Zeros for the entries [first, end), which do not count any more."""
+    start = HEADER_BYTES + slots * SLOT_BYTES
+    for at in range(start + first * ENTRY_BYTES, start + end * ENTRY_BYTES, SLOT_BYTES):
+        if load_be32(index, at) != 0:  # a hole of the file stays one: it has no blocks to store into
+            store_be32(index, at, 0)
 
 
 @kernel

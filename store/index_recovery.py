@@ -15,7 +15,7 @@ from store import index_kernel, log_end
 from store.checkpoint import Checkpoint
 from store.dispatch_kernel import BLANK, PARTIAL, find_record, scan
 from store.errors import IndexFileDamaged
-from store.index_file import IndexFile
+from store.index_file import Header, IndexFile
 from store.index_service import IndexService
 from store.segment import Segment
 from store.segment_files import SegmentFiles
@@ -41,71 +41,95 @@ class _IndexRecovery:
 
     def run(self, checkpoint: Checkpoint, *, clean: bool) -> None:
         """Bring the index to the log's end. Raises OSError."""
-        sound = self._remove_unsound()
         try:
-            start = self._start_by_note(checkpoint, clean) if sound else None
-            self._dispatch(self._start_by_files(checkpoint, clean) if start is None else start)
+            start = self._start_by_note(checkpoint, clean)
+        except IndexFileDamaged:
+            start = None  # the next step finds it again, and says so
+        try:
+            if not self._remove_unsound() or start is None:
+                start = self._start_by_files(checkpoint, clean)
+            self._dispatch(start)
         except IndexFileDamaged as damage:  # the headers made sense, what lies behind them does not
             self._delete(0, str(damage))
             self._dispatch(self._min_offset)
         self._index.close()
 
+    def _start_by_note(self, checkpoint: Checkpoint, clean: bool) -> int | None:
+        """Cut to what our checkpoint knows; where the dispatch goes on, None when it does not fit."""
+        offset, count = checkpoint.index_offset, checkpoint.index_count
+        if offset is None or not self._min_offset <= offset <= self._max_offset:
+            return None
+        paths = self._index.files()
+        numbers = [int(path.name) for path in paths]
+        if not checkpoint.index_file:
+            kept = 0
+        elif checkpoint.index_file in numbers:
+            kept = numbers.index(checkpoint.index_file) + 1
+        else:
+            later = sum(number < checkpoint.index_file for number in numbers)
+            self._delete(later, f"the file {checkpoint.index_file} of the checkpoint is missing")
+            return None
+        if not clean:
+            self._index.delete(paths[kept:])
+        if kept and not self._holds(paths[kept - 1], count, offset, clean):
+            self._delete(kept - 1, f"{paths[kept - 1]}: its {count - 1} entries of the checkpoint are not there")
+            return None
+        self._index.cut(offset, self._stored_at)
+        return offset
+
+    def _holds(self, path: Path, count: int, offset: int, clean: bool) -> bool:
+        """Whether the file's entries below `count` are what was there at the checkpoint, as far as that can be told.
+
+        After a power cut slots, entries and header may be of different moments: the first are made again, of the others
+        only what the checkpoint noted is taken.
+        """
+        file = IndexFile.open(path, self._index.geometry, writable=True)
+        header, (slots, entries_max) = file.require_sound_header() if clean else file.header, file.geometry
+        if not 1 <= count <= min(header.index_count, entries_max):
+            return False
+        if clean:
+            return file.count_below(offset) == count
+        if index_kernel.chain_again(file.array, slots, count) != count:
+            return False
+        mended = header._replace(hash_slot_count=int((file.entries["previous"][1:count] == 0).sum()), index_count=count)
+        if count > 1:
+            last = int(file.entries[count - 1]["physical_offset"])
+            stored_ms = self._stored_at(last)
+            end_ms = header.end_timestamp_ms if stored_ms is None else stored_ms
+            mended = mended._replace(end_physical_offset=last, end_timestamp_ms=end_ms)
+        if mended != header:
+            file.write_header(mended)
+        index_kernel.clear(file.array, slots, count, min(header.index_count + 1, entries_max))
+        return file.count_below(offset) == count
+
     def _remove_unsound(self) -> bool:
-        """Delete the first file that contradicts itself or the one before it, and all behind; True when none does."""
-        paths, end = self._index.files(), -1
-        for number, path in enumerate(paths):
+        """Delete the first file that contradicts itself or the log, and all behind; True when none does."""
+        end = -1
+        for number, path in enumerate(self._index.files()):
             try:
                 header = IndexFile.open(path, self._index.geometry).require_sound_header()
                 if header.begin_physical_offset < end:
                     raise IndexFileDamaged(str(path), 0, f"begins before offset {end}, where the file before it ends")
+                self._compare_times(path, header)
             except IndexFileDamaged as damage:
                 self._delete(number, str(damage))
                 return False
             end = header.end_physical_offset
         return True
 
+    def _compare_times(self, path: Path, header: Header) -> None:
+        if header.index_count <= 1:
+            return
+        for time_ms, offset in zip(header[:2], header[2:4], strict=True):
+            stored_ms = self._stored_at(offset)
+            if stored_ms not in (None, time_ms):
+                told = f"its record at offset {offset} was stored at {stored_ms}, its header says {time_ms}"
+                raise IndexFileDamaged(str(path), 0, told)
+
     def _delete(self, first: int, because: str) -> None:
         paths = self._index.files()[first:]
         self._index.delete(paths)
         self.findings.append(f"{len(paths)} index files are built again from the log: {because}")
-
-    def _start_by_note(self, checkpoint: Checkpoint, clean: bool) -> int | None:
-        """Cut to what our checkpoint knows; where the dispatch goes on, None when it does not fit."""
-        offset = checkpoint.index_offset
-        if offset is None or not self._min_offset <= offset <= self._max_offset:
-            return None
-        paths = self._index.files()
-        numbers = [int(path.name) for path in paths]
-        if checkpoint.index_file and checkpoint.index_file not in numbers:
-            missing = self._index.directory / str(checkpoint.index_file)
-            self.findings.append(f"{missing}: missing, though the checkpoint names it; the index is built from the log")
-            return None
-        kept = numbers.index(checkpoint.index_file) + 1 if checkpoint.index_file else 0
-        if not clean:
-            self._index.delete(paths[kept:])
-            if kept and not self._keep(paths[kept - 1], checkpoint.index_count):
-                self._delete(kept - 1, f"{paths[kept - 1]}: its entries contradict each other")
-                return None
-        elif kept and IndexFile.open(paths[kept - 1], self._index.geometry).header.index_count < checkpoint.index_count:
-            self.findings.append(f"{paths[kept - 1]}: it had {checkpoint.index_count - 1} entries at the checkpoint")
-            return None
-        self._index.cut(offset, self._stored_at)
-        return offset
-
-    def _keep(self, path: Path, count: int) -> bool:
-        """The file's entries below `count` and nothing else; False when they cannot be right.
-
-        After a power cut slots and entries may be of different moments: only what the checkpoint noted is sure.
-        """
-        file = IndexFile.open(path, self._index.geometry, writable=True)
-        header, slots = file.header, file.geometry.slots
-        if not 1 <= count <= header.index_count or index_kernel.chain_again(file.array, slots, count) != count:
-            return False
-        index_kernel.drop_from(file.array, slots, count, min(header.index_count + 1, file.geometry.entries_max))
-        used = int((file.entries["previous"][1:count] == 0).sum())
-        if count > 1:
-            file.write_header(header._replace(hash_slot_count=used, index_count=count))
-        return True
 
     def _start_by_files(self, checkpoint: Checkpoint, clean: bool) -> int:
         """Where the dispatch goes on by RocketMQ's rules; the last record that is in the index is put again."""

@@ -117,13 +117,13 @@ class IndexService:
     ) -> None:
         header, (slots, entries_max) = file.header, self.geometry
         counted = min(header.index_count, entries_max)
-        if counted < entries_max:
-            # one entry may be there that does not count yet, nor does the slot that it took
-            index_kernel.drop_from(file.array, slots, counted, counted + 1)
-        freed = index_kernel.drop_from(file.array, slots, count, counted)
+        end = min(counted + 1, entries_max)  # one entry may be there that does not count yet, nor its slot
+        index_kernel.unchain(file.array, slots, counted, end)
+        freed = index_kernel.unchain(file.array, slots, count, counted)
         self._set_header(
             file, self._header_of(file, count, header.hash_slot_count - freed, before, store_timestamp_of)
         )
+        index_kernel.clear(file.array, slots, count, end)
 
     @staticmethod
     def _set_header(file: IndexFile, header: Header) -> None:

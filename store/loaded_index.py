@@ -24,7 +24,7 @@ class LoadedIndex:
     """The files in order. New ones are made in memory."""
 
     def __init__(self, files: list[IndexFile], geometry: Geometry) -> None:
-        self._files, self._geometry = files, geometry
+        self.files, self._geometry = files, geometry
         self._names = count()
 
     @classmethod
@@ -51,19 +51,19 @@ class LoadedIndex:
 
     def _last(self) -> IndexFile:
         """getAndCreateLastIndexFile."""
-        last = self._files[-1] if self._files else None
+        last = self.files[-1] if self.files else None
         if last is not None and not last.is_full:
             return last
         made = IndexFile.fresh(Path(f"made-{next(self._names)}"), self._geometry)
         if last is not None:
             end_ms, end_offset = max(last.header.end_timestamp_ms, 0), max(last.header.end_physical_offset, 0)
             made.write_header(Header(end_ms, end_ms, end_offset, end_offset, 0, 0))
-        self._files.append(made)
+        self.files.append(made)
         return made
 
     def query(self, topic: str, key: str) -> list[int]:
         """What the reference program asks."""
-        return query_offset(reversed(self._files), topic, key, ASKED_FOR, 0, LONG_MAX)
+        return query_offset(reversed(self.files), topic, key, ASKED_FOR, 0, LONG_MAX)
 
 
 def keys_of(message: Message) -> tuple[list[str], list[str]]:
