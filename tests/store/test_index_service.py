@@ -140,19 +140,6 @@ def test_a_query_is_answered_newest_first_and_within_the_time(tmp_path: Path) ->
     assert index.query_offset("topic", "other", 100, 0, 2**62) == []
 
 
-def test_old_files_go_and_the_last_stays(tmp_path: Path) -> None:
-    log = SmallLog(tmp_path)
-    for _ in range(30):
-        log.append(properties={"KEYS": "k"})
-    index = index_of(log)
-    builder(log, index).dispatch(0, log.end)
-    files = index.files()
-    assert index.delete_before(0) == []
-    assert index.delete_before(log.records[12].offset) == files[:2]  # five entries a file; both ends lie below
-    assert index.delete_before(log.end) == files[2:-1]
-    assert index.files() == files[-1:]
-
-
 def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = SmallLog(tmp_path)
     fill(log, 40)
