@@ -57,6 +57,11 @@ class BrokerConfig:
     store_path_commit_log: Path
     mapped_file_size_commit_log_bytes: int
     mapped_file_size_consume_queue_bytes: int
+    batch_queue_file_bytes: int
+    enable_consume_queue_ext: bool
+    queue_ext_file_bytes: int
+    enable_multi_dispatch: bool
+    enable_lmq: bool
     message_index_enable: bool
     message_index_safe: bool
     max_hash_slot_num: int

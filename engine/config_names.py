@@ -20,14 +20,14 @@ ROCKETMQ_4_9 = frozenset(
     commitIntervalCommitLog compressedRegister connectTimeoutMillis consumerFallbehindThreshold
     consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums debugLockEnable defaultQueryMaxNum
     disableConsumeIfConsumerReadSlowly diskFallRecorded dLegerGroup dLegerPeers dLegerSelfId
-    duplicationEnable enableBatchPush enableCalcFilterBitMap enableConsumeQueueExt enableDetailStat
-    enableDLegerCommitLog enableLmq enableMultiDispatch enablePropertyFilter enableScheduleAsyncDeliver
+    duplicationEnable enableBatchPush enableCalcFilterBitMap enableDetailStat
+    enableDLegerCommitLog enablePropertyFilter enableScheduleAsyncDeliver
     enableScheduleMessageStats endTransactionPoolQueueCapacity endTransactionThreadPoolNums
     expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchNamesrvAddrByAddressServer
     filterDataCleanTimeSpan filterServerNums filterSupportRetry flushCommitLogTimed
     flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval
     flushLeastPagesWhenWarmMapedFile forceRegister heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity
-    highSpeedMode isolateLogEnable longPollingEnable mappedFileSizeConsumeQueueExt maxDelayTime
+    highSpeedMode isolateLogEnable longPollingEnable maxDelayTime
     maxErrorRateOfBloomFilter maxLmqConsumeQueueNum maxMsgsNumBatch
     maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
     maxTransferCountOnMessageInMemory messageDelayLevel messageStorePlugIn
@@ -87,7 +87,7 @@ ROCKETMQ_5_ONLY = frozenset(
     litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval
     loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity lockInStrictMode
     logicalDiskSpaceCleanForciblyThreshold logicQueueForceSwapMapInterval logicQueueSwapMapInterval
-    logicQueueSwapMapReserveFileNum mappedFileSizeTimerLog mappedFileSwapEnable mapperFileSizeBatchConsumeQueue
+    logicQueueSwapMapReserveFileNum mappedFileSizeTimerLog mappedFileSwapEnable
     maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan maxFilterMessageSize
     maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles
     maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength memTableFlushIntervalMs

@@ -17,6 +17,7 @@ from pathlib import Path
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.index_of import index_of
+from engine.kinds_of import kinds_of
 from engine.topic_table import TopicTable
 from ipc import waiting
 from store.consume_queue import file_bytes_of
@@ -89,4 +90,7 @@ def open_role(config: BrokerConfig, board: Board, regions: Path) -> Dispatcher:
     if index is not None:
         index.cut(board.reput_from_offset.read(), partial(store_timestamp_ms, files))
     topics = TopicTable.attach(regions, writable=True)
-    return Dispatcher(board, QueueBuilder(files, directory.consumequeue, file_bytes, index=index, on_rows=topics.put))
+    builder = QueueBuilder(
+        files, directory.consumequeue, file_bytes, index=index, on_rows=topics.put, kinds=kinds_of(config)
+    )
+    return Dispatcher(board, builder)

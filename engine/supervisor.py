@@ -38,6 +38,7 @@ from engine.cursors import COUNTERS_FILE, RUNNING, STARTING, STOPPING, Board
 from engine.errors import StartRefused
 from engine.index_of import index_of
 from engine.journal import create_journal
+from engine.kinds_of import kinds_of
 from engine.latencies import create_latencies
 from engine.role import Role, StopFlag, enter_child, run_role, wall_clock_ms
 from engine.sampler import Sampler
@@ -122,7 +123,7 @@ class Supervisor:
         recovered = recover(
             self._directory, self._config.mapped_file_size_commit_log_bytes,
             self._config.mapped_file_size_consume_queue_bytes, check_crc=self._config.check_crc_on_recover,
-            index=index_of(self._config),
+            index=index_of(self._config), kinds=kinds_of(self._config),
         )  # fmt: skip
         for finding in recovered.findings:
             log.warning("recovery: %s", finding)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -59,20 +60,22 @@ def _is_queue_id(name: str) -> bool:
 
 
 class ConsumeQueue:
-    """One queue's files. Offsets are in entries."""
+    """One queue's files. Offsets are in entries; `dtype` is an entry, with fields physical_offset and size."""
+
+    dtype: ClassVar[np.dtype[np.void]] = CQ_DTYPE
 
     def __init__(self, directory: Path, file_bytes: int) -> None:
         self.directory, self.file_bytes = directory, file_bytes
 
     @classmethod
-    def open(cls, directory: Path | str, file_bytes: int | None = None) -> ConsumeQueue:
+    def open(cls, directory: Path | str, file_bytes: int | None = None) -> Self:
         """The queue in that directory; its files tell their length when the caller does not know it.
 
         Raises QueueFileMismatch when the files are not of one length, or leave a gap.
         """
         queue = cls(Path(directory), file_bytes or 0)
         found = queue._checked_files()
-        queue.file_bytes = file_bytes or (found[0][1] if found else ENTRY_BYTES)
+        queue.file_bytes = file_bytes or (found[0][1] if found else cls.dtype.itemsize)
         return queue
 
     def _checked_files(self) -> list[tuple[int, int]]:
@@ -80,7 +83,7 @@ class ConsumeQueue:
         for index, (base, size) in enumerate(found):
             wanted = self.file_bytes or found[0][1]
             in_place = base == found[0][0] + index * wanted and base % max(wanted, 1) == 0
-            if not in_place or size != wanted or size == 0 or size % ENTRY_BYTES:
+            if not in_place or size != wanted or size == 0 or size % self.dtype.itemsize:
                 raise QueueFileMismatch(str(self.directory / file_name(base)), size, wanted)
         return found
 
@@ -93,7 +96,7 @@ class ConsumeQueue:
         path = self.directory / file_name(base)
         fd = file_io.open_file(path, writable=False)
         try:
-            return np.frombuffer(file_io.map_file(fd, os.fstat(fd).st_size, writable=False), dtype=CQ_DTYPE)
+            return np.frombuffer(file_io.map_file(fd, os.fstat(fd).st_size, writable=False), dtype=self.dtype)
         finally:
             os.close(fd)
 
@@ -108,8 +111,12 @@ class ConsumeQueue:
         for base in reversed(bases):
             count = _count_below(self.map_file(base), physical_offset)
             if count or base == bases[0]:
-                return base // ENTRY_BYTES + count
+                return base // self.dtype.itemsize + count
         return 0
+
+    def messages_end(self, end: int) -> int:
+        """The queue offset behind the last message of the entries below `end`: here each is one message."""
+        return end
 
     @property
     def min_offset(self) -> int:
@@ -119,18 +126,18 @@ class ConsumeQueue:
             return 0
         entries = self.map_file(bases[0])
         own = entries["size"] != PREFILL_SIZE
-        return bases[0] // ENTRY_BYTES + (int(own.argmax()) if own.any() else len(entries))
+        return bases[0] // self.dtype.itemsize + (int(own.argmax()) if own.any() else len(entries))
 
     def entries(self, start: int, end: int) -> Entries:
         """A copy of the entries [start, end); what is not in the files is left out."""
-        per_file = self.file_bytes // ENTRY_BYTES
+        per_file = self.file_bytes // self.dtype.itemsize
         parts = []
         for base in self.bases():
-            first = base // ENTRY_BYTES
+            first = base // self.dtype.itemsize
             low, high = max(start, first), min(end, first + per_file)
             if low < high:
                 parts.append(self.map_file(base)[low - first : high - first])
-        return np.concatenate(parts, dtype=CQ_DTYPE) if parts else np.empty(0, CQ_DTYPE)
+        return np.concatenate(parts, dtype=self.dtype) if parts else np.empty(0, self.dtype)
 
     def last_entry(self, end: int) -> np.void | None:
         """The entry before queue offset `end`, unless it points nowhere."""
@@ -141,7 +148,7 @@ class ConsumeQueue:
 
     def append(self, queue_offset: int, entries: bytes | memoryview) -> None:
         """Write whole entries at `queue_offset`, which is the queue's end; makes the files it needs."""
-        at, data = queue_offset * ENTRY_BYTES, memoryview(entries).cast("B")
+        at, data = queue_offset * self.dtype.itemsize, memoryview(entries).cast("B")
         while len(data):
             base = at - at % self.file_bytes
             part = data[: base + self.file_bytes - at]
@@ -160,7 +167,7 @@ class ConsumeQueue:
 
     def prefill(self, queue_offset: int) -> None:
         """Begin an empty queue at `queue_offset`: entries that point nowhere up to there, in its first file only."""
-        per_file = self.file_bytes // ENTRY_BYTES
+        per_file = self.file_bytes // self.dtype.itemsize
         nowhere = np.zeros(queue_offset % per_file, CQ_DTYPE)
         nowhere["size"] = PREFILL_SIZE
         self.append(queue_offset - len(nowhere), nowhere.tobytes())
@@ -168,11 +175,11 @@ class ConsumeQueue:
     def truncate(self, end: int) -> None:
         """Drop the entries from queue offset `end` on: files behind it go, the rest of its own becomes zeros."""
         for base in reversed(self.bases()):
-            path, first = self.directory / file_name(base), base // ENTRY_BYTES
+            path, first = self.directory / file_name(base), base // self.dtype.itemsize
             if first >= end:
                 file_io.unlink(path)
                 continue
-            self._clear(path, (end - first) * ENTRY_BYTES)
+            self._clear(path, (end - first) * self.dtype.itemsize)
             return
 
     def _clear(self, path: Path, start: int) -> None:
@@ -189,14 +196,25 @@ class ConsumeQueue:
     def sound_end(self, max_physical_offset: int) -> int:
         """The queue offset up to which the last files make sense: sizes and offsets in order and inside the log."""
         end = self.end_below(max_physical_offset)
-        in_use = [base for base in self.bases() if base < end * ENTRY_BYTES]
+        in_use = [base for base in self.bases() if base < end * self.dtype.itemsize]
         for base in in_use[-VALIDATED_FILES:]:
-            first = base // ENTRY_BYTES
+            first = base // self.dtype.itemsize
             entries = self.map_file(base)[: end - first]
-            sound = _sound_count(entries, max_physical_offset)
+            sound = self._sound_count(entries, max_physical_offset)
             if sound < len(entries):
                 return first + sound
         return end
+
+    @staticmethod
+    def _sound_count(entries: Entries, max_physical_offset: int) -> int:
+        """How many entries from the first one on make sense."""
+        offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
+        nowhere = (sizes == PREFILL_SIZE) & (offsets == 0)
+        ends = np.where(nowhere, 0, offsets + sizes)
+        good = (sizes > 0) & (offsets >= 0) & (ends <= max_physical_offset)
+        good[1:] &= offsets[1:] >= ends[:-1]
+        return int(good.argmin()) if not good.all() else len(good)
+
 
 
 def _count_below(entries: Entries, physical_offset: int) -> int:
@@ -209,12 +227,3 @@ def _count_below(entries: Entries, physical_offset: int) -> int:
         else:
             high = middle
     return low
-
-
-def _sound_count(entries: Entries, max_physical_offset: int) -> int:
-    offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
-    nowhere = (sizes == PREFILL_SIZE) & (offsets == 0)
-    ends = np.where(nowhere, 0, offsets + sizes)
-    good = (sizes > 0) & (offsets >= 0) & (ends <= max_physical_offset)
-    good[1:] &= offsets[1:] >= ends[:-1]
-    return int(good.argmin()) if not good.all() else len(good)

@@ -23,7 +23,9 @@ Words = npt.NDArray[np.int64]
 # columns of a row; positions are bytes from the segment's beginning
 POSITION, SIZE, BODY_AT, BODY_BYTES, BODY_CRC, TOPIC_AT, TOPIC_BYTES = 0, 1, 2, 3, 4, 5, 6
 QUEUE_ID, QUEUE_OFFSET, SYS_FLAG, STORE_TIMESTAMP, TAGS_CODE, TAGS_AT, TAGS_BYTES, GROUP = 7, 8, 9, 10, 11, 12, 13, 14
-ROW_WORDS = 15
+SPECIAL = 15  # bits below: what Python has to look at
+ROW_WORDS = 16
+TAGS_NOT_ASCII, INNER_PROPERTIES = 1, 2
 
 # columns of a group
 FIRST_ROW, ENTRIES, STARTS_AT, FIRST_QUEUE_OFFSET, LAST_QUEUE_OFFSET, DENSE = 0, 1, 2, 3, 4, 5
@@ -42,7 +44,7 @@ MAGIC_AT, BODY_CRC_AT, QUEUE_ID_AT = record.MAGIC_AT, record.BODY_CRC_AT, record
 QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, SYS_FLAG_AT = record.QUEUE_OFFSET_AT, record.PHYSICAL_OFFSET_AT, record.SYS_FLAG_AT
 STORE_TIMESTAMP_AT, BODY_LENGTH_AT = record.store_timestamp_at(0), record.body_length_at(0)  # with IPv4 hosts
 BODY_LENGTH_BYTES, PROPERTIES_LENGTH_BYTES = 4, 2
-BORN_HOST_V6, STORE_HOST_V6, INNER_BATCH = record.BORN_V6, record.STORE_V6, int(record.SysFlag.INNER_BATCH)
+BORN_HOST_V6, STORE_HOST_V6 = record.BORN_V6, record.STORE_V6
 TRANSACTION_MASK = record.TRANSACTION_MASK
 TRANSACTION_PREPARED = int(record.SysFlag.TRANSACTION_PREPARED)
 TRANSACTION_ROLLBACK = int(record.SysFlag.TRANSACTION_ROLLBACK)
@@ -50,6 +52,7 @@ TRANSACTION_ROLLBACK = int(record.SysFlag.TRANSACTION_ROLLBACK)
 PLUS, ZERO = ord("+"), ord("0")
 NAME_SEPARATOR, PAIR_SEPARATOR = ord(properties.NAME_SEPARATOR), ord(properties.PAIR_SEPARATOR)
 TAGS_NAME = np.frombuffer(properties.TAGS.encode(), np.uint8)
+INNER_PREFIX = np.frombuffer(properties.INNER_PREFIX.encode(), np.uint8)
 DELAY_NAME = np.frombuffer(properties.DELAY.encode(), np.uint8)
 SCHEDULE_TOPIC = np.frombuffer(delay.SCHEDULE_TOPIC.encode(), np.uint8)
 DELAY_MS = np.array((0, *delay.DELAYS_MS), np.int64)  # index = level
@@ -91,7 +94,7 @@ def _delay_level(array: Bytes, at: int, count: int) -> int:
 
 @kernel
 def _tags(array: Bytes, start: int, end: int, row: Words, is_schedule: bool) -> None:
-    """Find TAGS in the properties [start, end) and fill TAGS_CODE.
+    """Find TAGS in the properties [start, end) and fill TAGS_CODE; note in SPECIAL when names begin with INNER_.
 
     A value that is not ASCII leaves its place in TAGS_AT: its hash is over UTF-16 units, which Python computes.
     A later pair wins over an earlier one; pairs without a name or a value do not count.
@@ -111,6 +114,11 @@ def _tags(array: Bytes, start: int, end: int, row: Words, is_schedule: bool) -> 
             if _equals(array, at, equals - at, TAGS_NAME):
                 row[TAGS_CODE] = _java_hash(array, equals + 1, value_bytes) if plain else 0
                 row[TAGS_AT], row[TAGS_BYTES] = equals + 1, 0 if plain else value_bytes
+                if not plain:
+                    row[SPECIAL] |= TAGS_NOT_ASCII
+            elif array[at] == INNER_PREFIX[0] and equals - at > len(INNER_PREFIX):
+                if _equals(array, at, len(INNER_PREFIX), INNER_PREFIX):
+                    row[SPECIAL] |= INNER_PROPERTIES
             elif is_schedule and _equals(array, at, equals - at, DELAY_NAME):
                 delay_level = _delay_level(array, equals + 1, value_bytes)
         at = stop + 1
@@ -149,7 +157,7 @@ def _fill(array: Bytes, position: int, base_offset: int, row: Words) -> bool:
     row[QUEUE_ID] = load_be32(array, position + QUEUE_ID_AT)
     row[QUEUE_OFFSET] = load_be64(array, position + QUEUE_OFFSET_AT)
     row[SYS_FLAG], row[STORE_TIMESTAMP] = sys_flag, load_be64(array, position + STORE_TIMESTAMP_AT + born_extra)
-    row[TAGS_CODE], row[TAGS_AT], row[TAGS_BYTES], row[GROUP] = 0, 0, 0, -1
+    row[TAGS_CODE], row[TAGS_AT], row[TAGS_BYTES], row[GROUP], row[SPECIAL] = 0, 0, 0, -1, 0
     _tags(array, properties_at, end, row, _equals(array, topic_at, topic_bytes, SCHEDULE_TOPIC))
     return True
 
@@ -210,9 +218,9 @@ def find_record(array: Bytes, start: int, end: int, base_offset: int, rows: Word
 
 @inlined
 def _goes_to_queue(sys_flag: int) -> bool:
-    """Prepared and rolled back messages, and inner batches (they have queues of another format), do not."""
+    """Prepared and rolled back messages do not."""
     kind = sys_flag & TRANSACTION_MASK
-    return kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK and sys_flag & INNER_BATCH == 0
+    return kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK
 
 
 @kernel

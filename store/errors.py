@@ -178,10 +178,12 @@ class QueueFileMismatch(StoreError):
 
     code = "QUEUE_FILE_MISMATCH"
 
-    def __init__(self, path: str, found_bytes: int, expected_bytes: int) -> None:
+    def __init__(
+        self, path: str, found_bytes: int, expected_bytes: int, key: str = "mappedFileSizeConsumeQueue"
+    ) -> None:
         super().__init__(
             f"{path}: {found_bytes} bytes at this name, but the queue's files have {expected_bytes} each, without gaps;"
-            " set mappedFileSizeConsumeQueue to the size they were made with, or remove the queue's directory:"
+            f" set {key} to the size they were made with, or remove the queue's directory:"
             " it is rebuilt from the log at the next start"
         )
         self.path, self.found_bytes, self.expected_bytes = path, found_bytes, expected_bytes

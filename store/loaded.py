@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from store import properties as property_string
+from store.batch_consume_queue import BATCH_DTYPE
 from store.broker_tables import read_batch_topics
 from store.checkpoint import read as read_checkpoint
 from store.consume_queue import ConsumeQueue, queue_directories
@@ -43,10 +44,6 @@ LOG_FILES_CHECKED = 3  # 4.9, after an ordinary stop
 FIVE_ONLY = ("abort.bak", "compaction", "timerwheel", "timerlog", "batchconsumequeue")
 DEFAULT_QUEUE_FILE_BYTES = 6_000_000
 TOPICS_BYTES_MAX = 64 << 20
-BATCH_DTYPE = np.dtype(
-    [("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8"), ("store_timestamp_ms", ">i8"),
-     ("base_offset", ">i8"), ("count", ">i2"), ("compact_offset", ">i4"), ("reserved", "V4")]
-)  # fmt: skip
 QueueKey = tuple[str, int]
 
 

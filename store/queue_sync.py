@@ -7,11 +7,15 @@ The dispatcher writes with pwrite, which moves a file's mtime: that is how anoth
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from store import file_io
-from store.consume_queue import ENTRY_BYTES, ConsumeQueue, queue_directories
+from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
+from store.batch_consume_queue import BatchConsumeQueue
+from store.consume_queue import ConsumeQueue, queue_directories
+from store.queue_ext import DIRECTORY as EXT_DIRECTORY
 from store.segment import file_name
 from store.segment_files import stated_files
 
@@ -31,14 +35,21 @@ def totals(root: Path, file_bytes: int, physical_offset: int) -> Totals:
     """Count the entries of records below `physical_offset`; files of another length count as none."""
     queues = entries = 0
     last: int | None = None
-    for _topic, _queue_id, path in queue_directories(root):
-        queue = ConsumeQueue(path, file_bytes)
+    for queue in _every(root, file_bytes):
         end = queue.end_below(physical_offset)
         queues, entries = queues + (end > 0), entries + end
         entry = queue.last_entry(end) if end else None
         if entry is not None and (last is None or int(entry["physical_offset"]) > last):
             last = int(entry["physical_offset"])
     return Totals(queues, entries, last)
+
+
+def _every(root: Path, file_bytes: int) -> Iterator[ConsumeQueue]:
+    """The plain queues in `root` and the batch queues beside it."""
+    for _topic, _queue_id, path in queue_directories(root):
+        yield ConsumeQueue(path, file_bytes)
+    for _topic, _queue_id, path in queue_directories(root.parent / BATCH_DIRECTORY):
+        yield BatchConsumeQueue.open(path)
 
 
 class QueueSync:
@@ -55,12 +66,12 @@ class QueueSync:
         Raises OSError: then what was written may be lost, and nothing may be said to be on disk.
         """
         synced = 0
-        for _topic, _queue_id, directory in queue_directories(self._root):
-            changed = list(self._changed(directory))
-            if not changed or (least_pages and not self._has_grown(directory, least_pages)):
+        for queue in _every(self._root, self._file_bytes):
+            changed = self._changed(queue.directory) + self._changed(self._ext_of(queue.directory))
+            if not changed or (least_pages and not self._has_grown(queue, least_pages)):
                 continue
-            if any(path not in self._synced_mtime_ns for path, _ in changed):
-                for parent in (directory, directory.parent, self._root):
+            for directory in {path.parent for path, _ in changed if path not in self._synced_mtime_ns}:
+                for parent in (directory, *directory.parents[:3]):
                     file_io.sync_directory(parent)  # a new file's name has to be there, too
             for path, mtime_ns in changed:
                 try:
@@ -79,10 +90,14 @@ class QueueSync:
         times = [(directory / file_name(base), found.st_mtime_ns) for base, found in stated_files(directory)]
         return [(path, mtime_ns) for path, mtime_ns in times if self._synced_mtime_ns.get(path) != mtime_ns]
 
-    def _has_grown(self, directory: Path, least_pages: int) -> bool:
-        end = ConsumeQueue(directory, self._file_bytes).max_offset * ENTRY_BYTES
-        grown = end // PAGE_BYTES - self._synced_end.get(directory, 0) // PAGE_BYTES
+    def _ext_of(self, directory: Path) -> Path:
+        """Where the extension of a queue is, if it has one."""
+        return self._root.parent / EXT_DIRECTORY / directory.parent.name / directory.name
+
+    def _has_grown(self, queue: ConsumeQueue, least_pages: int) -> bool:
+        end = queue.max_offset * queue.dtype.itemsize
+        grown = end // PAGE_BYTES - self._synced_end.get(queue.directory, 0) // PAGE_BYTES
         if grown < least_pages:
             return False
-        self._synced_end[directory] = end
+        self._synced_end[queue.directory] = end
         return True

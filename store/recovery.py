@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -24,6 +24,8 @@ from pathlib import Path
 from store import checkpoint as checkpoint_file
 from store import dispatch_kernel as kernel
 from store import file_io, log_end
+from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
+from store.batch_consume_queue import BatchConsumeQueue
 from store.checkpoint import Checkpoint
 from store.consume_queue import ConsumeQueue, file_bytes_of, queue_directories
 from store.directory import StoreDirectory
@@ -33,12 +35,13 @@ from store.index_recovery import recover_index
 from store.index_service import IndexService
 from store.log_end import LogEnd
 from store.properties import java_text
+from store.queue_set import PLAIN_QUEUES, QueueKinds
 from store.queue_sync import totals
 from store.segment import Segment
 from store.segment_files import SegmentFiles, segment_bytes_of
+from store.topics import is_lmq
 
 ZEROS = bytes(1 << 20)
-LMQ_PREFIX = "%LMQ%"  # queues that RocketMQ's multi-dispatch builds; we keep them as they are
 
 
 class Verdict(Enum):
@@ -113,7 +116,7 @@ def recover_read_only(
 def recover(
     directory: StoreDirectory, segment_bytes: int, cq_bytes: int, *, clean: bool | None = None,
     checkpoint: Checkpoint | None = None, check_crc: bool = True, flushed_floor: int = 0,
-    index: IndexService | None = None,
+    index: IndexService | None = None, kinds: QueueKinds = PLAIN_QUEUES,
 ) -> Recovered:  # fmt: skip
     """Make the store whole, before its broker's processes start; the caller holds its lock.
 
@@ -124,7 +127,7 @@ def recover(
     checkpoint = checkpoint_file.read(directory.checkpoint) if checkpoint is None else checkpoint
     files = SegmentFiles(directory.commitlog, segment_bytes)
     files.remove_leftovers()
-    queues = _Queues(directory.consumequeue, file_bytes_of(cq_bytes))
+    queues = _Queues(directory.consumequeue, file_bytes_of(cq_bytes), kinds)
     bases = files.base_offsets()
     if not bases:
         queues.remove_all("there is no commit log")
@@ -183,18 +186,24 @@ def _told(found: LogEnd, verdict: Verdict) -> str:
 
 
 class _Queues:
-    """The consume queues during recovery."""
+    """The consume queues of all kinds during recovery."""
 
-    def __init__(self, root: Path, file_bytes: int) -> None:
-        self._root, self._file_bytes = root, file_bytes
+    def __init__(self, root: Path, file_bytes: int, kinds: QueueKinds) -> None:
+        self._root, self._file_bytes, self._kinds = root, file_bytes, kinds
         self._rebuild: str | None = None  # why all queues are to be built again
         self.findings: list[str] = []
 
+    def _every(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
+        """(topic, queue id, queue) of the plain queues and of the batch queues."""
+        for topic, queue_id, path in queue_directories(self._root):
+            yield topic, queue_id, ConsumeQueue(path, self._file_bytes)
+        for topic, queue_id, path in queue_directories(self._root.parent / BATCH_DIRECTORY):
+            yield topic, queue_id, BatchConsumeQueue(path, self._kinds.batch_file_bytes)
+
     def cut(self, files: SegmentFiles, max_physical_offset: int) -> None:
         """Cut every queue to its sound entries below the log's end."""
-        for topic, queue_id, path in queue_directories(self._root):
+        for topic, queue_id, queue in self._every():
             try:
-                queue = ConsumeQueue.open(path, self._file_bytes)
                 end = queue.sound_end(max_physical_offset)
                 held = queue.end_below(max_physical_offset)
                 queue.truncate(end)
@@ -202,9 +211,13 @@ class _Queues:
                 self._rebuild = str(error)
                 continue
             if end < held:
-                self._rebuild = f"{path}: entry {end} is damaged"
-            elif not topic.startswith(LMQ_PREFIX) and not _names_its_record(queue, end, topic, queue_id, files):
-                self._rebuild = f"{path}: entry {end - 1} is not of this queue"
+                self._rebuild = f"{queue.directory}: entry {end} is damaged"
+            elif not self._is_further(topic) and not _names_its_record(queue, end, topic, queue_id, files):
+                self._rebuild = f"{queue.directory}: entry {end - 1} is not of this queue"
+
+    def _is_further(self, name: str) -> bool:
+        """Whether other topics' records may be in a queue of that name, by multi-dispatch."""
+        return is_lmq(name) or self._kinds.multi_dispatch
 
     def build(self, files: SegmentFiles, min_offset: int, max_offset: int, checkpoint: Checkpoint) -> None:
         """Dispatch what the queues lack."""
@@ -225,7 +238,7 @@ class _Queues:
         self._dispatch(files, min_offset, max_offset, refuse_gaps=False)
 
     def _dispatch(self, files: SegmentFiles, start: int, end: int, *, refuse_gaps: bool) -> None:
-        dispatcher = Dispatcher(files, self._root, self._file_bytes, refuse_gaps=refuse_gaps)
+        dispatcher = Dispatcher(files, self._root, self._file_bytes, refuse_gaps=refuse_gaps, kinds=self._kinds)
         try:
             dispatcher.dispatch(start, end)
         finally:
@@ -233,21 +246,22 @@ class _Queues:
         self.findings += dispatcher.findings
 
     def remove_all(self, because: str) -> None:
-        """Remove the queues (not RocketMQ's multi-dispatch ones), to have them built again."""
+        """Remove the queues, to have them built again; multi-dispatch ones only if we build them. Extensions stay."""
         removed = 0
-        for topic, _queue_id, path in list(queue_directories(self._root)):
-            if not topic.startswith(LMQ_PREFIX):
-                shutil.rmtree(path)
+        for topic, _queue_id, queue in list(self._every()):
+            if self._kinds.multi_dispatch or not is_lmq(topic):
+                shutil.rmtree(queue.directory)
                 removed += 1
         if removed:
             self.findings.append(f"{removed} consume queues are built again from the log: {because}")
 
     def ends(self, max_physical_offset: int) -> dict[tuple[str, int], int]:
         """The next queue offset of every queue."""
-        return {
-            (topic, queue_id): ConsumeQueue(path, self._file_bytes).end_below(max_physical_offset)
-            for topic, queue_id, path in queue_directories(self._root)
-        }
+        found = {}
+        for topic, queue_id, queue in self._every():
+            end = queue.end_below(max_physical_offset)
+            found[topic, queue_id] = queue.messages_end(end)
+        return found
 
 
 def _names_its_record(queue: ConsumeQueue, end: int, topic: str, queue_id: int, files: SegmentFiles) -> bool:

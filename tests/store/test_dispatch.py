@@ -16,7 +16,7 @@ from store.dispatch import Dispatcher
 from store.errors import CorruptRecord, QueueGap
 from store.message_id import Host
 from store.properties import java_hash
-from store.record import PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, SysFlag, decode, encode
+from store.record import PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, decode, encode
 from store.segment_files import SegmentFiles, segment_bytes_of
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SmallLog, contents
 
@@ -46,29 +46,6 @@ def test_the_queues_of_a_real_store_come_out_byte_for_byte(version: str, tmp_pat
     assert dispatcher.findings == []
 
 
-def test_ipv6_hosts_and_version_2_records_of_a_real_store(tmp_path: Path) -> None:
-    with tarfile.open(GOLDEN / "rocketmq-5.3.3" / "features-store.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    (store,) = [path.parent for path in tmp_path.rglob("commitlog")]
-    files = SegmentFiles(store / "commitlog", segment_bytes_of(store / "commitlog"))
-    real = {path.parent.parent.name for path in (store / "consumequeue").rglob("0" * 20)}
-    (size,) = {path.stat().st_size for path in (store / "consumequeue").rglob("0" * 20)}
-    dispatcher = Dispatcher(files, tmp_path / "built", size)
-    with pytest.raises(CorruptRecord, match="no record begins here"):  # the log's end
-        dispatcher.dispatch(files.base_offsets()[0], files.base_offsets()[-1] + files.segment_bytes)
-    built = {path.relative_to(tmp_path / "built") for path in (tmp_path / "built").rglob("0" * 20)}
-    # 5.x keeps the queue of a topic with the attribute BatchCQ in another format: left out here, so it gets a plain one
-    assert {path.parts[0] for path in built} - {"featBcq"} == {topic for topic in real if not topic.startswith("%LMQ%")}
-    for path in built:
-        if path.parts[0] != "featBcq":  # tags codes point into the extension file there, places and sizes are the same
-            assert places(tmp_path / "built" / path) == places(store / "consumequeue" / path)
-
-
-def places(path: Path) -> list[tuple[int, int]]:
-    found = np.frombuffer(path.read_bytes(), CQ_DTYPE)
-    return list(zip(found["physical_offset"].tolist(), found["size"].tolist(), strict=True))
-
-
 text = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=12)
 messages = st.lists(
     st.fixed_dictionaries({
@@ -78,7 +55,7 @@ messages = st.lists(
         "properties": st.dictionaries(st.one_of(st.sampled_from(["TAGS", "DELAY", "KEYS"]), text), text, max_size=4),
         "born_host": st.sampled_from([Host("10.0.0.1", 1), Host("::1", 2)]),
         "store_host": st.sampled_from([Host("10.0.0.1", 1), Host("::1", 2)]),
-        "sys_flag": st.sampled_from([0, 1, 4, 8, 12, 0x80]),
+        "sys_flag": st.sampled_from([0, 1, 4, 8, 12]),
         "store_timestamp_ms": st.integers(1, 2**50),
     }),
     max_size=30,
@@ -89,7 +66,7 @@ DELAYS_S = [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200,
 def expected_entry(raw: bytes) -> tuple[int, int, int] | None:
     """What belongs into the queue, by the plain Python codec; None for records that do not."""
     message = decode(raw)
-    if message.sys_flag & 12 in (4, 12) or message.sys_flag & SysFlag.INNER_BATCH:
+    if message.sys_flag & 12 in (4, 12):
         return None
     tags_code = message.tags_code
     delay = message.properties.get("DELAY", "")
