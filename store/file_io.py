@@ -10,6 +10,7 @@ import ctypes
 import errno
 import mmap
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,12 +20,17 @@ import numpy.typing as npt
 
 PAGE_BYTES = mmap.PAGESIZE
 MADV_POPULATE_WRITE = 23  # Linux 5.14
+RENAME_EXCHANGE, AT_FDCWD = 2, -100  # renameat2 of Linux
 CREATING_SUFFIX = ".creating"
 NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # file systems without O_TMPFILE
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _libc.madvise.restype = ctypes.c_int
+_libc.renameat2.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+_libc.renameat2.restype = ctypes.c_int
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+_libc.mincore.restype = ctypes.c_int
 
 
 def open_file(path: Path, writable: bool) -> int:
@@ -121,6 +127,40 @@ def rename(source: Path, target: Path) -> None:
 def give_name(fd: int, path: Path) -> None:
     """A name for a file that has none yet. Raises FileExistsError."""
     os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)  # linkat, because of the dir_fd
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Let two files or directories take each other's names, at once; the caller syncs their directories.
+
+    Raises OSError (EINVAL where the file system cannot).
+    """
+    at = AT_FDCWD
+    if _libc.renameat2(at, os.fsencode(one), at, os.fsencode(other), RENAME_EXCHANGE):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), str(one), None, str(other))
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with all that is in it; one that is already gone is fine."""
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def sync_tree(path: Path) -> None:
+    """All files below the directory, and their names, are on disk when this returns."""
+    for directory, _names, files in os.walk(path):
+        for name in files:
+            sync_path(Path(directory) / name)
+        sync_directory(Path(directory))
+
+
+def resident_pages(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Which pages of a mapped file lie in the page cache."""
+    pages = np.zeros(-(-len(array) // PAGE_BYTES), np.uint8)
+    if len(pages) and _libc.mincore(array.ctypes.data, len(array), pages.ctypes.data):
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error), "mincore")
+    return (pages & 1).astype(np.bool_)
 
 
 def unlink(path: Path) -> None:

@@ -7,6 +7,11 @@ import importlib
 import click
 
 COMMANDS = {  # name: where it is, what it does
+    "digest": ("tools.log_digest:digest", "Note the SHA-256 of sealed segments beside the store."),
+    "export": ("tools.log_export:export", "Write the messages to a Parquet file or to JSON lines."),
+    "map": ("tools.log_map:show_map", "Show the segments: sealed, flushed, in the page cache, leased."),
+    "rebuild": ("tools.log_rebuild:rebuild", "Build queues or the index again from the log, without a broker."),
+    "repair": ("tools.log_repair:repair", "Repair damaged ranges of the log from a replica's store."),
     "verify": ("tools.log_verify:verify", "Check every record, queue entry and index entry of a store."),
 }
 

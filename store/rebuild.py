@@ -1,0 +1,157 @@
+"""Builds consume queues or index files again from the log, beside the old ones, and puts them into their places.
+
+Nothing of a queue is ever half there: the new one is on disk before it and the old one take each other's names. A kill
+leaves a directory beside the store's own, which the next rebuild removes. Queues that the log no longer tells anything
+of stay as they are: their last entry says which number comes next. The caller holds the store's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from store import checkpoint as checkpoint_file
+from store import file_io
+from store.checkpoint import Checkpoint
+from store.consume_queue import file_bytes_of, queue_directories
+from store.directory import StoreDirectory
+from store.dispatch import Dispatcher
+from store.errors import StoreLocked
+from store.index_file import DEFAULT_GEOMETRY, Geometry
+from store.index_geometry import geometry_of
+from store.index_query import index_files
+from store.index_recovery import recover_index
+from store.index_service import IndexService
+from store.loaded import DEFAULT_QUEUE_FILE_BYTES, batch_topics_of
+from store.published import running
+from store.recovery import recover_read_only
+from store.segment_files import SegmentFiles, named_files, segment_bytes_of
+
+SUFFIX = ".rebuilding"
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class Rebuilt:
+    """What was done."""
+
+    replaced: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def locked(directory: StoreDirectory) -> Iterator[None]:
+    """Own the store meanwhile. Raises StoreLocked when a broker runs on it."""
+    broker = running(directory.root)
+    if broker is not None:
+        raise StoreLocked(str(directory.lock_path), broker.pid)
+    directory.lock()
+    try:
+        yield
+    finally:
+        directory.unlock()
+
+
+def rebuild_queues(
+    directory: StoreDirectory, on_progress: Progress, topic: str | None = None, queue_id: int | None = None,
+    file_bytes: int | None = None,
+) -> Rebuilt:  # fmt: skip
+    """Build the queues of that topic and queue id, or all. Raises BitRot, MissingSegment, OSError."""
+    files, low, high = _whole_log(directory)
+    building = _fresh(directory.consumequeue)
+    done = Rebuilt()
+    dispatcher = Dispatcher(files, building, file_bytes or _file_bytes(directory.consumequeue))
+    try:
+        offset = low
+        while offset < high:
+            reached = dispatcher.dispatch_batch(offset, high)
+            if reached == offset:
+                break
+            offset = reached
+            on_progress(offset - low, high - low)
+    finally:
+        dispatcher.close()
+    done.findings += dispatcher.findings
+    file_io.sync_tree(building)
+    batch_topics = batch_topics_of(directory.root)
+    made = {
+        (name, number): path
+        for name, number, path in queue_directories(building)
+        if name not in batch_topics and topic in (None, name) and queue_id in (None, number)
+    }
+    for (name, number), path in made.items():
+        _replace(path, directory.consumequeue / name / str(number))
+        done.replaced.append(f"{name}/{number}")
+    for name, number, _path in queue_directories(directory.consumequeue):
+        if (name, number) not in made and topic in (None, name) and queue_id in (None, number):
+            done.kept.append(f"{name}/{number}")
+    file_io.remove_tree(building)
+    _forget_in_checkpoint(directory)
+    return done
+
+
+def rebuild_index(directory: StoreDirectory, on_progress: Progress, geometry: Geometry | None = None) -> Rebuilt:
+    """Build the index; without files that tell it, of RocketMQ's default geometry. Raises as `rebuild_queues`."""
+    files, low, high = _whole_log(directory)
+    geometry = geometry or geometry_of(reversed(index_files(directory.index))) or DEFAULT_GEOMETRY
+    building = _fresh(directory.index)
+    on_progress(0, high - low)
+    service = IndexService(building, geometry.slots, geometry.entries_max)
+    findings = recover_index(service, files, (low, high), Checkpoint(), clean=False)
+    building.mkdir(exist_ok=True)
+    file_io.sync_tree(building)
+    _forget_in_checkpoint(directory)
+    names = [path.name for path in index_files(building)]
+    _replace(building, directory.index)
+    file_io.remove_tree(building)
+    on_progress(high - low, high - low)
+    return Rebuilt(names, [], findings)
+
+
+def _whole_log(directory: StoreDirectory) -> tuple[SegmentFiles, int, int]:
+    """The log and its range; a damaged one is refused, because queues of half a log would hide the other half."""
+    found = recover_read_only(directory)
+    if found.rot is not None:
+        raise found.rot
+    files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
+    return files, found.min_physical_offset, found.max_physical_offset
+
+
+def _fresh(directory: Path) -> Path:
+    """An empty directory beside that one: on its file system, so that names can be exchanged."""
+    building = directory.with_name(directory.name + SUFFIX)
+    file_io.remove_tree(building)
+    building.mkdir(parents=True)
+    return building
+
+
+def _replace(new: Path, old: Path) -> None:
+    """Give `new` the name of `old`, durably; what had the name is then at `new`."""
+    if old.exists():
+        file_io.exchange(new, old)
+    else:
+        old.parent.mkdir(parents=True, exist_ok=True)
+        file_io.rename(new, old)
+        file_io.sync_directory(old.parent.parent)
+    file_io.sync_directory(old.parent)
+    file_io.sync_directory(new.parent)
+
+
+def _file_bytes(consumequeue: Path) -> int:
+    """The length of the files that are there, most of which agree; RocketMQ's default without any."""
+    sizes = [size for _, _, path in queue_directories(consumequeue) for _, size in named_files(path) if size]
+    return file_bytes_of(max(set(sizes), key=sizes.count) if sizes else DEFAULT_QUEUE_FILE_BYTES)
+
+
+def _forget_in_checkpoint(directory: StoreDirectory) -> None:
+    """The checkpoint knows how many entries there were and in which index file: the next start counts again."""
+    found = checkpoint_file.read(directory.checkpoint)
+    if found.flushed_offset is not None:
+        theirs = Checkpoint(
+            found.physic_msg_timestamp_ms, found.logics_msg_timestamp_ms, found.index_msg_timestamp_ms,
+            found.master_flushed_offset, found.confirm_offset,
+        )  # fmt: skip
+        checkpoint_file.write(directory.checkpoint, theirs)

@@ -1,0 +1,72 @@
+"""`slipstream log rebuild`: consume queues or index files built again from the log, while no broker runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from store.index_file import Geometry
+from store.log_reader import store_directory
+from store.rebuild import Rebuilt, locked, rebuild_index, rebuild_queues
+from tools.log_options import EPILOG, STORE, NotReadable, store_command
+from tools.progress import OPTION, progress
+
+NAMED_MAX = 5
+
+
+@click.group()
+def rebuild() -> None:
+    """Build queues or the index of a store again from its log; a broker must not run on it.
+
+    They are built beside the old ones and then take their places: interrupted at any moment, each queue is either the
+    old or the new one.
+    """
+
+
+@rebuild.command(epilog=EPILOG)
+@STORE
+@click.option("--topic", help="Only this topic's queues.")
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue; --topic must be given.")
+@click.option("--file-bytes", type=click.IntRange(min=20), help="mappedFileSizeConsumeQueue; by default as they are.")
+@OPTION
+@store_command
+def queue(store: Path, topic: str | None, queue_id: int | None, file_bytes: int | None, shown: bool | None) -> int:
+    """Build the consume queues of STORE again."""
+    if queue_id is not None and topic is None:
+        raise NotReadable("--queue needs --topic")
+    directory = store_directory(store)
+    with locked(directory), progress("rebuild queue", shown) as update:
+        done = rebuild_queues(directory, update, topic, queue_id, file_bytes)
+    if topic is not None and not done.replaced:
+        raise NotReadable(f"the log holds nothing of topic {topic!r}" + (f", queue {queue_id}" if queue_id else ""))
+    _tell(done, "queues")
+    return 0
+
+
+@rebuild.command(epilog=EPILOG)
+@STORE
+@click.option("--slots", type=click.IntRange(min=1), help="maxHashSlotNum; by default as the files are.")
+@click.option("--entries", type=click.IntRange(min=2), help="maxIndexNum; goes with --slots.")
+@OPTION
+@store_command
+def index(store: Path, slots: int | None, entries: int | None, shown: bool | None) -> int:
+    """Build the index of STORE again."""
+    if (slots is None) != (entries is None):
+        raise NotReadable("--slots and --entries go together")
+    geometry = Geometry(slots, entries) if slots is not None and entries is not None else None
+    directory = store_directory(store)
+    with locked(directory), progress("rebuild index", shown) as update:
+        done = rebuild_index(directory, update, geometry)
+    _tell(done, "index files")
+    return 0
+
+
+def _tell(done: Rebuilt, what: str) -> None:
+    click.echo(f"{len(done.replaced)} {what} built again from the log")
+    if done.kept:
+        more = f" and {len(done.kept) - NAMED_MAX} more" if len(done.kept) > NAMED_MAX else ""
+        names = ", ".join(done.kept[:NAMED_MAX])
+        click.echo(f"{len(done.kept)} kept as they are, because the log has no plain records of them: {names}{more}")
+    for finding in done.findings:
+        click.echo(finding, err=True)
