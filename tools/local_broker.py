@@ -40,7 +40,9 @@ class LocalBroker:
         self.port = free_port()
         settings = {
             "brokerName": directory.name, "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "listenPort": self.port,
-            "haListenPort": self.port + 1, "storePathRootDir": self.store, **keys,
+            "haListenPort": self.port + 1, "storePathRootDir": self.store,
+            "diskSpaceWarningLevelRatio": 100,  # whose disk it is decides: a guest on a machine uses what there is
+            **keys,
         }  # fmt: skip
         properties = directory / "broker.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))

@@ -7,7 +7,7 @@ spec: store-formats, section 22
 A round begins each cleanResourceInterval. It goes through the files from the oldest on, one decision at a time, and
 ends at the first that may not go: too young, held by a reader, or needed. A file is condemned before it is deleted:
 from then on the log begins behind it, nobody new looks at it, and who holds it has destroyMapedFileIntervalForcibly.
-4.9 and 5.x differ in one place, `Policy.space_trigger`. Unlike RocketMQ's, a file with bytes not flushed yet stays.
+4.9 and 5.x differ in `Policy.space_trigger` and `Policy.clamped`. Unlike RocketMQ's, a file not flushed yet stays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-FIRST_ROUND_MS = 60_000
+FIRST_ROUND_MS, FIRST_ROUND_INTERVALS = 60_000, 6  # a broker with a shorter cleanResourceInterval begins sooner
 HYSTERESIS_PERCENT = 2
 HOUR_MS = 3_600_000
 DISK_FULL_BIT = 1 << 4  # of RocketMQ's RunningFlags
@@ -54,7 +54,7 @@ class Trigger(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """The configuration's part in it. Percentages are clamped as MessageStoreConfig and 5.x's service do it."""
+    """The configuration's part in it."""
 
     five: bool
     delete_when_hours: frozenset[int]
@@ -70,9 +70,11 @@ class Policy(NamedTuple):
     redelete_ms: int
 
     def clamped(self) -> Policy:
-        """With every percentage in its range."""
-        return self._replace(
-            max_used_percent=min(max(self.max_used_percent, 10), 95),
+        """With every percentage in its range: both versions clamp diskMaxUsedSpaceRatio, 5.x the two levels, too."""
+        clamped = self._replace(max_used_percent=min(max(self.max_used_percent, 10), 95))
+        if not self.five:
+            return clamped
+        return clamped._replace(
             warning_percent=min(max(self.warning_percent, 35), 90),
             forcibly_percent=min(max(self.forcibly_percent, 30), 85),
         )
@@ -134,7 +136,7 @@ class LogCleaner:
 
     def __init__(self, policy: Policy, now_ms: int) -> None:
         self.policy = policy.clamped()
-        self.round_at_ms = now_ms + FIRST_ROUND_MS
+        self.round_at_ms = now_ms + min(FIRST_ROUND_MS, FIRST_ROUND_INTERVALS * policy.round_interval_ms)
         self._round: _Round | None = None
         self._condemned: tuple[int, int] | None = None  # the oldest file, and since when, while it is held
         self._redeleted_ms = 0

@@ -101,6 +101,54 @@ def test_a_slave_whose_log_begins_above_0(tmp_path: Path, board: Board) -> None:
     assert entries(log, "topic", 0) == 78
 
 
+def test_what_expired_before_it_was_dispatched_is_passed_over(
+    log: SmallLog, board: Board, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.fill(200, topics=1, queues=1)
+    waiting.publish(board.max_physical_offset, log.end)
+    dispatcher = role(log, board)
+    waiting.publish(board.reput_from_offset, log.records[1].offset)
+    for base in (0, SEGMENT_BYTES):  # retention: the cursor, then the file
+        waiting.publish(board.min_physical_offset, base + SEGMENT_BYTES)
+        log.files.remove(base)
+    turns(dispatcher)
+    assert board.reput_from_offset.read() == log.end
+    assert "expired before it was dispatched" in caplog.text
+    living = [record for record in log.records if record.offset >= 2 * SEGMENT_BYTES]
+    queue = ConsumeQueue(log.directory.consumequeue / "topic0" / "0", QUEUE_FILE_BYTES)
+    first = living[0].queue_offset
+    found = queue.entries(first, first + len(living))
+    assert [int(entry["physical_offset"]) for entry in found] == [record.offset for record in living]
+    dispatcher.close()
+
+
+def test_a_segment_that_expires_in_the_middle_of_a_turn(
+    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.fill(100, topics=1, queues=1)
+    waiting.publish(board.max_physical_offset, log.end)
+    dispatcher = role(log, board)
+    opened = log.files.open
+
+    def expired(_base: int) -> None:
+        monkeypatch.setattr(log.files, "open", opened)
+        waiting.publish(board.min_physical_offset, SEGMENT_BYTES)
+        log.files.remove(0)
+        raise FileNotFoundError
+
+    monkeypatch.setattr(log.files, "open", expired)
+    assert turns(dispatcher) >= log.end - SEGMENT_BYTES
+    assert board.reput_from_offset.read() == log.end
+
+
+def test_a_segment_missing_above_the_logs_beginning_ends_the_role(log: SmallLog, board: Board) -> None:
+    log.fill(100, topics=1, queues=1)
+    waiting.publish(board.max_physical_offset, log.end)
+    log.files.remove(0)
+    with pytest.raises(FileNotFoundError):
+        role(log, board).do_work(NOW)
+
+
 def test_what_it_finds_is_logged_once(log: SmallLog, board: Board, caplog: pytest.LogCaptureFixture) -> None:
     log.append("..")
     log.append("..")

@@ -245,3 +245,43 @@ def test_open_role(kind: str, tmp_path: Path, board: Board) -> None:
     grow(log, board, 10)
     assert flusher.do_work(NOW) == log.end
     flusher.close()
+
+
+def test_a_checkpoint_without_room_is_written_later_and_stops_nothing(
+    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(_path: Path, _content: bytes, _mode: int = 0) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    flusher = role(log, board)
+    grow(log, board, 1000)
+    dispatch(log, board)
+    with monkeypatch.context() as patch:
+        patch.setattr(file_io, "replace_file", full)
+        flusher.do_work(NOW)
+    assert board.flush_errno.read() == 0 and "No space left" in caplog.text
+    assert checkpoint_file.read(log.directory.checkpoint).flushed_offset is None
+    flusher.do_work(NOW + QUEUE_PACE.thorough_interval_ms)
+    assert checkpoint_file.read(log.directory.checkpoint).flushed_offset == log.end
+
+
+def test_a_queue_file_that_expires_while_it_is_synced_stops_nothing(
+    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(25):
+        log.append("topic")
+    waiting.publish(board.max_physical_offset, log.end)
+    dispatch(log, board)
+    first = log.directory.consumequeue / "topic" / "0" / ("0" * 20)
+    original = file_io.open_file
+
+    def expired(path: Path, writable: bool) -> int:
+        if path == first:
+            first.unlink(missing_ok=True)
+        return original(path, writable)
+
+    monkeypatch.setattr(file_io, "open_file", expired)
+    flusher = role(log, board)
+    flusher.do_work(NOW)
+    assert not first.exists() and board.flush_errno.read() == 0
+    assert checkpoint_file.read(log.directory.checkpoint).flushed_offset == log.end

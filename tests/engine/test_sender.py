@@ -14,6 +14,7 @@ from engine.protocol.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha_connection import ConnectionLimits
 from engine.protocol.ha_wire import FRAME_HEADER, REPORT, CloseReason
 from engine.sender import FREE, TRANSFER, Sender
+from ipc import waiting
 from tests.harness.ha_node import Node
 
 SEGMENT, BATCH, NOW_MS = 16 * 1024, 1000, 1_000_000
@@ -148,6 +149,31 @@ def test_a_silent_slave_is_dropped(bench: Bench) -> None:
     assert not bench.sender.ended
     bench.sender.do_work(NOW_MS + 20_001)
     assert bench.sender.reason is CloseReason.HOUSEKEEPING
+
+
+def test_a_segment_that_is_open_is_sent_to_its_end_though_it_expired(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, flow_limit=1000)
+    data = bytes(range(256)) * (3 * SEGMENT // 256)
+    bench.node.append(data)
+    bench.sender.take_reports(REPORT.pack(SEGMENT - 1500), NOW_MS)
+    bench.sender.do_work(NOW_MS)
+    bench.expect(SEGMENT - 1500, data[SEGMENT - 1500 : SEGMENT - 500])
+    for number in (0, 1):  # retention: the cursor, then the file
+        waiting.publish(bench.node.board.min_physical_offset, (number + 1) * SEGMENT)
+        bench.node.files.remove(number * SEGMENT)
+    bench.sender.do_work(NOW_MS + 1000)
+    bench.expect(SEGMENT - 500, data[SEGMENT - 500 : SEGMENT])
+    assert bench.sender.reason is CloseReason.GAP and bench.words.state.read() == FREE
+    assert bench.slave.recv(100) == b"", "not a byte of a frame that cannot be finished"
+    bench.close()
+
+
+def test_a_segment_missing_above_the_logs_beginning_is_an_error_of_its_own(bench: Bench) -> None:
+    bench.node.append(bytes(2 * SEGMENT))
+    bench.node.files.remove(SEGMENT)
+    bench.sender.take_reports(REPORT.pack(SEGMENT + 5), NOW_MS)
+    with pytest.raises(FileNotFoundError):
+        bench.sender.do_work(NOW_MS)
 
 
 def test_flow_control_holds_back_what_the_second_does_not_allow(tmp_path: Path) -> None:

@@ -160,11 +160,14 @@ def test_a_segment_without_room_is_reason_enough() -> None:
 
 
 def test_levels_are_clamped() -> None:
-    wild = DEFAULTS._replace(max_used_percent=0, warning_percent=100, forcibly_percent=100).clamped()
+    five = DEFAULTS._replace(five=True)
+    wild = five._replace(max_used_percent=0, warning_percent=100, forcibly_percent=100).clamped()
     assert (wild.max_used_percent, wild.warning_percent, wild.forcibly_percent) == (10, 90, 85)
-    wild = DEFAULTS._replace(max_used_percent=1000, warning_percent=0, forcibly_percent=0).clamped()
+    wild = five._replace(max_used_percent=1000, warning_percent=0, forcibly_percent=0).clamped()
     assert (wild.max_used_percent, wild.warning_percent, wild.forcibly_percent) == (95, 35, 30)
     assert LogCleaner(wild._replace(warning_percent=99), 0).policy.warning_percent == 90
+    jvm_properties = DEFAULTS._replace(max_used_percent=99, warning_percent=99, forcibly_percent=3)
+    assert jvm_properties.clamped() == jvm_properties._replace(max_used_percent=95)
 
 
 HELD_AT = 4 * HOUR_MS + 10 * DAY_MS
