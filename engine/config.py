@@ -71,6 +71,7 @@ class BrokerConfig:
     check_crc_on_recover: bool
     flush_disk_type: FlushDiskType
     flush_interval_commit_log_ms: int
+    flush_commit_log_timed: bool
     flush_commit_log_least_pages: int
     flush_commit_log_thorough_interval_ms: int
     flush_interval_consume_queue_ms: int

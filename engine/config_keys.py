@@ -79,6 +79,7 @@ KEYS = (
     # flush
     Key("flushDiskType", "flush_disk_type", "flush_type", "ASYNC_FLUSH"),
     Key("flushIntervalCommitLog", "flush_interval_commit_log_ms", "int", 500, 1, INT_MAX, "ms"),
+    Key("flushCommitLogTimed", "flush_commit_log_timed", "bool", True),
     Key("flushCommitLogLeastPages", "flush_commit_log_least_pages", "int", 4, 0, INT_MAX, "pages of 4 KiB"),
     Key("flushCommitLogThoroughInterval", "flush_commit_log_thorough_interval_ms", "int", 10_000, 0, INT_MAX, "ms"),
     Key("flushIntervalConsumeQueue", "flush_interval_consume_queue_ms", "int", 1000, 1, INT_MAX, "ms"),

@@ -24,7 +24,7 @@ ROCKETMQ_4_9 = frozenset(
     enableDLegerCommitLog enablePropertyFilter enableScheduleAsyncDeliver
     enableScheduleMessageStats endTransactionPoolQueueCapacity endTransactionThreadPoolNums
     expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchNamesrvAddrByAddressServer
-    filterDataCleanTimeSpan filterServerNums filterSupportRetry flushCommitLogTimed
+    filterDataCleanTimeSpan filterServerNums filterSupportRetry
     flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval
     flushLeastPagesWhenWarmMapedFile forceRegister heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity
     highSpeedMode isolateLogEnable longPollingEnable maxDelayTime

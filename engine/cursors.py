@@ -25,6 +25,7 @@ COMMON = (
     ("max_physical_offset", "cursor", "writer|receiver"),
     ("flushed_offset", "cursor", "flusher"),
     ("flush_errno", "gauge", "flusher"),
+    ("log_flushes", "tally", "flusher"),
     ("reput_from_offset", "cursor", "dispatcher"),
     ("disk_state", "gauge", "housekeeper"),  # engine.protocol.retention.DiskState
     ("disk_used_percent", "gauge", "housekeeper"),
@@ -106,6 +107,7 @@ class Board:
         self.max_physical_offset = cursor("max_physical_offset")
         self.flushed_offset = cursor("flushed_offset")
         self.flush_errno = cursor("flush_errno")
+        self.log_flushes = cursor("log_flushes")
         self.reput_from_offset = cursor("reput_from_offset")
         self.disk_state = cursor("disk_state")
         self.disk_used_percent = cursor("disk_used_percent")

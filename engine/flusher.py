@@ -35,11 +35,15 @@ PAGE_BYTES = 4096
 
 
 class Pace(NamedTuple):
-    """How often to flush, and how much must have changed; anything at all once per thorough interval."""
+    """How often to flush, and how much must have changed; anything at all once per thorough interval.
+
+    Not `timed`: a log that grows is looked at at once, and once an interval in any case.
+    """
 
     interval_ms: int
     least_pages: int
     thorough_interval_ms: int
+    timed: bool = True
 
 
 class Flusher:
@@ -88,7 +92,7 @@ class Flusher:
         if self._sync_flush:
             return True
         pace = self._log_pace
-        if now_ms - self._log_looked_ms < pace.interval_ms:
+        if pace.timed and now_ms - self._log_looked_ms < pace.interval_ms:
             return False
         self._log_looked_ms = now_ms
         full_segment = self._files.base_of(flushed) != self._files.base_of(end)
@@ -110,6 +114,7 @@ class Flusher:
                 self._fail(str(self._files.path_of(base)), error)
                 return
             flushed = min(end, base + self._files.segment_bytes)
+            waiting.add(self._board.log_flushes, 1)
             waiting.publish(self._board.flushed_offset, flushed)
             if not self._sync_flush:  # else each of the many would cost a turn of group_transfer, which learns nothing
                 waiting.ring(self._board.ack_bell)
@@ -147,7 +152,7 @@ class Flusher:
         if built_to == self._queues_synced_to and not thorough:
             return
         try:
-            self._queues.sync(0 if thorough else self._queue_pace.least_pages)
+            self._queues.sync(0 if thorough else self._queue_pace.least_pages, self._flush_waiting)
             self._queues_synced_to = built_to
             self._note_full_index_file()
             if thorough:
@@ -158,6 +163,11 @@ class Flusher:
             self._queues_synced_to = -1
         except OSError as error:
             self._fail(str(self._directory.consumequeue), error)
+
+    def _flush_waiting(self) -> None:
+        """Puts that wait for the disk do not wait for the queues."""
+        if self._sync_flush:
+            self._flush_log(self._board.max_physical_offset.read())
 
     def _save(self, checkpoint: checkpoint_file.Checkpoint) -> bool:
         """False when there is no room for it: nothing is lost, only the next start walks more of the log."""
@@ -200,14 +210,18 @@ class Flusher:
     # waiting
 
     def idle(self, timeout_ms: int) -> None:
-        """Until the next timer; with SYNC_FLUSH also until the log grows."""
+        """Until the next timer; with SYNC_FLUSH, or not timed, also until the log grows."""
         if self._sync_flush and not self._failed:
             waiting.await_change(self._board.max_physical_offset, self._seen_end, timeout_ms)
             return
         own = self._board.flushed_offset  # nobody else moves it: a sleep that a signal ends
         dirty = not self._failed and self._board.max_physical_offset.read() > own.read()
         until_due_ms = self._log_looked_ms + self._log_pace.interval_ms - self._now_ms
-        waiting.await_change(own, own.read(), min(timeout_ms, max(1, until_due_ms)) if dirty else timeout_ms)
+        timeout_ms = min(timeout_ms, max(1, until_due_ms)) if dirty else timeout_ms
+        if self._log_pace.timed or self._failed:
+            waiting.await_change(own, own.read(), timeout_ms)
+        else:
+            waiting.await_change(self._board.max_physical_offset, self._seen_end, timeout_ms)
 
     def close(self) -> None:
         """Everything to disk, and the checkpoint: the end of a clean stop."""
@@ -234,7 +248,7 @@ def open_role(config: BrokerConfig, board: Board) -> Flusher:
         sync_flush=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
         log_pace=Pace(
             config.flush_interval_commit_log_ms, config.flush_commit_log_least_pages,
-            config.flush_commit_log_thorough_interval_ms,
+            config.flush_commit_log_thorough_interval_ms, config.flush_commit_log_timed,
         ),
         queue_pace=Pace(
             config.flush_interval_consume_queue_ms, config.flush_consume_queue_least_pages,

@@ -7,7 +7,7 @@ The dispatcher writes with pwrite, which moves a file's mtime: that is how anoth
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,9 +60,10 @@ class QueueSync:
         self._synced_mtime_ns: dict[Path, int] = {}
         self._synced_end: dict[Path, int] = {}
 
-    def sync(self, least_pages: int) -> int:
+    def sync(self, least_pages: int, between: Callable[[], object] = lambda: None) -> int:
         """Sync the queues with at least `least_pages` new pages (0: with anything new); how many files that were.
 
+        `between` is called before each of them: who has more urgent work need not wait for all.
         Raises OSError: then what was written may be lost, and nothing may be said to be on disk.
         """
         synced = 0
@@ -74,6 +75,7 @@ class QueueSync:
                 for parent in (directory, *directory.parents[:3]):
                     file_io.sync_directory(parent)  # a new file's name has to be there, too
             for path, mtime_ns in changed:
+                between()
                 try:
                     fd = file_io.open_file(path, writable=True)
                 except FileNotFoundError:

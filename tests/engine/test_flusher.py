@@ -94,6 +94,50 @@ def test_async_flush_a_full_segment_and_many_pages(log: SmallLog, board: Board, 
     assert board.ack_bell.read() >= bell
 
 
+def test_async_flush_that_is_not_timed_looks_whenever_the_log_grows(
+    log: SmallLog, board: Board, synced: list[str]
+) -> None:
+    flusher = Flusher(
+        board, log.files, log.directory, QUEUE_FILE_BYTES,
+        sync_flush=False, log_pace=Pace(500, 1, 10_000, timed=False), queue_pace=QUEUE_PACE,
+    )  # fmt: skip
+    grow(log, board, 100)
+    flusher.do_work(NOW)  # thorough from the start
+    flushed = board.flushed_offset.read()
+    grow(log, board, 10)
+    assert flusher.do_work(NOW + 1) == 0, "less than a page"
+    growing = threading.Thread(target=grow, args=(log, board, 4096))
+    growing.start()
+    while board.max_physical_offset.read() < flushed + 4096:
+        flusher.idle(60_000)
+        flusher.do_work(NOW + 2)
+    growing.join()
+    flusher.do_work(NOW + 2)
+    assert board.flushed_offset.read() >= flushed + 4096
+    assert board.log_flushes.read() == len(synced)
+
+
+def test_sync_flush_goes_first_while_the_queues_are_brought_to_disk(
+    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flusher = role(log, board, sync_flush=True)
+    log.fill(40, topics=4, queues=1)
+    waiting.publish(board.max_physical_offset, log.end)
+    dispatch(log, board)
+    original, flushed_before = file_io.sync_data, []
+
+    def note(fd: int) -> None:
+        if "consumequeue" in os.readlink(f"/proc/self/fd/{fd}"):
+            flushed_before.append(board.flushed_offset.read())
+            grow(log, board, 1)  # while the disk works
+        original(fd)
+
+    monkeypatch.setattr(file_io, "sync_data", note)
+    flusher.do_work(NOW + 60_000)
+    assert len(flushed_before) == 4
+    assert flushed_before == sorted(set(flushed_before)), "what was put meanwhile was on disk before the next queue"
+
+
 def test_sync_flush_at_once_and_one_for_all(log: SmallLog, board: Board, synced: list[str]) -> None:
     flusher = role(log, board, sync_flush=True)
     assert flusher.do_work(NOW) == 0
