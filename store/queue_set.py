@@ -18,7 +18,7 @@ from store import dispatch_kernel as kernel
 from store import properties as property_string
 from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.batch_consume_queue import BatchConsumeQueue, BatchTopics, batch_file_bytes_of
-from store.consume_queue import CQ_DTYPE, ENTRY_BYTES, ConsumeQueue
+from store.consume_queue import CQ_DTYPE, ENTRY_BYTES, ConsumeQueue, queue_directories
 from store.multi_dispatch import JAVA_LONG, targets
 from store.properties import INNER_BASE, INNER_NUM, java_hash, java_text
 from store.queue_builders import BatchBuilder, Builder, PlainBuilder, Share, Words
@@ -26,6 +26,8 @@ from store.queue_ext import DIRECTORY as EXT_DIRECTORY
 from store.queue_ext import QueueExt
 from store.record import SysFlag
 from store.segment import Segment
+from store.segment_files import named_files
+from store.topics import LMQ_PREFIX
 
 ROWS_MAX = 32768
 BATCH_FILE_BYTES = batch_file_bytes_of(13_800_000)
@@ -45,6 +47,20 @@ class QueueKinds:
 
 
 PLAIN_QUEUES = QueueKinds()
+
+
+def kinds_found(root: Path, *, five: bool) -> QueueKinds:
+    """The kinds of queues that a store has, for who does not know its broker's settings."""
+    ext = _file_bytes_below(root / EXT_DIRECTORY)
+    batch = _file_bytes_below(root / BATCH_DIRECTORY)
+    multi_dispatch = any((root / "consumequeue").glob(f"{LMQ_PREFIX}*"))
+    return QueueKinds(ext, batch or BATCH_FILE_BYTES, multi_dispatch, multi_dispatch, five)
+
+
+def _file_bytes_below(root: Path) -> int:
+    """The length that most queue files there have; 0 without any."""
+    sizes = [size for _, _, path in queue_directories(root) for _, size in named_files(path) if size]
+    return max(set(sizes), key=sizes.count) if sizes else 0
 
 
 class _Grouped:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from store import broker_json, broker_tables
+from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.broker_tables import DataVersion
 
 CLIENT_QUEUE_NUMS = 4  # what a RocketMQ client asks for
@@ -94,6 +95,8 @@ class ServedTopics:
 
     def _config_of(self, topic: str) -> dict[str, object]:
         attributes: dict[str, object] = {"attributes": {}} if self._five else {}
+        if (self._path.parent.parent / BATCH_DIRECTORY / topic).is_dir():  # RocketMQ refuses the store without this
+            attributes = {"attributes": {broker_tables.QUEUE_TYPE: broker_tables.BATCH_QUEUE_TYPE}}
         return {
             **attributes, "order": False, "perm": PERM, "topicFilterType": "SINGLE_TAG", "topicName": topic,
             "topicSysFlag": 0,

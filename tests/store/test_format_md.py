@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from store import checkpoint
+from store.batch_consume_queue import BATCH_DTYPE
 from store.consume_queue import CQ_DTYPE
 from store.index_file import ENTRY_DTYPE, HEADER_DTYPE
+from store.queue_ext import EXT_DTYPE
 from store.record import BLANK_MAGIC, FIXED_BYTES, RECORD_FIELDS, fixed_dtype
 
 TEXT = (Path(__file__).parents[2] / "store" / "FORMAT.md").read_text()
@@ -40,13 +42,6 @@ def test_the_record_s_table_is_the_codec_s() -> None:
     assert int(rows[-5][0]) + 1 + 2 == FIXED_BYTES
 
 
-def test_the_queue_entry_s_table_is_the_code_s() -> None:
-    rows = table("Consume queue entry")
-    assert CQ_DTYPE.fields is not None
-    found = [(int(offset), int(size), name) for offset, size, name, _ in rows]
-    assert found == [(at, kind.itemsize, name) for name, (kind, at) in CQ_DTYPE.fields.items()]  # type: ignore[misc]
-
-
 def test_the_blank_record_s_magic_is_the_code_s() -> None:
     assert table("Blank record")[1][3] == f"0x{BLANK_MAGIC:X}"
 
@@ -59,8 +54,14 @@ def test_the_checkpoint_s_table_is_the_code_s() -> None:
     assert rows == [(at, 8) for at in [*words, checkpoint.CRC_AT]]
 
 
-@pytest.mark.parametrize("heading, dtype", [("Index file", HEADER_DTYPE), ("Index entry", ENTRY_DTYPE)])
-def test_the_index_s_tables_are_the_code_s(heading: str, dtype: np.dtype[np.void]) -> None:
+@pytest.mark.parametrize(
+    "heading, dtype",
+    [
+        ("Consume queue entry", CQ_DTYPE), ("Extension unit", EXT_DTYPE), ("Batch queue unit", BATCH_DTYPE),
+        ("Index file", HEADER_DTYPE), ("Index entry", ENTRY_DTYPE),
+    ],
+)  # fmt: skip
+def test_the_tables_are_the_code_s(heading: str, dtype: np.dtype[np.void]) -> None:
     assert dtype.fields is not None
     found = [(int(row[0]), int(row[1]), row[2]) for row in table(heading)]
     assert found == [(at, kind.itemsize, name) for name, (kind, at) in dtype.fields.items()]  # type: ignore[misc]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from store.consume_queue import CQ_DTYPE, ConsumeQueue
 from store.dispatch import Dispatcher
@@ -134,6 +136,49 @@ def test_multi_dispatch_entries_have_no_units(tmp_path: Path) -> None:
     assert is_address(entries_of(log)[0][2])
     assert entries_of(log, "%LMQ%a")[0][2] == ord("t")
     assert [path.name for path in (log.root / "consumequeue_ext").iterdir()] == ["topic"]
+
+
+@given(st.binary(max_size=EXT_FILE_BYTES), st.lists(st.sampled_from([20, 22, 30]), max_size=4), st.integers())
+def test_any_bytes_are_units_or_none(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, sizes: list[int], at: int
+) -> None:
+    """Whatever the files hold: reading ends, units lie inside and behind each other, putting gives a code for each."""
+    directory = tmp_path_factory.mktemp("ext")
+    heads = [struct.pack(">hqqh", size, 5, number, size - 20) for number, size in enumerate(sizes)]
+    good = b"".join(head.ljust(size, b"x") for head, size in zip(heads, sizes, strict=True))
+    place = at % (len(good) + 1)
+    for base in (0, EXT_FILE_BYTES):
+        raw = (good[:place] + content)[:EXT_FILE_BYTES].ljust(EXT_FILE_BYTES, b"\0")
+        (directory / f"{base:020d}").write_bytes(raw)
+    ext = QueueExt(directory, EXT_FILE_BYTES)
+    ends = [0]
+    for unit in ext.units():
+        assert ends[-1] <= unit.position
+        assert unit.size >= EXT_BYTES
+        ends.append(unit.position + unit.size)
+    assert ends[-1] <= 2 * EXT_FILE_BYTES
+    before = {path: path.read_bytes() for path in directory.iterdir()}
+    times = np.arange(3, dtype=np.int64)
+    codes = ext.put(np.full(3, 5, np.int64), times)
+    for code, time in zip(codes.tolist(), times.tolist(), strict=True):
+        found = ext.read(code - ADDRESS_ZERO) if is_address(code) else None
+        assert code == 5 or (found is not None and found[2:4] == (5, time))
+    for path, raw in before.items():
+        now = path.read_bytes()
+        for start, end in _spans(raw):
+            assert now[start:end] == raw[start:end]
+
+
+def _spans(raw: bytes) -> list[tuple[int, int]]:
+    """Where whole units lie in a file, from its beginning."""
+    spans, at = [], 0
+    while at + EXT_BYTES + 4 <= len(raw):
+        size, _, _, bitmap = struct.unpack_from(">hqqh", raw, at)
+        if size != EXT_BYTES + max(bitmap, 0) or at + size + 4 > len(raw):
+            break
+        spans.append((at, at + size))
+        at += size
+    return spans
 
 
 def test_many_records_of_every_kind_at_once(tmp_path: Path) -> None:

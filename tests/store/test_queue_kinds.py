@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from store import broker_json, broker_tables
 from store.batch_consume_queue import BATCH_DTYPE, BatchConsumeQueue
 from store.consume_queue import ConsumeQueue
 from store.directory import StoreDirectory
 from store.dispatch import Dispatcher
 from store.errors import QueueGap
 from store.queue_ext import QueueExt
-from store.queue_set import QueueKinds
+from store.queue_set import QueueKinds, kinds_found
 from store.record import SysFlag
 from store.recovery import recover
 from store.segment_files import SegmentFiles, segment_bytes_of
+from store.served_topics import ServedTopics
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog, contents
 from tests.store.golden import STORES, unpack
 
@@ -42,6 +44,13 @@ def rebuild(root: Path, version: str, name: str) -> None:
     )
     assert dispatcher.dispatch(0, ENDS[version, name]) == ENDS[version, name]
     assert dispatcher.findings == []
+
+
+@pytest.mark.parametrize("version, name", STORES)
+def test_a_store_shows_which_kinds_it_has(version: str, name: str, tmp_path: Path) -> None:
+    found = kinds_found(unpack(version, name, tmp_path), five=version == "rocketmq-5.3.3")
+    wanted = golden_kinds(version, name)
+    assert found == (wanted if name == "features" else QueueKinds(five=wanted.five))
 
 
 @pytest.mark.parametrize("version, name", STORES)
@@ -192,6 +201,19 @@ def test_a_damaged_batch_queue_is_built_again(tmp_path: Path) -> None:
     assert "built again" in found.findings[0]
     assert units_of(log) == before
     assert found.queue_offsets == {("topic", 0): 18}
+
+
+def test_a_batch_topic_that_nobody_configured_is_served_as_one(tmp_path: Path) -> None:
+    log = SmallLog(tmp_path)
+    append_batch(log, 0, 2)
+    log.append("plain")
+    batch_builder(log).dispatch(0, log.end)
+    path = log.root / "config" / "topics.json"
+    served = ServedTopics(path, five=True)
+    served.note([("topic", 0), ("plain", 0)])
+    served.save(1)
+    assert broker_tables.batch_topics(broker_json.read(path)) == {"topic"}
+    assert broker_tables.topic_attributes(broker_json.read(path))["plain"] == {}
 
 
 # multi-dispatch
