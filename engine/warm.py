@@ -62,15 +62,17 @@ def warm_up(config: BrokerConfig) -> None:
         claimed = ring.ClaimedRing(root, controls, RING_BYTES)
         making = allocator.open_role(small, board)
         making.do_work(wall_clock_ms())
-        writing = writer.open_role(small, board, root)
         slot = queue_table.QueueTable.attach(root, writable=True).slot_of(b"warm", 0)
         assert slot == 0
+        writing = writer.open_role(small, board, root)
         _put(board, claimed, Clock(root, 0))
         while writing.do_work(wall_clock_ms()):
             pass
         writing.idle(0)
         dispatching = dispatcher.open_role(small, board, root)
         dispatching.do_work(wall_clock_ms())
+        end = board.max_physical_offset.read()
+        assert board.reput_from_offset.read() == end > 0, "nothing was dispatched, so nothing of it is compiled"
         for role in (dispatching, writing, making):
             role.close()
         claimed.close()
