@@ -6,7 +6,7 @@ taken in place, without a copy of their bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -81,35 +81,6 @@ def _from_arrow(values: Any, what: str) -> Column:
     _validity, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, widths[kind])[values.offset : values.offset + len(values) + 1].astype(np.int64)
     return Column(as_bytes(data if data is not None else b""), ends)
-
-
-def property_column(count: int, fields: Mapping[str, Any]) -> Column:
-    """The properties of `count` messages: a value that is a str is every message's, a sequence has one for each.
-
-    Two ends only when all messages have the same. Raises MessageIllegal.
-    """
-    varying = {name: value for name, value in fields.items() if not isinstance(value, str)}
-    for name, value in varying.items():
-        if len(value) != count:
-            raise MessageIllegal(f"property {name}", f"{len(value)} values for {count} messages")
-    if not varying:
-        return column_of_parts([properties_of(fields)])
-    constant = properties_of({name: value for name, value in fields.items() if name not in varying})
-    lines = [constant.decode()] * count if constant else [""] * count
-    for name, column in varying.items():
-        check_property(name, "".join(map(str, column)) or "-")
-        lines = [
-            line if value is None or value == "" else f"{line}\x02{name}\x01{value}" if line else f"{name}\x01{value}"
-            for line, value in zip(lines, column, strict=True)
-        ]
-    return column_of_parts([line.encode() for line in lines])
-
-
-def properties_of(fields: Mapping[str, str]) -> bytes:
-    """One message's property string, without a separator at its end (as RocketMQ 4.9.1 to 5.1.4 write it)."""
-    for name, value in fields.items():
-        check_property(name, value)
-    return "\x02".join(f"{name}\x01{value}" for name, value in fields.items()).encode()
 
 
 def check_property(name: str, value: str) -> None:

@@ -69,6 +69,12 @@ class BrokerConfig:
     max_message_bytes: int
     default_topic_queue_nums: int
     check_crc_on_recover: bool
+    region_id: str
+    trace_on: bool
+    enabled_append_prop_crc: bool
+    timer_wheel_enable: bool
+    transaction_op_msg_max_bytes: int
+    transaction_op_batch_interval_ms: int
     flush_disk_type: FlushDiskType
     flush_interval_commit_log_ms: int
     flush_commit_log_timed: bool

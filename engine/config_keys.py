@@ -76,6 +76,13 @@ KEYS = (
     Key("maxMessageSize", "max_message_bytes", "int", 4 * MIB, 1, INT_MAX, "bytes"),
     Key("defaultTopicQueueNums", "default_topic_queue_nums", "int", 8, 1, 1024, "queues"),
     Key("checkCRCOnRecover", "check_crc_on_recover", "bool", True),
+    # what is stored; engine.broker_facts
+    Key("regionId", "region_id", "text", "DefaultRegion"),
+    Key("traceOn", "trace_on", "bool", True),
+    Key("enabledAppendPropCRC", "enabled_append_prop_crc", "bool", False),
+    Key("timerWheelEnable", "timer_wheel_enable", "bool", True),
+    Key("transactionOpMsgMaxSize", "transaction_op_msg_max_bytes", "int", 4096, 1, INT_MAX, "bytes"),
+    Key("transactionOpBatchInterval", "transaction_op_batch_interval_ms", "int", 3000, 1, INT_MAX, "ms"),
     # flush
     Key("flushDiskType", "flush_disk_type", "flush_type", "ASYNC_FLUSH"),
     Key("flushIntervalCommitLog", "flush_interval_commit_log_ms", "int", 500, 1, INT_MAX, "ms"),

@@ -34,7 +34,7 @@ ROCKETMQ_4_9 = frozenset(
     msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
     preferredLeaderId processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
-    queryThreadPoolQueueCapacity readOnlyCommitLogStorePaths regionId
+    queryThreadPoolQueueCapacity readOnlyCommitLogStorePaths
     registerBrokerTimeoutMills registerNameServerPeriod rejectTransactionMessage replyThreadPoolQueueCapacity
     rocketmq-acl rocketmqHome scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
     sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
@@ -73,7 +73,7 @@ ROCKETMQ_5_ONLY = frozenset(
     dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
     enableAcceleratedRecovery enableAsyncReput enableAutoInSyncReplicas enableBroadcastOffsetStore
     enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction enableConnectionMetrics
-    enableControllerMode enableCreateSysGroup enabledAppendPropCRC enableFastChannelEventProcess
+    enableControllerMode enableCreateSysGroup enableFastChannelEventProcess
     enableLagAndDlqMetrics enableLmqStats enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics
     enableMixedMessageType enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
     enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
@@ -113,8 +113,8 @@ ROCKETMQ_5_ONLY = frozenset(
     syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
     timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel
     timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
-    timerRollWindowSlot timerSkipUnknownError timerStopEnqueue timerWheelEnable topicQueueLockNum traceOn
-    transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize travelCqFileNumWhenGetMessage
+    timerRollWindowSlot timerSkipUnknownError timerStopEnqueue topicQueueLockNum
+    transactionMetricFlushInterval travelCqFileNumWhenGetMessage
     updateNameServerAddrPeriod useABSLock usePIDColdCtrStrategy userCacheExpiredSecond userCacheMaxNum
     userCacheRefreshSecond useServerSideResetOffset useStaticSubscription validateSystemTopicWhenUpdateTopic
     waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue waitTimeMillsInLitePullQueue wakeCommitWhenPutMessage

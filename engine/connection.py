@@ -7,12 +7,12 @@ looks each `LIVENESS_MS` whether the broker still runs.
 
 from __future__ import annotations
 
-import re
 import time
 
 import numpy as np
 
 from engine import encoding
+from engine.broker_facts import BrokerFacts
 from engine.cursors import RUNNING, Board
 from engine.errors import (
     BrokerGone,
@@ -32,10 +32,9 @@ from ipc.process import is_alive
 from ipc.region import Words
 from store import published
 from store.message_id import Host, offset_message_id
-from store.message_policy import POLICIES, Facts
-from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES
+from store.put_message import TOPIC_PATTERN
+from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES, MAX_TOPIC_BYTES_V2, SysFlag
 
-TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
 CLIENT_QUEUE_NUMS = 4  # what a client asks for when its topic is made by the first message
 LIVENESS_MS = 100
 LIVENESS_NS = LIVENESS_MS * waiting.NS_PER_MS
@@ -59,14 +58,12 @@ class Connection:
         self.store_host = Host(address.strip("[]"), int(port))
         self.message_id_prefix = offset_message_id(self.store_host, 0)[:-16]
         self.body_bytes_max = int(settings["maxMessageSize"])
-        self.facts = Facts(
-            policy=POLICIES[str(settings["compat"])], store_host=self.store_host,
-            cluster_name=str(settings["brokerClusterName"]), message_bytes_max=self.body_bytes_max,
-        )  # fmt: skip
+        self.facts = BrokerFacts(store, settings, self.store_host)
+        self.op_bytes_max = int(settings["transactionOpMsgMaxSize"])
+        self.op_interval_ms = int(settings["transactionOpBatchInterval"])
+        self._segment_room = int(settings["mappedFileSizeCommitLog"]) - BLANK_BYTES
         self.record_bytes_max = min(
-            int(settings["mappedFileSizeCommitLog"]) - BLANK_BYTES,
-            len(self.ring.data),
-            self.body_bytes_max + MAX_RECORD_OVERHEAD_BYTES,
+            self._segment_room, len(self.ring.data), self.body_bytes_max + MAX_RECORD_OVERHEAD_BYTES
         )
         self.queue_nums = min(CLIENT_QUEUE_NUMS, int(settings["defaultTopicQueueNums"]))
         self._flush_ms, self._slave_ms = int(settings["syncFlushTimeout"]), int(settings["slaveTimeout"])
@@ -105,11 +102,18 @@ class Connection:
     # the ring
 
     def template_of(self, topic: str, queue_id: int, deadline_ms: int) -> encoding.Template:
+        """The template of a queue. Raises MessageIllegal, SendTimeout, BrokerGone."""
+        if not isinstance(topic, str) or len(topic) > MAX_TOPIC_BYTES:
+            raise MessageIllegal(f"topic {topic!r}", f"1 to {MAX_TOPIC_BYTES} characters are allowed")
+        slot = self.slot_of(topic, queue_id, deadline_ms)
+        sys_flag = SysFlag.MULTI_TAGS if topic in self.facts.current().multi_tag_topics else 0
+        return encoding.template_of(topic, queue_id, slot, self.store_host, self.store_host, sys_flag)
+
+    def slot_of(self, topic: str, queue_id: int, deadline_ms: int) -> int:
         """Ask the writer for the queue's slot. Raises MessageIllegal, SendTimeout, BrokerGone."""
-        if not isinstance(topic, str) or not TOPIC_PATTERN.fullmatch(topic) or len(topic) > MAX_TOPIC_BYTES:
-            raise MessageIllegal(
-                f"topic {topic!r}", f"1 to {MAX_TOPIC_BYTES} characters of % | a-z A-Z 0-9 _ - are allowed"
-            )
+        if not TOPIC_PATTERN.fullmatch(topic) or len(topic) > MAX_TOPIC_BYTES_V2:
+            what = f"1 to {MAX_TOPIC_BYTES} characters of % | a-z A-Z 0-9 _ - are allowed"
+            raise MessageIllegal(f"topic {topic!r}", what)
         if not 0 <= queue_id < 1 << 31:
             raise MessageIllegal(f"queue id {queue_id}", "it is a number from 0 to 2147483647")
         self.require_running()
@@ -125,7 +129,7 @@ class Connection:
         slot = int(self.control[ring.ANSWER])
         if slot < 0:
             raise MessageIllegal(f"topic {topic!r} queue {queue_id}", "the broker's queue table is full")
-        return encoding.template_of(topic, queue_id, slot, self.store_host, self.store_host)
+        return slot
 
     def check_record(self, length: int) -> None:
         """Raises MessageIllegal for a record that no segment, or this ring, can ever hold."""
@@ -134,6 +138,15 @@ class Connection:
                 f"record of {length} bytes",
                 f"at most {self.record_bytes_max} fit a segment (mappedFileSizeCommitLog), a ring (ringSizeInBytes) "
                 "and maxMessageSize with 64 KiB for the rest",
+            )
+
+    def check_payload(self, record_bytes: int, payload_bytes: int) -> None:
+        """Raises MessageIllegal for records that no segment, or this ring, can ever hold together."""
+        if record_bytes > self._segment_room or payload_bytes > len(self.ring.data):
+            raise MessageIllegal(
+                f"{record_bytes} bytes of records",
+                f"at most {self._segment_room} fit a segment (mappedFileSizeCommitLog), {len(self.ring.data)} a ring "
+                "(ringSizeInBytes)",
             )
 
     def await_room(self, deadline_ms: int) -> bool:
@@ -151,6 +164,15 @@ class Connection:
         began_ms = wall_clock_ms()
         while (head := int(self.control[ring.HEAD])) <= number:
             self._pause(self.control, ring.HEAD, head, self._left(began_ms, deadline_ms))
+
+    def await_place(self, number: int, deadline_ms: int) -> tuple[int, int]:
+        """(physical offset, queue offset) once the writer has passed it. Raises MessagesRefused too."""
+        self.await_appended(number, deadline_ms)
+        physical_offset, queue_offset = self.place_of(number)
+        if physical_offset < 0:
+            self.refusals_seen += 1
+            raise MessagesRefused(self.store, 1, -physical_offset)
+        return physical_offset, queue_offset
 
     def place_of(self, number: int) -> tuple[int, int]:
         """(physical offset, or -errno when refused; queue offset) of a record the writer has passed."""
@@ -179,11 +201,7 @@ class Connection:
         Counts how long it took since `began_ns`. Raises MessagesRefused, SendTimeout, BrokerGone.
         """
         began_ms = wall_clock_ms() - (time.monotonic_ns() - began_ns) // waiting.NS_PER_MS
-        self.await_appended(number, deadline_ms)
-        physical_offset, queue_offset = self.place_of(number)
-        if physical_offset < 0:
-            self.refusals_seen += 1
-            raise MessagesRefused(self.store, 1, -physical_offset)
+        physical_offset, queue_offset = self.await_place(number, deadline_ms)
         status = self.status_of_log(physical_offset + length, in_sync_slaves, deadline_ms, began_ms)
         self.clock.stop(began_ns)
         return status, physical_offset, queue_offset

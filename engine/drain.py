@@ -20,16 +20,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numba import carray  # type: ignore[attr-defined]
-
 from engine.encoding import flip_magic
-from ipc.atomics import load_acquire, release_fence, store_release, wake, wall_clock_ms
+from ipc.atomics import load_acquire, release_fence, store_release, wake
 from ipc.compiling import inlined, kernel
-from ipc.memory import bytes_at, copy_bytes, load_be32, store_be32, store_be64, words_at
+from ipc.memory import copy_bytes, load_be32, store_be32, store_be64
 from ipc.region import Bytes, Words
 from ipc.ring import (
-    ANSWERED,
-    ASKED,
     DESCRIPTOR_WORDS,
     HEAD,
     REFUSALS,
@@ -37,8 +33,6 @@ from ipc.ring import (
     SLOT_MASK,
     TAIL,
     WORDS_PER_RING,
-    await_bell,
-    first_pending,
 )
 from store.record import (
     BLANK_BYTES,
@@ -56,7 +50,8 @@ VERSION, RECORDS_AT = 0, 8
 END, TIMESTAMP, MESSAGES, BYTES, REFUSED, TOUCHED, HEADS = 0, 1, 2, 3, 4, 5, 8
 
 # What a call of `drain` came to
-DRAINED, NEEDS_ROLL = 0, 1
+DRAINED, NEEDS_ROLL, NEEDS_COMPOSING = 0, 1, 2
+COMPOSED = 1 << 31  # marks a descriptor's slot: `engine.composed` makes its records
 
 # `places`: indices of the counters that `redo` moves
 MAX_PHYSICAL, PUT_MESSAGES, PUT_BYTES, PUT_REFUSED, STORE_TIMESTAMP, PLACES = 0, 1, 2, 3, 4, 5
@@ -64,7 +59,6 @@ MAX_PHYSICAL, PUT_MESSAGES, PUT_BYTES, PUT_REFUSED, STORE_TIMESTAMP, PLACES = 0,
 SYS_FLAG_LAST_BYTE_AT = SYS_FLAG_AT + 3  # of a big-endian word: the one with the bits of the hosts
 STORE_TIMESTAMP_V4_AT, STORE_TIMESTAMP_V6_AT = store_timestamp_at(0), store_timestamp_at(BORN_V6)
 EBADMSG = 74
-SERVE_MS, NS_PER_MS = 200, 1_000_000
 
 
 class Shared(NamedTuple):
@@ -97,10 +91,6 @@ class Source(NamedTuple):
     ring: int
 
 
-# A row of `sources`, which has one for every ring: where an opened ring's data and words lie; zeros: not opened.
-DATA_AT, DATA_BYTES, WORDS_AT, WORDS, SOURCE_COLUMNS = 0, 1, 2, 3, 4
-
-
 def record_words(rings: int) -> int:
     """Length of one commit record, in words."""
     return HEADS + 2 * rings + 2 * BATCH_RECORDS_MAX
@@ -112,7 +102,8 @@ def journal_bytes(rings: int) -> int:
 
 
 @inlined
-def _record_at(journal: Words, version: int) -> int:
+def record_at(journal: Words, version: int) -> int:
+    """Where the commit record of a version lies."""
     return RECORDS_AT + (version & 1) * ((journal.size - RECORDS_AT) // 2)
 
 
@@ -120,7 +111,7 @@ def _record_at(journal: Words, version: int) -> int:
 def redo(shared: Shared) -> None:
     """Bring every word that others follow to what the current commit record says; harmless when done already."""
     journal, controls, counters, places = shared.journal, shared.controls, shared.counters, shared.places
-    at = _record_at(journal, journal[VERSION])
+    at = record_at(journal, journal[VERSION])
     rings = controls.size // WORDS_PER_RING
     slots_at = at + HEADS + 2 * rings
     for k in range(journal[at + TOUCHED]):
@@ -142,9 +133,9 @@ def redo(shared: Shared) -> None:
 
 
 @inlined
-def _begin(journal: Words, rings: int) -> int:
+def begin_commit(journal: Words, rings: int) -> int:
     """Copy the current record, but for its touched slots, to the other one; where that lies."""
-    here, there = _record_at(journal, journal[VERSION]), _record_at(journal, journal[VERSION] + 1)
+    here, there = record_at(journal, journal[VERSION]), record_at(journal, journal[VERSION] + 1)
     for k in range(HEADS + 2 * rings):
         journal[there + k] = journal[here + k]
     journal[there + TOUCHED] = 0
@@ -155,6 +146,26 @@ def _begin(journal: Words, rings: int) -> int:
 def _commit(shared: Shared) -> None:
     store_release(shared.journal, VERSION, shared.journal[VERSION] + 1)
     redo(shared)
+
+
+@inlined
+def end_commit(
+    shared: Shared, there: int, ring: int, scratch: Any, head: int, messages: int, put_bytes: int, refused: int,
+    now_ms: int,
+) -> None:  # fmt: skip
+    """Commit what was taken from one ring: its head, the messages and bytes put, the records refused."""
+    journal, rings = shared.journal, shared.controls.size // WORDS_PER_RING
+    slots_at = there + HEADS + 2 * rings
+    for k in range(journal[there + TOUCHED]):
+        journal[slots_at + BATCH_RECORDS_MAX + k] = scratch[journal[slots_at + k], 1]
+    journal[there + MESSAGES] += messages
+    journal[there + BYTES] += put_bytes
+    journal[there + REFUSED] += refused
+    journal[there + HEADS + rings + ring] += refused
+    journal[there + TIMESTAMP] = now_ms
+    journal[there + END] += put_bytes
+    journal[there + HEADS + ring] = head
+    _commit(shared)
 
 
 @inlined
@@ -186,14 +197,20 @@ def _run_of(source: Source, head: int, tail: int, room: int, bytes_max: int, slo
 
 
 @inlined
-def _next_queue_offset(slot: int, stamp: int, shared: Shared, scratch: Any, there: int, slots_at: int) -> int:
-    """Take the next offset of the queue for this batch; the first time, note the queue as touched."""
+def touch(slot: int, stamp: int, shared: Shared, scratch: Any, there: int, slots_at: int) -> None:
+    """Have the queue's next offset in `scratch`; the first time in a batch, note the queue as touched."""
     if scratch[slot, 0] != stamp:
         scratch[slot, 0] = stamp
         scratch[slot, 1] = shared.next_offsets[slot]
         touched = shared.journal[there + TOUCHED]
         shared.journal[slots_at + touched] = slot
         shared.journal[there + TOUCHED] = touched + 1
+
+
+@inlined
+def _next_queue_offset(slot: int, stamp: int, shared: Shared, scratch: Any, there: int, slots_at: int) -> int:
+    """Take the next offset of the queue for this batch."""
+    touch(slot, stamp, shared, scratch, there, slots_at)
     queue_offset = scratch[slot, 1]
     scratch[slot, 1] = queue_offset + 1
     return queue_offset
@@ -236,76 +253,43 @@ def drain(source: Source, target: Target, shared: Shared, slots: int, now_ms: in
     """Append what a ring holds, `bytes_max` at most, to the open segment, and commit it.
 
     DRAINED: as much as there was or may be done at once. NEEDS_ROLL: the next record does not fit the segment.
+    NEEDS_COMPOSING: the next record is one for `engine.composed`.
     """
     journal, ring = shared.journal, source.ring
     rings, descriptors = shared.controls.size // WORDS_PER_RING, source.words.size // DESCRIPTOR_WORDS
-    there = _begin(journal, rings)
+    there = begin_commit(journal, rings)
     slots_at = there + HEADS + 2 * rings
     begun = head = journal[there + HEADS + ring]
     tail = min(load_acquire(shared.controls, ring * WORDS_PER_RING + TAIL), head + BATCH_RECORDS_MAX)
     end = begun_at = journal[there + END]
     now_ms = max(now_ms, journal[there + TIMESTAMP])
-    segment_end, refused, is_full = target.base + target.segment.size, 0, False
+    segment_end, refused, is_full, is_composed = target.base + target.segment.size, 0, False, False
     while head < tail and end - begun_at < bytes_max and not is_full:
         first, start = head, source.words[(head % descriptors) * DESCRIPTOR_WORDS] % source.data.size
         left = bytes_max - (end - begun_at)
         head, run_bytes, is_full = _run_of(source, head, tail, segment_end - end, left, slots, target.record_bytes_max)
         copy_bytes(target.segment, end - target.base, source.data, start, run_bytes)
         end = _place(source, first, head, target, end, now_ms, shared, there, slots_at)
-        if head == first and not is_full:  # not even one: the record is not sound
+        if head == first and not is_full:  # not even one: the record is not sound, or not for us
+            if source.words[(head % descriptors) * DESCRIPTOR_WORDS + 1] & COMPOSED:
+                is_composed = True
+                break
             source.words[(head % descriptors) * DESCRIPTOR_WORDS + 2] = -EBADMSG
             refused += 1
             head += 1
     if head != begun:
-        for k in range(journal[there + TOUCHED]):
-            journal[slots_at + BATCH_RECORDS_MAX + k] = target.scratch[journal[slots_at + k], 1]
-        journal[there + MESSAGES] += head - begun - refused
-        journal[there + BYTES] += end - begun_at
-        journal[there + REFUSED] += refused
-        journal[there + HEADS + rings + ring] += refused
-        journal[there + TIMESTAMP] = now_ms
-        journal[there + END] = end
-        journal[there + HEADS + ring] = head
-        _commit(shared)
+        messages = head - begun - refused
+        end_commit(shared, there, ring, target.scratch, head, messages, end - begun_at, refused, now_ms)
+    if is_composed:
+        return NEEDS_COMPOSING
     return NEEDS_ROLL if is_full else DRAINED
-
-
-@kernel
-def serve(
-    sources: Words, ring: int, target: Target, shared: Shared, slots: int, bytes_max: int, errno_at: int, bell: int
-) -> int:
-    """Drain the opened rings in turn, from `ring` on, while nothing but records asks for attention; sleep between them.
-
-    Returns what the last `drain` came to, at the latest after SERVE_MS or `bytes_max`: so messages cost the writer no
-    turn of the interpreter. `errno_at`, `bell`: counters to look at, to sleep on.
-    """
-    journal, controls = shared.journal, shared.controls
-    begun_at = journal[_record_at(journal, journal[VERSION]) + END]
-    until_ms = wall_clock_ms() + SERVE_MS
-    while True:
-        now_ms = wall_clock_ms()
-        left = bytes_max - (journal[_record_at(journal, journal[VERSION]) + END] - begun_at)
-        if left <= 0 or now_ms >= until_ms or shared.counters[errno_at] != 0:
-            return DRAINED
-        data = carray(bytes_at(sources[ring, DATA_AT]), (sources[ring, DATA_BYTES],))
-        words = carray(words_at(sources[ring, WORDS_AT]), (sources[ring, WORDS],))
-        outcome = drain(Source(data, words, ring), target, shared, slots, now_ms, left)
-        if outcome != DRAINED:
-            return outcome
-        following = (ring + 1) % (controls.size // WORDS_PER_RING)  # the others first
-        if first_pending(controls, following) < 0:
-            await_bell(shared.counters, bell, controls, 0, (until_ms - now_ms) * NS_PER_MS)
-        ring = first_pending(controls, following)
-        at = ring * WORDS_PER_RING
-        if ring < 0 or sources[ring, DATA_AT] == 0 or controls[at + ASKED] != controls[at + ANSWERED]:
-            return DRAINED
 
 
 @kernel
 def refuse(source: Source, errno: int, shared: Shared) -> int:
     """Refuse all that a ring holds, because of `errno`; how many."""
     journal, ring, rings = shared.journal, source.ring, shared.controls.size // WORDS_PER_RING
-    there = _begin(journal, rings)
+    there = begin_commit(journal, rings)
     head, tail = journal[there + HEADS + ring], load_acquire(shared.controls, ring * WORDS_PER_RING + TAIL)
     for number in range(head, tail):
         source.words[(number % (source.words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS + 2] = -errno
@@ -319,7 +303,7 @@ def refuse(source: Source, errno: int, shared: Shared) -> int:
 @kernel
 def roll(segment: Bytes, base: int, shared: Shared) -> int:
     """Fill the rest of the segment with one blank record; the new end of the log, where the next segment begins."""
-    there = _begin(shared.journal, shared.controls.size // WORDS_PER_RING)
+    there = begin_commit(shared.journal, shared.controls.size // WORDS_PER_RING)
     at = shared.journal[there + END] - base
     store_be32(segment, at, segment.size - at)
     store_be32(segment, at + 4, BLANK_MAGIC)

@@ -24,6 +24,7 @@ from ipc.ring import POSITION, TAIL, TAIL_LOCAL, Outlet, describe, room_at
 from store.message_id import Host
 from store.record import BODY_CRC_AT, BORN_TIMESTAMP_AT, CRC_MASK, FIXED_BYTES, FLAG_AT, MAGIC_AT, encode
 
+UNIQUE_DIGITS, ZERO, LETTER_A = 12, ord("0"), ord("A")
 PUBLISH_RECORDS, PUBLISH_BYTES = 512, 256 * 1024  # what a batch publishes at once, so that the writer works beside it
 
 
@@ -42,9 +43,19 @@ class Column(NamedTuple):
     ends: Words
 
 
-def template_of(topic: str, queue_id: int, slot: int, born_host: Host, store_host: Host) -> Template:
+def hidden(record: bytes) -> bytes:
+    """An encoded record as it goes into the ring: its magic number's bits the other way round."""
+    magic = bytes(byte ^ 0xFF for byte in record[MAGIC_AT : MAGIC_AT + 4])
+    return record[:MAGIC_AT] + magic + record[MAGIC_AT + 4 :]
+
+
+def template_of(
+    topic: str, queue_id: int, slot: int, born_host: Host, store_host: Host, sys_flag: int = 0
+) -> Template:
     """The template of a queue. Raises InvalidMessage."""
-    record = encode(topic=topic, queue_id=queue_id, body=b"", born_host=born_host, store_host=store_host)
+    record = encode(
+        topic=topic, queue_id=queue_id, body=b"", born_host=born_host, store_host=store_host, sys_flag=sys_flag
+    )
     body_at = len(record) - 2 - len(topic.encode()) - 1  # then the topic's length, the topic, the properties' length
     assert len(record) >= FIXED_BYTES
     return Template(np.frombuffer(record, np.uint8).copy(), body_at, slot)
@@ -84,6 +95,14 @@ def _publish(outlet: Outlet, number: int) -> None:
     ring(outlet.bell, outlet.bell_index)
 
 
+@inlined
+def _write_hexadecimal(data: Bytes, at: int, value: int) -> None:
+    for k in range(at + UNIQUE_DIGITS - 1, at - 1, -1):
+        digit = value & 0xF
+        data[k] = ZERO + digit if digit < 10 else LETTER_A + digit - 10
+        value >>= 4
+
+
 @kernel
 def put_one(
     data: Bytes, words: Words, control: Words, local: Words, bell: Words, bell_index: int,
@@ -110,18 +129,17 @@ def put_one(
 
 
 @kernel
-def put_record(
-    data: Bytes, words: Words, control: Words, local: Words, bell: Words, bell_index: int, record: Bytes, slot: int
+def put_payload(
+    data: Bytes, words: Words, control: Words, local: Words, bell: Words, bell_index: int, payload: Bytes, slot: int
 ) -> int:
-    """Publish bytes that are encoded already; their number in the ring, or -1 when there is no room now."""
+    """Publish bytes as they are; their number in the ring, or -1 when there is no room now."""
     number = local[TAIL_LOCAL]
-    position = room_at(control, words, data.size, number, local[POSITION], record.size)
+    position = room_at(control, words, data.size, number, local[POSITION], payload.size)
     if position < 0:
         return -1
-    copy_bytes(data, position % data.size, record, 0, record.size)
-    flip_magic(data, position % data.size)
-    describe(words, number, position, record.size, slot)
-    local[POSITION] = position + record.size
+    copy_bytes(data, position % data.size, payload, 0, payload.size)
+    describe(words, number, position, payload.size, slot)
+    local[POSITION] = position + payload.size
     local[TAIL_LOCAL] = number + 1
     _publish(Outlet(data, words, control, local, bell, bell_index), number + 1)
     return number
@@ -137,10 +155,13 @@ def put_many(
     first: int,
     until: int,
     born_ms: int,
+    unique_at: int,
+    unique_first: int,
 ) -> int:
     """Publish messages `first` to `until` of a batch, while there is room; the first one left.
 
-    Each has its own properties, unless they are `shared`: then all have those of message 0.
+    Each has its own properties, unless they are `shared`: then all have those of message 0, but for a number of
+    UNIQUE_DIGITS at `unique_at` in them (-1: none) that counts up from message to message.
     """
     data, local = outlet.data, outlet.local
     number, position = local[TAIL_LOCAL], local[POSITION]
@@ -158,6 +179,9 @@ def put_many(
             data, start % data.size, template, bodies.data, bodies.ends[k], body_bytes,
             properties.data, properties.ends[of], property_bytes, born_ms,
         )  # fmt: skip
+        if unique_at >= 0:
+            properties_at = start % data.size + length - property_bytes
+            _write_hexadecimal(data, properties_at + unique_at, unique_first + k)
         describe(outlet.words, number, start, length, template.slot)
         number += 1
         k += 1

@@ -52,6 +52,7 @@ class MessagesRefused(EngineError):
         hint = {
             errno.ENOSPC: "the disk is full: make room, the broker goes on by itself",
             errno.EIO: "a flush to disk failed: make sure of the disk, then restart the broker",
+            errno.EMSGSIZE: "with its queue offsets its record or its properties are too long: name fewer queues",
             errno.EBADMSG: "the record in the ring was damaged: the producer's memory is not sound",
         }.get(because, "see the broker's log")
         reason = os.strerror(because) if because else "unknown reason"

@@ -8,44 +8,38 @@ is set to: appended; on disk (SYNC_FLUSH); held by enough slaves (SYNC_MASTER).
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from engine import encoding, unique_keys
+from engine import encoding
 from engine.answers import Answers
-from engine.batches import as_bytes, column_of, properties_of, property_column
-from engine.connection import LIVENESS_NS, Connection
+from engine.batch_outlet import check_sizes, publish_batch
+from engine.batches import check_property, column_of
+from engine.broker_puts import BrokerPuts, SendResult, Sent
+from engine.connection import Connection
 from engine.encoding import Column
-from engine.errors import BatchIncomplete, EngineError, MessageIllegal, MessagesRefused
+from engine.errors import EngineError, MessageIllegal, MessagesRefused
+from engine.property_texts import PropertyTexts, rows_of
 from engine.protocol.group_transfer import PutMessageStatus
 from engine.role import wall_clock_ms
-from engine.single_put import LOOK, Form, follow, form_of, put
+from engine.single_put import LOOK, Form, form_of, put
 from ipc import ring
 from ipc.errors import RingFull
-from ipc.waiting import NS_PER_MS
-from store.properties import MAX_PROPERTIES_BYTES
-from store.put_message import SendRequest, Stored, record_of, stored_message
+from store.errors import PropertiesTooLarge
+from store.properties import DELAY, MAX_PROPERTIES_BYTES, NAME_SEPARATOR, PAIR_SEPARATOR, UNIQ_KEY
+from store.put_again import PRODUCER_GROUP
+from store.put_message import POLICY_PROPERTIES, TRANSACTION_PREPARED, SendRequest
+from store.record import SysFlag
 
 __all__ = ["BatchResult", "Producer", "PutMessageStatus", "SendRequest", "SendResult"]
 
 RESERVED = ("KEYS", "TAGS")
-
-
-class SendResult(NamedTuple):
-    """What became of one message. `message_id` is RocketMQ's offsetMsgId."""
-
-    status: PutMessageStatus
-    message_id: str
-    queue_id: int
-    queue_offset: int
-    physical_offset: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,71 +53,84 @@ class BatchResult:
     physical_offsets: npt.NDArray[np.int64]
 
 
-class Producer:
+class Producer(BrokerPuts):
     """A connection to the broker that runs on `store` (its directory). Threads may share one, processes may not.
 
-    Raises NoBroker at once when none runs there. `timeout` (seconds) is the default of all calls.
+    Raises NoBroker at once when none runs there. `timeout` (seconds) is the default of all calls. `unique_keys` gives
+    every message a UNIQ_KEY, as Java clients do; with compat 5 every message has one anyway.
     """
 
-    def __init__(self, store: str | os.PathLike[str], *, timeout: float = 3.0) -> None:
-        self._timeout_ms = int(timeout * 1000)
-        self._connection = Connection(os.fspath(store))
-        self._templates: dict[tuple[str, int], encoding.Template] = {}
+    def __init__(self, store: str | os.PathLike[str], *, timeout: float = 3.0, unique_keys: bool = False) -> None:
+        super().__init__(Connection(os.fspath(store)), timeout)
+        self._adds_keys, self._appends_crc = unique_keys, self._connection.facts.settings.appends_crc
+        self._texts = PropertyTexts(self._connection.facts.settings, self._unique_keys, unique_keys=unique_keys)
         self._forms: dict[tuple[str, int], Form] = {}
+        self._templates: dict[tuple[str, int], encoding.Template] = {}
         self._round_robin: dict[str, int] = {}
-        self._lock = threading.Lock()
         self._answers: Answers | None = None
 
     @overload
     def send(
         self, topic: str, body: bytes | str, *, tags: str | None = ..., keys: str | list[str] | None = ...,
         properties: Mapping[str, str] | None = ..., queue_id: int | None = ..., flag: int = ...,
-        wait: Literal[True] = ..., timeout: float | None = ...,
+        delay_level: int = ..., wait: Literal[True] = ..., timeout: float | None = ...,
     ) -> SendResult: ...  # fmt: skip
 
     @overload
     def send(
         self, topic: str, body: bytes | str, *, tags: str | None = ..., keys: str | list[str] | None = ...,
         properties: Mapping[str, str] | None = ..., queue_id: int | None = ..., flag: int = ...,
-        wait: bool, timeout: float | None = ...,
+        delay_level: int = ..., wait: bool, timeout: float | None = ...,
     ) -> SendResult | None: ...  # fmt: skip
 
     def send(
         self, topic: str, body: bytes | str, *, tags: str | None = None, keys: str | list[str] | None = None,
         properties: Mapping[str, str] | None = None, queue_id: int | None = None, flag: int = 0,
-        wait: bool = True, timeout: float | None = None,
+        delay_level: int = 0, wait: bool = True, timeout: float | None = None,
     ) -> SendResult | None:  # fmt: skip
         """Put one message. With `wait=False` returns None once it is in the ring; `flush` tells what became of it.
 
+        With a `delay_level` (1 to 18) it waits in the delay topic; levels above the last are the last.
         Raises MessageIllegal and RingFull (nothing sent), MessagesRefused (not in the log), SendTimeout, BrokerGone.
         """
         began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
-        in_sync_slaves = self._connection.board.in_sync_slaves.read() if self._connection.slaves_needed else 0
+        fields = _fields(tags, _joined(keys), properties, delay_level)
         with self._lock:
-            number, sent_to, length = self._put(topic, body, tags, keys, properties, queue_id, flag, deadline_ms)
-        if not wait:
-            return None
-        return self.result_of(number, sent_to, length, in_sync_slaves, deadline_ms, began_ns)
+            sent = self._put(topic, body, fields, queue_id, flag, deadline_ms)
+        return self._answer_of(sent, deadline_ms, began_ns) if wait else None
 
     def send_async(
         self, topic: str, body: bytes | str, *, tags: str | None = None, keys: str | list[str] | None = None,
         properties: Mapping[str, str] | None = None, queue_id: int | None = None, flag: int = 0,
-        timeout: float | None = None,
+        delay_level: int = 0, timeout: float | None = None,
     ) -> Future[SendResult]:  # fmt: skip
         """Put one message; a future of its SendResult, or of what `send` would have raised behind the ring.
 
         `add_done_callback` of the future is the callback form; callbacks run in one thread of this producer.
         """
         began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
-        in_sync_slaves = self._connection.board.in_sync_slaves.read()
+        fields = _fields(tags, _joined(keys), properties, delay_level)
         with self._lock:
             if self._answers is None:
                 self._answers = Answers()
             self._answers.await_room(deadline_ms)
-            number, sent_to, length = self._put(topic, body, tags, keys, properties, queue_id, flag, deadline_ms)
-            return self._answers.add(
-                lambda: self.result_of(number, sent_to, length, in_sync_slaves, deadline_ms, began_ns)
-            )
+            sent = self._put(topic, body, fields, queue_id, flag, deadline_ms)
+            return self._answers.add(lambda: self._answer_of(sent, deadline_ms, began_ns))
+
+    def send_half(
+        self, topic: str, body: bytes | str, *, group: str, tags: str | None = None,
+        keys: str | list[str] | None = None, properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None, flag: int = 0, timeout: float | None = None,
+    ) -> SendResult:  # fmt: skip
+        """Put the half message of a transaction of producer group `group`; `end_transaction` makes it seen, or not.
+
+        Its result has the queue id where it will be, and the queue offset that it has among the half messages.
+        """
+        began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
+        fields = {**_fields(tags, _joined(keys), properties), TRANSACTION_PREPARED: "true", PRODUCER_GROUP: group}
+        with self._lock:
+            sent = self._put(topic, body, fields, queue_id, flag, deadline_ms, SysFlag.TRANSACTION_PREPARED)
+        return self._answer_of(sent, deadline_ms, began_ns)
 
     def send_batch(
         self, topic: str, bodies: Any, *, tags: Any = None, keys: Any = None,
@@ -139,14 +146,16 @@ class Producer:
         began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
         column = column_of(bodies, "bodies")
         count = len(column.ends) - 1
-        fields = {"KEYS": keys, "TAGS": tags, **_user_properties(properties)}
-        encoded = property_column(count, {name: value for name, value in fields.items() if value is not None})
-        self._check_sizes(column, encoded)
+        fields = _fields(tags, keys, properties)
+        if self._policies_apply(fields):
+            return self._send_each(topic, column, fields, queue_id, wait, deadline_ms)
+        texts = self._texts.column(count, fields)
+        check_sizes(self._connection, column, texts.column)
         in_sync_slaves = self._connection.board.in_sync_slaves.read()
         with self._lock:
             sent_to, template = self._queue(topic, queue_id, deadline_ms)
             places = np.zeros((count if wait else 0, 2), np.int64)
-            self._put_batch(template, column, encoded, places, deadline_ms)
+            publish_batch(self._connection, template, column, texts, places, deadline_ms)
         if not wait:
             return None
         physical_offsets, queue_offsets = places[:, 0], places[:, 1]
@@ -155,24 +164,12 @@ class Producer:
             raise MessagesRefused(self._connection.store, len(refused), -int(refused[-1]))
         status = PutMessageStatus.PUT_OK
         if count:
-            last_bytes = len(template.record) + int(np.diff(column.ends[-2:])[0] + np.diff(encoded.ends[-2:])[0])
+            bytes_of_last = np.diff(column.ends[-2:])[0] + np.diff(texts.column.ends[-2:])[0]
+            last_bytes = len(template.record) + int(bytes_of_last)
             end_offset = int(physical_offsets[-1]) + last_bytes
             status = self._connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
             self._connection.clock.stop(began_ns)
         return BatchResult(status, count, sent_to, queue_offsets, physical_offsets)
-
-    def put_message(self, request: SendRequest, *, timeout: float | None = None) -> SendResult:
-        """Store what a client sent, as the broker of the setting `compat` does, and wait for it.
-
-        Raises InvalidMessage, PropertiesTooLarge (nothing sent), and what `send` raises.
-        """
-        began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
-        connection = self._connection
-        stored = stored_message(request, connection.facts, unique_keys.new_key)
-        in_sync_slaves = connection.board.in_sync_slaves.read()
-        with self._lock:
-            number, length = self._put_record(stored, deadline_ms)
-        return self.result_of(number, stored.queue_id, length, in_sync_slaves, deadline_ms, began_ns)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until the broker's settings are met for everything sent so far.
@@ -194,7 +191,10 @@ class Producer:
         """Answer the futures, give the ring back. What was sent stays sent."""
         if self._answers is not None:
             self._answers.close()
-        self._connection.close()
+        try:
+            self._close_ops()
+        finally:
+            self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -202,28 +202,9 @@ class Producer:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def result_of(
-        self, number: int, queue_id: int, length: int, in_sync_slaves: int, deadline_ms: int, began_ns: int
-    ) -> SendResult:
-        """Wait for the answer to record `number` of the ring. Raises MessagesRefused, SendTimeout, BrokerGone."""
-        connection, is_done, status = self._connection, False, PutMessageStatus.PUT_OK
-        if connection.follows_one and in_sync_slaves >= connection.slaves_needed:
-            is_done, physical_offset, queue_offset = follow(connection.block, number, length, LIVENESS_NS, began_ns)
-        if not is_done:
-            status, physical_offset, queue_offset = connection.await_status(
-                number, length, in_sync_slaves, deadline_ms, began_ns
-            )
-        message_id = f"{connection.message_id_prefix}{physical_offset:016X}"
-        return SendResult(status, message_id, queue_id, queue_offset, physical_offset)
-
-    def _deadline(self, timeout: float | None) -> int:
-        return time.time_ns() // NS_PER_MS + (self._timeout_ms if timeout is None else int(timeout * 1000))
-
     def _queue(self, topic: str, queue_id: int | None, deadline_ms: int) -> tuple[int, encoding.Template]:
         """The queue id, the next in turn when none is given, and its template."""
-        if queue_id is None:
-            queue_id = self._round_robin.get(topic, 0)
-            self._round_robin[topic] = (queue_id + 1) % self._connection.queue_nums
+        queue_id = self._queue_id(topic, queue_id)
         template = self._templates.get((topic, queue_id))
         if template is None:
             template = self._connection.template_of(topic, queue_id, deadline_ms)
@@ -231,19 +212,36 @@ class Producer:
             self._forms[topic, queue_id] = form_of(template)
         return queue_id, template
 
+    def _queue_id(self, topic: str, queue_id: int | None) -> int:
+        if queue_id is None:
+            queue_id = self._round_robin.get(topic, 0)
+            self._round_robin[topic] = (queue_id + 1) % self._connection.queue_nums
+        return queue_id
+
+    def _policies_apply(self, fields: Mapping[str, Any]) -> bool:
+        """Whether a message is more than its template and a property string."""
+        return self._appends_crc or not POLICY_PROPERTIES.isdisjoint(fields)
+
     def _put(
-        self, topic: str, body: bytes | str, tags: str | None, keys: str | list[str] | None,
-        properties: Mapping[str, str] | None, queue_id: int | None, flag: int, deadline_ms: int,
-    ) -> tuple[int, int, int]:  # fmt: skip
-        """Publish one message in the ring: (its number, its queue id, its length)."""
+        self, topic: str, body: bytes | str, fields: Mapping[str, str], queue_id: int | None, flag: int,
+        deadline_ms: int, sys_flag: int = 0,
+    ) -> Sent:  # fmt: skip
+        """Publish one message in the ring."""
         connection = self._connection
         data = body if type(body) is bytes else body.encode() if isinstance(body, str) else bytes(memoryview(body))
+        if self._policies_apply(fields):
+            return self._put_by_policy(topic, data, fields, queue_id, flag, deadline_ms, sys_flag)
         if len(data) > connection.body_bytes_max:
             raise MessageIllegal(f"body of {len(data)} bytes", f"maxMessageSize is {connection.body_bytes_max}")
-        encoded = b"" if tags is None and keys is None and not properties else _properties(tags, keys, properties)
+        if not data and not connection.facts.settings.policy.stores_empty_bodies:
+            raise MessageIllegal("body", "RocketMQ 5.x refuses an empty one")
+        encoded = self._texts.of(fields)
+        if len(encoded) > MAX_PROPERTIES_BYTES:
+            raise PropertiesTooLarge(len(encoded), MAX_PROPERTIES_BYTES)
         if (form := self._forms.get((topic, queue_id))) is None:  # type: ignore[arg-type]
             queue_id, _template = self._queue(topic, queue_id, deadline_ms)
             form = self._forms[topic, queue_id]
+        in_sync_slaves = connection.board.in_sync_slaves.read() if connection.slaves_needed else 0
         length = form.length + len(data) + len(encoded)
         if length > connection.record_bytes_max:
             connection.require_running()
@@ -257,94 +255,60 @@ class Producer:
             began_ms = began_ms or wall_clock_ms()
             if not connection.await_room(deadline_ms):
                 raise RingFull(connection.ring.path, length, wall_clock_ms() - began_ms)
-        return number, queue_id, length  # type: ignore[return-value]
+        return Sent(number, queue_id, length, in_sync_slaves)  # type: ignore[arg-type]
 
-    def _put_record(self, stored: Stored, deadline_ms: int) -> tuple[int, int]:
-        """Publish one encoded message in the ring: (its number, its length)."""
-        connection = self._connection
-        record = record_of(stored)
-        _queue_id, template = self._queue(stored.topic, stored.queue_id, deadline_ms)
-        connection.require_running()
-        connection.raise_refusals()
-        connection.check_record(len(record))
-        arguments = (*connection.outlet, as_bytes(record), template.slot)
-        began_ms = 0
-        while (number := int(encoding.put_record(*arguments))) < 0:
-            began_ms = began_ms or wall_clock_ms()
-            if not connection.await_room(deadline_ms):
-                raise RingFull(connection.ring.path, len(record), wall_clock_ms() - began_ms)
-        return number, len(record)
+    def _put_by_policy(
+        self, topic: str, body: bytes, fields: Mapping[str, str], queue_id: int | None, flag: int, deadline_ms: int,
+        sys_flag: int = 0,
+    ) -> Sent:  # fmt: skip
+        """The same for a message that the broker's rules make something else of."""
+        for name, value in fields.items():
+            check_property(name, value)
+        if self._adds_keys and UNIQ_KEY not in fields:
+            fields = {**fields, UNIQ_KEY: self._unique_keys.new()}
+        properties = PAIR_SEPARATOR.join(f"{name}{NAME_SEPARATOR}{value}" for name, value in fields.items())
+        request = SendRequest(
+            topic=topic, body=bytes(body), queue_id=self._queue_id(topic, queue_id), flag=flag, sys_flag=sys_flag,
+            properties=properties, born_timestamp_ms=wall_clock_ms(), born_host=self._connection.store_host,
+        )  # fmt: skip
+        draft, waits = self._draft_of(request)
+        return self._publish(draft, waits, deadline_ms, request.queue_id)
 
-    def _put_batch(
-        self,
-        template: encoding.Template,
-        column: Column,
-        encoded: Column,
-        places: npt.NDArray[np.int64],
-        deadline_ms: int,
-    ) -> None:
-        """Publish a batch, and collect its places (physical, queue offset) before their descriptors are used again."""
-        connection = self._connection
-        if len(column.ends) > 1:
-            largest = int(np.diff(column.ends).max()) + int(np.diff(encoded.ends).max())
-            connection.check_record(len(template.record) + largest)
-        connection.require_running()
-        connection.raise_refusals()
-        count = len(column.ends) - 1
-        first_number, began_ms = int(connection.outlet.local[ring.TAIL_LOCAL]), wall_clock_ms()
-        published = collected = 0
-        chunk, shared = connection.ring.descriptors // 4, len(encoded.ends) == 2
-        while published < count:
-            until = min(published + chunk, count)
-            before = published
-            published = int(
-                encoding.put_many(
-                    connection.outlet, template, column, encoded, shared, published, until, wall_clock_ms()
-                )
-            )
-            if published == before and not connection.await_room(deadline_ms):
-                raise BatchIncomplete(connection.store, published, count, wall_clock_ms() - began_ms)
-            if len(places) and published - collected > 2 * chunk:
-                collected = self._collect(first_number, collected, published - chunk, places, deadline_ms)
-        if len(places):
-            self._collect(first_number, collected, count, places, deadline_ms)
-
-    def _collect(self, first_number: int, begin: int, end: int, places: npt.NDArray[np.int64], deadline_ms: int) -> int:
-        connection = self._connection
-        connection.await_appended(first_number + end - 1, deadline_ms)
-        descriptors = connection.ring.words.reshape(-1, ring.DESCRIPTOR_WORDS)
-        numbers = np.arange(first_number + begin, first_number + end) % connection.ring.descriptors
-        places[begin:end] = descriptors[numbers, 2:4]
-        connection.refusals_seen += int((places[begin:end, 0] < 0).sum())
-        return end
-
-    def _check_sizes(self, column: Column, encoded: Column) -> None:
-        bodies, properties = np.diff(column.ends), np.diff(encoded.ends)
-        if len(bodies) and int(bodies.max()) > self._connection.body_bytes_max:
-            worst = int(bodies.argmax())
-            raise MessageIllegal(
-                f"body {worst} of {int(bodies[worst])} bytes", f"maxMessageSize is {self._connection.body_bytes_max}"
-            )
-        if len(properties) and int(properties.max()) > MAX_PROPERTIES_BYTES:
-            worst = int(properties.argmax())
-            raise MessageIllegal(f"properties of message {worst}", f"more than {MAX_PROPERTIES_BYTES} bytes")
+    def _send_each(
+        self, topic: str, column: Column, fields: Mapping[str, Any], queue_id: int | None, wait: bool, deadline_ms: int
+    ) -> BatchResult | None:
+        """A batch whose messages go through the broker's rules, one by one."""
+        began_ns, results = time.monotonic_ns(), []
+        with self._lock:
+            sent_to = self._queue_id(topic, queue_id)
+            for number, row in enumerate(rows_of(len(column.ends) - 1, fields)):
+                body = column.data[column.ends[number] : column.ends[number + 1]].tobytes()
+                sent = self._put_by_policy(topic, body, row, sent_to, 0, deadline_ms)
+                if wait:
+                    results.append(self._answer_of(sent, deadline_ms, began_ns))
+        if not wait:
+            return None
+        status = results[-1].status if results else PutMessageStatus.PUT_OK
+        places = np.array([(one.physical_offset, one.queue_offset) for one in results], np.int64).reshape(-1, 2)
+        return BatchResult(status, len(places), sent_to, places[:, 1], places[:, 0])
 
 
-def _user_properties(properties: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    for name in RESERVED:
-        if properties and name in properties:
-            raise MessageIllegal(f"property {name}", "it has an argument of its own")
-    return properties or {}
+def _joined(keys: str | list[str] | None) -> str | None:
+    return keys if keys is None or isinstance(keys, str) else " ".join(keys)
 
 
-def _properties(tags: str | None, keys: str | list[str] | None, properties: Mapping[str, str] | None) -> bytes:
-    """The property string of one message."""
-    fields: dict[str, str] = {}
+def _fields(tags: Any, keys: Any, properties: Mapping[str, Any] | None, delay_level: int = 0) -> dict[str, Any]:
+    """The properties of a message, or of a batch, by name. Raises MessageIllegal."""
+    fields: dict[str, Any] = {}
     if keys is not None:
-        fields["KEYS"] = keys if isinstance(keys, str) else " ".join(keys)
+        fields["KEYS"] = keys
     if tags is not None:
         fields["TAGS"] = tags
-    encoded = properties_of({**fields, **_user_properties(properties)})
-    if len(encoded) > MAX_PROPERTIES_BYTES:
-        raise MessageIllegal(f"properties of {len(encoded)} bytes", f"more than {MAX_PROPERTIES_BYTES} bytes")
-    return encoded
+    if properties:
+        for name in RESERVED:
+            if name in properties:
+                raise MessageIllegal(f"property {name}", "it has an argument of its own")
+        fields.update(properties)
+    if delay_level:
+        fields[DELAY] = str(delay_level)
+    return fields

@@ -49,6 +49,14 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
             "syncFlushTimeout": config.sync_flush_timeout_ms,
             "ringSizeInBytes": config.ring_bytes,
             "compat": config.compat,
+            "regionId": config.region_id,
+            "traceOn": config.trace_on,
+            "enableLmq": config.enable_lmq,
+            "enableMultiDispatch": config.enable_multi_dispatch,
+            "enabledAppendPropCRC": config.enabled_append_prop_crc,
+            "timerWheelEnable": config.timer_wheel_enable,
+            "transactionOpMsgMaxSize": config.transaction_op_msg_max_bytes,
+            "transactionOpBatchInterval": config.transaction_op_batch_interval_ms,
         },
     }
 

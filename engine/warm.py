@@ -14,10 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from engine import allocator, dispatcher, encoding, queue_table, writer
-from engine.batches import column_of_parts
+from engine import allocator, composed, dispatcher, drain, encoding, queue_table, writer
+from engine.batches import as_bytes, column_of_parts
 from engine.config import BrokerConfig, from_mapping
 from engine.cursors import COUNTERS_FILE, RUNNING, Board
 from engine.journal import create_journal
@@ -27,6 +25,7 @@ from engine.single_put import block_of, follow, form_of, put
 from engine.topic_table import TopicTable
 from ipc import atomics, ring, waiting
 from store.message_id import Host
+from store.put_record import Draft
 from store.record import encode
 
 SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
@@ -89,11 +88,12 @@ def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
     block = block_of(outlet, board, board.confirm_offset.index, clock.words)
     waiting.publish(board.broker_state, RUNNING)
     put(block, form_of(template).words, b"body", b"", 0)
-    record = np.frombuffer(encode(topic="warm", body=b"body", store_host=LOCALHOST), np.uint8)
-    record.flags.writeable = False
-    encoding.put_record(*outlet, record, 0)
+    record = encode(topic="warm", body=b"body", store_host=LOCALHOST)
+    encoding.put_payload(*outlet, as_bytes(encoding.hidden(record)), 0)
+    draft = Draft(topic="warm", queue_id=0, pieces=(record * 2,), records=2, record_bytes_max=SEGMENT_BYTES)
+    encoding.put_payload(*outlet, as_bytes(composed.payload_of(draft, lambda _queue: 0)), drain.COMPOSED)
     bodies, nothing = column_of_parts([b"body", b"another"]), column_of_parts([b""])
-    encoding.put_many(outlet, template, bodies, nothing, True, 0, 2, wall_clock_ms())
+    encoding.put_many(outlet, template, bodies, nothing, True, 0, 2, wall_clock_ms(), -1, 0)
     atomics.publish(claimed.control, ring.ASKED, 0)
     atomics.await_change(claimed.control, ring.HEAD, 0, 0)
     clock.stop(0)

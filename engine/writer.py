@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import drain
+from engine import drain, serving
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.journal import attach_journal
@@ -25,7 +25,7 @@ from ipc import ring, waiting
 from ipc.atomics import publish
 from ipc.region import Words
 from store import file_io
-from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES
+from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES_V2
 from store.segment import Segment
 from store.segment_files import SegmentFiles
 
@@ -50,7 +50,7 @@ class Writer:
         self._journal = attach_journal(directory)
         self._rings: dict[int, ring.Ring] = {}
         rings = len(self._controls.words) // ring.WORDS_PER_RING
-        self._sources = np.zeros((rings, drain.SOURCE_COLUMNS), np.int64)
+        self._sources = np.zeros((rings, serving.SOURCE_COLUMNS), np.int64)
         self._segment: Segment | None = None
         self._populated_offset = 0
         self._next_ring = 0
@@ -114,7 +114,7 @@ class Writer:
         asked = int(control[ring.ASKED])
         question = opened.question.tobytes()
         queue_id, topic_bytes = QUESTION.unpack_from(question)
-        if not (0 < topic_bytes <= MAX_TOPIC_BYTES and 0 <= queue_id <= QUEUE_ID_MAX):
+        if not (0 < topic_bytes <= MAX_TOPIC_BYTES_V2 and 0 <= queue_id <= QUEUE_ID_MAX):
             control[ring.ANSWER] = -errno.EINVAL  # its producer died while it wrote the question, or is damaged
         else:
             topic, known = question[QUESTION.size : QUESTION.size + topic_bytes], len(self._queues)
@@ -143,7 +143,7 @@ class Writer:
         room = max(DRAIN_BYTES_MAX, self._populated_offset - end - DRAIN_BYTES_MAX)
         errno_at, bell = self._board.flush_errno.index, self._board.writer_bell.index
         queues = len(self._queues)
-        outcome = drain.serve(self._sources, number, self._target, self._shared, queues, room, errno_at, bell)
+        outcome = serving.serve(self._sources, number, self._target, self._shared, queues, room, errno_at, bell)
         if outcome == drain.NEEDS_ROLL:
             drain.roll(self._segment.array, self._segment.base_offset, self._shared)
 

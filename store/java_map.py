@@ -30,6 +30,12 @@ class JavaMap(dict[str, str]):
         for name, value in entries:
             self.put(name, value)
 
+    def copy(self) -> JavaMap:
+        """Another map with the same entries in the same places."""
+        other = JavaMap(self.capacity)
+        other.update(self)
+        return other
+
     def put(self, name: str, value: str) -> None:
         """Add or replace; a replaced entry keeps its place."""
         is_new = name not in self

@@ -25,6 +25,7 @@ MAGIC_V1, MAGIC_V2, BLANK_MAGIC = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 BLANK_BYTES = 8  # a blank record's own bytes; a message goes into a segment only if these still fit behind it
 MAX_RECORD_OVERHEAD_BYTES = 64 * 1024  # RocketMQ's room for everything of a record but its body
 MAX_TOPIC_BYTES = 127  # version 1: the length is a signed byte
+MAX_TOPIC_BYTES_V2 = 255  # version 2 could hold more; a topic is a directory's name
 CRC_MASK = 0x7FFFFFFF
 
 
@@ -134,7 +135,7 @@ _SHAPE = struct.Struct(">iI")  # total_size, magic_code: what a blank record has
 _INT64 = struct.Struct(">q")
 _IDENTITY = struct.Struct(">qi")  # physical_offset, sys_flag: neighbours
 assert PHYSICAL_OFFSET_AT + _INT64.size == SYS_FLAG_AT
-_INT32, _INT16, _UINT16 = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">H")
+_INT32, _INT16, _UINT16, _UINT8 = (struct.Struct(code) for code in (">i", ">h", ">H", ">B"))
 
 
 def store_timestamp_at(sys_flag: int) -> int:
@@ -365,23 +366,25 @@ def encode(
     reconsume_times: int = 0,
     prepared_transaction_offset: int = 0,
     properties: bytes = b"",
+    magic: int = MAGIC_V1,
 ) -> bytes:
-    """The record of a message, version 1. The hosts decide about the IPv6 bits. Raises InvalidMessage."""
+    """The record of a message. The hosts decide about the IPv6 bits. Raises InvalidMessage."""
     topic_bytes = topic.encode("utf-8")
-    if not 0 < len(topic_bytes) <= MAX_TOPIC_BYTES:
-        raise InvalidMessage("topic", f"{len(topic_bytes)} bytes long, allowed are 1 to {MAX_TOPIC_BYTES}")
+    topic_max, length = (MAX_TOPIC_BYTES, _UINT8) if magic == MAGIC_V1 else (MAX_TOPIC_BYTES_V2, _UINT16)
+    if not 0 < len(topic_bytes) <= topic_max:
+        raise InvalidMessage("topic", f"{len(topic_bytes)} bytes long, allowed are 1 to {topic_max}")
     if len(properties) > property_string.MAX_PROPERTIES_BYTES:
         raise InvalidMessage("properties", f"{len(properties)} bytes, at most {property_string.MAX_PROPERTIES_BYTES}")
     born, store = pack_host(born_host), pack_host(store_host)
     sys_flag &= ~HOST_MASK
     sys_flag |= (BORN_V6 if len(born) > 8 else 0) | (STORE_V6 if len(store) > 8 else 0)
     family = FAMILIES[sys_flag & HOST_MASK]
-    size = family.body_at + len(body) + 1 + len(topic_bytes) + 2 + len(properties)
+    size = family.body_at + len(body) + length.size + len(topic_bytes) + 2 + len(properties)
     fixed = family.fixed.pack(
-        size, MAGIC_V1, zlib.crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical_offset, sys_flag,
+        size, magic, zlib.crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical_offset, sys_flag,
         born_timestamp_ms, born, store_timestamp_ms, store, reconsume_times, prepared_transaction_offset, len(body),
     )  # fmt: skip
-    head = bytes((len(topic_bytes),))
+    head = length.pack(len(topic_bytes))
     return b"".join((fixed, body, head, topic_bytes, _INT16.pack(len(properties)), properties))
 
 

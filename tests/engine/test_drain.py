@@ -53,7 +53,7 @@ class Bench:
 
     def put(self, template: encoding.Template, bodies: list[bytes], properties: bytes = b"") -> int:
         columns = column_of_parts(bodies), column_of_parts([properties])
-        return int(encoding.put_many(self.outlet, template, *columns, True, 0, len(bodies), NOW_MS - 5))
+        return int(encoding.put_many(self.outlet, template, *columns, True, 0, len(bodies), NOW_MS - 5, -1, 0))
 
     def source(self) -> drain.Source:
         return drain.Source(self.claimed.ring.data, self.claimed.ring.words, self.claimed.number)

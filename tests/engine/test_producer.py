@@ -21,7 +21,7 @@ from engine.producer import Producer, PutMessageStatus
 from ipc import ring, waiting
 from ipc.errors import RingFull
 from store import published
-from store.errors import NoBroker
+from store.errors import NoBroker, PropertiesTooLarge
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
 from tools.local_broker import LocalBroker
 
@@ -75,7 +75,7 @@ def test_one_message_comes_back_with_its_place_and_lies_there(broker: LocalBroke
         if found.physical_offset == result.physical_offset
     )
     assert bytes(message.body).decode() == "grüße"
-    assert message.properties == {"KEYS": "k1 k2", "TAGS": "a", "colour": "blue"}
+    assert message.properties == {"KEYS": "k1 k2", "TAGS": "a", "colour": "blue", "CLUSTER": "DefaultCluster"}
     assert (message.topic, message.flag, message.message_id) == ("one", 7, result.message_id)
     assert message.store_host.port == broker.port
 
@@ -124,7 +124,8 @@ def test_a_batch_may_have_keys_and_properties_for_each_message(broker: LocalBrok
         )
     end = board_of(broker.store).max_physical_offset.read()
     found = [message.properties for message in messages_of(broker.store, end) if message.topic == "keyed"]
-    assert found == [{"TAGS": "all", "same": "yes", "KEYS": f"k{number}", "n": str(number)} for number in (1, 2)]
+    same = {"TAGS": "all", "same": "yes", "CLUSTER": "DefaultCluster"}
+    assert found == [{**same, "KEYS": f"k{number}", "n": str(number)} for number in (1, 2)]
 
 
 def test_a_batch_much_larger_than_the_ring_arrives_whole(broker: LocalBroker) -> None:
@@ -160,10 +161,10 @@ def test_what_rocketmq_would_refuse_is_refused_before_anything_is_sent(
     before = board.max_physical_offset.read()
     with Producer(broker.store) as producer:
         call: dict[str, object] = {"topic": "t", "body": b"x", **arguments}
-        with pytest.raises(MessageIllegal, match=message):
+        with pytest.raises((MessageIllegal, PropertiesTooLarge), match=message):
             producer.send(**call)  # type: ignore[call-overload]
         bodies = [call.pop("body")]
-        with pytest.raises(MessageIllegal, match=message):
+        with pytest.raises((MessageIllegal, PropertiesTooLarge), match=message):
             producer.send_batch(bodies=bodies, **{k: v for k, v in call.items() if k != "flag"})  # type: ignore[arg-type]
     assert board.max_physical_offset.read() == before
 
@@ -177,7 +178,7 @@ def test_a_record_that_no_segment_can_hold_is_refused(tmp_path: Path) -> None:
             producer.send("t", b"x" * 131_000)
         with pytest.raises(MessageIllegal, match="fit a segment"):
             producer.send_batch("t", [b"x", b"x" * 131_000])
-        fixed = 91 + len("t")
+        fixed = 91 + len("t") + len("CLUSTER=DefaultCluster")
         assert producer.send("t", b"x" * (128 * 1024 - 8 - fixed)).status is PutMessageStatus.PUT_OK
         assert producer.send("t", b"after").queue_offset == 0, "in turn: the next queue"
 
