@@ -12,4 +12,6 @@ def index_of(config: BrokerConfig) -> IndexService | None:
     if not config.message_index_enable:
         return None
     directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
-    return IndexService(directory.index, config.max_hash_slot_num, config.max_index_num)
+    return IndexService(
+        directory.index, config.max_hash_slot_num, config.max_index_num, safe=config.message_index_safe
+    )

@@ -24,6 +24,8 @@ from engine.role import wall_clock_ms
 from engine.single_put import block_of, follow, form_of, put
 from engine.topic_table import TopicTable
 from ipc import atomics, ring, waiting
+from store import index_kernel
+from store.index_file import Geometry
 from store.message_id import Host
 from store.put_record import Draft
 from store.record import encode
@@ -75,11 +77,22 @@ def warm_up(config: BrokerConfig) -> None:
         for role in (dispatching, writing, making):
             role.close()
         claimed.close()
+        _warm_index()
         topics = TopicTable.attach(root)
         topics.totals()
         topics.close()
         waiting.await_change(board.ack_bell, 0, 0)
         waiting.publish(board.flushed_offset, 1)
+
+
+def _warm_index() -> None:
+    """What a dispatcher that was killed, or a key that is not ASCII, asks of the index."""
+    geometry = Geometry(10, 100)
+    index = np.zeros(geometry.file_bytes, np.uint8)
+    index_kernel.put_one(index, geometry.slots, 1, 0, 1)
+    index_kernel.chain_again(index, geometry.slots, 2)
+    index_kernel.unchain(index, geometry.slots, 1, 2)
+    index_kernel.clear(index, geometry.slots, 1, 2)
 
 
 def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:

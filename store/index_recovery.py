@@ -57,7 +57,7 @@ class _IndexRecovery:
     def _start_by_note(self, checkpoint: Checkpoint, clean: bool) -> int | None:
         """Cut to what our checkpoint knows; where the dispatch goes on, None when it does not fit."""
         offset, count = checkpoint.index_offset, checkpoint.index_count
-        if offset is None or not self._min_offset <= offset <= self._max_offset:
+        if offset is None or (self._index.safe and not clean) or not self._min_offset <= offset <= self._max_offset:
             return None
         paths = self._index.files()
         numbers = [int(path.name) for path in paths]

@@ -56,9 +56,12 @@ class IndexService:
     """The index in that directory. One process puts; the same class serves those who only ask."""
 
     def __init__(
-        self, directory: Path, hash_slots: int, entries_max: int, clock_ms: Callable[[], int] = _wall_clock_ms
-    ) -> None:
+        self, directory: Path, hash_slots: int, entries_max: int, clock_ms: Callable[[], int] = _wall_clock_ms, *,
+        safe: bool = False,
+    ) -> None:  # fmt: skip
+        """`safe` is messageIndexSafe: after an abnormal end our own note of what was on disk does not count."""
         self.directory, self.geometry, self._clock_ms = directory, Geometry(hash_slots, entries_max), clock_ms
+        self.safe = safe
         self._last: IndexFile | None = None  # open for putting
         self._state = np.zeros(index_kernel.STATE_WORDS, np.int64)
 

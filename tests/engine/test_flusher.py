@@ -16,6 +16,8 @@ from ipc import waiting
 from store import checkpoint as checkpoint_file
 from store import file_io
 from store.dispatch import Dispatcher
+from store.index_service import IndexService
+from store.index_sync import IndexSync
 from store.recovery import recover
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SEGMENT_BYTES, SmallLog
 
@@ -329,3 +331,28 @@ def test_a_queue_file_that_expires_while_it_is_synced_stops_nothing(
     flusher.do_work(NOW)
     assert not first.exists() and board.flush_errno.read() == 0
     assert checkpoint_file.read(log.directory.checkpoint).flushed_offset == log.end
+
+
+def test_an_index_file_that_is_full_goes_to_disk_and_into_the_checkpoint(log: SmallLog, board: Board) -> None:
+    """As RocketMQ: the time moves only when a file is full. Our note beside it says how far the last one was."""
+    index = IndexService(log.directory.index, 3, 5)
+    flusher = Flusher(
+        board, log.files, log.directory, QUEUE_FILE_BYTES, sync_flush=False, log_pace=LOG_PACE, queue_pace=QUEUE_PACE,
+        index=IndexSync(index),
+    )  # fmt: skip
+    dispatcher = Dispatcher(log.files, log.directory.consumequeue, QUEUE_FILE_BYTES, index=index)
+    noted = []
+    for number in range(1, 11):
+        record = log.append(properties={"KEYS": "k"})
+        dispatcher.dispatch(record.offset, record.end)
+        waiting.publish(board.max_physical_offset, log.end)
+        waiting.publish(board.reput_from_offset, log.end)
+        flusher.do_work(NOW + 1000 * number)
+        noted.append(checkpoint_file.read(log.directory.checkpoint).index_msg_timestamp_ms)
+    fourth, eighth = FIRST_STORE_MS + 3, FIRST_STORE_MS + 7  # four entries a file
+    assert noted == [0] * 4 + [fourth] * 4 + [eighth] * 2
+    flusher.close()
+    found = checkpoint_file.read(log.directory.checkpoint)
+    assert (found.index_offset, found.index_count) == (log.end, 3)
+    assert found.index_file == int(index.files()[-1].name)
+    assert found.index_msg_timestamp_ms == eighth

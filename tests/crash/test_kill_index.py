@@ -1,0 +1,103 @@
+"""kill -9 of the dispatcher, and of the whole broker, while it fills index files: the index is whole, to the byte."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from engine.cursors import Board
+from engine.producer import Producer
+from ipc import waiting
+from store import published
+from store.dispatch import Dispatcher
+from store.index_service import IndexService
+from store.segment_files import SegmentFiles
+from tools.local_broker import LocalBroker
+
+pytestmark = pytest.mark.crash
+
+SEGMENT_BYTES, QUEUE_FILE_BYTES = 1 << 20, 200_000
+SLOTS, ENTRIES_MAX = 50_000, 200_000
+SETTINGS = {
+    "brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": SEGMENT_BYTES,
+    "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES, "maxHashSlotNum": SLOTS, "maxIndexNum": ENTRIES_MAX,
+    "ringSizeInBytes": 1 << 22, "maxMessageSize": 65536,
+}  # fmt: skip
+MESSAGES, KILLS = 40_000, 8
+KEYS = " ".join(f"part{number}" for number in range(20))  # so that most kills find a record half done
+DEADLINE_SECONDS = 120.0
+
+
+def board_of(broker: LocalBroker) -> Board:
+    return Board.attach(published.require_running(broker.store).region_directory, writable=True)
+
+
+def await_more(board: Board, label: str, seen: int) -> int:
+    """Wait until that counter is another than `seen`."""
+    cursor, end = board.counters.cursor(label), time.monotonic() + DEADLINE_SECONDS
+    while (now := cursor.read()) == seen:
+        assert time.monotonic() < end, f"{label} stays at {seen}: {list(board.counters)}"
+        waiting.await_change(cursor, seen, 100)
+    return now
+
+
+def fill(broker: LocalBroker, board: Board, first: int) -> None:
+    """A backlog: the dispatcher stands still meanwhile."""
+    pid = board.pids["dispatcher"].read()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
+            for start in range(first, first + MESSAGES, 10_000):
+                numbers = range(start, start + 10_000)
+                keys = [f"k{number} größe" if number % 500 == 0 else f"{KEYS} k{number}" for number in numbers]
+                producer.send_batch(f"t{start % 3}", [b"body"] * 10_000, keys=keys)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def kill_in_the_middle(board: Board, dice: random.Random) -> bool:
+    """Kill the dispatcher some time after it has published progress; False when nothing is left to dispatch."""
+    if board.reput_from_offset.read() == board.max_physical_offset.read():
+        return False
+    await_more(board, "reput_from_offset", board.reput_from_offset.read())
+    for _ in range(dice.randrange(60_000)):  # some of the milliseconds that a batch takes
+        pass
+    pid = board.pids["dispatcher"].read()
+    if pid > 0:
+        os.kill(pid, signal.SIGKILL)
+        await_more(board, "pid.dispatcher", pid)
+        await_more(board, "pid.dispatcher", 0)
+    return True
+
+
+def test_every_entry_is_there_once(tmp_path: Path) -> None:
+    dice = random.Random(7)
+    with LocalBroker(tmp_path / "m", **SETTINGS) as broker:
+        board = board_of(broker)
+        fill(broker, board, 0)
+        kills = 0
+        while kills < KILLS and kill_in_the_middle(board, dice):
+            kills += 1
+        assert kills >= 3
+        broker.process.kill()
+        broker.process.wait()
+    with LocalBroker(tmp_path / "m", **SETTINGS) as broker:
+        board = board_of(broker)
+        fill(broker, board, MESSAGES)
+        while kill_in_the_middle(board, dice) and kills < 2 * KILLS:
+            kills += 1
+        end = board.max_physical_offset.read()
+        while (reached := board.reput_from_offset.read()) < end:
+            await_more(board, "reput_from_offset", reached)
+    fresh = IndexService(tmp_path / "fresh", SLOTS, ENTRIES_MAX)
+    files = SegmentFiles(broker.store / "commitlog", SEGMENT_BYTES)
+    Dispatcher(files, tmp_path / "queues", QUEUE_FILE_BYTES, index=fresh).dispatch(0, end)
+    found = [path.read_bytes() for path in sorted((broker.store / "index").iterdir())]
+    assert len(found) > 2 * MESSAGES // ENTRIES_MAX
+    assert found == [path.read_bytes() for path in fresh.files()]
+    assert not (broker.store / "abort").exists()
