@@ -35,16 +35,19 @@ class Dispatcher:
         self, segment_files: SegmentFiles, consumequeue: Path, file_bytes: int, *, refuse_gaps: bool = False,
         index: IndexService | None = None,
         on_rows: Callable[[kernel.Bytes, int, kernel.Words, int], None] | None = None,
-        kinds: QueueKinds = PLAIN_QUEUES,
+        kinds: QueueKinds = PLAIN_QUEUES, batch_root: Path | None = None,
     ) -> None:  # fmt: skip
         """`refuse_gaps`: raise QueueGap, nothing written, when a queue lacks entries before a record's (recovery asks,
         because the log may still have them). Else entries go to the queue's end, as RocketMQ does it.
-        `kinds`: which queues there are besides the plain ones; their directories stand beside `consumequeue`.
+        `kinds`: which queues there are besides the plain ones; their directories stand beside `consumequeue`, batch
+        queues in `batch_root` if that is given.
         `on_rows`: called with (segment's bytes, its base offset, rows, how many) once their entries are written."""
         self._on_rows = on_rows
         self._segments, self._index = segment_files, index
         self.findings: list[str] = []
-        self._queues = QueueSet(consumequeue, file_bytes, kinds, self._report, refuse_gaps=refuse_gaps)
+        self._queues = QueueSet(
+            consumequeue, file_bytes, kinds, self._report, refuse_gaps=refuse_gaps, batch_root=batch_root
+        )
         self._segment: Segment | None = None
         self._rows = np.zeros((BATCH_ROWS, kernel.ROW_WORDS), np.int64)
         self.last_store_timestamp_ms = 0

@@ -102,8 +102,9 @@ class QueueSet:
 
     def __init__(
         self, consumequeue: Path, file_bytes: int, kinds: QueueKinds, report: Callable[[str], None], *,
-        refuse_gaps: bool,
+        refuse_gaps: bool, batch_root: Path | None = None,
     ) -> None:  # fmt: skip
+        self._batch_root = batch_root or consumequeue.parent / BATCH_DIRECTORY
         self._root, self._file_bytes, self._kinds = consumequeue, file_bytes, kinds
         self._report, self._refuse_gaps = report, refuse_gaps
         self._batch_topics = BatchTopics(consumequeue.parent)
@@ -159,8 +160,7 @@ class QueueSet:
             return None
         below = Path(name) / str(queue_id)
         if name in self._batch_topics or (sys_flag & INNER_BATCH and not (self._root / name).is_dir()):
-            directory = self._root.parent / BATCH_DIRECTORY / below
-            return BatchBuilder(BatchConsumeQueue(directory, self._kinds.batch_file_bytes), from_offset)
+            return BatchBuilder(BatchConsumeQueue(self._batch_root / below, self._kinds.batch_file_bytes), from_offset)
         if self._batch_topics.problem:
             self._report(self._batch_topics.problem)
         ext = None

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from store import checkpoint as checkpoint_file
 from store import file_io
+from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.checkpoint import Checkpoint
 from store.consume_queue import file_bytes_of, queue_directories
 from store.directory import StoreDirectory
@@ -24,8 +25,9 @@ from store.index_geometry import geometry_of
 from store.index_query import index_files
 from store.index_recovery import recover_index
 from store.index_service import IndexService
-from store.loaded import DEFAULT_QUEUE_FILE_BYTES, batch_topics_of
+from store.loaded import DEFAULT_QUEUE_FILE_BYTES, is_five
 from store.published import running
+from store.queue_set import kinds_found
 from store.recovery import recover_read_only
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
 
@@ -59,11 +61,18 @@ def rebuild_queues(
     directory: StoreDirectory, on_progress: Progress, topic: str | None = None, queue_id: int | None = None,
     file_bytes: int | None = None,
 ) -> Rebuilt:  # fmt: skip
-    """Build the queues of that topic and queue id, or all. Raises BitRot, MissingSegment, OSError."""
+    """Build the queues of that topic and queue id, or all, of every kind that there is.
+
+    Units of extensions that are there stay where they are. Raises BitRot, MissingSegment, OSError.
+    """
     files, low, high = _whole_log(directory)
-    building = _fresh(directory.consumequeue)
+    roots = directory.consumequeue, directory.root / BATCH_DIRECTORY
+    building, batches = map(_fresh, roots)
     done = Rebuilt()
-    dispatcher = Dispatcher(files, building, file_bytes or _file_bytes(directory.consumequeue))
+    dispatcher = Dispatcher(
+        files, building, file_bytes or _file_bytes(directory.consumequeue),
+        kinds=kinds_found(directory.root, five=is_five(directory.root)), batch_root=batches,
+    )  # fmt: skip
     try:
         offset = low
         while offset < high:
@@ -75,22 +84,27 @@ def rebuild_queues(
     finally:
         dispatcher.close()
     done.findings += dispatcher.findings
-    file_io.sync_tree(building)
-    batch_topics = batch_topics_of(directory.root)
-    made = {
-        (name, number): path
-        for name, number, path in queue_directories(building)
-        if name not in batch_topics and topic in (None, name) and queue_id in (None, number)
-    }
-    for (name, number), path in made.items():
-        _replace(path, directory.consumequeue / name / str(number))
-        done.replaced.append(f"{name}/{number}")
-    for name, number, _path in queue_directories(directory.consumequeue):
-        if (name, number) not in made and topic in (None, name) and queue_id in (None, number):
-            done.kept.append(f"{name}/{number}")
-    file_io.remove_tree(building)
+    for made, old in zip((building, batches), roots, strict=True):
+        _put_in_place(made, old, topic, queue_id, done)
+        file_io.remove_tree(made)
     _forget_in_checkpoint(directory)
     return done
+
+
+def _put_in_place(made: Path, root: Path, topic: str | None, queue_id: int | None, done: Rebuilt) -> None:
+    """The queues made in one directory for those in the other, as far as they are asked for."""
+    file_io.sync_tree(made)
+    wanted = {
+        (name, number): path
+        for name, number, path in queue_directories(made)
+        if topic in (None, name) and queue_id in (None, number)
+    }
+    for (name, number), path in wanted.items():
+        _replace(path, root / name / str(number))
+        done.replaced.append(f"{name}/{number}")
+    for name, number, _path in queue_directories(root):
+        if (name, number) not in wanted and topic in (None, name) and queue_id in (None, number):
+            done.kept.append(f"{name}/{number}")
 
 
 def rebuild_index(directory: StoreDirectory, on_progress: Progress, geometry: Geometry | None = None) -> Rebuilt:

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from store import file_io
+from store.directory import StoreDirectory
 from store.errors import BitRot, CorruptRecord, StoreLocked
 from store.index_file import Geometry
 from store.rebuild import SUFFIX, Rebuilt, locked, rebuild_index, rebuild_queues
 from store.verify import Verification
 from tests.harness.dispatched import ENTRIES_MAX, SLOTS, content, small_store
-from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
+from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog, contents
+from tests.store.golden import STORES, unpack
 
 GEOMETRY = Geometry(SLOTS, ENTRIES_MAX)
 
@@ -165,3 +167,18 @@ def _ends_at_call(log: SmallLog, what: str, deadly: int) -> int:
         finally:
             os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("version, name", STORES)
+def test_every_kind_of_queue_of_a_real_store(version: str, name: str, tmp_path: Path) -> None:
+    root = unpack(version, name, tmp_path)
+    before = {kind: contents(root / kind) for kind in ("consumequeue", "batchconsumequeue", "consumequeue_ext")}
+    for kind in ("consumequeue", "batchconsumequeue"):
+        for path in sorted((root / kind).rglob("0" * 20)):
+            path.write_bytes(bytes(path.stat().st_size))
+    done = rebuild_queues(StoreDirectory(root), nothing)
+    assert {kind: contents(root / kind) for kind in before} == before
+    assert done.findings == []
+    assert not list(root.glob("*.rebuilding"))
+    assert ("featBcq/0" in done.replaced) == ((version, name) == ("rocketmq-5.3.3", "features"))
+    assert ("%LMQ%one/0" in done.replaced) == (name == "features")
