@@ -53,6 +53,7 @@ class Dispatcher:
             return 0
         if 0 < start < begin:
             log.warning("the log from %d to %d expired before it was dispatched: the queues lack it", start, begin)
+            self._builder.skip_to(begin)
         try:
             reached = self._builder.dispatch_batch(begin, self._end)
         except FileNotFoundError:

@@ -220,7 +220,10 @@ class Housekeeper:
     def _expire_queues(self, begin: int) -> Iterator[int]:
         """One queue at a time, how many of its files went; the log's files begin at `begin`."""
         for directory, entry_bytes in queue_files.queues(self._directory.root):
-            yield self._expire(QUEUE, directory, list(queue_files.last_offsets(directory, entry_bytes)), begin)
+            count = self._expire(QUEUE, directory, list(queue_files.last_offsets(directory, entry_bytes)), begin)
+            for path in queue_files.expired_ext_files(directory, begin):
+                self._remove(QUEUE, path, f"its units belong to entries below the log's first byte {begin}")
+            yield count
         yield self._expire_index(begin)
         self._queues_clean_to = begin
 

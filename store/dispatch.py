@@ -58,6 +58,10 @@ class Dispatcher:
             self._segment.close()
             self._segment = None
 
+    def skip_to(self, physical_offset: int) -> None:
+        """What lies below has expired and is passed over: queues begin anew behind it, at their records' numbers."""
+        self._queues.skip_to(physical_offset)
+
     def dispatch(self, from_offset: int, to_offset: int) -> int:
         """Put the records of [from_offset, to_offset) into their queues; both ends are record boundaries.
 

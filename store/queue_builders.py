@@ -41,6 +41,7 @@ class PlainBuilder:
         self.files, self._ext = files, ext
         self.end = files.end_below(from_offset)  # the next queue offset
         self.max_physical_offset = from_offset  # end of the last record in it
+        self.expired_below = 0  # records below were not dispatched: a queue of such only begins anew behind them
         if ext is not None:
             ext.seek(files, self.end)
 
@@ -75,6 +76,9 @@ class PlainBuilder:
 
     def _put_one(self, entry: Entries, queue_offset: int, end: int) -> list[str]:
         """The general rules, for the rare queue that is not simply continued."""
+        if queue_offset > self.end > 0 and self._is_expired():
+            self.files.truncate(0)
+            self.end = 0
         if self.end == 0 and queue_offset > 0:
             self.files.prefill(queue_offset)
             self.end = queue_offset
@@ -85,6 +89,12 @@ class PlainBuilder:
         self.end += 1
         self.max_physical_offset = end
         return findings
+
+    def _is_expired(self) -> bool:
+        if not self.expired_below:
+            return False
+        last = self.files.last_entry(self.end)
+        return last is None or int(last["physical_offset"]) < self.expired_below
 
     def _ext_findings(self) -> list[str]:
         if self._ext is None or not self._ext.findings:

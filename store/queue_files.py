@@ -14,20 +14,23 @@ from struct import Struct
 import numpy as np
 
 from store import file_io
-from store.consume_queue import ENTRY_BYTES, queue_directories
+from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
+from store.batch_consume_queue import UNIT_BYTES
+from store.consume_queue import ENTRY_BYTES, ConsumeQueue, queue_directories
 from store.errors import IndexFileDamaged
 from store.index_file import HEADER_BYTES, HEADER_DTYPE
 from store.index_query import index_files
+from store.queue_ext import ADDRESS_ZERO, is_address
+from store.queue_ext import DIRECTORY as EXT_DIRECTORY
 from store.segment import file_name
 from store.segment_files import named_files
 
-BATCH_ENTRY_BYTES = 46
 PHYSICAL_OFFSET = Struct(">q")  # the first field of an entry in either kind of queue
 
 
 def queues(root: Path) -> Iterator[tuple[Path, int]]:
     """(directory, bytes of an entry) of every queue of a store."""
-    for name, entry_bytes in (("consumequeue", ENTRY_BYTES), ("batchconsumequeue", BATCH_ENTRY_BYTES)):
+    for name, entry_bytes in (("consumequeue", ENTRY_BYTES), (BATCH_DIRECTORY, UNIT_BYTES)):
         for _topic, _queue_id, directory in queue_directories(root / name):
             yield directory, entry_bytes
 
@@ -43,6 +46,23 @@ def last_offsets(directory: Path, entry_bytes: int) -> Iterator[tuple[Path, int]
         path = directory / file_name(base)
         found = _bytes_of(path, size - entry_bytes, PHYSICAL_OFFSET.size)
         yield path, PHYSICAL_OFFSET.unpack(found)[0]
+
+
+def expired_ext_files(directory: Path, physical_offset: int) -> list[Path]:
+    """The extension's files that end before the unit of the queue's first entry at or above that offset.
+
+    Implements: ConsumeQueue.correctMinOffset, ConsumeQueueExt.truncateByMinAddress
+    """
+    ext = directory.parents[2] / EXT_DIRECTORY / directory.parent.name / directory.name
+    files, queue = named_files(ext), named_files(directory)
+    if not files or not queue or queue[0][1] < ENTRY_BYTES:
+        return []
+    entries = ConsumeQueue(directory, queue[0][1]).map_file(queue[0][0])
+    living = np.flatnonzero((entries["physical_offset"] >= physical_offset) & (entries["size"] > 0))
+    address = int(entries[living[0]]["tags_code"]) if len(living) else 0
+    if not is_address(address):
+        return []
+    return [ext / file_name(base) for base, size in files if base + size < address - ADDRESS_ZERO]
 
 
 def index_ends(directory: Path) -> Iterator[tuple[Path, int]]:

@@ -108,10 +108,18 @@ class QueueSet:
         self._root, self._file_bytes, self._kinds = consumequeue, file_bytes, kinds
         self._report, self._refuse_gaps = report, refuse_gaps
         self._batch_topics = BatchTopics(consumequeue.parent)
+        self._expired_below = 0
         self._builders: dict[tuple[bytes, int], Builder | None] = {}
         self._groups = np.zeros((ROWS_MAX, kernel.GROUP_WORDS), np.int64)
         self._table = np.zeros(_table_words(ROWS_MAX), np.int64)
         self._entries = np.zeros(ROWS_MAX * ENTRY_BYTES, np.uint8)
+
+    def skip_to(self, physical_offset: int) -> None:
+        """Records below expired before they came here: queues have gaps there, and whose records all did begin anew."""
+        self._expired_below = physical_offset
+        for builder in self._builders.values():
+            if isinstance(builder, PlainBuilder):
+                builder.expired_below = physical_offset
 
     def put(self, segment: Segment, rows: Words, from_offset: int) -> None:
         """Put the rows' entries into their queues. A queue met for the first time is as `from_offset` left it.
@@ -166,7 +174,9 @@ class QueueSet:
         ext = None
         if self._kinds.ext_file_bytes:
             ext = QueueExt(self._root.parent / EXT_DIRECTORY / below, self._kinds.ext_file_bytes)
-        return PlainBuilder(ConsumeQueue(self._root / below, self._file_bytes), from_offset, ext)
+        plain = PlainBuilder(ConsumeQueue(self._root / below, self._file_bytes), from_offset, ext)
+        plain.expired_below = self._expired_below
+        return plain
 
     def _count_messages(self, segment: Segment, rows: Words, share: Share) -> None:
         """How many messages each record of a batch queue stands for, and the queue offset of the first."""

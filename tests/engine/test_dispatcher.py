@@ -104,21 +104,25 @@ def test_a_slave_whose_log_begins_above_0(tmp_path: Path, board: Board) -> None:
 def test_what_expired_before_it_was_dispatched_is_passed_over(
     log: SmallLog, board: Board, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log.fill(200, topics=1, queues=1)
-    waiting.publish(board.max_physical_offset, log.end)
+    log.fill(300, topics=2, queues=1)
     dispatcher = role(log, board)
-    waiting.publish(board.reput_from_offset, log.records[1].offset)
+    waiting.publish(board.max_physical_offset, log.records[20].end)
+    turns(dispatcher)
+    waiting.publish(board.max_physical_offset, log.end)
     for base in (0, SEGMENT_BYTES):  # retention: the cursor, then the file
         waiting.publish(board.min_physical_offset, base + SEGMENT_BYTES)
         log.files.remove(base)
     turns(dispatcher)
     assert board.reput_from_offset.read() == log.end
-    assert "expired before it was dispatched" in caplog.text
-    living = [record for record in log.records if record.offset >= 2 * SEGMENT_BYTES]
-    queue = ConsumeQueue(log.directory.consumequeue / "topic0" / "0", QUEUE_FILE_BYTES)
-    first = living[0].queue_offset
-    found = queue.entries(first, first + len(living))
-    assert [int(entry["physical_offset"]) for entry in found] == [record.offset for record in living]
+    assert caplog.text.count("expired before it was dispatched") == 1
+    for topic in ("topic0", "topic1"):
+        living = [record for record in log.records if record.topic == topic and record.offset >= 2 * SEGMENT_BYTES]
+        queue = ConsumeQueue.open(log.directory.consumequeue / topic / "0", QUEUE_FILE_BYTES)
+        first = living[0].queue_offset
+        assert (queue.min_offset, queue.max_offset) == (first, first + len(living)), "each at its own number"
+        offsets = queue.entries(first, queue.max_offset)["physical_offset"]
+        assert offsets.tolist() == [record.offset for record in living]
+        assert queue.sound_end(log.end) == queue.max_offset, "the next start finds nothing to repair"
     dispatcher.close()
 
 
