@@ -103,6 +103,8 @@ class IndexService:
         `store_timestamp_of` tells the store time of the record at an offset, None when it is gone.
         """
         self.close()
+        for left in self.directory.glob("*" + file_io.CREATING_SUFFIX):
+            file_io.unlink(left)
         files = [IndexFile.open(path, self.geometry, writable=True) for path in self.files()]
         while files:
             last, before = files[-1], files[-2] if len(files) > 1 else None
@@ -209,7 +211,9 @@ class IndexService:
         name = name_after(before.path.name if before else None, self._clock_ms())
         path = self.directory / name
         self.directory.mkdir(parents=True, exist_ok=True)
-        file_io.create_sparse(path, self.geometry.file_bytes)
+        creating = path.with_name(name + file_io.CREATING_SUFFIX)
+        file_io.create_sparse(creating, self.geometry.file_bytes)
+        file_io.rename(creating, path)  # others look into the directory: a file has its length from the beginning
         file = IndexFile.open(path, self.geometry, writable=True)
         self._set_header(file, _beginning(before))
         self._last = file
