@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from engine import allocator, composed, dispatcher, drain, encoding, queue_table, writer
 from engine.batches import as_bytes, column_of_parts
 from engine.config import BrokerConfig, from_mapping
