@@ -48,7 +48,7 @@ def read(root: Path) -> dict[int, str]:
     try:
         value = json.loads(content)
         segments = {int(name): str(digest) for name, digest in value["segments"].items()}
-        if value["version"] != VERSION or value["sum"] != _sum(segments):
+        if content != _encode(segments):
             raise ValueError("its own sum is wrong, or it is of another version")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"not a file of digests ({error}); remove it and make it again with `slipstream log digest`"
@@ -58,11 +58,15 @@ def read(root: Path) -> dict[int, str]:
 
 def write(root: Path, segments: dict[int, str]) -> None:
     """Replace the file, durably."""
+    file_io.replace_file(path_of(root), _encode(segments))
+
+
+def _encode(segments: dict[int, str]) -> bytes:
     value: dict[str, Any] = {
         "version": VERSION, "algorithm": "sha256", "sum": _sum(segments),
         "segments": {file_name(base): digest for base, digest in sorted(segments.items())},
     }  # fmt: skip
-    file_io.replace_file(path_of(root), json.dumps(value, indent=1).encode())
+    return json.dumps(value, indent=1).encode()
 
 
 def _sum(segments: dict[int, str]) -> str:

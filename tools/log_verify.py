@@ -10,6 +10,7 @@ import click
 
 from store.delay import levels_ms
 from store.log_reader import store_directory
+from store.protection import open_spans
 from store.published import running
 from store.verify import Coverage, Finding, Verification
 from tools.log_options import EPILOG, FOUND, STORE, NotReadable, store_command
@@ -20,17 +21,21 @@ from tools.progress import OPTION, progress
 @STORE
 @click.option("--json", "as_objects", is_flag=True, help="One JSON object for each finding, and one for the sums.")
 @click.option("--coverage", is_flag=True, help="Also say how many bytes would tell if they changed, and how.")
+@click.option("--unprotected", is_flag=True, help="Instead, list every byte range that no check can vouch for.")
 @click.option("--delay-levels", help="messageDelayLevel of the broker that wrote the store, if not the default.")
 @click.option("--digests/--no-digests", default=True, help="Compare sealed segments with `log digest`'s file.")
 @OPTION
 @store_command
 def verify(
-    store: Path, as_objects: bool, coverage: bool, delay_levels: str | None, digests: bool, shown: bool | None
-) -> int:
+    store: Path, as_objects: bool, coverage: bool, unprotected: bool, delay_levels: str | None, digests: bool,
+    shown: bool | None,
+) -> int:  # fmt: skip
     """Check every record of STORE, its queues and index against the records, and every record against them.
 
     Reads only. Ends with 1 when something was found; each finding says what, where, and what to do.
     """
+    if unprotected:
+        return _list_unprotected(store, as_objects)
     verification = _verification(store)
     verification.compare_digests = digests
     if delay_levels is not None:
@@ -50,6 +55,16 @@ def verify(
         if coverage:
             click.echo(_told(covered))
     return FOUND if count else 0
+
+
+def _list_unprotected(store: Path, as_objects: bool) -> int:
+    for path, start, end, protection, what in open_spans(store):
+        if as_objects:
+            kind = {"file": str(path), "start": start, "end": end, "protection": protection.value, "what": what}
+            click.echo(json.dumps(kind))
+        else:
+            click.echo(f"{path} {start} {end} {protection.value}: {what}")
+    return 0
 
 
 def _verification(store: Path) -> Verification:
