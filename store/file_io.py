@@ -43,6 +43,15 @@ def map_file(fd: int, size_bytes: int, writable: bool) -> mmap.mmap:
     return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
 
 
+def map_array(path: Path) -> npt.NDArray[np.uint8]:
+    """The bytes of a whole file, read in place; unmapped with the last use of it."""
+    fd = open_file(path, writable=False)
+    try:
+        return np.frombuffer(map_file(fd, os.fstat(fd).st_size, writable=False), np.uint8)
+    finally:
+        os.close(fd)
+
+
 def map_private(fd: int, size_bytes: int) -> mmap.mmap:
     """As `map_file`; what is written there is seen by nobody else, and never reaches the file."""
     return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_COPY)

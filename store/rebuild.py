@@ -27,6 +27,7 @@ from store.index_recovery import recover_index
 from store.index_service import IndexService
 from store.loaded import DEFAULT_QUEUE_FILE_BYTES, is_five
 from store.published import running
+from store.queue_ext import DIRECTORY as EXT_DIRECTORY
 from store.queue_set import kinds_found
 from store.recovery import recover_read_only
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
@@ -84,6 +85,7 @@ def rebuild_queues(
     finally:
         dispatcher.close()
     done.findings += dispatcher.findings
+    file_io.sync_tree(directory.root / EXT_DIRECTORY)  # new units are named by new entries
     for made, old in zip((building, batches), roots, strict=True):
         _put_in_place(made, old, topic, queue_id, done)
         file_io.remove_tree(made)

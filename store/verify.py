@@ -16,14 +16,18 @@ from itertools import pairwise
 from pathlib import Path
 from threading import local
 
+import numpy as np
+
 from store import delay, digests
 from store import verify_kernel as kernel
 from store.directory import StoreDirectory
 from store.findings import COMPARE, REBUILD, Finding
-from store.loaded import batch_topics_of
+from store.loaded import batch_topics_of, is_five
 from store.log_reader import store_directory
 from store.record import Kind, inspect
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
+from store.verify_batches import BatchCheck
+from store.verify_ext import ExtCheck
 from store.verify_files import checkpoint_findings, config_findings
 from store.verify_index import IndexCheck
 from store.verify_queues import CheckedQueue, Queues, QueueTable, misplaced_prefill, unmatched
@@ -97,17 +101,21 @@ class Verification:
         files = SegmentFiles(commitlog, segment_bytes_of(commitlog))
         self.bytes_total = (self.end if self.end is not None else bases[-1] + files.segment_bytes) - bases[0]
         queues = Queues(self._directory.consumequeue, self._batch_topics)
-        yield from queues.findings
-        self.queues, self.entries = len(queues.all), queues.entries
+        batches, ext = BatchCheck(self.root), ExtCheck(self.root)
+        yield from (*queues.findings, *batches.findings)
+        self.queues, self.entries = len(queues.all) + batches.queues, queues.entries + batches.units
         yield from _gaps(files, bases)
         for result in self._checked(files, bases, queues):
             self._count(result, files.segment_bytes)
             yield from result.findings
             yield from self._time_findings(result, files)
             yield from self._half_findings(result, files, bases)
+            yield from batches.records(files.path_of(result.base_offset), result.batches)
+            yield from _ext_findings(result, ext, queues)
         self.bytes_checked = self.bytes_total
         for queue in queues.all:
-            yield from self._queue_findings(queue, files, bases[0])
+            yield from self._queue_findings(queue, bases[0])
+        yield from batches.unmatched(bases[0], self._queue_limit())
         yield from self._index_findings(files, bases)
         yield from checkpoint_findings(self._directory, self.max_offset, live=self.end is not None)
         if self.compare_digests:
@@ -152,7 +160,8 @@ class Verification:
     def _new_check(self, queues: Queues) -> SegmentCheck:
         return SegmentCheck(
             QueueTable(queues, self._batch_topics), queues.addresses, queues.matched, end=self.end,
-            dispatched=self._queue_limit(), aborted=self._directory.was_aborted(), delays_ms=self.delays_ms,
+            dispatched=self._queue_limit(), aborted=self._directory.was_aborted(), five=is_five(self.root),
+            delays_ms=self.delays_ms,
         )  # fmt: skip
 
     def _run(self, check: SegmentCheck, files: SegmentFiles, base: int, bases: list[int]) -> SegmentResult:
@@ -222,7 +231,7 @@ class Verification:
                 where = f"{files.path_of(result.base_offset)} at offset {commit}"
                 yield Finding("HALF_MESSAGE", where, f"no record at {half}, where its half message should lie", COMPARE)
 
-    def _queue_findings(self, queue: CheckedQueue, files: SegmentFiles, min_offset: int) -> Iterator[Finding]:
+    def _queue_findings(self, queue: CheckedQueue, min_offset: int) -> Iterator[Finding]:
         where = str(queue.queue.directory)
         bad = [queue.first + number for number, _ in unmatched(queue, min_offset, self._queue_limit())]
         if bad:
@@ -251,6 +260,14 @@ class Verification:
 
     def _queue_limit(self) -> int:
         return (1 << 62) if self.dispatched is None else self.dispatched
+
+
+def _ext_findings(result: SegmentResult, ext: ExtCheck, queues: Queues) -> Iterator[Finding]:
+    if not result.ext_rows:
+        return
+    rows = np.concatenate(result.ext_rows)
+    for number in np.unique(rows[:, kernel.QUEUE]).tolist():
+        yield from ext.findings(queues.all[number], rows[rows[:, kernel.QUEUE] == number])
 
 
 def _gaps(files: SegmentFiles, bases: list[int]) -> Iterator[Finding]:

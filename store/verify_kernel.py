@@ -27,7 +27,7 @@ from ipc.memory import (
 )
 from ipc.region import Bytes, Words
 from store import dispatch_kernel as layout
-from store import properties, record
+from store import properties, queue_ext, record
 from store.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
 
 # columns of a queue; MATCHED_AT: the place of its first entry in `matched`; FILES_AT: of its first file in `addresses`
@@ -57,9 +57,9 @@ SIZE, SYS_FLAG, BODY_AT, BODY_BYTES, TOPIC_AT, TOPIC_BYTES, PROPERTIES_AT, PROPE
 TAGS_HASH, TAGS_PAIR_BYTES, TAGS_PLAIN, LEVEL, MULTI_AT = range(9, 14)
 PART_WORDS = 14
 
-EXT_ADDRESS_MAX = -2147483649  # at and below: not a hash but the address of a consume queue extension unit
-MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
-MULTI_NAME = np.frombuffer(MULTI_DISPATCH.encode() + b"\x01", np.uint8)
+EXT_ADDRESS_MAX = queue_ext.LAST_ADDRESS  # at and below: not a hash but the address of an extension unit
+ANY_TAGS = 1 << 62  # in an event: the tags are not ASCII, their hash is not known here
+MULTI_NAME = np.frombuffer(properties.MULTI_DISPATCH.encode() + b"\x01", np.uint8)
 TAGS_WORD = int.from_bytes(b"TAGS", "big")
 DELAY_WORD, MULTI_WORD = int.from_bytes(b"DELA", "big"), int.from_bytes(b"INNE", "big")
 CRC_NAME = np.frombuffer(b"__CRC32#\x01", np.uint8)
@@ -260,6 +260,10 @@ def _look_at_entry(
         if same or found <= EXT_ADDRESS_MAX or parts[TAGS_PLAIN] == 0:
             matched[queues[number, MATCHED_AT] + index] = 1
             if found <= EXT_ADDRESS_MAX:
+                if late:
+                    code = parts[STORED] + delays[min(parts[LEVEL], len(delays) - 1)]
+                elif parts[TAGS_PLAIN] == 0:
+                    code = np.int64(ANY_TAGS)
                 return _add_event(events, count, EXT, position, number, found, code, parts[STORED])
             if not same:
                 return _add_event(events, count, TAGS_TEXT, position, number, found, code, parts[STORED])

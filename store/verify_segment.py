@@ -17,6 +17,7 @@ from store import dispatch_kernel as layout
 from store import verify_kernel as kernel
 from store.errors import CorruptRecord
 from store.findings import COMPARE, CUT, REBUILD, Finding
+from store.multi_dispatch import targets
 from store.properties import tags_code
 from store.record import BLANK_BYTES, Found, Kind, Message, decode, inspect
 from store.segment import Segment
@@ -25,8 +26,6 @@ from store.walk import next_record
 
 EVENTS_MAX = 16384
 PAUSE_BYTES = 64 << 20
-MULTI_OFFSETS = "INNER_MULTI_QUEUE_OFFSET"
-LMQ_PREFIX = "%LMQ%"
 Ints = npt.NDArray[np.int64]
 
 
@@ -55,10 +54,10 @@ class SegmentCheck:
 
     def __init__(
         self, table: QueueTable, addresses: Ints, matched: npt.NDArray[np.uint8], *, end: int | None,
-        dispatched: int, aborted: bool, delays_ms: tuple[int, ...] = delay.DELAYS_MS,
+        dispatched: int, aborted: bool, five: bool, delays_ms: tuple[int, ...] = delay.DELAYS_MS,
     ) -> None:  # fmt: skip
         self._table, self._addresses, self._matched = table, addresses, matched
-        self._end, self._dispatched, self._aborted = end, dispatched, aborted
+        self._end, self._dispatched, self._aborted, self._five = end, dispatched, aborted, five
         self._delays = np.array((0, *delays_ms), np.int64)
         self._parts = np.zeros(kernel.PART_WORDS, np.int64)
         self._events = np.zeros((EVENTS_MAX, kernel.EVENT_WORDS), np.int64)
@@ -165,26 +164,21 @@ class SegmentCheck:
 
     def _multi_dispatched(self, message: Message, result: SegmentResult) -> None:
         """The record's entries in the other queues that it names."""
-        names = message.properties.get(kernel.MULTI_DISPATCH, "").split(",")
-        offsets = message.properties.get(MULTI_OFFSETS, "").split(",")
-        if len(names) != len(offsets):
-            return
-        for name, text in zip(names, offsets, strict=True):
-            if not text.isdecimal():
-                continue
-            queue_id = 0 if name.startswith(LMQ_PREFIX) else message.queue_id
+        found = targets(message.topic, message.queue_id, message.properties, lmq=True, five=self._five)
+        wanted = (message.physical_offset, message.size, message.tags_code)
+        for name, queue_id, queue_offset in found or ():
             queue = self._table.find(name, queue_id)
-            entry = None if queue is None else queue.entry(int(text))
+            entry = None if queue is None else queue.entry(queue_offset)
             if queue is None or entry is None:
                 if self._aborted:
                     result.behind += 1
                     continue
-                what = f"the record at offset {message.physical_offset} has no entry {text} in queue {name!r}"
+                what = f"the record at offset {message.physical_offset} has no entry {queue_offset} in queue {name!r}"
                 result.findings.append(Finding("NOT_IN_QUEUE", f"{name}/{queue_id}", what, REBUILD))
-            elif (int(entry["physical_offset"]), int(entry["size"])) == (message.physical_offset, message.size):
-                queue.matched[int(text) - queue.first] = 1
+            elif tuple(int(entry[field]) for field in ("physical_offset", "size", "tags_code")) == wanted:
+                queue.matched[queue_offset - queue.first] = 1
             else:
-                what = f"entry {text} is not that of its record at offset {message.physical_offset}"
+                what = f"entry {queue_offset} is not that of its record at offset {message.physical_offset}"
                 result.findings.append(Finding("QUEUE_ENTRY", str(queue.queue.directory), what, REBUILD))
 
     def _queue_findings(self, segment: Segment, result: SegmentResult) -> None:
