@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from store.directory import StoreDirectory
-from store.errors import NotAStore, OffsetOutOfRange
+from store.errors import CorruptRecord, NotAStore, OffsetOutOfRange
 from store.published import readable_range, running
 from store.record import Kind, inspect
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
@@ -59,7 +59,7 @@ def store_directory(root: Path | str) -> StoreDirectory:
 
 
 def open_log(root: Path | str) -> LogReader:
-    """Open the log of a store. Raises NotAStore, SegmentSizeMismatch, MissingSegment."""
+    """Open the log of a store. Raises NotAStore, SegmentSizeMismatch, MissingSegment, CorruptRecord."""
     directory = store_directory(root)
     broker = running(root)
     if not any(size for _, size in named_files(directory.commitlog)):
@@ -73,7 +73,7 @@ def open_log(root: Path | str) -> LogReader:
 
 
 def _end(files: SegmentFiles, bases: list[int]) -> int:
-    """Where the records of the last segment that has any end."""
+    """Where the records of the last segment that has any end. Raises CorruptRecord where the log begins with none."""
     for base in reversed(bases):
         with files.open(base) as segment:
             first = inspect(segment.view, 0, base, check_body_crc=False)
@@ -84,4 +84,6 @@ def _end(files: SegmentFiles, bases: list[int]) -> int:
                 if step.found.kind in (Kind.MESSAGE, Kind.BLANK):
                     end = step.physical_offset + step.found.size
             return end
+    if first.reason:
+        raise CorruptRecord(str(files.path_of(bases[0])), bases[0], first.reason)
     return bases[0]

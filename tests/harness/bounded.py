@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import select
 import signal
+import struct
 import sys
 import tempfile
 import traceback
@@ -15,6 +17,7 @@ from typing import NamedTuple
 MEMORY_BYTES = 1 << 30  # on top of what the test's own process has mapped
 SECONDS = 60
 CRASHED = 70
+CAPABILITY_VERSION = 0x20080522
 
 
 class Ended(NamedTuple):
@@ -25,15 +28,18 @@ class Ended(NamedTuple):
 
 
 def run_bounded(
-    action: Callable[[], int], *, memory_bytes: int = MEMORY_BYTES, seconds: float = SECONDS, user_id: int | None = None
+    action: Callable[[], int], *, memory_bytes: int = MEMORY_BYTES, seconds: float = SECONDS, as_anybody: bool = False
 ) -> Ended:
-    """Fork, run, and tell how it ended; an exception ends it with CRASHED and a traceback."""
+    """Fork, run, and tell how it ended; an exception ends it with CRASHED and a traceback.
+
+    `as_anybody`: also root may then read only what permissions let him read.
+    """
     with tempfile.TemporaryFile() as output:
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            os._exit(_child(action, output.fileno(), memory_bytes, user_id))
+            os._exit(_child(action, output.fileno(), memory_bytes, as_anybody))
         pidfd = os.pidfd_open(pid)
         try:
             ready, _, _ = select.select([pidfd], [], [], seconds)
@@ -49,15 +55,27 @@ def run_bounded(
     return Ended(os.waitstatus_to_exitcode(status), text)
 
 
-def _child(action: Callable[[], int], output: int, memory_bytes: int, user_id: int | None) -> int:
+def obey_permissions() -> None:
+    """Give up what lets root read everything (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, data = struct.pack("=Ii", CAPABILITY_VERSION, 0), ctypes.create_string_buffer(24)
+    if libc.capget(header, data) != 0:
+        raise OSError(ctypes.get_errno(), "capget")
+    words = list(struct.unpack("=6I", data.raw))
+    kept = [word & ~0b110 if index < 3 else word for index, word in enumerate(words)]
+    if libc.capset(header, struct.pack("=6I", *kept)) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def _child(action: Callable[[], int], output: int, memory_bytes: int, as_anybody: bool) -> int:
     try:
         os.dup2(output, 1)
         os.dup2(output, 2)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
         with open("/proc/self/statm") as statm:
             mapped = int(statm.read().split()[0]) * resource.getpagesize()
-        if user_id is not None:
-            os.setuid(user_id)
+        if as_anybody:
+            obey_permissions()
         resource.setrlimit(resource.RLIMIT_AS, (mapped + memory_bytes,) * 2)
         code = action()
     except BaseException:

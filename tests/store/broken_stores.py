@@ -369,19 +369,24 @@ def queues_as_a_file(root: Path) -> None:
 
 
 @contextmanager
-def locked(root: Path) -> Iterator[None]:
-    """Another process holds the store's lock."""
-    read, write = os.pipe()
+def locked(root: Path) -> Iterator[int]:
+    """Another process holds the store's lock: its pid."""
+    wait, end = os.pipe()
+    has_it, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(write)
-        StoreDirectory(root).lock()
-        os.write(2, b"")
-        os.read(read, 1)
+        os.close(end)
+        directory = StoreDirectory(root)
+        directory.lock()
+        os.write(tell, b"!")
+        os.read(wait, 1)  # until the test has closed the other end
         os._exit(0)
-    os.close(read)
+    os.close(wait)
+    os.close(tell)
     try:
-        yield
+        assert os.read(has_it, 1) == b"!"
+        yield pid
     finally:
-        os.close(write)
+        os.close(end)
+        os.close(has_it)
         os.waitpid(pid, 0)
