@@ -127,8 +127,8 @@ class QueueSet:
         Raises QueueGap before anything is written, if gaps are to be refused.
         """
         special = np.flatnonzero(rows[:, kernel.SPECIAL])  # none, or the topic is of such a kind
-        for row in special:
-            self._hash_tags(segment, rows[row])
+        for number in special[rows[special, kernel.SPECIAL] & kernel.TAGS_NOT_ASCII > 0]:
+            self._hash_tags(segment, rows[number])
         grouped = _Grouped(segment, rows, self._groups, self._table[: _table_words(len(rows))], self._entries)
         work = []
         for number in range(grouped.known):
@@ -181,15 +181,16 @@ class QueueSet:
     def _count_messages(self, segment: Segment, rows: Words, share: Share) -> None:
         """How many messages each record of a batch queue stands for, and the queue offset of the first."""
         bases, counts = rows[:, kernel.QUEUE_OFFSET].copy(), np.ones(len(rows), np.int64)
-        for number in np.flatnonzero(rows[:, kernel.SPECIAL] & kernel.INNER_PROPERTIES):
-            properties = _properties_of(segment, rows[number])
+        inner = np.flatnonzero(rows[:, kernel.SPECIAL] & kernel.INNER_PROPERTIES)
+        for number, row in zip(inner.tolist(), rows[inner].tolist(), strict=True):
+            properties = _properties_of(segment, row)
             count, base = properties.get(INNER_NUM), properties.get(INNER_BASE)
             if count is None or base is None:
                 continue
             if JAVA_LONG(count) and JAVA_LONG(base) and abs(int(count)) < COUNTS_END:
                 counts[number], bases[number] = int(count), int(base)
             else:
-                where = segment.base_offset + int(rows[number, kernel.POSITION])
+                where = segment.base_offset + row[kernel.POSITION]
                 self._report(f"record at {where}: {INNER_NUM} {count[:20]!r}, {INNER_BASE} {base[:20]!r}: no numbers")
         share.first_queue_offset = int(bases[0])
         share.queue_offsets, share.counts = lambda: bases, lambda: counts
@@ -201,16 +202,17 @@ class QueueSet:
     ) -> list[tuple[Builder, Share]]:
         """The work, and what these rows give to queues besides their own."""
         further: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
-        for row in rows[(rows[:, kernel.SPECIAL] & kernel.INNER_PROPERTIES > 0) & (rows[:, kernel.GROUP] >= 0)]:
-            where = segment.base_offset + int(row[kernel.POSITION])
+        inner = (rows[:, kernel.SPECIAL] & kernel.INNER_PROPERTIES > 0) & (rows[:, kernel.GROUP] >= 0)
+        for row in rows[inner].tolist():
+            where = segment.base_offset + row[kernel.POSITION]
             found = targets(
-                java_text(_topic_of(segment, row)), int(row[kernel.QUEUE_ID]), _properties_of(segment, row),
+                java_text(_topic_of(segment, row)), row[kernel.QUEUE_ID], _properties_of(segment, row),
                 lmq=self._kinds.lmq, five=self._kinds.five,
             )  # fmt: skip
             if found is None:
                 self._report(f"record at {where}: its further queues and its offsets there do not fit together")
             for name, queue_id, queue_offset in found or ():
-                entry = where, int(row[kernel.SIZE]), int(row[kernel.TAGS_CODE]), queue_offset
+                entry = where, row[kernel.SIZE], row[kernel.TAGS_CODE], queue_offset
                 further.setdefault((name, queue_id), []).append(entry)
         own = {id(builder): number for number, (builder, _) in enumerate(work)}
         for (name, queue_id), entries in further.items():
@@ -234,15 +236,15 @@ def _table_words(rows: int) -> int:
     return 1 << (2 * rows - 1).bit_length()
 
 
-def _topic_of(segment: Segment, row: Words) -> bytes:
-    at = int(row[kernel.TOPIC_AT])
-    return segment.array[at : at + int(row[kernel.TOPIC_BYTES])].tobytes()
+def _topic_of(segment: Segment, row: Words | list[int]) -> bytes:
+    at = row[kernel.TOPIC_AT]
+    return bytes(segment.view[at : at + row[kernel.TOPIC_BYTES]])
 
 
-def _properties_of(segment: Segment, row: Words) -> dict[str, str]:
+def _properties_of(segment: Segment, row: list[int]) -> dict[str, str]:
     """The properties are the last part of a record."""
-    at = int(row[kernel.TOPIC_AT] + row[kernel.TOPIC_BYTES]) + kernel.PROPERTIES_LENGTH_BYTES
-    return property_string.parse(segment.array[at : int(row[kernel.POSITION] + row[kernel.SIZE])].tobytes())
+    at = row[kernel.TOPIC_AT] + row[kernel.TOPIC_BYTES] + kernel.PROPERTIES_LENGTH_BYTES
+    return property_string.parse(segment.view[at : row[kernel.POSITION] + row[kernel.SIZE]])
 
 
 def _further_share(entries: list[tuple[int, int, int, int]]) -> Share:

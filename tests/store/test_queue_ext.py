@@ -8,17 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store.batch_consume_queue import BATCH_DTYPE
 from store.consume_queue import CQ_DTYPE, ConsumeQueue
 from store.dispatch import Dispatcher
 from store.errors import QueueFileMismatch
 from store.queue_ext import ADDRESS_ZERO, EXT_DTYPE, QueueExt, is_address
 from store.queue_set import QueueKinds
-from store.record import encode
+from store.record import SysFlag, encode
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog, contents
 
+BATCH_FILE_BYTES = 4 * BATCH_DTYPE.itemsize
 EXT_BYTES, EXT_FILE_BYTES = EXT_DTYPE.itemsize, 100  # four units, and room that is none
 
 
@@ -65,6 +67,17 @@ def test_dispatching_again_finds_the_same_units_from_anywhere(tmp_path: Path) ->
     shutil.rmtree(log.directory.consumequeue)
     ext_builder(log).dispatch(0, log.end)
     assert contents(log.root) == before
+
+
+def test_records_of_one_time_and_tag_have_units_of_their_own(tmp_path: Path) -> None:
+    log = SmallLog(tmp_path)
+    for _ in range(6):
+        log.append(properties={"TAGS": "t"}, store_timestamp_ms=1000)
+    for record in log.records:
+        ext_builder(log).dispatch(record.offset, record.end)
+    units = list(ext_of(log).units())
+    assert [unit.position for unit in units] == [0, 20, 40, 60, 100, 120]
+    assert [tags for _, _, tags in entries_of(log)] == [unit.position + ADDRESS_ZERO for unit in units]
 
 
 def test_what_a_killed_dispatcher_wrote_is_found_again(tmp_path: Path) -> None:
@@ -200,3 +213,51 @@ def test_many_records_of_every_kind_at_once(tmp_path: Path) -> None:
     found = ConsumeQueue.open(log.directory.consumequeue / "topic" / "0").entries(0, count)
     assert found.dtype == CQ_DTYPE
     assert np.array_equal(found["tags_code"].astype(np.int64), expected)
+
+
+sent = st.tuples(
+    st.sampled_from(["plain", "batch"]), st.integers(0, 1), st.sampled_from(["t", "ü", ""]),
+    st.lists(st.sampled_from(["%LMQ%a", "%LMQ%b", "plain"]), max_size=2, unique=True), st.integers(0, 2),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(sent, max_size=25), st.lists(st.integers(0, 25), max_size=5))
+def test_however_a_dispatcher_dies_the_files_are_those_of_one_that_did_not(
+    tmp_path_factory: pytest.TempPathFactory, made: list[tuple[str, int, str, list[str], int]], cuts: list[int]
+) -> None:
+    """Every kind of queue at once: killed at some records, started again some records before."""
+    log, kinds = SmallLog(tmp_path_factory.mktemp("store")), QueueKinds(EXT_FILE_BYTES, BATCH_FILE_BYTES, True, True)
+    ends: dict[tuple[str, int], int] = {}
+    stored_ms = 1000
+    for topic, queue_id, tags, further, later_ms in made:
+        properties, count = {"TAGS": tags} if tags else {}, 1
+        own = topic, queue_id
+        if topic == "batch":
+            count = 1 + len(further)
+            properties |= {"INNER_NUM": str(count), "INNER_BASE": str(ends.get(own, 0))}
+        elif further:
+            keys = [(name, 0 if name.startswith("%LMQ%") else queue_id) for name in further if name != topic]
+            offsets = ",".join(str(ends.get(key, 0)) for key in keys)
+            if keys:
+                names = ",".join(name for name, _ in keys)
+                properties |= {"INNER_MULTI_DISPATCH": names, "INNER_MULTI_QUEUE_OFFSET": offsets}
+            ends |= {key: ends.get(key, 0) + 1 for key in keys}
+        stored_ms += later_ms
+        flag = int(SysFlag.INNER_BATCH) if topic == "batch" else 0
+        log.append(
+            topic, queue_id=queue_id, queue_offset=ends.get(own, 0), properties=properties, sys_flag=flag,
+            store_timestamp_ms=stored_ms,
+        )  # fmt: skip
+        ends[own] = ends.get(own, 0) + count
+    whole = Dispatcher(log.files, log.root / "whole" / "consumequeue", QUEUE_FILE_BYTES, kinds=kinds)
+    whole.dispatch(0, log.end)
+    bounds = [0, *(log.records[cut].offset for cut in cuts if cut < len(log.records)), log.end]
+    reached = 0
+    for start, end in zip(bounds, bounds[1:], strict=False):
+        dispatcher = Dispatcher(log.files, log.root / "parts" / "consumequeue", QUEUE_FILE_BYTES, kinds=kinds)
+        dispatcher.dispatch(min(start, reached), max(end, reached))
+        reached = max(end, reached)
+        assert dispatcher.findings == []
+    assert whole.findings == []
+    assert contents(log.root / "parts") == contents(log.root / "whole")

@@ -151,6 +151,10 @@ def test_a_batch_queue_has_a_unit_for_every_record(tmp_path: Path) -> None:
     for record in log.records:
         batch_builder(log).dispatch(record.offset, log.end)
         assert contents(log.root) == before
+    again = batch_builder(log)
+    for _ in range(2):
+        again.dispatch(0, log.end)
+        assert contents(log.root) == before
 
 
 def test_an_unknown_topic_is_what_its_first_record_says(tmp_path: Path) -> None:
