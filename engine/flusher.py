@@ -32,6 +32,8 @@ from store.segment_files import SegmentFiles
 log = logging.getLogger("slipstream.flusher")
 
 PAGE_BYTES = 4096
+# The checkpoint also follows the log itself: what lies behind it is looked at by the next start after a crash.
+NOTED_BYTES, NOTED_LEAST_MS = 256 << 20, 5000
 
 
 class Pace(NamedTuple):
@@ -148,7 +150,10 @@ class Flusher:
     def _flush_queues(self, now_ms: int) -> None:
         """One round over the queues if any grew; a thorough one, with the checkpoint, when that is due."""
         built_to = self._board.reput_from_offset.read()
-        thorough = now_ms - self._queues_thorough_ms >= self._queue_pace.thorough_interval_ms
+        waited_ms = now_ms - self._queues_thorough_ms
+        thorough = waited_ms >= self._queue_pace.thorough_interval_ms
+        if built_to - self._noted_offset >= NOTED_BYTES and waited_ms >= NOTED_LEAST_MS:
+            thorough = True
         if built_to == self._queues_synced_to and not thorough:
             return
         try:
@@ -204,6 +209,8 @@ class Flusher:
         )  # fmt: skip
         if self._index is not None:
             self._checkpoint = self._index.sync(self._checkpoint, built_to)
+            whole_ms = min(stored_ms, self._index.whole_until_ms(self._checkpoint, stored_ms))
+            self._checkpoint = replace(self._checkpoint, logics_msg_timestamp_ms=whole_ms)
         if self._save(self._checkpoint):
             self._noted_offset = built_to
 

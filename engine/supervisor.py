@@ -120,6 +120,7 @@ class Supervisor:
 
     def _start(self, wake_read: int) -> None:
         self._remove_leftovers()
+        began_ms = wall_clock_ms()
         recovered = recover(
             self._directory, self._config.mapped_file_size_commit_log_bytes,
             self._config.mapped_file_size_consume_queue_bytes, check_crc=self._config.check_crc_on_recover,
@@ -127,6 +128,11 @@ class Supervisor:
         )  # fmt: skip
         for finding in recovered.findings:
             log.warning("recovery: %s", finding)
+        log.info(
+            "recovered: offsets %d to %d, %d records looked at, in %d ms",
+            recovered.min_physical_offset, recovered.max_physical_offset, recovered.records_walked,
+            wall_clock_ms() - began_ms,
+        )  # fmt: skip
         self._keep_topics(recovered.queue_offsets)
         self._directory.mark_running()
         self._make_regions(recovered)

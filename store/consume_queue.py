@@ -28,7 +28,8 @@ CQ_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", 
 ENTRY_BYTES = CQ_DTYPE.itemsize
 ENTRY_SIZE_AT, ENTRY_TAGS_AT = (int(CQ_DTYPE.fields[name][1]) for name in ("size", "tags_code"))  # type: ignore[index]
 PREFILL_SIZE = 0x7FFFFFFF
-VALIDATED_FILES = 3  # from the end, as RocketMQ's recovery
+VALIDATED_FILES = 3  # of an extension, from the end
+VALIDATED_ENTRIES = 100_000  # of a queue, from the end; RocketMQ's recovery looks at three files, 900,000 entries
 QUEUE_ID_MAX = 2**31 - 1  # a Java int
 QUEUE_ID_DIGITS = 10
 
@@ -194,12 +195,14 @@ class ConsumeQueue:
             os.close(fd)
 
     def sound_end(self, max_physical_offset: int) -> int:
-        """The queue offset up to which the last files make sense: sizes and offsets in order and inside the log."""
+        """The queue offset up to which the last entries make sense: sizes and offsets in order and inside the log."""
         end = self.end_below(max_physical_offset)
-        in_use = [base for base in self.bases() if base < end * self.dtype.itemsize]
-        for base in in_use[-VALIDATED_FILES:]:
-            first = base // self.dtype.itemsize
-            entries = self.map_file(base)[: end - first]
+        start, unit = max(0, end - VALIDATED_ENTRIES), self.dtype.itemsize
+        for base in self.bases():
+            first = max(start, base // unit)
+            if first >= end or base + self.file_bytes <= start * unit:
+                continue
+            entries = self.map_file(base)[first - base // unit : end - base // unit]
             sound = self._sound_count(entries, max_physical_offset)
             if sound < len(entries):
                 return first + sound

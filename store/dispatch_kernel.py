@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipc.compiling import inlined, kernel
+from ipc.crc import crc32
 from ipc.memory import load_be16, load_be32, load_be64, store_be32, store_be64
 from store import delay, properties, record
 from store.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
@@ -45,7 +46,7 @@ QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, SYS_FLAG_AT = record.QUEUE_OFFSET_AT, recor
 STORE_TIMESTAMP_AT, BODY_LENGTH_AT = record.store_timestamp_at(0), record.body_length_at(0)  # with IPv4 hosts
 BODY_LENGTH_BYTES, PROPERTIES_LENGTH_BYTES = 4, 2
 BORN_HOST_V6, STORE_HOST_V6 = record.BORN_V6, record.STORE_V6
-TRANSACTION_MASK = record.TRANSACTION_MASK
+TRANSACTION_MASK, CRC_MASK = record.TRANSACTION_MASK, record.CRC_MASK
 TRANSACTION_PREPARED = int(record.SysFlag.TRANSACTION_PREPARED)
 TRANSACTION_ROLLBACK = int(record.SysFlag.TRANSACTION_ROLLBACK)
 
@@ -213,6 +214,16 @@ def find_record(array: Bytes, start: int, end: int, base_offset: int, rows: Word
         rows[0, SIZE] = size
         if size >= FIXED_BYTES and position + size <= limit and _fill(array, position, base_offset, rows[0]):
             return position
+    return -1
+
+
+@kernel
+def first_bad_crc(array: Bytes, rows: Words, count: int) -> int:
+    """The first of these rows whose body is not what its CRC says; -1 without one."""
+    for index in range(count):
+        row = rows[index]
+        if row[BODY_BYTES] != 0 and crc32(array, row[BODY_AT], row[BODY_BYTES]) & CRC_MASK != row[BODY_CRC]:
+            return index
     return -1
 
 

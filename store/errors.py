@@ -13,6 +13,7 @@ StoreError
 ├── QueueFileMismatch    a consume queue's files do not fit together
 ├── QueueGap             a consume queue lacks entries
 ├── IndexFileDamaged     an index file contradicts itself
+├── NotOnDisk            the disk does not take what the log holds
 ├── StoreLocked          another broker owns the store
 ├── NoBroker             no broker runs on the store
 ├── InvalidMessage       a message that the format cannot hold
@@ -213,6 +214,19 @@ class IndexFileDamaged(StoreError):
             " with, else remove the directory of index files: it is built again from the log at the next start"
         )
         self.path, self.offset, self.reason = path, offset, reason
+
+
+class NotOnDisk(StoreError):
+    """A file of the log cannot be brought to disk, so nothing may be built on it."""
+
+    code = "NOT_ON_DISK"
+
+    def __init__(self, path: str, because: str) -> None:
+        super().__init__(
+            f"{path}: cannot be brought to disk ({because}), nothing was changed; look after the disk and start again,"
+            " or restore the segment from a replica"
+        )
+        self.path = path
 
 
 class BitRot(CorruptRecord):

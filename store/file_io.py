@@ -89,6 +89,11 @@ def sync_data(fd: int) -> None:
     os.fdatasync(fd)
 
 
+def drop_cached(fd: int, start: int, length: int) -> None:
+    """Forget what the page cache holds of the range and the disk has, too: the next read is one of the disk."""
+    os.posix_fadvise(fd, start, length, os.POSIX_FADV_DONTNEED)
+
+
 def sync_file(fd: int) -> None:
     """As `sync_data`, with the file's length and block map."""
     os.fsync(fd)

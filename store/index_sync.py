@@ -31,6 +31,18 @@ class IndexSync:
             self._newest_full = path.name
         return checkpoint
 
+    def whole_until_ms(self, checkpoint: Checkpoint, stored_ms: int) -> int:
+        """Up to when the index would be whole if a RocketMQ broker began after a crash; `stored_ms` if all of it.
+
+        It deletes the files that end after its indexMsgTimestamp, and dispatches the log from the other two times on
+        (unless messageIndexSafe is set): what is older than these, and in such a file, nobody would find by key again.
+        """
+        for path in self._index.files():
+            header = IndexFile.open(path, self._index.geometry).header
+            if header.end_timestamp_ms > checkpoint.index_msg_timestamp_ms:
+                return header.begin_timestamp_ms
+        return stored_ms
+
     def sync(self, checkpoint: Checkpoint, physical_offset: int) -> Checkpoint:
         """Bring all of it to disk and note how far that is; everything below the offset has been dispatched."""
         checkpoint = self.sync_full(checkpoint)

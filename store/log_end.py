@@ -8,7 +8,6 @@ that were never written are skipped without being read.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from store import dispatch_kernel as kernel
 from store import file_io
 from store.checkpoint import Checkpoint
+from store.leftovers import Leftovers, QueueEnd, no_queues
 from store.record import PHYSICAL_OFFSET_AT, Kind, inspect
 from store.segment import Segment
 from store.segment_files import SegmentFiles
@@ -27,7 +27,6 @@ Row = npt.NDArray[np.int64]
 
 ROWS = 16384
 STEP_BYTES = 1 << 20
-CRC_MASK = 0x7FFFFFFF
 CLEAN_SEGMENTS = 3  # RocketMQ 4.9 walks the last three after a clean stop
 REASONS = {
     kernel.PARTIAL: "it reaches beyond the segment's end",
@@ -89,29 +88,29 @@ def first_base_to_walk(files: SegmentFiles, bases: Sequence[int], checkpoint: Ch
 
 
 def find_end(
-    files: SegmentFiles, bases: Sequence[int], first_base: int, check_crc: bool, flushed_floor: int = 0
-) -> LogEnd:
-    """Walk from the segment `first_base` to the end of the records; those below `flushed_floor` were on disk.
+    files: SegmentFiles, bases: Sequence[int], start: int, check_crc: bool, flushed_floor: int = 0, *,
+    stored_before_ms: int = 0, queue_end: QueueEnd = no_queues,
+) -> LogEnd:  # fmt: skip
+    """Walk from the record at `start` to the end of the records; those below `flushed_floor` were on disk.
 
     A body has a CRC, topic and properties have none. So the last record is not taken for whole when its text ends in
-    zeros: that is how it looks when its last bytes never came to disk.
+    zeros: that is how it looks when its last bytes never came to disk. `stored_before_ms`, `queue_end`: what is known
+    of the log before `start`, so that records left over from an earlier use of the bytes are told from its own.
     """
-    rows = new_rows(ROWS)
-    records = last_ms = 0
-    for index in range(bases.index(first_base), len(bases)):
+    walk = _Walk(check_crc, flushed_floor, Leftovers(files, start, queue_end), stored_before_ms)
+    first = max(0, sum(base <= start for base in bases) - 1)
+    for index in range(first, len(bases)):
         with files.open(bases[index]) as segment:
-            position, count, stored_ms, reason = _walk_segment(segment, rows, check_crc, flushed_floor)
-            records, last_ms = records + count, stored_ms or last_ms
-            if reason is None:
+            position = walk.through(segment, max(0, start - bases[index]))
+            if position is None:
                 continue
-            behind, dirty = _look_behind(files, segment, position, bases[index + 1 :], rows, check_crc)
-            if not dirty:
-                reason = ""  # zeros from here on: the plain end of a log
+            behind, dirty = _look_behind(files, segment, position, bases[index + 1 :], walk)
+            reason = walk.reason if dirty else ""  # zeros from here on: the plain end of a log
             offset = segment.base_offset + position
             displaced = _displaced(segment) if position == 0 and dirty else None
-            return LogEnd(offset, str(segment.path), reason, behind, displaced, dirty, records, last_ms)
+            return LogEnd(offset, str(segment.path), reason, behind, displaced, dirty, walk.records, walk.last_ms)
     end = bases[-1] + files.segment_bytes
-    return LogEnd(end, str(files.path_of(bases[-1])), "", None, None, [], records, last_ms)
+    return LogEnd(end, str(files.path_of(bases[-1])), "", None, None, [], walk.records, walk.last_ms)
 
 
 def _displaced(segment: Segment) -> int | None:
@@ -123,31 +122,59 @@ def _displaced(segment: Segment) -> int | None:
     return None if claimed == segment.base_offset else claimed
 
 
-def _walk_segment(
-    segment: Segment, rows: Rows, check_crc: bool, flushed_floor: int
-) -> tuple[int, int, int, str | None]:
-    """(position, records, last store time, why it stopped there); None: the segment is whole, up to its end."""
-    position = records = last_ms = 0
-    last_row = rows[0].copy()
-    last_row[kernel.SIZE] = 0
-    while True:
-        reached, count, stop = kernel.scan(segment.array, position, segment.size_bytes, segment.base_offset, rows)
-        bad = _first_bad_crc(segment, rows[:count]) if check_crc else None
-        good = count if bad is None else bad
-        records += good
-        if good:
-            last_row = rows[good - 1].copy()
-            last_ms = int(last_row[kernel.STORE_TIMESTAMP])
-        if bad is not None:
-            return int(rows[bad, kernel.POSITION]), records, last_ms, "the CRC of its body is wrong"
-        if stop in (kernel.BLANK, kernel.LIMIT):
-            return reached, records, last_ms, None
-        if stop != kernel.ROWS_FULL:
-            last_at, last_end = int(last_row[kernel.POSITION]), segment.base_offset + reached
-            if last_row[kernel.SIZE] and last_end > flushed_floor and _ends_in_zeros(segment, last_row):
-                return last_at, records - 1, last_ms, "its last bytes are missing"
-            return reached, records, last_ms, REASONS[stop]
-        position = reached
+class _Walk:
+    """A walk over records: where it is, and what it has seen."""
+
+    def __init__(self, check_crc: bool, flushed_floor: int, leftovers: Leftovers, stored_before_ms: int) -> None:
+        self._check_crc, self._floor, self._leftovers = check_crc, flushed_floor, leftovers
+        self.rows = new_rows(ROWS)
+        self.records, self.last_ms = 0, stored_before_ms
+        self.reason = ""  # why it stopped
+
+    def through(self, segment: Segment, position: int) -> int | None:
+        """Walk a segment from `position` on; where it stopped, None when the segment is whole, up to its end."""
+        last_row = self.rows[0].copy()
+        last_row[kernel.SIZE] = 0
+        while True:
+            reached, count, stop = kernel.scan(
+                segment.array, position, segment.size_bytes, segment.base_offset, self.rows
+            )
+            good = self._good_rows(segment, count)
+            if good:
+                last_row = self.rows[good - 1].copy()
+                self.records, self.last_ms = self.records + good, int(last_row[kernel.STORE_TIMESTAMP])
+            if good < count:
+                return int(self.rows[good, kernel.POSITION])
+            if stop in (kernel.BLANK, kernel.LIMIT):
+                return None
+            if stop != kernel.ROWS_FULL:
+                last_end = segment.base_offset + reached
+                if last_row[kernel.SIZE] and last_end > self._floor and _ends_in_zeros(segment, last_row):
+                    self.records, self.reason = self.records - 1, "its last bytes are missing"
+                    return int(last_row[kernel.POSITION])
+                self.reason = REASONS[stop]
+                return int(reached)
+            position = reached
+
+    def _good_rows(self, segment: Segment, count: int) -> int:
+        """How many of the first `count` rows are of this log; `reason` tells about the next one."""
+        rows = self.rows[:count]
+        if not self.is_sound(segment, count):
+            rows = rows[: int(kernel.first_bad_crc(segment.array, rows, count))]
+            self.reason = "the CRC of its body is wrong"
+        left_over = self._leftovers.first_of(segment, rows, self.last_ms)
+        if left_over is None:
+            return len(rows)
+        self.reason = "it is left over from before: older than the record before it, and not the next of its queue"
+        return left_over
+
+    def is_sound(self, segment: Segment, count: int) -> bool:
+        """Whether the bodies of the first `count` rows are what their CRCs say, if these are to be checked."""
+        return not self._check_crc or int(kernel.first_bad_crc(segment.array, self.rows, count)) < 0
+
+    def may_follow(self, segment: Segment) -> bool:
+        """Whether the record of row 0, behind the log's end, may be one of this log: an older one is left over."""
+        return int(self.rows[0, kernel.STORE_TIMESTAMP]) >= self.last_ms and self.is_sound(segment, 1)
 
 
 def _ends_in_zeros(segment: Segment, row: Row) -> bool:
@@ -158,42 +185,31 @@ def _ends_in_zeros(segment: Segment, row: Row) -> bool:
     return bool(segment.array[topic_end - 1] == 0 or (has_properties and segment.array[end - 1] == 0))
 
 
-def _first_bad_crc(segment: Segment, rows: Rows) -> int | None:
-    view = segment.view
-    columns = rows[:, [kernel.BODY_AT, kernel.BODY_BYTES, kernel.BODY_CRC]].tolist()
-    for index, (at, count, crc) in enumerate(columns):
-        if count and zlib.crc32(view[at : at + count]) & CRC_MASK != crc:
-            return index
-    return None
-
-
 def _look_behind(
-    files: SegmentFiles, segment: Segment, position: int, later: Sequence[int], rows: Rows, check_crc: bool
+    files: SegmentFiles, segment: Segment, position: int, later: Sequence[int], walk: _Walk
 ) -> tuple[int | None, list[Dirty]]:
-    """A sound record behind `position`, and what is not zero from there on; the search ends at the first record."""
+    """A record of this log behind `position`, and what is not zero from there on; the search ends at such a record."""
     dirty: list[Dirty] = []
-    behind = _look_in(segment, position, position + 1, rows, check_crc, dirty)
+    behind = _look_in(segment, position, position + 1, walk, dirty)
     for base in later:
         if behind is not None:
             break
         with files.open(base) as following:
-            behind = _look_in(following, 0, 0, rows, check_crc, dirty)
+            behind = _look_in(following, 0, 0, walk, dirty)
     return behind, dirty
 
 
-def _look_in(
-    segment: Segment, start: int, search_start: int, rows: Rows, check_crc: bool, dirty: list[Dirty]
-) -> int | None:
+def _look_in(segment: Segment, start: int, search_start: int, walk: _Walk, dirty: list[Dirty]) -> int | None:
     ranges = list(_not_zero(segment, start))
     if ranges:
         dirty.append(Dirty(segment.base_offset, ranges[0][0], ranges[-1][1]))
     for low, high in ranges:
         at = max(low - kernel.BLANK_BYTES, search_start)  # a record's first bytes may be zeros (its size's)
         while at < high:
-            at = int(kernel.find_record(segment.array, at, high, segment.base_offset, rows))
+            at = int(kernel.find_record(segment.array, at, high, segment.base_offset, walk.rows))
             if at < 0:
                 break
-            if not check_crc or _first_bad_crc(segment, rows[:1]) is None:
+            if walk.may_follow(segment):
                 return segment.base_offset + at
             at += 1
     return None

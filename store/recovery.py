@@ -14,11 +14,13 @@ and built up to it; what cannot be trusted is built again from the log, in which
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 from store import checkpoint as checkpoint_file
@@ -30,7 +32,7 @@ from store.checkpoint import Checkpoint
 from store.consume_queue import ConsumeQueue, file_bytes_of, queue_directories
 from store.directory import StoreDirectory
 from store.dispatch import Dispatcher
-from store.errors import BitRot, QueueFileMismatch, QueueGap
+from store.errors import BitRot, NotOnDisk, QueueFileMismatch, QueueGap
 from store.index_recovery import recover_index
 from store.index_service import IndexService
 from store.log_end import LogEnd
@@ -104,7 +106,8 @@ def recover_read_only(
     checkpoint = checkpoint_file.read(directory.checkpoint)
     floor = max(flushed_floor, checkpoint.flushed_offset or 0)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean=not directory.was_aborted())
-    found = log_end.find_end(files, bases, first, check_crc, floor)
+    queue_end = partial(_queue_end, directory.consumequeue, None)
+    found = log_end.find_end(files, bases, first, check_crc, floor, queue_end=queue_end)
     verdict = judge(found, floor)
     rot = rot_of(found, floor) if verdict is Verdict.ROT else None
     findings = [] if verdict is Verdict.END else [_told(found, verdict)]
@@ -136,7 +139,10 @@ def recover(
         return Recovered(0, 0, 0, {}, queues.findings)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
     floor = max(flushed_floor, checkpoint.flushed_offset or 0)
-    found = log_end.find_end(files, bases, first, check_crc, floor)
+    if not clean:
+        settle(files, bases, floor)
+    queue_end = partial(_queue_end, directory.consumequeue, file_bytes_of(cq_bytes))
+    found = log_end.find_end(files, bases, first, check_crc, floor, queue_end=queue_end)
     verdict = judge(found, floor)
     if verdict is Verdict.ROT:
         raise rot_of(found, floor)
@@ -167,6 +173,25 @@ def cut(files: SegmentFiles, found: LogEnd) -> None:
             os.close(fd)
 
 
+def settle(files: SegmentFiles, bases: Sequence[int], floor: int) -> None:
+    """Have the disk's own word about everything from `floor` on, before it is looked at. Raises NotOnDisk.
+
+    A broker that could not flush leaves pages which the kernel calls clean although the disk never took them: they
+    would pass every check, be called flushed, and be gone with the next power cut. So they are read again.
+    """
+    for base in bases:
+        if base + files.segment_bytes <= floor:
+            continue
+        fd = file_io.open_file(files.path_of(base), writable=True)
+        try:
+            file_io.sync_data(fd)
+            file_io.drop_cached(fd, max(0, floor - base), files.segment_bytes)
+        except OSError as error:
+            raise NotOnDisk(str(files.path_of(base)), os.strerror(error.errno or errno.EIO)) from error
+        finally:
+            os.close(fd)
+
+
 def _sync(files: SegmentFiles, bases: Sequence[int]) -> None:
     """What was walked is about to be published as flushed, so it has to be."""
     for base in bases:
@@ -175,6 +200,16 @@ def _sync(files: SegmentFiles, bases: Sequence[int]) -> None:
             file_io.sync_data(fd)
         finally:
             os.close(fd)
+
+
+def _queue_end(root: Path, file_bytes: int | None, topic: str, queue_id: int, physical_offset: int) -> int:
+    """How many entries that consume queue has of records below an offset; 0 when it is not there or unsound."""
+    if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
+        return 0
+    try:
+        return ConsumeQueue.open(root / topic / str(queue_id), file_bytes).end_below(physical_offset)
+    except QueueFileMismatch:
+        return 0
 
 
 def _told(found: LogEnd, verdict: Verdict) -> str:

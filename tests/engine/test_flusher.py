@@ -237,6 +237,22 @@ def test_queues_and_checkpoint_at_their_own_pace(log: SmallLog, board: Board, sy
     assert "0" * 20 in synced
 
 
+def test_the_checkpoint_also_follows_the_log(
+    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.flusher.NOTED_BYTES", 2000)
+    flusher = role(log, board)
+    flusher.do_work(NOW)
+    noted = []
+    for later_ms, size in ((1000, 3000), (5000, 0), (12_000, 1000), (18_000, 1000)):
+        grow(log, board, size)
+        dispatch(log, board)
+        flusher.do_work(NOW + later_ms)
+        found = checkpoint_file.read(log.directory.checkpoint).flushed_offset
+        noted.append((found or 0) == log.end)
+    assert noted == [False, True, False, True], "after so many bytes, but not more often than every five seconds"
+
+
 def test_the_checkpoint_never_promises_what_is_not_on_disk(log: SmallLog, board: Board) -> None:
     flusher = role(log, board)
     grow(log, board, 1000)

@@ -142,7 +142,8 @@ class GiveAndTake:
 
     def _our_broker(self) -> LocalBroker:
         compat = "5" if self.version.startswith("5") else "4.9"
-        return LocalBroker(self.home / "ours", brokerClusterName="DefaultCluster", compat=compat, **SIZES)
+        often = {"flushConsumeQueueThoroughInterval": 1000}  # so that a killed broker leaves a young checkpoint
+        return LocalBroker(self.home / "ours", brokerClusterName="DefaultCluster", compat=compat, **SIZES, **often)
 
     def _ours(self, round_number: int) -> None:
         """Our broker opens the store and appends; everything acknowledged before is in the log already."""

@@ -14,11 +14,11 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tools.bench import append, catch_up, dispatch, idle, latency, roll, sync_flush, verify
+from tools.bench import append, catch_up, dispatch, idle, latency, opening, roll, sync_flush, verify
 from tools.bench.figures import Figure, Ratio, json_lines, show
 from tools.bench.peers import Peers
 
-GROUPS = ("append", "latency", "catch-up", "idle", "dispatch", "sync-flush", "roll", "verify", "spark")
+GROUPS = ("append", "latency", "catch-up", "idle", "dispatch", "sync-flush", "roll", "verify", "opening", "spark")
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 
 
@@ -71,6 +71,8 @@ def _measure(
         return sync_flush.measure(scratch, repeat)
     if group == "roll":
         return roll.measure(scratch, repeat)
+    if group == "opening":
+        return opening.measure(scratch, repeat)
     if group == "verify":
         return verify.measure(scratch, repeat)
     from tools.bench import spark  # Spark and its JVM are loaded only for it
