@@ -5,6 +5,7 @@
 #   make test    all tests; ARGS="tests/store -k record" chooses
 #   make lint    ruff and mypy --strict
 #   make interop one store in turn with real RocketMQ brokers: five rounds, and with kills; writes docs/interop.md
+#   make differential  10^5 operations to RocketMQ 4.9.7, to 5.3.3 and to us, every byte compared; docs/differential.md
 #   make bench   the figures, with the peers' where their folder is given
 #   make clean   removes what these commands made, .venv too
 #
@@ -18,7 +19,7 @@ STAMP := .venv/setup-done
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run test lint bench interop clean
+.PHONY: setup run test lint bench interop differential clean
 
 setup: $(STAMP)
 
@@ -52,6 +53,9 @@ test: setup
 lint: setup
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m mypy
+
+differential: setup
+	@$(PYTHON) -m tests.differential --ledger docs/differential.md $(ARGS)
 
 bench: setup
 	@$(PYTHON) -m tools.bench $(ARGS)

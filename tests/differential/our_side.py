@@ -9,16 +9,18 @@ from typing import Any
 
 from engine.cursors import Board
 from engine.errors import EngineError
-from engine.producer import Producer, SendRequest
+from engine.producer import Producer, PutMessageStatus, SendRequest, SendResult
 from store import published
 from store.errors import StoreError
 from store.message_id import Host
-from tests.differential.operations import EndTransaction, Operation, Put, SendBack
+from tests.differential.operations import COMMIT, GROUP, EndTransaction, Operation, Put, SendBack
 from tests.differential.settings import Hosts, Outcome, common_settings
 from tests.harness.ha_node import wait_for
 from tools.local_broker import LocalBroker
 
 SEND_SECONDS = 60.0
+RETRY_MAX_TIMES = 16  # of a subscription group, by default
+NOWHERE = 2**40
 
 
 def our_settings(hosts: Hosts, *, five: bool, features: bool) -> dict[str, Any]:
@@ -26,6 +28,8 @@ def our_settings(hosts: Hosts, *, five: bool, features: bool) -> dict[str, Any]:
     settings = common_settings(features=features)
     settings |= {"brokerIP1": hosts.broker_ip, "brokerIP2": hosts.broker_ip, "listenPort": hosts.listen_port}
     settings |= {"compat": "5" if five else "4.9", "ringSizeInBytes": 1 << 20}
+    if five:
+        settings |= {"timerWheelEnable": "false", "transactionOpMsgMaxSize": 1}
     if five and features:
         settings |= {"enabledAppendPropCRC": "true"}
     return settings
@@ -69,6 +73,21 @@ class OurSide:
         return Outcome(
             True, [int(text[-16:], 16) for text in result.message_id.split(",")], result.queue_id, result.queue_offset
         )
+
+    def _send_back(self, back: SendBack) -> Outcome:
+        origin = self.outcomes[back.origin]
+        offset = origin.physical_offsets[0] if origin.stored else NOWHERE
+        times = RETRY_MAX_TIMES if back.max_reconsume_times is None else back.max_reconsume_times
+        self._producer.send_back(offset, group=back.group, delay_level=back.delay_level, max_reconsume_times=times)
+        return Outcome(True)
+
+    def _end(self, end: EndTransaction) -> Outcome:
+        half = self.outcomes[end.half]
+        if not half.stored:
+            return Outcome(False, said="its half message was refused")
+        result = SendResult(PutMessageStatus.PUT_OK, "", half.queue_id, half.queue_offset, half.physical_offsets[0])
+        self._producer.end_transaction(result, commit=end.decision == COMMIT, group=GROUP)
+        return Outcome(True)
 
 
 def run(

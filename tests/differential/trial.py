@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,7 @@ class Trial:
     operations: int
     comparison: Comparison
     differences: list[str]
+    kinds: list[str]
 
     @property
     def lines(self) -> list[str]:
@@ -38,13 +38,10 @@ class Trial:
         return [head, *found.masked.lines(), *self.differences]
 
 
-def run_trial(
-    work: Path, version: str, *, features: bool, seed: int, count: int, without: Collection[str] = ()
-) -> Trial:
-    """Both sides below `work`, one after the other; `without` names kinds of operations that are left out."""
+def run_trial(work: Path, version: str, *, features: bool, seed: int, count: int) -> Trial:
+    """Both sides below `work`, one after the other."""
     five = is_five(version)
     wanted = list(operations(seed, count, five=five, features=features))
-    wanted = [operation for operation in wanted if operation.what not in without]
     hosts = real_side.new_hosts(features=features)
     made = topics(five=five, features=features)
     real = real_side.run(work / "real", version, wanted, made, hosts, features=features)
@@ -56,7 +53,7 @@ def run_trial(
     }
     comparison = Comparison(work / "real" / "store", work / "ours" / "store", places).run()
     differences = [*_outcomes(wanted, real, ours), *comparison.mismatches]
-    return Trial(version, features, seed, len(wanted), comparison, differences)
+    return Trial(version, features, seed, len(wanted), comparison, differences, [one.what for one in wanted])
 
 
 def _outcomes(wanted: list[Operation], real: dict[int, Outcome], ours: dict[int, Outcome]) -> list[str]:
