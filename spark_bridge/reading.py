@@ -19,7 +19,7 @@ from spark_bridge.columns import Column, Records, record_batch
 from spark_bridge.scan import LogWindow, Positions, check_records, record_starts
 from spark_bridge.splits import LogExtent, QueuePiece, QueueSplit, RangeSplit, Selection, Split
 from store.consume_queue import ConsumeQueue
-from store.errors import StoreError
+from store.errors import QueueEntriesRemoved, SegmentRemoved
 from store.record import QUEUE_ID_AT, QUEUE_OFFSET_AT
 from store.segment import Segment
 from store.segment_files import SegmentFiles
@@ -28,18 +28,6 @@ BATCH_BYTES_MAX = 4 << 20
 BATCH_ROWS_MAX = 1 << 16
 QUEUE_STEP_ENTRIES = 1 << 14
 SEGMENTS_KEPT_MAX = 32
-
-
-class SegmentRemoved(StoreError):
-    """A segment that was there when the read was planned is not any more."""
-
-    code = "SEGMENT_REMOVED"
-
-    def __init__(self, path: str, base_offset: int) -> None:
-        super().__init__(
-            f"{path}: the segment at offset {base_offset} was removed since the read was planned, or is not on this"
-            " host; read again, or keep messages for longer than a read takes (fileReservedTime)"
-        )
 
 
 _Identity = tuple[int, int, int]
@@ -104,16 +92,25 @@ def _queue_chunks(split: QueueSplit) -> Iterator[tuple[LogWindow, Positions]]:
 def _piece_chunks(
     piece: QueuePiece, segment_bytes: int
 ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int32]]]:
-    """(segment, physical offsets, sizes) of a piece's entries, some thousands at a time."""
+    """(segment, physical offsets, sizes) of a piece's entries, some thousands at a time.
+
+    Raises QueueEntriesRemoved.
+    """
     queue = ConsumeQueue.open(piece.directory)
     for start in range(piece.start, piece.end, QUEUE_STEP_ENTRIES):
-        entries = queue.entries(start, min(piece.end, start + QUEUE_STEP_ENTRIES))
+        end = min(piece.end, start + QUEUE_STEP_ENTRIES)
+        try:
+            entries = queue.entries(start, end)
+        except FileNotFoundError as error:
+            raise QueueEntriesRemoved(str(piece.directory), start, end) from error
+        if len(entries) != end - start:
+            raise QueueEntriesRemoved(str(piece.directory), start, end)
         offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int32)
         bases = offsets - offsets % segment_bytes
         borders = [0, *(np.flatnonzero(np.diff(bases)) + 1).tolist(), len(bases)]
-        for first, end in zip(borders, borders[1:], strict=False):
-            if first < end:
-                yield int(bases[first]), offsets[first:end], sizes[first:end]
+        for first, behind in zip(borders, borders[1:], strict=False):
+            if first < behind:
+                yield int(bases[first]), offsets[first:behind], sizes[first:behind]
 
 
 def select(window: LogWindow, positions: Positions, selection: Selection) -> Positions:

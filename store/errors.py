@@ -10,6 +10,8 @@ StoreError
 ├── ForeignFile          something else has the name of one of the store's files
 ├── SegmentSizeMismatch  a file of the log has another length than its store's segments
 ├── MissingSegment       the log has a gap
+├── SegmentRemoved       a file of the log went while it was to be read: mostly it expired
+├── QueueEntriesRemoved  … entries of a consume queue
 ├── QueueFileMismatch    a consume queue's files do not fit together
 ├── QueueGap             a consume queue lacks entries
 ├── IndexFileDamaged     an index file contradicts itself
@@ -115,6 +117,32 @@ class MissingSegment(StoreError):
     def __init__(self, path: str, offset: int) -> None:
         super().__init__(f"{path}: missing, the log has a gap at offset {offset}; restore the file from a replica")
         self.path, self.offset = path, offset
+
+
+class SegmentRemoved(StoreError, FileNotFoundError):
+    """A segment that a reader knew of is not there any more."""
+
+    code = "SEGMENT_REMOVED"
+
+    def __init__(self, path: str, base_offset: int) -> None:
+        super().__init__(
+            f"{path}: the segment at offset {base_offset} was removed meanwhile, or is not on this host; read again"
+            " from where the log begins now, or keep messages for longer than a read takes (fileReservedTime)"
+        )
+        self.path, self.base_offset = path, base_offset
+
+
+class QueueEntriesRemoved(StoreError):
+    """Entries that a reader knew of are not in the queue any more."""
+
+    code = "QUEUE_ENTRIES_REMOVED"
+
+    def __init__(self, path: str, start: int, end: int) -> None:
+        super().__init__(
+            f"{path}: entries {start} to {end} are not all there any more: their messages expired; read again, or keep"
+            " messages for longer than a read takes (fileReservedTime)"
+        )
+        self.path, self.start, self.end = path, start, end
 
 
 class StoreLocked(StoreError):

@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 
 from store import file_io
-from store.errors import ForeignFile, MissingSegment, NotAStore, SegmentSizeMismatch
+from store.errors import ForeignFile, MissingSegment, NotAStore, SegmentRemoved, SegmentSizeMismatch
 from store.segment import NAME_DIGITS, Segment, file_name
 
 OFFSET_MAX = 2**63 - 1
@@ -107,8 +107,12 @@ class SegmentFiles:
         return bases
 
     def open(self, base_offset: int, writable: bool = False) -> Segment:
-        """Map the segment that starts at `base_offset`. Raises FileNotFoundError, SegmentSizeMismatch."""
-        return Segment.open(self.path_of(base_offset), writable, self.segment_bytes)
+        """Map the segment that starts at `base_offset`. Raises SegmentRemoved, SegmentSizeMismatch."""
+        path = self.path_of(base_offset)
+        try:
+            return Segment.open(path, writable, self.segment_bytes)
+        except FileNotFoundError as error:
+            raise SegmentRemoved(str(path), base_offset) from error
 
     def reserve(self, base_offset: int) -> None:
         """See that the file exists, with all its blocks, on disk under its name. Raises OSError (ENOSPC).

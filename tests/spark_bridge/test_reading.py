@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_bridge import reading
-from spark_bridge.reading import SegmentRemoved, open_window
+from spark_bridge.reading import open_window
+from store.errors import SegmentRemoved
 from tests.spark_bridge.stores import SmallStore
 
 ROOT = Path(__file__).resolve().parents[2]

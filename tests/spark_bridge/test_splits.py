@@ -6,6 +6,7 @@ import pytest
 
 from spark_bridge.inventory import find_extent, find_queues
 from spark_bridge.splits import LogExtent, QueueSplit, RangeSplit, Selection, Split, plan
+from store.errors import QueueEntriesRemoved
 from tests.spark_bridge.stores import GOLDEN_STORES, SmallStore, golden_lines, read_rows, unpack_golden
 
 EVERYTHING = Selection()
@@ -134,3 +135,16 @@ def test_rocketmqs_queues_give_the_rows_that_a_scan_finds(version, name, tmp_pat
         selection = Selection(frozenset([topic]))
         found = offsets_read(plan(log, *find_queues(root, log, selection), selection, None, 2))
         assert found == [line["physicalOffset"] for line in messages if line["topic"] == topic], topic
+
+
+def test_queue_files_that_expired_since_the_plan_are_told(tmp_path):
+    store = SmallStore(tmp_path, 1 << 16)
+    for _ in range(150):
+        store.put("orders")
+    store.dispatch()
+    splits = planned(store, store.extent(), Selection(frozenset(["orders"])))
+    assert len(offsets_read(splits)) == 150
+    (tmp_path / "consumequeue" / "orders" / "0" / f"{0:020d}").unlink()
+    with pytest.raises(QueueEntriesRemoved, match="their messages expired") as told:
+        offsets_read(splits)
+    assert told.value.code == "QUEUE_ENTRIES_REMOVED"
