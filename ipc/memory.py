@@ -112,6 +112,21 @@ def equal_bytes(_typing: Any, array: Any, at: Any, value: Any) -> Any:
 
 
 @instruction
+def prefetch(_typing: Any, address: Any) -> Any:
+    """Ask for the cache line at an address; any address will do."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
+        shape = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0i8")  # type: ignore[no-untyped-call]
+        read, keep, data = (ir.Constant(flag, value) for value in (0, 3, 1))
+        builder.call(function, [builder.inttoptr(arguments[0], pointer), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@instruction
 def trailing_zeros(_typing: Any, word: Any) -> Any:
     """The number of the lowest bit that is set, 64 without any."""
 

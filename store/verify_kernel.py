@@ -23,6 +23,7 @@ from ipc.memory import (
     load_be32_from,
     load_be64,
     load_be64_from,
+    prefetch,
     trailing_zeros,
 )
 from ipc.region import Bytes, Words
@@ -70,6 +71,7 @@ ZERO = ord("0")
 HALF_BEFORE_BODY = 8 + layout.BODY_LENGTH_BYTES  # the half message's offset, then the body's length
 TRANSACTION_MASK, TRANSACTION_COMMIT = record.TRANSACTION_MASK, int(record.SysFlag.TRANSACTION_COMMIT)
 INNER_BATCH, CRC_MASK = int(record.SysFlag.INNER_BATCH), record.CRC_MASK
+PREFETCH_BYTES = 128
 SHAPE_BYTES = 4 + 4 + 8 + 4 + 2  # sizes, magic number, physical offset, body length, properties length
 QUEUE_FIELD_BYTES = 4 + 8  # queue id and queue offset
 HASH_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
@@ -92,9 +94,15 @@ def name_hash(array: Bytes, at: int, count: int, queue_id: int) -> int:
 
 @bare_kernel
 def _same(one: Bytes, at: int, other: Bytes, other_at: int, count: int) -> bool:
-    for i in range(count):
+    i = 0
+    while i + 8 <= count:
+        if load_be64(one, at + i) != load_be64(other, other_at + i):
+            return False
+        i += 8
+    while i < count:
         if one[at + i] != other[other_at + i]:
             return False
+        i += 1
     return True
 
 
@@ -252,6 +260,7 @@ def _look_at_entry(
         file = index // queues[number, PER_FILE]
         rest = index - file * queues[number, PER_FILE]
     address = addresses[queues[number, FILES_AT] + file] + rest * ENTRY_BYTES
+    prefetch(address + PREFETCH_BYTES)  # there are more queues than streams that the machine follows by itself
     found = load_be64_from(address + ENTRY_TAGS_AT)
     code, size = parts[TAGS_HASH], parts[SIZE]
     if load_be64_from(address) == base_offset + position and load_be32_from(address + ENTRY_SIZE_AT) == size:
