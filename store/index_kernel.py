@@ -1,11 +1,11 @@
-"""The keys of a batch of records into an index file, compiled: one pass, nothing per key in Python.
+"""The keys of a batch of records into an index file, compiled: found, then put, nothing per key in Python.
 
 Implements: IndexService.buildIndex, IndexFile.putKey (spec: store-formats, section 13)
 Only the engine and recovery import this (numba). The order of the stores is the protocol with a process that is killed
 and with readers: entry, slot, header, and the header's last word is the count, so that at any instant at most one entry
 is there that does not count yet (`unchain` takes it out).
 
-A key with other than ASCII characters is left to the caller: Java's hash is over UTF-16.
+The hash of a key with other than ASCII characters is left to the caller: Java's is over UTF-16.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipc.compiling import inlined, kernel
-from ipc.memory import load_be32, load_be64, store_be32, store_be64
+from ipc.memory import load_be32, load_be64, prefetch, store_be32, store_be64
 from store import dispatch_kernel as rows_of
 from store import index_file, properties
 from store.record import TRANSACTION_MASK, SysFlag
@@ -23,11 +23,18 @@ Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int64]
 
 # words of `state`: what is put and where it stopped
-ROW, KEYS_DONE, ROOM = 0, 1, 2  # the next row; keys of it that are in; entries below ROOM have blocks of their own
-STATE_WORDS = 3
+ROW, KEY, ROOM = 0, 1, 2  # the next row and key; entries below ROOM have blocks of their own
+COUNT, USED = 3, 4  # what the header counts: the next entry, and slots in use
+STATE_WORDS = 5
 
-# why a put stopped
-ALL_DONE, FILE_FULL, NO_ROOM, NOT_ASCII = 0, 1, 2, 3
+# columns of a key, and how many keys there may be at once: more than the KEYS of one record hold
+KEY_HASH, SLOT_AT = 0, 1
+KEY_WORDS, KEYS_MAX = 2, 1 << 16
+AHEAD = 16  # so many rows, or keys, before its turn a place is asked for that is rarely in the CPU's cache
+CACHE_LINE_BYTES = 64
+
+# why it stopped
+ALL_DONE, FILE_FULL, NO_ROOM, NOT_ASCII, NO_CAPACITY = 0, 1, 2, 3, 4
 
 POSITION, SIZE, TOPIC_AT, TOPIC_BYTES = rows_of.POSITION, rows_of.SIZE, rows_of.TOPIC_AT, rows_of.TOPIC_BYTES
 SYS_FLAG, STORE_TIMESTAMP = rows_of.SYS_FLAG, rows_of.STORE_TIMESTAMP
@@ -44,15 +51,23 @@ BEGIN_TIME_AT, END_TIME_AT, BEGIN_OFFSET_AT, END_OFFSET_AT, COUNTS_AT, COUNT_AT 
 OFFSET_AT, SECONDS_AT, PREVIOUS_AT = (
     int(_entry_fields[name][1]) for name in ("physical_offset", "time_diff_s", "previous")
 )
-KEYS_NAME = np.frombuffer(properties.KEYS.encode(), np.uint8)
-UNIQ_NAME = np.frombuffer(properties.UNIQ_KEY.encode(), np.uint8)
-NAME_SEPARATOR, PAIR_SEPARATOR, KEY_SEPARATOR = rows_of.NAME_SEPARATOR, rows_of.PAIR_SEPARATOR, ord(" ")
+KEYS_NAME, UNIQ_NAME = (
+    np.frombuffer((name + properties.NAME_SEPARATOR).encode(), np.uint8)
+    for name in (properties.KEYS, properties.UNIQ_KEY)
+)
+PAIR_SEPARATOR, KEY_SEPARATOR = rows_of.PAIR_SEPARATOR, ord(" ")
+WORD_BYTES = 8
+PAIR_SEPARATORS, LOW_BITS = (int.from_bytes(bytes([byte]) * WORD_BYTES, "big") for byte in (PAIR_SEPARATOR, 0x7F))
+HIGH_BITS = ~LOW_BITS
 HASH_SIGN = ord("#")
-P1, P2, P3, P4 = np.uint32(31), np.uint32(31**2), np.uint32(31**3), np.uint32(31**4)
+P1, P2, P3, P4 = 31, 31**2, 31**3, 31**4
 
 
 @inlined
-def _equals(array: Bytes, at: int, name: Bytes) -> bool:
+def _begins(array: Bytes, at: int, end: int, name: Bytes) -> bool:
+    """Whether [at, end) is that name, its separator, and something."""
+    if end - at <= len(name):
+        return False
     for i in range(len(name)):
         if array[at + i] != name[i]:
             return False
@@ -61,17 +76,16 @@ def _equals(array: Bytes, at: int, name: Bytes) -> bool:
 
 @kernel
 def _hash_on(code: int, array: Bytes, at: int, end: int) -> int:
-    """Java's hash of a text that goes on with the bytes [at, end); the steps of four bytes are independent."""
-    value = np.uint32(code)
+    """Java's hash, in the lower 32 bits, of a text that goes on with the bytes [at, end); four are done at a time."""
     while end - at >= 4:
-        value = (
-            value * P4 + np.uint32(array[at]) * P3 + np.uint32(array[at + 1]) * P2
-            + np.uint32(array[at + 2]) * P1 + np.uint32(array[at + 3])
+        code = (
+            code * P4 + int(array[at]) * P3 + int(array[at + 1]) * P2
+            + int(array[at + 2]) * P1 + int(array[at + 3])
         )  # fmt: skip
         at += 4
     for i in range(at, end):
-        value = value * P1 + np.uint32(array[i])
-    return int(value)
+        code = code * P1 + int(array[i])
+    return code
 
 
 @kernel
@@ -81,12 +95,41 @@ def _key_hash(topic_hash: int, array: Bytes, at: int, end: int) -> int:
     return 0 if code == -INT_MAX - 1 else int(abs(code))
 
 
-@inlined
+@kernel
 def _is_ascii(array: Bytes, at: int, end: int) -> bool:
     bits = 0
+    while end - at >= WORD_BYTES:
+        bits |= load_be64(array, at) & HIGH_BITS
+        at += WORD_BYTES
     for i in range(at, end):
-        bits |= int(array[i])
-    return bits < 128
+        bits |= int(array[i]) & 128
+    return bits == 0
+
+
+@kernel
+def _same(array: Bytes, one: int, other: int, count: int) -> bool:
+    """Whether the `count` bytes at both places are equal."""
+    while count >= WORD_BYTES:
+        if load_be64(array, one) != load_be64(array, other):
+            return False
+        one, other, count = one + WORD_BYTES, other + WORD_BYTES, count - WORD_BYTES
+    for i in range(count):
+        if array[one + i] != array[other + i]:
+            return False
+    return True
+
+
+@kernel
+def _pair_end(array: Bytes, at: int, end: int) -> int:
+    """Where the next pair's separator stands, `end` without one; eight bytes a step."""
+    while end - at >= WORD_BYTES:
+        differing = load_be64(array, at) ^ PAIR_SEPARATORS
+        if ((differing & LOW_BITS) + LOW_BITS) | differing | LOW_BITS != -1:  # a byte of it is zero
+            break
+        at += WORD_BYTES
+    while at < end and array[at] != PAIR_SEPARATOR:
+        at += 1
+    return at
 
 
 @kernel
@@ -95,31 +138,90 @@ def _find_keys(array: Bytes, start: int, end: int, places: Words) -> None:
     places[:] = 0
     at = start
     while at < end:
-        equals, stop = -1, at
-        while stop < end and array[stop] != PAIR_SEPARATOR:
-            if equals < 0 and array[stop] == NAME_SEPARATOR:
-                equals = stop
-            stop += 1
-        if equals > at and equals < stop - 1:
-            if equals - at == len(UNIQ_NAME) and _equals(array, at, UNIQ_NAME):
-                places[0], places[1] = equals + 1, stop
-            elif equals - at == len(KEYS_NAME) and _equals(array, at, KEYS_NAME):
-                places[2], places[3] = equals + 1, stop
+        stop = _pair_end(array, at, end)
+        if _begins(array, at, stop, UNIQ_NAME):
+            places[0], places[1] = at + len(UNIQ_NAME), stop
+        elif _begins(array, at, stop, KEYS_NAME):
+            places[2], places[3] = at + len(KEYS_NAME), stop
         at = stop + 1
 
 
+@inlined
+def _add_key(keys: Words, number: int, key_hash: int, slots: int) -> None:
+    keys[number, KEY_HASH] = key_hash
+    keys[number, SLOT_AT] = HEADER_BYTES + int(np.uint32(key_hash) % np.uint32(slots)) * SLOT_BYTES
+
+
 @kernel
-def put_one(index: Bytes, slots: int, key_hash: int, physical_offset: int, store_ms: int) -> None:
-    """One entry; the file has room for it. `key_hash` is never negative."""
-    count = max(load_be32(index, COUNT_AT), 1)
+def add_key(keys: Words, number: int, key_hash: int, slots: int) -> None:
+    """One key, whose hash the caller has worked out."""
+    _add_key(keys, number, key_hash, slots)
+
+
+@kernel
+def _add_keys(array: Bytes, places: Words, topic_hash: int, keys: Words, number: int, slots: int) -> int:
+    """UNIQ_KEY, then every part of KEYS that is not empty; the number of the next key."""
+    if places[1] > 0:
+        _add_key(keys, number, _key_hash(topic_hash, array, places[0], places[1]), slots)
+        number += 1
+    at, end = places[2], places[3]
+    while at < end:
+        stop = at
+        while stop < end and array[stop] != KEY_SEPARATOR:
+            stop += 1
+        if stop > at:
+            _add_key(keys, number, _key_hash(topic_hash, array, at, stop), slots)
+            number += 1
+        at = stop + 1
+    return number
+
+
+@kernel
+def keys_of_rows(
+    array: Bytes, rows: Words, first: int, count: int, keys: Words, number: int, ends: Words, slots: int
+) -> tuple[int, int, int]:
+    """The keys of the rows from `first` on, behind the `number` that are there: (the next row, how many keys, why).
+
+    `ends[row]` is the number of the first key behind the row's own.
+    """
+    places = np.zeros(4, np.int64)
+    topic_at = topic_hash = np.int64(0)
+    topic_bytes, topic_is_ascii = np.int64(-1), False
+    for number_of_row in range(first, count):
+        row = rows[number_of_row]
+        ahead = rows[min(number_of_row + AHEAD, count - 1), TOPIC_AT]
+        prefetch(array, ahead)
+        prefetch(array, ahead + CACHE_LINE_BYTES)
+        at, end = row[TOPIC_AT], row[TOPIC_AT] + row[TOPIC_BYTES]
+        _find_keys(array, end + PROPERTIES_LENGTH_BYTES, row[POSITION] + row[SIZE], places)
+        if places[1] > 0 or places[3] > 0:
+            if number + 2 + (places[3] - places[2]) // 2 > KEYS_MAX:
+                return number_of_row, number, NO_CAPACITY
+            if end - at != topic_bytes or not _same(array, at, topic_at, topic_bytes):
+                topic_hash, topic_is_ascii = _hash_on(0, array, at, end), _is_ascii(array, at, end)
+            topic_at, topic_bytes = at, end - at
+            ascii_keys = _is_ascii(array, places[0], places[1]) and _is_ascii(array, places[2], places[3])
+            if not (topic_is_ascii and ascii_keys):
+                return number_of_row, number, NOT_ASCII
+            number = _add_keys(array, places, topic_hash, keys, number, slots)
+        ends[number_of_row] = number
+    return count, number, ALL_DONE
+
+
+@kernel
+def put_one(index: Bytes, slots: int, key: Words, physical_offset: int, store_ms: int, state: Words) -> None:
+    """One entry; the file has room for it.
+
+    The counts are read from `state`, so that nothing waits for the slot.
+    """
+    count, slot_at = state[COUNT], key[SLOT_AT]
     begin_ms = load_be64(index, BEGIN_TIME_AT)
-    slot_at = HEADER_BYTES + key_hash % slots * SLOT_BYTES
     previous = load_be32(index, slot_at)
     if previous <= 0 or previous > count:
         previous = 0
     seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 else 0
     at = HEADER_BYTES + slots * SLOT_BYTES + count * ENTRY_BYTES
-    store_be32(index, at, key_hash)
+    store_be32(index, at, key[KEY_HASH])
     store_be64(index, at + OFFSET_AT, physical_offset)
     store_be32(index, at + SECONDS_AT, max(0, min(seconds, INT_MAX)))
     store_be32(index, at + PREVIOUS_AT, previous)
@@ -127,83 +229,55 @@ def put_one(index: Bytes, slots: int, key_hash: int, physical_offset: int, store
     if count == 1:
         store_be64(index, BEGIN_OFFSET_AT, physical_offset)
         store_be64(index, BEGIN_TIME_AT, store_ms)
-    used = load_be32(index, COUNTS_AT) + (1 if previous == 0 else 0)
+    state[COUNT] = count + 1
+    state[USED] += 1 if previous == 0 else 0
     store_be64(index, END_OFFSET_AT, physical_offset)
     store_be64(index, END_TIME_AT, store_ms)
-    store_be64(index, COUNTS_AT, (used << 32) | (count + 1))
-
-
-@inlined
-def _is_dispatched(index: Bytes, physical_offset: int) -> bool:
-    """Whether the index has gone past that record. One at the very end is in it already, unless nothing is yet."""
-    end_offset = int(load_be64(index, END_OFFSET_AT))
-    if physical_offset == end_offset:
-        return end_offset > 0 or int(load_be32(index, COUNT_AT)) > 1
-    return physical_offset < end_offset
+    store_be64(index, COUNTS_AT, (state[USED] << 32) | (count + 1))
 
 
 @kernel
-def _put_row(
-    array: Bytes, row: Words, base_offset: int, index: Bytes, slots: int, entries_max: int, state: Words, places: Words
-) -> int:
-    """The keys of one record from KEYS_DONE on: UNIQ_KEY, then every part of KEYS that is not empty."""
-    topic_at, topic_end = row[TOPIC_AT], row[TOPIC_AT] + row[TOPIC_BYTES]
-    _find_keys(array, topic_end + PROPERTIES_LENGTH_BYTES, row[POSITION] + row[SIZE], places)
-    if places[1] == 0 and places[3] == 0:
-        return ALL_DONE
-    if not (
-        _is_ascii(array, topic_at, topic_end) and _is_ascii(array, places[0], places[1])
-        and _is_ascii(array, places[2], places[3])
-    ):  # fmt: skip
-        return NOT_ASCII
-    topic_hash = _hash_on(0, array, topic_at, topic_end)
-    number, at, end = 0, places[0], places[1]
-    in_keys = False
-    while True:
-        if at >= end:
-            if in_keys:
-                return ALL_DONE
-            in_keys, at, stop, end = True, places[2], places[2], places[3]
-            continue
-        stop = end
-        if in_keys:
-            stop = at
-            while stop < end and array[stop] != KEY_SEPARATOR:
-                stop += 1
-        if stop > at:
-            if number >= state[KEYS_DONE]:
-                count = max(load_be32(index, COUNT_AT), 1)
-                if count >= entries_max:
-                    return FILE_FULL
-                if count >= state[ROOM]:
-                    return NO_ROOM
-                key_hash = _key_hash(topic_hash, array, at, stop)
-                put_one(index, slots, key_hash, base_offset + row[POSITION], row[STORE_TIMESTAMP])
-                state[KEYS_DONE] += 1
-            number += 1
-        at = stop + 1
+def _is_dispatched(index: Bytes, physical_offset: int, state: Words) -> bool:
+    """Whether the index has gone past that record. One at the very end is in it already, unless nothing is yet."""
+    end_offset = load_be64(index, END_OFFSET_AT)
+    if physical_offset == end_offset:
+        return bool(end_offset > 0 or state[COUNT] > 1)
+    return bool(physical_offset < end_offset)
 
 
 @kernel
 def put_rows(
-    array: Bytes, rows: Words, count: int, base_offset: int, index: Bytes, slots: int, entries_max: int, state: Words
-) -> int:
-    """The keys of the rows from state[ROW] on; why it stopped. Nothing is put twice when it is called again."""
-    places = np.zeros(4, np.int64)
-    while state[ROW] < count:
+    rows: Words, span: tuple[int, int], keys: Words, ends: Words, base_offset: int, index: Bytes,
+    geometry: tuple[int, int], state: Words,
+) -> int:  # fmt: skip
+    """The keys of the rows from state[ROW] on, of a span that begins with key 0; why it stopped.
+
+    Nothing is put twice when it is called again.
+    """
+    first, end = span
+    slots, entries_max = geometry
+    last = ends[end - 1]
+    state[COUNT] = max(load_be32(index, COUNT_AT), 1)
+    state[USED] = load_be32(index, COUNTS_AT)
+    while state[ROW] < end:
         row = rows[state[ROW]]
-        if state[KEYS_DONE] == 0:
-            if load_be32(index, COUNT_AT) >= entries_max:
+        own = ends[state[ROW] - 1] if state[ROW] > first else 0
+        physical_offset = base_offset + row[POSITION]
+        if state[KEY] == own:
+            if state[COUNT] >= entries_max:
                 return FILE_FULL
-            skipped = _is_dispatched(index, base_offset + row[POSITION]) or row[SYS_FLAG] & MASK == ROLLBACK
-        else:
-            skipped = False
-        if not skipped:
-            why = int(_put_row(array, row, base_offset, index, slots, entries_max, state, places))
-            if why != ALL_DONE:
-                return why
+            if _is_dispatched(index, physical_offset, state) or row[SYS_FLAG] & MASK == ROLLBACK:
+                state[KEY] = ends[state[ROW]]
+        while state[KEY] < ends[state[ROW]]:
+            if state[COUNT] >= entries_max:
+                return FILE_FULL
+            if state[COUNT] >= state[ROOM]:
+                return NO_ROOM
+            if state[KEY] + AHEAD < last:
+                prefetch(index, keys[state[KEY] + AHEAD, SLOT_AT])
+            put_one(index, slots, keys[state[KEY]], physical_offset, row[STORE_TIMESTAMP], state)
+            state[KEY] += 1
         state[ROW] += 1
-        state[KEYS_DONE] = 0
     return ALL_DONE
 
 

@@ -29,6 +29,7 @@ from store.segment import Segment
 
 Rows = npt.NDArray[np.int64]
 
+ROWS_AT_ONCE = 4096  # whose keys are found before they are put: as much as the CPU's cache holds
 ROOM_BYTES = 1 << 20  # of entries, reserved and faulted in at a time
 NAME = "%Y%m%d%H%M%S"
 NAME_PATTERN = re.compile(r"\d{17}")
@@ -64,6 +65,8 @@ class IndexService:
         self.safe = safe
         self._last: IndexFile | None = None  # open for putting
         self._state = np.zeros(index_kernel.STATE_WORDS, np.int64)
+        self._keys = np.zeros((index_kernel.KEYS_MAX, index_kernel.KEY_WORDS), np.int64)
+        self._ends = np.zeros(0, np.int64)
 
     def files(self) -> list[Path]:
         """The files, oldest first."""
@@ -160,41 +163,46 @@ class IndexService:
 
         Raises OSError (ENOSPC), IndexFileDamaged.
         """
-        if not count:
-            return
+        if count > len(self._ends):
+            self._ends = np.zeros(count, np.int64)
+        first = 0
+        while first < count:
+            end = self._keys_of(segment, rows, first, count)
+            self._put_rows(segment.base_offset, rows, (first, end))
+            first = end
+
+    def _keys_of(self, segment: Segment, rows: Rows, first: int, count: int) -> int:
+        """Fill the keys with those of the rows from `first` on; the row that they go up to."""
+        row, number, end = first, 0, min(count, first + ROWS_AT_ONCE)
+        while True:
+            row, number, why = index_kernel.keys_of_rows(
+                segment.array, rows, row, end, self._keys, number, self._ends, self.geometry.slots
+            )
+            if why != index_kernel.NOT_ASCII:
+                return int(row)
+            hashes = _hashes_of(segment, rows[row])
+            if number + len(hashes) > index_kernel.KEYS_MAX:
+                return int(row)
+            for key_hash in hashes:
+                index_kernel.add_key(self._keys, number, key_hash, self.geometry.slots)
+                number += 1
+            self._ends[row] = number
+            row += 1
+
+    def _put_rows(self, base_offset: int, rows: Rows, span: tuple[int, int]) -> None:
         state = self._state
-        state[index_kernel.ROW] = state[index_kernel.KEYS_DONE] = 0
+        state[index_kernel.ROW], state[index_kernel.KEY] = span[0], 0
         file = self._last or self._file_to_put_into()
         while True:
             why = index_kernel.put_rows(
-                segment.array, rows, count, segment.base_offset, file.array, *self.geometry, state
+                rows, span, self._keys, self._ends, base_offset, file.array, tuple(self.geometry), state
             )
             if why == index_kernel.ALL_DONE:
                 return
             if why == index_kernel.FILE_FULL:
                 file = self._new_file(file)
-            elif why == index_kernel.NO_ROOM:
-                self._make_room(file)
             else:
-                file = self._put_texts(file, segment, rows[state[index_kernel.ROW]])
-
-    def _put_texts(self, file: IndexFile, segment: Segment, row: npt.NDArray[np.int64]) -> IndexFile:
-        """One record whose topic or keys are not ASCII; the file that is the last one then."""
-        at, end = int(row[rows_of.TOPIC_AT]), int(row[rows_of.POSITION] + row[rows_of.SIZE])
-        topic_end = at + int(row[rows_of.TOPIC_BYTES])
-        topic = java_text(segment.array[at:topic_end].tobytes())
-        raw = segment.array[topic_end + rows_of.PROPERTIES_LENGTH_BYTES : end].tobytes()
-        for key in keys_of(properties.parse(raw)):
-            if file.is_full:
-                file = self._new_file(file)
-            if file.header.index_count >= self._state[index_kernel.ROOM]:
                 self._make_room(file)
-            index_kernel.put_one(
-                file.array, self.geometry.slots, hash_of(topic, key),
-                segment.base_offset + int(row[rows_of.POSITION]), int(row[rows_of.STORE_TIMESTAMP]),
-            )  # fmt: skip
-        self._state[index_kernel.ROW] += 1
-        return file
 
     def _file_to_put_into(self) -> IndexFile:
         """The last file, made if there is none; full or not."""
@@ -256,6 +264,15 @@ def _beginning(before: IndexFile | None) -> Header:
     header = before.header if before is not None else Header(0, 0, 0, 0, 0, 0)
     end_ms, end_offset = max(header.end_timestamp_ms, 0), max(header.end_physical_offset, 0)
     return Header(end_ms, end_ms, end_offset, end_offset, 0, 0)
+
+
+def _hashes_of(segment: Segment, row: npt.NDArray[np.int64]) -> list[int]:
+    """The hashes of one record's keys, whatever its characters."""
+    at, end = int(row[rows_of.TOPIC_AT]), int(row[rows_of.POSITION] + row[rows_of.SIZE])
+    topic_end = at + int(row[rows_of.TOPIC_BYTES])
+    topic = java_text(segment.array[at:topic_end].tobytes())
+    raw = segment.array[topic_end + rows_of.PROPERTIES_LENGTH_BYTES : end].tobytes()
+    return [hash_of(topic, key) for key in keys_of(properties.parse(raw))]
 
 
 def keys_of(texts: dict[str, str]) -> list[str]:

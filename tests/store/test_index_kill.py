@@ -24,7 +24,7 @@ from tests.harness.logs import SmallLog
 
 SLOTS, ENTRIES_MAX = 3, 9
 NOW = 1_790_000_000_000
-PUTTING = ("_is_dispatched", "put_one", "_put_row", "put_rows")
+PUTTING = ("put_one", "put_rows")
 CUTTING = ("unchain", "clear")
 
 
@@ -54,6 +54,7 @@ class Stores:
         for bits in (32, 64):
             space[f"load_be{bits}"] = partial(self.load, bits // 8)
             space[f"store_be{bits}"] = partial(self.store, bits // 8)
+        space["prefetch"] = lambda array, at: None
         for name in names:
             function = getattr(index_kernel, name).py_func
             space[name] = types.FunctionType(function.__code__, space, name)
