@@ -66,12 +66,11 @@ P1, P2, P3, P4 = 31, 31**2, 31**3, 31**4
 @inlined
 def _begins(array: Bytes, at: int, end: int, name: Bytes) -> bool:
     """Whether [at, end) is that name, its separator, and something."""
-    if end - at <= len(name):
-        return False
-    for i in range(len(name)):
-        if array[at + i] != name[i]:
-            return False
-    return True
+    length = len(name)
+    equal = 0
+    while equal < length and at + equal < end and array[at + equal] == name[equal]:
+        equal += 1
+    return equal == length and at + length < end
 
 
 @kernel
