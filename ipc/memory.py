@@ -56,21 +56,6 @@ bytes_at = _pointer(types.uint8, 8, "A pointer to the bytes at an address, for `
 words_at = _pointer(types.int64, 64, "A pointer to the 64-bit words at an address, for `numba.carray`.")
 
 
-@instruction
-def prefetch(_typing: Any, array: Any, index: Any) -> Any:
-    """Ask for the cache line at a place that will be read and written soon; nothing happens if it is none."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
-        flag, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
-        builder.call(function, [builder.bitcast(address, pointer), flag(1), flag(3), flag(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), generate
-
-
 def _big_endian_store(bits: int) -> Any:
     def store(_typing: Any, array: Any, index: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

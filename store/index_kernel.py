@@ -185,12 +185,12 @@ def keys_of_rows(
     """
     places = np.zeros(4, np.int64)
     topic_at = topic_hash = np.int64(0)
-    topic_bytes, topic_is_ascii = np.int64(-1), False
+    topic_bytes, topic_is_ascii, address = np.int64(-1), False, array.ctypes.data
     for number_of_row in range(first, count):
         row = rows[number_of_row]
-        ahead = rows[min(number_of_row + AHEAD, count - 1), TOPIC_AT]
-        prefetch(array, ahead)
-        prefetch(array, ahead + CACHE_LINE_BYTES)
+        ahead = address + rows[min(number_of_row + AHEAD, count - 1), TOPIC_AT]
+        prefetch(ahead)
+        prefetch(ahead + CACHE_LINE_BYTES)
         at, end = row[TOPIC_AT], row[TOPIC_AT] + row[TOPIC_BYTES]
         _find_keys(array, end + PROPERTIES_LENGTH_BYTES, row[POSITION] + row[SIZE], places)
         if places[1] > 0 or places[3] > 0:
@@ -255,7 +255,7 @@ def put_rows(
     """
     first, end = span
     slots, entries_max = geometry
-    last = ends[end - 1]
+    last, address = ends[end - 1], index.ctypes.data
     state[COUNT] = max(load_be32(index, COUNT_AT), 1)
     state[USED] = load_be32(index, COUNTS_AT)
     while state[ROW] < end:
@@ -273,7 +273,7 @@ def put_rows(
             if state[COUNT] >= state[ROOM]:
                 return NO_ROOM
             if state[KEY] + AHEAD < last:
-                prefetch(index, keys[state[KEY] + AHEAD, SLOT_AT])
+                prefetch(address + keys[state[KEY] + AHEAD, SLOT_AT])
             put_one(index, slots, keys[state[KEY]], physical_offset, row[STORE_TIMESTAMP], state)
             state[KEY] += 1
         state[ROW] += 1

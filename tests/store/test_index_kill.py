@@ -54,7 +54,7 @@ class Stores:
         for bits in (32, 64):
             space[f"load_be{bits}"] = partial(self.load, bits // 8)
             space[f"store_be{bits}"] = partial(self.store, bits // 8)
-        space["prefetch"] = lambda array, at: None
+        space["prefetch"] = lambda address: None
         for name in names:
             function = getattr(index_kernel, name).py_func
             space[name] = types.FunctionType(function.__code__, space, name)
