@@ -46,7 +46,7 @@ class Connection:
     def __init__(self, store: str) -> None:
         self.store = store
         running = published.require_running(store)
-        self._pid, self._started, self._is_gone = running.pid, running.start_time, False
+        self._pid, self._started, self.is_gone = running.pid, running.start_time, False
         settings = running.settings
         self.board = Board.attach(running.region_directory, writable=True)
         self._controls = ring.attach_rings(running.region_directory)
@@ -82,7 +82,7 @@ class Connection:
 
     def close(self) -> None:
         """Give the ring back; what was published in it is still appended."""
-        self._is_gone = True
+        self.is_gone = True
         self.refusals_seen = -1
         self._claimed.close()
         self.clock.close()
@@ -243,7 +243,7 @@ class Connection:
 
     def require_running(self) -> None:
         """Raises BrokerGone, ServiceNotAvailable unless the broker takes messages: a look at two counters."""
-        if self._is_gone or self.board.broker_state.read() != RUNNING:
+        if self.is_gone or self.board.broker_state.read() != RUNNING:
             raise BrokerGone(self.store, self._pid)
         if (state := self.board.disk_state.read()) >= DiskState.READ_ONLY:
             raise ServiceNotAvailable(self.store, DiskState(state).name, self.board.disk_used_percent.read())
@@ -251,5 +251,5 @@ class Connection:
     def check_alive(self) -> None:
         """Raises BrokerGone when the broker's process has ended."""
         if not is_alive(self._pid, self._started):
-            self._is_gone = True
+            self.is_gone = True
             raise BrokerGone(self.store, self._pid)

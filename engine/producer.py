@@ -228,6 +228,8 @@ class Producer(BrokerPuts):
     ) -> Sent:  # fmt: skip
         """Publish one message in the ring."""
         connection = self._connection
+        if connection.is_gone:  # the kernel sees what its broker says; a killed one says nothing
+            connection.require_running()
         data = body if type(body) is bytes else body.encode() if isinstance(body, str) else bytes(memoryview(body))
         if self._policies_apply(fields):
             return self._put_by_policy(topic, data, fields, queue_id, flag, deadline_ms, sys_flag)
