@@ -24,7 +24,6 @@ from store.segment import Segment
 from store.segment_files import SegmentFiles
 
 REBUILD_INDEX = "stop the broker, then `slipstream log rebuild index STORE`: the index is built again from the log"
-OLD = "remove the file when no broker runs, or leave it: a search by key finds nothing through it"
 
 
 class IndexCheck:
@@ -43,32 +42,35 @@ class IndexCheck:
         self._hashes = np.zeros(kernel.KEYS_MAX, np.int64)
         self._state = np.zeros(kernel.STATE_WORDS, np.int64)
         self._state[kernel.CURSOR] = self._state[kernel.LAST_OFFSET] = -1
+        self._earlier_ms = 0  # when the file before ended
         self.entries = 0
 
     def findings(self) -> Iterator[Finding]:
         """Go through the files."""
         geometry = geometry_of(reversed(self._paths))
         try:
-            for number, path in enumerate(self._paths):
+            for path in self._paths:
                 if geometry is not None:
-                    yield from self._file(path, geometry, self._paths[number - 1] if number else None)
+                    yield from self._file(path, geometry)
                 elif path.stat().st_size and np.memmap(path, np.uint8, "r").any():
                     yield Finding("INDEX_FILE", str(path), "nothing in it tells its slots and entries", REBUILD_INDEX)
         finally:
             if self._segment is not None:
                 self._segment.close()
 
-    def _file(self, path: Path, geometry: Geometry, before: Path | None) -> Iterator[Finding]:
+    def _file(self, path: Path, geometry: Geometry) -> Iterator[Finding]:
         try:
             file = IndexFile.open(path, geometry)
         except (IndexFileDamaged, FileNotFoundError) as error:
             yield Finding("INDEX_FILE", str(path), str(error), REBUILD_INDEX)
+            self._state[kernel.CURSOR] = self._state[kernel.LAST_OFFSET] = -1
             return
         header = file.header
         count = header.index_count
         if not 0 < count <= geometry.entries_max:
             what = f"its header counts {count} entries, it has room for {geometry.entries_max}"
             yield Finding("INDEX_HEADER", str(path), what, REBUILD_INDEX)
+            self._state[kernel.CURSOR] = self._state[kernel.LAST_OFFSET] = -1
             return
         heads = np.zeros(geometry.slots, np.int32)
         self._state[kernel.NUMBER] = 1
@@ -82,8 +84,9 @@ class IndexCheck:
             what = f"{wrong} hash slots do not name the newest entry of their chain, first slot {first}"
             yield Finding("INDEX_SLOT", str(path), what, REBUILD_INDEX)
         if not self._live:
-            for what in self._wrong_in_header(file, header, used, before, geometry):
+            for what in self._wrong_in_header(file, header, used):
                 yield Finding("INDEX_HEADER", str(path), what, REBUILD_INDEX)
+        self._earlier_ms = header.end_timestamp_ms
 
     def _entries(self, file: IndexFile, header: Header, heads: np.ndarray[tuple[int], np.dtype[np.int32]]) -> None:
         while True:
@@ -138,9 +141,7 @@ class IndexCheck:
             if count:
                 yield Finding(code, str(file.path), f"{count} {text} {first}", REBUILD_INDEX)
 
-    def _wrong_in_header(
-        self, file: IndexFile, header: Header, used: int, before: Path | None, geometry: Geometry
-    ) -> Iterator[str]:
+    def _wrong_in_header(self, file: IndexFile, header: Header, used: int) -> Iterator[str]:
         if header.hash_slot_count != used:
             yield f"its header says that {header.hash_slot_count} slots are in use, {used} are"
         count = header.index_count
@@ -158,8 +159,7 @@ class IndexCheck:
             if stored is not None and stored != time_ms:
                 yield f"its header says that the {which} entry is of time {time_ms}, its record of {stored}"
         seconds, begin_ms = int(file.entries[1]["time_diff_s"]), header.begin_timestamp_ms
-        earlier = IndexFile.open(before, geometry).header.end_timestamp_ms if before is not None else 0
-        if seconds not in (0, max(0, (begin_ms - earlier) // 1000)):
+        if seconds not in (0, max(0, (begin_ms - self._earlier_ms) // 1000)):
             yield f"its first entry lies {seconds} s behind the file's beginning"
 
     def _stored_at(self, offset: int) -> int | None:
