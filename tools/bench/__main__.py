@@ -14,11 +14,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tools.bench import append, catch_up, dispatch, idle, latency, opening, roll, sync_flush, verify
+from tools.bench import append, catch_up, dispatch, idle, index_put, latency, opening, roll, sync_flush, verify
 from tools.bench.figures import Figure, Ratio, json_lines, show
 from tools.bench.peers import Peers
 
-GROUPS = ("append", "latency", "catch-up", "idle", "dispatch", "sync-flush", "roll", "verify", "opening", "spark")
+GROUPS = (
+    "append", "latency", "catch-up", "idle", "dispatch", "index-put", "sync-flush", "roll", "verify", "opening",
+    "spark",
+)  # fmt: skip
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 
 
@@ -67,6 +70,8 @@ def _measure(
         return idle.measure(scratch)
     if group == "dispatch":
         return dispatch.measure(scratch, repeat)
+    if group == "index-put":
+        return index_put.measure(scratch, repeat)
     if group == "sync-flush":
         return sync_flush.measure(scratch, repeat)
     if group == "roll":
