@@ -112,6 +112,9 @@ def test_expired_segments_go_in_order_and_queues_and_index_follow(bench: Bench) 
     assert all("deleteWhen, hour 04" in line["reason"] and "73.0 h old" in line["reason"] for line in deleted[:3])
     assert [line["at_ms"] for line in deleted[:3]] == [NOW + FIRST_ROUND_MS + pause for pause in (0, 100, 200)]
     assert all(f"below the log's first byte {begin}" in line["reason"] for line in deleted[3:])
+    times = {Path(line["path"]).parent: line["at_ms"] for line in deleted[3:]}
+    first, second, last = sorted(times.values())
+    assert (second - first, last - second) == (100, 100), "a pause between one queue, the next, and the index"
 
 
 def test_the_beginning_moves_before_the_file_goes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
