@@ -53,19 +53,24 @@ def is_address(tags_code: int) -> bool:
     return tags_code <= LAST_ADDRESS
 
 
+def require_length(directory: Path, file_bytes: int) -> None:
+    """Raise QueueFileMismatch unless all files there have that length: what is in others would be lost."""
+    for base, size in named_files(directory):
+        if size != file_bytes or base % file_bytes:
+            raise QueueFileMismatch(str(directory / file_name(base)), size, file_bytes, FILE_BYTES_KEY)
+
+
 class QueueExt:
     """The units of one queue; `position` is where the next record's unit is, or will be."""
 
     def __init__(self, directory: Path, file_bytes: int) -> None:
-        """Raises QueueFileMismatch for files of another length: those units would be lost."""
+        """Raises QueueFileMismatch for files of another length."""
         self.directory, self._file_bytes = directory, file_bytes
         self.position = 0
         self.findings: list[str] = []
         self._at_end = False  # nothing lies behind `position`, in its file
         self._mapped: tuple[int, memoryview] | None = None
-        for base, size in named_files(directory):
-            if size != file_bytes or base % file_bytes:
-                raise QueueFileMismatch(str(directory / file_name(base)), size, file_bytes, FILE_BYTES_KEY)
+        require_length(directory, file_bytes)
 
     def seek(self, queue: ConsumeQueue, end: int) -> None:
         """Go behind the unit of the last entry before queue offset `end` that has one; to the first without any."""

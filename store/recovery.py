@@ -37,6 +37,8 @@ from store.index_recovery import recover_index
 from store.index_service import IndexService
 from store.log_end import LogEnd
 from store.properties import java_text
+from store.queue_ext import DIRECTORY as EXT_DIRECTORY
+from store.queue_ext import require_length
 from store.queue_set import PLAIN_QUEUES, QueueKinds
 from store.queue_sync import totals
 from store.segment import Segment
@@ -124,13 +126,15 @@ def recover(
     """Make the store whole, before its broker's processes start; the caller holds its lock.
 
     `clean` and `checkpoint` are read from the directory when not given. `flushed_floor`, if there is a better one than
-    the checkpoint's, must be a record boundary. Raises BitRot, SegmentSizeMismatch, MissingSegment, CorruptRecord.
+    the checkpoint's, must be a record boundary. Raises BitRot, SegmentSizeMismatch, MissingSegment, CorruptRecord, QueueFileMismatch (of
+    extensions).
     """
     clean = not directory.was_aborted() if clean is None else clean
     checkpoint = checkpoint_file.read(directory.checkpoint) if checkpoint is None else checkpoint
     files = SegmentFiles(directory.commitlog, segment_bytes)
     files.remove_leftovers()
     queues = _Queues(directory.consumequeue, file_bytes_of(cq_bytes), kinds)
+    queues.require_extensions()
     bases = files.base_offsets()
     if not bases:
         queues.remove_all("there is no commit log")
@@ -234,6 +238,12 @@ class _Queues:
             yield topic, queue_id, ConsumeQueue(path, self._file_bytes)
         for topic, queue_id, path in queue_directories(self._root.parent / BATCH_DIRECTORY):
             yield topic, queue_id, BatchConsumeQueue(path, self._kinds.batch_file_bytes)
+
+    def require_extensions(self) -> None:
+        """Raise QueueFileMismatch when files of extensions have another length than the settings say."""
+        if self._kinds.ext_file_bytes:
+            for _topic, _queue_id, path in queue_directories(self._root.parent / EXT_DIRECTORY):
+                require_length(path, self._kinds.ext_file_bytes)
 
     def cut(self, files: SegmentFiles, max_physical_offset: int) -> None:
         """Cut every queue to its sound entries below the log's end."""

@@ -18,6 +18,7 @@ from store.errors import QueueFileMismatch
 from store.queue_ext import ADDRESS_ZERO, EXT_DTYPE, QueueExt, is_address
 from store.queue_set import QueueKinds
 from store.record import SysFlag, encode
+from store.recovery import recover
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog, contents
 
 BATCH_FILE_BYTES = 4 * BATCH_DTYPE.itemsize
@@ -139,6 +140,13 @@ def test_extension_files_of_another_length_are_refused(tmp_path: Path) -> None:
     (directory / ("0" * 20)).write_bytes(bytes(60))
     with pytest.raises(QueueFileMismatch, match="set mappedFileSizeConsumeQueueExt"):
         QueueExt(directory, EXT_FILE_BYTES)
+    log = SmallLog(tmp_path / "store")
+    log.append()
+    ext_builder(log).dispatch(0, log.end)
+    before = contents(log.root)
+    with pytest.raises(QueueFileMismatch, match=r"100 bytes .* set mappedFileSizeConsumeQueueExt"):
+        recover(log.directory, log.segment_bytes, QUEUE_FILE_BYTES, kinds=QueueKinds(ext_file_bytes=200))
+    assert contents(log.root) == before
 
 
 def test_multi_dispatch_entries_have_no_units(tmp_path: Path) -> None:
