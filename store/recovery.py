@@ -126,8 +126,8 @@ def recover(
     """Make the store whole, before its broker's processes start; the caller holds its lock.
 
     `clean` and `checkpoint` are read from the directory when not given. `flushed_floor`, if there is a better one than
-    the checkpoint's, must be a record boundary. Raises BitRot, SegmentSizeMismatch, MissingSegment, CorruptRecord, QueueFileMismatch (of
-    extensions).
+    the checkpoint's, must be a record boundary.
+    Raises BitRot, SegmentSizeMismatch, MissingSegment, CorruptRecord, QueueFileMismatch (of extensions).
     """
     clean = not directory.was_aborted() if clean is None else clean
     checkpoint = checkpoint_file.read(directory.checkpoint) if checkpoint is None else checkpoint
