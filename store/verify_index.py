@@ -72,10 +72,12 @@ class IndexCheck:
             yield Finding("INDEX_HEADER", str(path), what, REBUILD_INDEX)
             self._state[kernel.CURSOR] = self._state[kernel.LAST_OFFSET] = -1
             return
+        if self._live:  # what was put since the check began is not looked at
+            count = file.count_below(self._end)
         heads = np.zeros(geometry.slots, np.int32)
         self._state[kernel.NUMBER] = 1
         self._state[kernel.CHAIN :] = 0
-        self._entries(file, header, heads)
+        self._entries(file, header._replace(index_count=count), heads)
         self.entries += count - 1
         yield from self._entry_findings(file)
         live = self._live or (self._aborted and path == self._paths[-1])

@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 import sys
+import threading
 import zlib
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from engine.producer import Producer
 from store import digests, leases
 from store.record import SysFlag
 from store.repair import JOURNAL_NAME
@@ -156,6 +158,33 @@ def test_a_running_broker_is_left_alone(tmp_path: Path, command: str) -> None:
         assert exit_code("verify", broker.store) == 0
         shown = json.loads(run("map", "--json", broker.store).stdout)
         assert (shown["live"], "confirm_offset" in shown["cursors"]) == (True, True)
+
+
+def test_a_store_that_is_written_meanwhile_is_sound(tmp_path: Path) -> None:
+    """Segments roll, queues and index grow while they are looked at."""
+    stop, more = threading.Event(), threading.Event()
+
+    def produce(store: Path) -> None:
+        with Producer(store) as producer:
+            while not stop.is_set():
+                producer.send_batch("T", [b"x" * 200] * 20, tags="a", keys=["k"] * 20)
+                more.wait(0.001)
+
+    with LocalBroker(tmp_path, mappedFileSizeCommitLog=1 << 20, maxHashSlotNum=100, maxIndexNum=20000) as broker:
+        writing = threading.Thread(target=produce, args=(broker.store,))
+        writing.start()
+        try:
+            seen = []
+            while len(seen) < 4 or seen[-1] < 5000:
+                ran = run("verify", "--json", broker.store)
+                assert ran.exit_code == 0, ran.stdout
+                seen.append(json.loads(ran.stdout)["records"])
+        finally:
+            stop.set()
+            writing.join()
+    assert seen == sorted(seen)
+    final = json.loads(run("verify", "--json", broker.store).stdout)
+    assert (final["findings"], final["indexEntries"]) == (0, final["records"])
 
 
 # export
