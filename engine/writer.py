@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from engine import drain, serving
+from engine.ahead import SegmentAhead
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.journal import attach_journal
@@ -52,6 +53,7 @@ class Writer:
         rings = len(self._controls.words) // ring.WORDS_PER_RING
         self._sources = np.zeros((rings, serving.SOURCE_COLUMNS), np.int64)
         self._segment: Segment | None = None
+        self._ahead = SegmentAhead(board, self._files, POPULATE_BYTES)
         self._populated_offset = 0
         self._next_ring = 0
         self._scratch = np.zeros((self._queues.capacity, 2), np.int64)
@@ -96,6 +98,7 @@ class Writer:
     def close(self) -> None:
         """Unmap everything."""
         self._topics.save(wall_clock_ms())
+        self._ahead.close()
         if self._segment is not None:
             self._segment.close()
         for opened in self._rings.values():
@@ -164,11 +167,9 @@ class Writer:
                 return errno.ETIMEDOUT
             allocated = waiting.await_change(board.allocated_offset, allocated, 50)
             waited_ms += 50
-        if self._segment is not None:
-            self._target = None
-            self._segment.close()
-        self._segment = self._files.open(base, writable=True)
-        self._populated_offset = end
+        retired, self._target = self._segment, None
+        self._segment, self._populated_offset = self._ahead.take(base) or (self._files.open(base, writable=True), end)
+        self._ahead.begun(base, retired)
         self._target = drain.Target(self._segment.array, base, self._scratch, self._record_bytes_max)
         return 0
 
