@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.config import BrokerConfig
-from ipc.process import start_time
+from ipc.process import boot_id, start_time
 
 NAME_DIGITS = 12
 
@@ -28,6 +28,7 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
     return {
         "pid": os.getpid(),
         "start_time": start_time(os.getpid()),
+        "boot_id": boot_id(),
         "region_directory": str(directory),
         "settings": {
             "brokerClusterName": config.broker_cluster_name,

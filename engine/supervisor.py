@@ -46,7 +46,7 @@ from engine.topic_keeper import TopicKeeper
 from engine.topic_table import TopicTable
 from engine.warm import warm_up
 from ipc import ring, waiting
-from ipc.process import is_alive
+from ipc.process import boot_id, is_alive
 from store.consume_queue import queue_directories
 from store.directory import StoreDirectory
 from store.recovery import Recovered, recover
@@ -119,12 +119,12 @@ class Supervisor:
     # start
 
     def _start(self, wake_read: int) -> None:
-        self._remove_leftovers()
+        same_boot = self._remove_leftovers()
         began_ms = wall_clock_ms()
         recovered = recover(
             self._directory, self._config.mapped_file_size_commit_log_bytes,
             self._config.mapped_file_size_consume_queue_bytes, check_crc=self._config.check_crc_on_recover,
-            index=index_of(self._config), kinds=kinds_of(self._config),
+            index=index_of(self._config), kinds=kinds_of(self._config), same_boot=same_boot,
         )  # fmt: skip
         for finding in recovered.findings:
             log.warning("recovery: %s", finding)
@@ -297,8 +297,8 @@ class Supervisor:
 
     # regions
 
-    def _remove_leftovers(self) -> None:
-        """The regions of a supervisor that was killed; its processes died with it."""
+    def _remove_leftovers(self) -> bool:
+        """The regions of a supervisor that was killed; its processes died with it. Whether that was since the boot."""
         found = self._directory.read_pointer()
         if found is not None:
             if is_alive(int(found["pid"]), int(found["start_time"])):
@@ -309,6 +309,7 @@ class Supervisor:
                 )
             shutil.rmtree(Path(found["region_directory"]), ignore_errors=True)
         shutil.rmtree(self._regions, ignore_errors=True)
+        return found is not None and found.get("boot_id") == boot_id()
 
     def _remove_regions(self) -> None:
         self._directory.remove_pointer()

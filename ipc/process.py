@@ -21,3 +21,8 @@ def start_time(pid: int) -> int | None:
 def is_alive(pid: int, started: int) -> bool:
     """Whether the very process that had `pid` and began at `started` still runs."""
     return start_time(pid) == started
+
+
+def boot_id() -> str:
+    """A text that is another one each time the machine (or its container's host) starts."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -24,11 +24,12 @@ ROWS = 32768
 
 
 def recover_index(
-    index: IndexService, files: SegmentFiles, log_range: tuple[int, int], checkpoint: Checkpoint, *, clean: bool
-) -> list[str]:
+    index: IndexService, files: SegmentFiles, log_range: tuple[int, int], checkpoint: Checkpoint, *, clean: bool,
+    same_boot: bool = False,
+) -> list[str]:  # fmt: skip
     """Bring the index to the end of a log that holds that range; what was found. Raises OSError."""
     recovery = _IndexRecovery(index, files, *log_range)
-    recovery.run(checkpoint, clean=clean)
+    recovery.run(checkpoint, clean=clean, same_boot=same_boot)
     return recovery.findings
 
 
@@ -39,10 +40,13 @@ class _IndexRecovery:
         self._index, self._files, self._min_offset, self._max_offset = index, files, min_offset, max_offset
         self.findings: list[str] = []
 
-    def run(self, checkpoint: Checkpoint, *, clean: bool) -> None:
-        """Bring the index to the log's end. Raises OSError."""
+    def run(self, checkpoint: Checkpoint, *, clean: bool, same_boot: bool) -> None:
+        """Bring the index to the log's end; what only a power cut could have mixed up is made again only after one.
+
+        Raises OSError.
+        """
         try:
-            start = self._start_by_note(checkpoint, clean)
+            start = self._start_by_note(checkpoint, clean or same_boot)
         except IndexFileDamaged:
             start = None  # the next step finds it again, and says so
         try:

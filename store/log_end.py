@@ -27,6 +27,7 @@ Row = npt.NDArray[np.int64]
 
 ROWS = 16384
 STEP_BYTES = 1 << 20
+LOOK_BACK_BYTES = 16 << 20
 CLEAN_SEGMENTS = 3  # RocketMQ 4.9 walks the last three after a clean stop
 REASONS = {
     kernel.PARTIAL: "it reaches beyond the segment's end",
@@ -85,6 +86,17 @@ def first_base_to_walk(files: SegmentFiles, bases: Sequence[int], checkpoint: Ch
         if stored_ms is not None and (clean or 0 < stored_ms <= checkpoint.min_timestamp_ms):
             return base
     return bases[0]
+
+
+def first_record_to_walk(files: SegmentFiles, base: int, floor: int) -> int:
+    """Where in the segment `base` the walk begins, if everything below `floor` was on disk: not far before it, so that
+    the walk's length does not depend on how full the segment is."""
+    low = min(floor, base + files.segment_bytes) - LOOK_BACK_BYTES
+    if low <= base:
+        return base
+    with files.open(base) as segment:
+        found = int(kernel.find_record(segment.array, low - base, low - base + LOOK_BACK_BYTES, base, new_rows(1)))
+    return base + max(found, 0)
 
 
 def find_end(

@@ -109,7 +109,8 @@ def recover_read_only(
     floor = max(flushed_floor, checkpoint.flushed_offset or 0)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean=not directory.was_aborted())
     queue_end = partial(_queue_end, directory.consumequeue, None)
-    found = log_end.find_end(files, bases, first, check_crc, floor, queue_end=queue_end)
+    start = log_end.first_record_to_walk(files, first, floor)
+    found = log_end.find_end(files, bases, start, check_crc, floor, queue_end=queue_end)
     verdict = judge(found, floor)
     rot = rot_of(found, floor) if verdict is Verdict.ROT else None
     findings = [] if verdict is Verdict.END else [_told(found, verdict)]
@@ -121,13 +122,14 @@ def recover_read_only(
 def recover(
     directory: StoreDirectory, segment_bytes: int, cq_bytes: int, *, clean: bool | None = None,
     checkpoint: Checkpoint | None = None, check_crc: bool = True, flushed_floor: int = 0,
-    index: IndexService | None = None, kinds: QueueKinds = PLAIN_QUEUES,
+    index: IndexService | None = None, kinds: QueueKinds = PLAIN_QUEUES, same_boot: bool = False,
 ) -> Recovered:  # fmt: skip
     """Make the store whole, before its broker's processes start; the caller holds its lock.
 
     `clean` and `checkpoint` are read from the directory when not given. `flushed_floor`, if there is a better one than
-    the checkpoint's, must be a record boundary.
-    Raises BitRot, SegmentSizeMismatch, MissingSegment, CorruptRecord, QueueFileMismatch (of extensions).
+    the checkpoint's, must be a record boundary. `same_boot`: only processes died since its broker ran, not the machine,
+    so everything that they wrote is there, in their order.
+    Raises BitRot, NotOnDisk, SegmentSizeMismatch, MissingSegment, CorruptRecord, QueueFileMismatch (of extensions).
     """
     clean = not directory.was_aborted() if clean is None else clean
     checkpoint = checkpoint_file.read(directory.checkpoint) if checkpoint is None else checkpoint
@@ -146,7 +148,8 @@ def recover(
     if not clean:
         settle(files, bases, floor)
     queue_end = partial(_queue_end, directory.consumequeue, file_bytes_of(cq_bytes))
-    found = log_end.find_end(files, bases, first, check_crc, floor, queue_end=queue_end)
+    start = log_end.first_record_to_walk(files, first, floor)
+    found = log_end.find_end(files, bases, start, check_crc, floor, queue_end=queue_end)
     verdict = judge(found, floor)
     if verdict is Verdict.ROT:
         raise rot_of(found, floor)
@@ -158,7 +161,9 @@ def recover(
     queues.cut(files, found.offset)
     queues.build(files, bases[0], found.offset, checkpoint)
     if index is not None:
-        findings += recover_index(index, files, (bases[0], found.offset), checkpoint, clean=clean)
+        findings += recover_index(
+            index, files, (bases[0], found.offset), checkpoint, clean=clean, same_boot=same_boot
+        )
     return Recovered(
         bases[0], found.offset, found.offset, queues.ends(found.offset), findings + queues.findings,
         sum(part.end - part.start for part in found.dirty), None, found.records,

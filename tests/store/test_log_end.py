@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.checkpoint import Checkpoint
-from store.log_end import find_end, first_base_to_walk, store_timestamp_ms
+from store.log_end import find_end, first_base_to_walk, first_record_to_walk, store_timestamp_ms
 from store.message_id import Host
 from store.record import Kind
 from store.walk import walk
@@ -74,3 +74,19 @@ def test_where_the_walk_begins(tmp_path_factory: pytest.TempPathFactory) -> None
     assert stored_ms == FIRST_STORE_MS + 1000 * log.records.index(first_of_segment_2)
     assert begins(False, physic_msg_timestamp_ms=stored_ms + 3000, logics_msg_timestamp_ms=stored_ms + 3000) == 2
     assert store_timestamp_ms(log.files, bases[-1]) is None
+
+
+def test_the_walk_looks_back_only_so_far_behind_what_was_on_disk(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("store.log_end.LOOK_BACK_BYTES", 1000)
+    log = SmallLog(tmp_path_factory.mktemp("store"))
+    log.fill(25)
+    starts = [record.offset for record in log.records]
+    for floor in (*starts, log.end):
+        found = first_record_to_walk(log.files, 0, floor)
+        assert found == min(start for start in starts if start >= floor - 1000)
+        assert find_end(log.files, [0], found, check_crc=True, flushed_floor=floor).offset == log.end
+    log.flip(starts[-3] + 90)
+    found = find_end(log.files, [0], first_record_to_walk(log.files, 0, log.end), check_crc=True, flushed_floor=log.end)
+    assert found.offset == starts[-3], "damage near the end is still seen"
