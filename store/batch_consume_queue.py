@@ -43,7 +43,7 @@ class BatchConsumeQueue(ConsumeQueue):
     @staticmethod
     def _sound_count(entries: Entries, max_physical_offset: int) -> int:
         offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
-        good = (sizes > 0) & (offsets >= 0) & (offsets + sizes <= max_physical_offset)
+        good = (sizes > 0) & (offsets >= 0) & (offsets <= max_physical_offset - sizes)  # sums could overflow
         good &= (entries["base_offset"].astype(np.int64) >= 0) & (entries["count"].astype(np.int64) > 0)
         good[1:] &= offsets[1:] >= offsets[:-1] + sizes[:-1]
         return int(good.argmin()) if not good.all() else len(good)

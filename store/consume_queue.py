@@ -214,7 +214,8 @@ class ConsumeQueue:
         offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)
         nowhere = (sizes == PREFILL_SIZE) & (offsets == 0)
         ends = np.where(nowhere, 0, offsets + sizes)
-        good = (sizes > 0) & (offsets >= 0) & (ends <= max_physical_offset)
+        below = nowhere | (offsets <= max_physical_offset - sizes)  # sums could overflow
+        good = (sizes > 0) & (offsets >= 0) & below
         good[1:] &= offsets[1:] >= ends[:-1]
         return int(good.argmin()) if not good.all() else len(good)
 

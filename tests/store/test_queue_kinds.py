@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from store import broker_json, broker_tables
 from store.batch_consume_queue import BATCH_DTYPE, BatchConsumeQueue
-from store.consume_queue import ConsumeQueue
+from store.consume_queue import CQ_DTYPE, ConsumeQueue
 from store.directory import StoreDirectory
 from store.dispatch import Dispatcher
 from store.errors import QueueGap
@@ -205,6 +208,35 @@ def test_a_damaged_batch_queue_is_built_again(tmp_path: Path) -> None:
     assert "built again" in found.findings[0]
     assert units_of(log) == before
     assert found.queue_offsets == {("topic", 0): 18}
+
+
+@given(st.binary(max_size=BATCH_FILE_BYTES), st.binary(max_size=BATCH_FILE_BYTES), st.integers(0, 1 << 62))
+def test_any_bytes_are_units_up_to_a_sound_end(
+    tmp_path_factory: pytest.TempPathFactory, first: bytes, second: bytes, log_end: int
+) -> None:
+    directory = tmp_path_factory.mktemp("queue")
+    for number, content in enumerate((first, second)):
+        (directory / f"{number * BATCH_FILE_BYTES:020d}").write_bytes(content.ljust(BATCH_FILE_BYTES, b"\0"))
+    queue = BatchConsumeQueue.open(directory)
+    end = queue.sound_end(log_end)
+    assert 0 <= end <= queue.max_offset <= 8
+    units = queue.entries(0, end)
+    assert (units["count"] > 0).all() and (units["base_offset"] >= 0).all()
+    assert all(int(unit["physical_offset"]) + int(unit["size"]) <= log_end for unit in units)
+    assert queue.messages_end(end) == (int(units[-1]["base_offset"]) + int(units[-1]["count"]) if end else 0)
+
+
+@pytest.mark.parametrize("dtype, queue", [(CQ_DTYPE, ConsumeQueue), (BATCH_DTYPE, BatchConsumeQueue)])
+def test_an_offset_at_the_end_of_all_numbers_is_not_sound(
+    dtype: np.dtype[np.void], queue: type[ConsumeQueue], tmp_path: Path
+) -> None:
+    entries = np.zeros(2, dtype)
+    entries["size"], entries["physical_offset"] = 100, [0, (1 << 63) - 50]
+    if queue is BatchConsumeQueue:
+        entries["count"] = 1
+    (tmp_path / ("0" * 20)).write_bytes(entries.tobytes())
+    assert queue._sound_count(entries, 1 << 40) == 1
+    assert queue.open(tmp_path).sound_end(1 << 40) == 1
 
 
 def test_a_batch_topic_that_nobody_configured_is_served_as_one(tmp_path: Path) -> None:
