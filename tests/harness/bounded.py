@@ -39,7 +39,10 @@ def run_bounded(
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            os._exit(_child(action, output.fileno(), memory_bytes, as_anybody))
+            try:
+                os._exit(_child(action, output.fileno(), memory_bytes, as_anybody))
+            finally:
+                os._exit(CRASHED)  # whatever happened: a second test session must not go on here
         pidfd = os.pidfd_open(pid)
         try:
             ready, _, _ = select.select([pidfd], [], [], seconds)
