@@ -204,9 +204,11 @@ class QueueSet:
         further: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
         inner = (rows[:, kernel.SPECIAL] & kernel.INNER_PROPERTIES > 0) & (rows[:, kernel.GROUP] >= 0)
         for row in rows[inner].tolist():
-            where = segment.base_offset + row[kernel.POSITION]
+            where, topic = segment.base_offset + row[kernel.POSITION], _topic_of(segment, row)
+            if isinstance(self._builders.get((topic, row[kernel.QUEUE_ID])), BatchBuilder):
+                continue  # RocketMQ does it for plain queues only
             found = targets(
-                java_text(_topic_of(segment, row)), row[kernel.QUEUE_ID], _properties_of(segment, row),
+                java_text(topic), row[kernel.QUEUE_ID], _properties_of(segment, row),
                 lmq=self._kinds.lmq, five=self._kinds.five,
             )  # fmt: skip
             if found is None:

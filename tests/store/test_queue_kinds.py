@@ -318,6 +318,15 @@ def test_properties_that_contradict_each_other_are_named_and_left_out(names: str
     assert ["record at 0" in finding for finding in dispatcher.findings] == [True]
 
 
+def test_messages_of_batch_queues_go_nowhere_else(tmp_path: Path) -> None:
+    log = SmallLog(tmp_path)
+    as_batch_topic(log)
+    log.append(properties=further("%LMQ%a", "0"))
+    lmq_builder(log).dispatch(0, log.end)
+    assert built_queues(log) == {}
+    assert len(units_of(log)) == 1
+
+
 def test_a_queue_of_own_and_further_messages_is_in_the_logs_order(tmp_path: Path) -> None:
     log = SmallLog(tmp_path)
     log.append("topic", queue_offset=0)
