@@ -12,7 +12,20 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from engine.protocol import register_body
-from engine.protocol.remoting import MalformedFrame, RemotingCommand, Serialize
+from engine.protocol.remoting import MalformedFrame, RemotingCommand
+from engine.protocol.requests import (
+    NO_REMARK,
+    QUERY_NOT_FOUND,
+    SUCCESS,
+    SYSTEM_ERROR,
+    TOPIC_NOT_EXIST,
+    Answerer,
+    Json,
+    Refused,
+    body_of,
+    number,
+    required,
+)
 from engine.protocol.route_table import (
     UNIT_FLAG,
     UNIT_SUB_FLAG,
@@ -25,41 +38,27 @@ from engine.protocol.route_table import (
 from store import fastjson
 from store.errors import MalformedData
 
-SUCCESS, SYSTEM_ERROR, NOT_SUPPORTED, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 0, 1, 3, 17, 22
 STANDARD_JSON_VERSION = 401  # 4.9.4: from here on clients read quoted integer keys
 CRC_MASK = 0x7FFFFFFF
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
-NO_REMARK = "not set any response code"  # what RocketMQ leaves where it forgets to set a code
-VERSIONS = {"4.9": 407, "5": 479}
 FAQ = {
     "4.9": "\nSee http://rocketmq.apache.org/docs/faq/ for further details.",
     "5": "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
 }
 KV_VALUES_MAX = 100_000
 
-Json = dict[str, Any]
-
-
-class Refused(Exception):
-    """Raised inside of a request that is answered with a code and a remark."""
-
-    def __init__(self, code: int, remark: str) -> None:
-        super().__init__(remark)
-        self.code, self.remark = code, remark
-
-
-class NameServer:
+class NameServer(Answerer):
     """The state of a name server and its answers; `on_kv_change` is told when the key-value config is to be saved."""
 
     def __init__(
         self, compat: str = "5", kv: dict[str, dict[str, str]] | None = None,
         on_kv_change: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
+        super().__init__(compat)
         self.routes = RouteTable()
         self.kv: dict[str, dict[str, str]] = {} if kv is None else kv
-        self._five, self._version, self._faq = compat == "5", VERSIONS[compat], FAQ[compat]
-        self._on_kv_change = on_kv_change
-        self._handlers: dict[int, Callable[[RemotingCommand, int, int], RemotingCommand]] = {
+        self._faq, self._on_kv_change = FAQ[compat], on_kv_change
+        self.handlers = {
             100: self._put_kv, 101: self._get_kv, 102: self._delete_kv, 219: self._kv_list,
             103: self._register, 104: self._unregister, 904: self._heartbeat, 322: self._query_data_version,
             105: self._route, 106: self._cluster_info, 901: self._member_group,
@@ -68,31 +67,6 @@ class NameServer:
             304: self._system_topics, 311: self._unit_topics, 312: self._unit_sub_topics,
             313: self._unit_sub_un_unit_topics,
         }  # fmt: skip
-
-    def answer(self, request: RemotingCommand, connection: int, now_ms: int) -> RemotingCommand | None:
-        """The answer to a request; None to a oneway one, and to an answer that nobody asked for."""
-        if request.is_response:
-            return None
-        handler = self._handlers.get(request.code)
-        try:
-            if handler is None:
-                raise Refused(NOT_SUPPORTED, f" request type {request.code} not supported")
-            answer = handler(request, connection, now_ms)
-        except Refused as refused:
-            answer = self._answer(request, refused.code, refused.remark)
-        except MalformedFrame as malformed:
-            answer = self._answer(request, SYSTEM_ERROR, f"{malformed.code}: {malformed}")
-        return None if request.is_oneway else answer
-
-    def _answer(
-        self, request: RemotingCommand, code: int = SUCCESS, remark: str | None = None,
-        ext_fields: Mapping[str, str] | None = None, body: bytes = b"",
-    ) -> RemotingCommand:  # fmt: skip
-        form = Serialize.JSON if self._five else None
-        return request.answer(code, remark, ext_fields, body, version=self._version, serialize=form)
-
-    def _with_json(self, request: RemotingCommand, value: Json) -> RemotingCommand:
-        return self._answer(request, body=_body(value))
 
     # brokers
 
@@ -115,9 +89,9 @@ class NameServer:
             raise Refused(SYSTEM_ERROR, "register broker failed")
         fields = {"haServerAddr": told.ha_server_address, "masterAddr": told.master_address}
         order = self.kv.get(ORDER_TOPICS)
-        return self._answer(
+        return self.answered(
             request, ext_fields={name: value for name, value in fields.items() if value is not None},
-            body=b"" if order is None else _body({"table": order}),
+            body=b"" if order is None else body_of({"table": order}),
         )  # fmt: skip
 
     def _unregister(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
@@ -125,24 +99,24 @@ class NameServer:
         self.routes.unregister(
             required(request, "clusterName"), required(request, "brokerAddr"), required(request, "brokerName")
         )
-        return self._answer(request)
+        return self.answered(request)
 
     def _heartbeat(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         self.routes.heard_of(required(request, "clusterName"), required(request, "brokerAddr"), now_ms)
-        return self._answer(request)
+        return self.answered(request)
 
     def _query_data_version(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         cluster, address = required(request, "clusterName"), required(request, "brokerAddr")
         changed = self.routes.is_changed(cluster, address, register_body.data_version_of(request.body))
         known = self.routes.heard_of(cluster, address, now_ms)
-        body = b"" if known is None else _body(known.as_json(self._five))
-        return self._answer(request, ext_fields={"changed": "true" if changed else "false"}, body=body)
+        body = b"" if known is None else body_of(known.as_json(self.five))
+        return self.answered(request, ext_fields={"changed": "true" if changed else "false"}, body=body)
 
     def _member_group(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         cluster, name = required(request, "clusterName"), required(request, "brokerName")
         broker = self.routes.brokers.get(name)
         group = {"brokerAddrs": dict(broker.addresses) if broker else {}, "brokerName": name, "cluster": cluster}
-        return self._answer(request, SUCCESS, NO_REMARK, body=_body({"brokerMemberGroup": group}))
+        return self.answered(request, SUCCESS, NO_REMARK, body=body_of({"brokerMemberGroup": group}))
 
     # clients
 
@@ -151,14 +125,14 @@ class NameServer:
         route = self.routes.route(topic)
         if route is None:
             remark = f"No topic route info in name server for the topic: {topic}{self._faq}"
-            return self._answer(request, TOPIC_NOT_EXIST, remark)
+            return self.answered(request, TOPIC_NOT_EXIST, remark)
         standard = (request.ext_fields or {}).get("acceptStandardJsonOnly") == "true"
         quoted = standard or request.version >= STANDARD_JSON_VERSION
         told = self._route_json(route)
         order = self.kv.get(ORDER_TOPICS, {}).get(topic)
         if order is not None:
             told["orderTopicConf"] = order
-        return self._answer(request, body=_body(told, bare_keys=not quoted))
+        return self.answered(request, body=body_of(told, bare_keys=not quoted))
 
     def _route_json(self, route: Route) -> Json:
         return {
@@ -171,7 +145,7 @@ class NameServer:
         told: Json = {
             "brokerAddrs": dict(broker.addresses), "brokerName": broker.broker_name, "cluster": broker.cluster
         }  # fmt: skip
-        if self._five:
+        if self.five:
             told["enableActingMaster"] = broker.enable_acting_master
             if broker.zone_name is not None:
                 told["zoneName"] = broker.zone_name
@@ -180,7 +154,7 @@ class NameServer:
     def _cluster_info(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         brokers = {name: self._broker_json(broker) for name, broker in self.routes.brokers.items()}
         clusters = {cluster: sorted(names) for cluster, names in self.routes.clusters.items()}
-        return self._with_json(request, {"brokerAddrTable": brokers, "clusterAddrTable": clusters})
+        return self.with_json(request, {"brokerAddrTable": brokers, "clusterAddrTable": clusters})
 
     # topics
 
@@ -188,7 +162,7 @@ class NameServer:
         self, request: RemotingCommand, topics: Iterable[str], broker_address: str | None = None
     ) -> RemotingCommand:
         told: Json = {} if broker_address is None else {"brokerAddr": broker_address}
-        return self._with_json(request, {**told, "topicList": list(topics)})
+        return self.with_json(request, {**told, "topicList": list(topics)})
 
     def _all_topics(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         return self._topics(request, self.routes.topics)
@@ -212,7 +186,7 @@ class NameServer:
 
     def _delete_topic(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         self.routes.delete_topic(required(request, "topic"), (request.ext_fields or {}).get("clusterName"))
-        return self._answer(request)
+        return self.answered(request)
 
     def _register_topic(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         try:
@@ -220,15 +194,15 @@ class NameServer:
         except (KeyError, TypeError, ValueError, AttributeError, MalformedData) as reason:
             raise MalformedFrame("topic's route", str(reason)) from None
         self.routes.register_topic(required(request, "topic"), queues)
-        return self._answer(request)
+        return self.answered(request)
 
     def _wipe_write_permission(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         count = self.routes.wipe_write_permission(required(request, "brokerName"))
-        return self._answer(request, ext_fields={"wipeTopicCount": str(count)})
+        return self.answered(request, ext_fields={"wipeTopicCount": str(count)})
 
     def _add_write_permission(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         count = self.routes.add_write_permission(required(request, "brokerName"))
-        return self._answer(request, ext_fields={"addTopicCount": str(count)})
+        return self.answered(request, ext_fields={"addTopicCount": str(count)})
 
     # key-value config
 
@@ -238,49 +212,25 @@ class NameServer:
             raise Refused(SYSTEM_ERROR, f"there are {KV_VALUES_MAX} values: delete some")
         self.kv.setdefault(namespace, {})[key] = value
         self._on_kv_change()
-        return self._answer(request)
+        return self.answered(request)
 
     def _get_kv(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         namespace, key = required(request, "namespace"), required(request, "key")
         value = self.kv.get(namespace, {}).get(key)
         if value is not None:
-            return self._answer(request, ext_fields={"value": value})
-        return self._answer(request, QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}", {})
+            return self.answered(request, ext_fields={"value": value})
+        return self.answered(request, QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}", {})
 
     def _delete_kv(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         self.kv.get(required(request, "namespace"), {}).pop(required(request, "key"), None)
         self._on_kv_change()
-        return self._answer(request)
+        return self.answered(request)
 
     def _kv_list(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         namespace = required(request, "namespace")
         if namespace not in self.kv:
             raise Refused(QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        return self._with_json(request, {"table": self.kv[namespace]})
-
-
-def required(request: RemotingCommand, name: str) -> str:
-    """A field that the request must have. Raises Refused."""
-    value = (request.ext_fields or {}).get(name)
-    if value is None:
-        kind = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
-        raise Refused(SYSTEM_ERROR, f"{kind}: the custom field <{name}> is null")
-    return value
-
-
-def number(request: RemotingCommand, name: str, otherwise: int | None = None) -> int:
-    """A field that must be a whole number, if it is there or has no default. Raises Refused."""
-    if otherwise is not None and (request.ext_fields or {}).get(name) is None:
-        return otherwise
-    text = required(request, name)
-    try:
-        return int(text)
-    except ValueError:
-        raise Refused(SYSTEM_ERROR, f'java.lang.NumberFormatException: For input string: "{text}"') from None
-
-
-def _body(value: Json, *, bare_keys: bool = True) -> bytes:
-    return fastjson.dumps(value, bare_keys=bare_keys).encode()
+        return self.with_json(request, {"table": self.kv[namespace]})
 
 
 def _queue_json(queue: QueueData) -> Json:

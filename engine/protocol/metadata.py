@@ -1,0 +1,244 @@
+"""What a broker knows beside its messages: topics, consumer groups and offsets, delay offsets, each with its version.
+
+Implements: TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager, as tables; SlaveSynchronize's merging
+spec: store-formats, 16 config/*.json; remoting, 6 metadata request bodies
+Bodies on the wire are the files' contents, compact. `changed` names the files that are to be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from store import broker_tables, topics
+from store.broker_tables import DataVersion
+from store.delay import SCHEDULE_TOPIC
+
+TOPICS, GROUPS = broker_tables.TOPICS, broker_tables.GROUPS
+CONSUMER_OFFSETS, DELAY_OFFSETS = broker_tables.CONSUMER_OFFSETS, broker_tables.DELAY_OFFSETS
+FILES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
+PERM_INHERIT, PERM_READ_WRITE = 1, 6
+HASH_SET_CAPACITY = 8  # a HashSet of 16 buckets
+BENCHMARK_QUEUES, SCHEDULE_QUEUES, CLUSTER_QUEUES, REVIVE_QUEUES = 1024, 18, 16, 8
+SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
+)  # fmt: skip
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+
+Value = dict[str, Any]
+
+
+class Identity(NamedTuple):
+    """Whose metadata it is; `five` is 5.x's form."""
+
+    five: bool
+    cluster: str
+    broker_name: str
+    default_topic_queue_nums: int = 8
+    auto_create_topics: bool = True
+
+
+def topic_config(topic: str, read: int, write: int, perm: int, five: bool, **fields: Any) -> Value:
+    """One entry of topicConfigTable."""
+    attributes: Value = {"attributes": {}} if five else {}
+    config = {
+        "order": False, "perm": perm, "readQueueNums": read, "topicFilterType": "SINGLE_TAG", "topicName": topic,
+        "topicSysFlag": 0, "writeQueueNums": write,
+    }  # fmt: skip
+    return {**attributes, **config, **fields}
+
+
+def group_config(group: str, five: bool) -> Value:
+    """One entry of subscriptionGroupTable, with RocketMQ's defaults."""
+    config: Value = {
+        "brokerId": 0, "consumeBroadcastEnable": True, "consumeEnable": True, "consumeFromMinEnable": True,
+        "groupName": group, "notifyConsumerIdsChangedEnable": True, "retryMaxTimes": 16, "retryQueueNums": 1,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }  # fmt: skip
+    if five:
+        policy = {"type": "CUSTOMIZED"}
+        config |= {"attributes": {}, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15, "groupSysFlag": 0}
+        config["groupRetryPolicy"] = policy
+    return config
+
+
+def _default_topics(of: Identity) -> list[tuple[str, int, int]]:
+    """(topic, queues, perm) that every broker has."""
+    all_of_it = PERM_READ_WRITE | PERM_INHERIT
+    found = [
+        (topics.SELF_TEST_TOPIC, 1, PERM_READ_WRITE), (topics.BENCHMARK_TOPIC, BENCHMARK_QUEUES, PERM_READ_WRITE),
+        (of.cluster, CLUSTER_QUEUES, all_of_it), (of.broker_name, 1, all_of_it),
+        (topics.OFFSET_MOVED_TOPIC, 1, PERM_READ_WRITE), (SCHEDULE_TOPIC, SCHEDULE_QUEUES, PERM_READ_WRITE),
+        (f"{of.cluster}_REPLY_TOPIC", 1, PERM_READ_WRITE),
+    ]  # fmt: skip
+    if of.auto_create_topics:
+        found.append((topics.AUTO_CREATE_TOPIC, of.default_topic_queue_nums, all_of_it))
+    if of.five:
+        found += [
+            (topics.HALF_TOPIC, 1, PERM_READ_WRITE), (topics.OP_TOPIC, 1, PERM_READ_WRITE),
+            (f"rmq_sys_REVIVE_LOG_{of.cluster}", REVIVE_QUEUES, PERM_READ_WRITE),
+            (f"rmq_sys_SYNC_BROKER_MEMBER_{of.broker_name}", 1, PERM_INHERIT),
+        ]  # fmt: skip
+    return found
+
+
+class Metadata:
+    """All tables of one broker."""
+
+    def __init__(self, identity: Identity, files: Mapping[str, Value], now_ms: int) -> None:
+        """From the contents of its files, by their names. Raises MalformedConfig."""
+        self.identity, self.changed = identity, set[str]()
+        unset = DataVersion(0, now_ms, 0 if identity.five else None)
+        values = {name: files.get(name) or {} for name in FILES}
+        self.topics = broker_tables.topics(values[TOPICS], TOPICS)
+        self.groups = broker_tables.groups(values[GROUPS], GROUPS)
+        self.offsets = broker_tables.consumer_offsets(values[CONSUMER_OFFSETS], CONSUMER_OFFSETS)
+        self.delay_offsets = broker_tables.delay_offsets(values[DELAY_OFFSETS], DELAY_OFFSETS)
+        self.versions = {name: DataVersion.of(values[name], name) or unset for name in FILES}
+        self._add_defaults()
+
+    def _add_defaults(self) -> None:
+        five = self.identity.five
+        for topic, queues, perm in _default_topics(self.identity):
+            if topic not in self.topics:
+                self.topics[topic] = topic_config(topic, queues, queues, perm, five)
+        for group in (*SYSTEM_GROUPS, *([TRANSACTION_GROUP] if five else [])):
+            self.groups.setdefault(group, group_config(group, five))
+
+    # as files and bodies
+
+    def value(self, name: str) -> Value:
+        """What a file says."""
+        version = self.versions[name]
+        of_five = version if self.identity.five else None
+        if name == TOPICS:
+            return broker_tables.topics_value(self.topics, version)
+        if name == GROUPS:
+            return broker_tables.groups_value(self.groups, version)
+        if name == DELAY_OFFSETS:
+            return broker_tables.delay_offsets_value(self.delay_offsets, of_five)
+        group_topics = self._group_topics() if self.identity.five else None
+        return broker_tables.consumer_offsets_value(self.offsets, of_five, group_topics)
+
+    def _group_topics(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for topic, group in self.offsets:
+            found.setdefault(group, []).append(topic)
+        return {group: broker_tables.java_order(names, HASH_SET_CAPACITY) for group, names in found.items()}
+
+    def topics_body(self, perm_mask: int = 7) -> Value:
+        """GET_ALL_TOPIC_CONFIG's answer and the registration's part; `perm_mask` is the broker's own permission."""
+        value = self.value(TOPICS)
+        if perm_mask & PERM_READ_WRITE != PERM_READ_WRITE:
+            table = value[broker_tables.TOPIC_TABLE]
+            masked = {topic: {**config, "perm": config["perm"] & perm_mask} for topic, config in table.items()}
+            value = {**value, broker_tables.TOPIC_TABLE: masked}
+        if not self.identity.five:
+            return value
+        version = self.versions[TOPICS]
+        mapping = DataVersion(0, version.timestamp_ms, 0).value()
+        return {
+            broker_tables.VERSION: value[broker_tables.VERSION], "mappingDataVersion": mapping,
+            broker_tables.TOPIC_TABLE: value[broker_tables.TOPIC_TABLE],
+            "topicQueueMappingDetailMap": {}, "topicQueueMappingInfoMap": {},
+        }  # fmt: skip
+
+    # changes on a master
+
+    def set_topic(self, config: Value, now_ms: int) -> None:
+        """Create a topic, or replace its configuration."""
+        self.topics[config["topicName"]] = config
+        self._next(TOPICS, now_ms)
+
+    def delete_topic(self, topic: str, now_ms: int) -> None:
+        """Forget a topic's configuration, if there is one."""
+        if self.topics.pop(topic, None) is not None:
+            self._next(TOPICS, now_ms)
+
+    def set_group(self, config: Value, now_ms: int) -> None:
+        """Create a consumer group, or replace its configuration."""
+        self.groups[config["groupName"]] = config
+        self._next(GROUPS, now_ms)
+
+    def delete_group(self, group: str, forget_offsets: bool, now_ms: int) -> None:
+        """Forget a group's configuration, and if asked how far it consumed."""
+        if self.groups.pop(group, None) is not None:
+            self._next(GROUPS, now_ms)
+        of_group = [key for key in self.offsets if key[1] == group]
+        for key in of_group if forget_offsets else ():
+            del self.offsets[key]
+            self.changed.add(CONSUMER_OFFSETS)
+
+    def take_served_topics(self, value: Value) -> bool:
+        """Topics that the writer added to the file since it was read; whether there are any. Raises MalformedConfig."""
+        found = broker_tables.topics(value, TOPICS)
+        new = {topic: config for topic, config in found.items() if self.topics.get(topic) != config}
+        version = DataVersion.of(value, TOPICS)
+        if not new or version is None:
+            return False
+        self.topics |= new
+        self.versions[TOPICS] = max(version, self.versions[TOPICS], key=lambda one: (one.timestamp_ms, one.counter))
+        return True
+
+    def next_version(self, now_ms: int) -> None:
+        """Say that the topics are to be registered again, although none changed."""
+        self._next(TOPICS, now_ms)
+
+    def _next(self, name: str, now_ms: int) -> None:
+        self.versions[name] = self.versions[name].next(now_ms)
+        self.changed.add(name)
+
+    # what a slave takes from its master: data first, then the version, then the disk
+
+    def take_topics(self, value: Value) -> bool:
+        """The master's topics instead of ours, when their version differs. Raises MalformedConfig."""
+        table, version = broker_tables.topics(value, TOPICS), self._version_of(value, TOPICS)
+        if version == self.versions[TOPICS]:
+            return False
+        self.topics = table
+        self._took(TOPICS, version)
+        return True
+
+    def take_groups(self, value: Value) -> bool:
+        """The master's groups instead of ours, when their version differs. Raises MalformedConfig."""
+        table, version = broker_tables.groups(value, GROUPS), self._version_of(value, GROUPS)
+        if version == self.versions[GROUPS]:
+            return False
+        self.groups = table
+        self._took(GROUPS, version)
+        return True
+
+    def take_consumer_offsets(self, value: Value) -> bool:
+        """The master's offsets; none of ours goes back. Raises MalformedConfig."""
+        before = {key: dict(offsets) for key, offsets in self.offsets.items()}
+        for key, offsets in broker_tables.consumer_offsets(value, CONSUMER_OFFSETS).items():
+            ours = self.offsets.setdefault(key, {})
+            for queue_id, offset in offsets.items():
+                ours[queue_id] = max(offset, ours.get(queue_id, offset))
+        version = DataVersion.of(value, CONSUMER_OFFSETS) or self.versions[CONSUMER_OFFSETS]
+        if self.offsets == before and version == self.versions[CONSUMER_OFFSETS]:
+            return False
+        self._took(CONSUMER_OFFSETS, version)
+        return True
+
+    def take_delay_offsets(self, value: Value) -> bool:
+        """The master's progress through the delay levels. Raises MalformedConfig."""
+        found = broker_tables.delay_offsets(value, DELAY_OFFSETS)
+        version = DataVersion.of(value, DELAY_OFFSETS) or self.versions[DELAY_OFFSETS]
+        if (found, version) == (self.delay_offsets, self.versions[DELAY_OFFSETS]):
+            return False
+        self.delay_offsets = found
+        self._took(DELAY_OFFSETS, version)
+        return True
+
+    def _took(self, name: str, version: DataVersion) -> None:
+        state = None if not self.identity.five else version.state_version or 0
+        self.versions[name] = replace(version, state_version=state)
+        self.changed.add(name)
+
+    def _version_of(self, value: Value, name: str) -> DataVersion:
+        """As we would note it: without 5.x's part in a 4.9 broker, with a 0 there in a 5.x one."""
+        found = DataVersion.of(value, name) or DataVersion()
+        return replace(found, state_version=(found.state_version or 0) if self.identity.five else None)

@@ -1,0 +1,90 @@
+"""What every remoting server does with a request: find its handler, refuse what is unknown or incomplete, answer.
+
+Implements: NettyRemotingAbstract.processRequestCommand, RemotingCommand.decodeCommandCustomHeader
+spec: remoting, 3 server behaviour, 4 response codes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engine.protocol.remoting import MalformedFrame, RemotingCommand, Serialize
+from store import fastjson
+from store.errors import StoreError
+
+SUCCESS, SYSTEM_ERROR, NOT_SUPPORTED, NO_PERMISSION, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 0, 1, 3, 16, 17, 22
+NO_REMARK = "not set any response code"  # what RocketMQ leaves where it forgets to set a code
+VERSIONS = {"4.9": 407, "5": 479}
+
+Json = dict[str, Any]
+Handler = Callable[[RemotingCommand, int, int], RemotingCommand]
+
+
+class Refused(Exception):
+    """Raised inside of a request that is answered with a code and a remark."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code, self.remark = code, remark
+
+
+class Answerer:
+    """Handlers by request code; a handler gets the request, its connection's number and the time."""
+
+    handlers: Mapping[int, Handler]
+
+    def __init__(self, compat: str) -> None:
+        self.five, self.version = compat == "5", VERSIONS[compat]
+
+    def answer(self, request: RemotingCommand, connection: int, now_ms: int) -> RemotingCommand | None:
+        """The answer to a request; None to a oneway one, and to an answer that nobody asked for."""
+        if request.is_response:
+            return None
+        handler = self.handlers.get(request.code)
+        try:
+            if handler is None:
+                raise Refused(NOT_SUPPORTED, f" request type {request.code} not supported")
+            answer = handler(request, connection, now_ms)
+        except Refused as refused:
+            answer = self.answered(request, refused.code, refused.remark)
+        except (MalformedFrame, StoreError) as malformed:
+            answer = self.answered(request, SYSTEM_ERROR, f"{malformed.code}: {malformed}")
+        return None if request.is_oneway else answer
+
+    def answered(
+        self, request: RemotingCommand, code: int = SUCCESS, remark: str | None = None,
+        ext_fields: Mapping[str, str] | None = None, body: bytes = b"",
+    ) -> RemotingCommand:  # fmt: skip
+        """An answer in this version's form: 4.9 takes the request's, 5.x always JSON."""
+        form = Serialize.JSON if self.five else None
+        return request.answer(code, remark, ext_fields, body, version=self.version, serialize=form)
+
+    def with_json(self, request: RemotingCommand, value: Json) -> RemotingCommand:
+        """An answer with that value as its body."""
+        return self.answered(request, body=body_of(value))
+
+
+def body_of(value: Json, *, bare_keys: bool = True) -> bytes:
+    """A value as fastjson writes it."""
+    return fastjson.dumps(value, bare_keys=bare_keys).encode()
+
+
+def required(request: RemotingCommand, name: str) -> str:
+    """A field that the request must have. Raises Refused."""
+    value = (request.ext_fields or {}).get(name)
+    if value is None:
+        kind = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
+        raise Refused(SYSTEM_ERROR, f"{kind}: the custom field <{name}> is null")
+    return value
+
+
+def number(request: RemotingCommand, name: str, otherwise: int | None = None) -> int:
+    """A field that must be a whole number, if it is there or has no default. Raises Refused."""
+    if otherwise is not None and (request.ext_fields or {}).get(name) is None:
+        return otherwise
+    text = required(request, name)
+    try:
+        return int(text)
+    except ValueError:
+        raise Refused(SYSTEM_ERROR, f'java.lang.NumberFormatException: For input string: "{text}"') from None

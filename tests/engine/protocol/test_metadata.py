@@ -1,0 +1,120 @@
+"""A broker's tables against what real brokers answered to their slaves, and the merging on a slave."""
+
+from __future__ import annotations
+
+import base64
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.protocol.metadata import (
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    GROUPS,
+    TOPICS,
+    Identity,
+    Metadata,
+    topic_config,
+)
+from engine.protocol.remoting import decode
+from store import fastjson
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+FOUR, FIVE = Identity(False, "DefaultCluster", "broker-alpha"), Identity(True, "DefaultCluster", "broker-alpha")
+BODIES = {21: TOPICS, 43: CONSUMER_OFFSETS, 45: DELAY_OFFSETS, 201: GROUPS}
+
+
+def answers(version: str) -> list[tuple[int, bytes]]:
+    """(code, body) of every answer to a slave's question."""
+    asked: dict[Any, int] = {}
+    found = []
+    with lzma.open(GOLDEN / f"rocketmq-{version}" / "remoting.jsonl.xz", "rt") as lines:
+        for line in map(json.loads, lines):
+            command = decode(base64.b64decode(line["frame"])[4:])
+            if not command.is_response:
+                asked[line["conn"], command.opaque] = command.code
+            elif asked.get((line["conn"], command.opaque)) in BODIES:
+                found.append((asked[line["conn"], command.opaque], bytes(command.body)))
+    return found
+
+
+def parsed(body: bytes) -> Any:
+    return fastjson.loads(body, as_written=True)
+
+
+@pytest.mark.parametrize(("version", "identity"), [("4.9.7", FOUR), ("5.3.3", FIVE)])
+def test_what_a_real_master_answers_is_answered_again(version: str, identity: Identity) -> None:
+    bodies = answers(version)
+    assert {code for code, _body in bodies} == set(BODIES)
+    for code, body in bodies:
+        slave = Metadata(identity, {}, 0)
+        value = parsed(body)
+        take = {21: slave.take_topics, 43: slave.take_consumer_offsets, 45: slave.take_delay_offsets,
+                201: slave.take_groups}[code]  # fmt: skip
+        assert take(value) or not value["offsetTable"]
+        assert not take(value), "the same again changes nothing"
+        ours = slave.topics_body() if code == 21 else slave.value(BODIES[code])
+        assert json.loads(json.dumps(ours)) == json.loads(json.dumps(value)) | (
+            {"mappingDataVersion": ours["mappingDataVersion"]} if "mappingDataVersion" in value else {}
+        )
+        assert slave.changed <= {BODIES[code]}
+
+
+@pytest.mark.parametrize(("version", "identity"), [("4.9.7", FOUR), ("5.3.3", FIVE)])
+def test_a_new_broker_has_the_topics_of_a_real_one(version: str, identity: Identity) -> None:
+    with lzma.open(GOLDEN / f"rocketmq-{version}" / "remoting.jsonl.xz", "rt") as lines:
+        frames = (base64.b64decode(told["frame"])[4:] for told in map(json.loads, lines) if told["code"] == 103)
+        first = next(command for command in map(decode, frames) if not command.is_response)
+    theirs = parsed(bytes(first.body))["topicConfigSerializeWrapper"]["topicConfigTable"]
+    assert Metadata(identity, {}, 0).topics == theirs
+
+
+def test_offsets_never_go_back_on_a_slave() -> None:
+    slave = Metadata(FOUR, {CONSUMER_OFFSETS: {"offsetTable": {"t@g": {0: 7, 1: 3}}}}, 0)
+    assert slave.take_consumer_offsets({"offsetTable": {"t@g": {0: 5, 1: 9, 2: 1}, "u@g": {"0": 2}}})
+    assert slave.offsets == {("t", "g"): {0: 7, 1: 9, 2: 1}, ("u", "g"): {0: 2}}
+
+
+def test_a_change_has_a_version_of_its_own_and_names_its_file() -> None:
+    master = Metadata(FIVE, {}, 100)
+    master.set_topic(topic_config("t", 4, 4, 6, five=True), 200)
+    assert (master.versions[TOPICS].counter, master.versions[TOPICS].timestamp_ms) == (1, 200)
+    master.delete_topic("t", 300)
+    master.delete_topic("t", 400)
+    assert (master.versions[TOPICS].counter, master.changed) == (2, {TOPICS})
+
+
+def test_a_broker_without_write_permission_registers_none() -> None:
+    master = Metadata(FOUR, {}, 0)
+    perms = {config["perm"] for config in master.topics_body(perm_mask=4)["topicConfigTable"].values()}
+    assert perms == {4}
+    assert master.topics["TBW102"]["perm"] == 7
+
+
+def test_a_4_9_slave_follows_a_5_x_master_and_back() -> None:
+    for ours, theirs in ((FOUR, FIVE), (FIVE, FOUR)):
+        slave, master = Metadata(ours, {}, 0), Metadata(theirs, {}, 50)
+        assert slave.take_topics(master.topics_body())
+        assert slave.take_groups(master.value(GROUPS))
+        assert not slave.take_topics(master.topics_body())
+        assert slave.topics == master.topics
+        state = slave.versions[TOPICS].state_version
+        assert (state is None) == (not ours.five)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("ab"), st.dictionaries(st.integers(0, 3), st.integers(0, 99)))))
+def test_merged_offsets_are_the_largest_ever_seen(tables: list[dict[str, dict[int, int]]]) -> None:
+    slave = Metadata(FOUR, {}, 0)
+    highest: dict[tuple[str, int], int] = {}
+    for table in tables:
+        slave.take_consumer_offsets({"offsetTable": {f"{topic}@g": queues for topic, queues in table.items()}})
+        for topic, queues in table.items():
+            for queue_id, offset in queues.items():
+                highest[topic, queue_id] = max(offset, highest.get((topic, queue_id), 0))
+    found = {(topic, q): offset for (topic, _g), queues in slave.offsets.items() for q, offset in queues.items()}
+    assert found == highest
