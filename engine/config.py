@@ -53,6 +53,10 @@ class BrokerConfig:
     broker_ip2: str
     listen_port: int
     ha_listen_port: int
+    name_servers: tuple[str, ...]
+    register_name_server_period_ms: int
+    force_register: bool
+    auto_create_topic_enable: bool
     store_path_root_dir: Path
     store_path_commit_log: Path
     mapped_file_size_commit_log_bytes: int
@@ -223,6 +227,8 @@ def _converted(key: Key, text: str) -> Any:
             return FlushDiskType(text)
         case "compat":
             return text if text in ("4.9", "5") else _refuse(text)
+        case "addresses":
+            return tuple(_checked_address(part.strip()) for part in text.split(";") if part.strip())
         case "hours":  # Java's split drops empty parts at the end
             return frozenset(_whole_number(hour, 0, 23) for hour in (text.rstrip(";") or _refuse(text)).split(";"))
         case "affinity":
@@ -231,6 +237,11 @@ def _converted(key: Key, text: str) -> Any:
 
 def _refuse(text: str) -> Any:
     raise ValueError(text)
+
+
+def _checked_address(text: str) -> str:
+    host, _colon, port = text.rpartition(":")
+    return f"{host or _refuse(text)}:{_whole_number(port, 1, 65535)}"
 
 
 def _whole_number(text: str, low: int, high: int) -> int:
@@ -268,8 +279,8 @@ def _apply_launcher_rules(file: str, values: dict[str, Any], seen: Mapping[str, 
     if role is not BrokerRole.SLAVE and values["broker_id"] != 0:
         warnings.append(f"{file}:{id_line}: brokerId: a master's is always 0, so {values['broker_id']} has no effect")
         values["broker_id"] = 0
-    if role is BrokerRole.SLAVE and values["ha_master_address"] is None:
-        warnings.append(f"{file}: haMasterAddress is not given: this slave copies nothing until it is")
+    if role is BrokerRole.SLAVE and values["ha_master_address"] is None and not values["name_servers"]:
+        warnings.append(f"{file}: neither haMasterAddress nor namesrvAddr is given: this slave copies nothing")
     values["broker_name"] = values["broker_name"] or socket.gethostname()
     values["broker_ip1"] = values["broker_ip1"] or _local_address()
     values["broker_ip2"] = values["broker_ip2"] or values["broker_ip1"]

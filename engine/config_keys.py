@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 Kind = Literal[
-    "int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity", "hours"
+    "int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity", "hours",
+    "addresses",
 ]
 INT_MAX = 2**31 - 1
 MIB = 1 << 20
@@ -45,6 +46,7 @@ ALLOWED: dict[str, str] = {
     "role": "ASYNC_MASTER, SYNC_MASTER or SLAVE",
     "flush_type": "ASYNC_FLUSH or SYNC_FLUSH",
     "compat": "4.9 or 5",
+    "addresses": "host:port, several separated by ;",
     "hours": "hours of the day from 0 to 23, separated by ;",
     "affinity": "empty (the kernel decides), sync (the synchronous path on one CPU), or CPU numbers as in 0,2-3",
 }
@@ -58,6 +60,10 @@ KEYS = (
     Key("brokerIP1", "broker_ip1", "address", None),
     Key("brokerIP2", "broker_ip2", "address", None),
     Key("listenPort", "listen_port", "int", 10911, 1, 65534),
+    Key("namesrvAddr", "name_servers", "addresses", ""),
+    Key("registerNameServerPeriod", "register_name_server_period_ms", "int", 30_000, 1, INT_MAX, "ms"),
+    Key("forceRegister", "force_register", "bool", True),
+    Key("autoCreateTopicEnable", "auto_create_topic_enable", "bool", True),
     Key("haListenPort", "ha_listen_port", "int", None, 0, 65535, "0 lets the kernel choose"),
     # files
     Key("storePathRootDir", "store_path_root_dir", "path", "~/store"),

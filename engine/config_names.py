@@ -10,7 +10,7 @@ from __future__ import annotations
 ROCKETMQ_4_9 = frozenset(
     """
     accessMessageInMemoryMaxRatio aclEnable adminBrokerThreadPoolNums autoCreateSubscriptionGroup
-    autoCreateTopicEnable autoDeleteUnusedStats bitMapLengthConsumeQueueExt brokerFastFailureEnable brokerPermission
+    autoDeleteUnusedStats bitMapLengthConsumeQueueExt brokerFastFailureEnable brokerPermission
     brokerTopicEnable channelNotActiveInterval
     clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
     clientCloseSocketIfTimeout clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums
@@ -26,16 +26,16 @@ ROCKETMQ_4_9 = frozenset(
     expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchNamesrvAddrByAddressServer
     filterDataCleanTimeSpan filterServerNums filterSupportRetry
     flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval
-    flushLeastPagesWhenWarmMapedFile forceRegister heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity
+    flushLeastPagesWhenWarmMapedFile heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity
     highSpeedMode isolateLogEnable longPollingEnable maxDelayTime
     maxErrorRateOfBloomFilter maxLmqConsumeQueueNum maxMsgsNumBatch
     maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
     maxTransferCountOnMessageInMemory messageDelayLevel messageStorePlugIn
-    msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
+    msgTraceTopicName notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
     preferredLeaderId processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
     queryThreadPoolQueueCapacity readOnlyCommitLogStorePaths
-    registerBrokerTimeoutMills registerNameServerPeriod rejectTransactionMessage replyThreadPoolQueueCapacity
+    registerBrokerTimeoutMills rejectTransactionMessage replyThreadPoolQueueCapacity
     rocketmq-acl rocketmqHome scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
     sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
     serverChannelMaxIdleTimeSeconds serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable

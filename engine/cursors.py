@@ -38,6 +38,8 @@ COMMON = (
     ("put_refused", "tally", "writer"),
     ("store_timestamp_ms", "gauge", "writer|receiver"),
     ("ha_listen_port", "gauge", "ha_listener"),
+    ("listen_port", "gauge", "remoting"),
+    ("ha_server_address", "gauge", "remoting"),  # IPv4 << 16 | port: where a slave's name server says its master is
     ("writer_bell", "gauge", "producers"),
     ("ack_bell", "gauge", "senders|flusher"),
 )
@@ -54,7 +56,10 @@ PER_HA_CONNECTION = (
     "wake",
 )
 HA_CLIENT = ("state", "last_read_ms", "last_write_ms", "transferred_bytes", "master", "reason")
-ROLES = ("writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver", "housekeeper")
+ROLES = (
+    "writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver", "housekeeper",
+    "remoting",
+)  # fmt: skip
 SENDERS = tuple(f"sender.{slot}" for slot in range(HA_CONNECTIONS_MAX))
 
 
@@ -120,6 +125,8 @@ class Board:
         self.put_refused = cursor("put_refused")
         self.store_timestamp_ms = cursor("store_timestamp_ms")
         self.ha_listen_port = cursor("ha_listen_port")
+        self.listen_port = cursor("listen_port")
+        self.ha_server_address = cursor("ha_server_address")
         self.writer_bell = cursor("writer_bell")
         self.ack_bell = cursor("ack_bell")
         self.ha = [HaConnectionCursors(counters, slot) for slot in range(HA_CONNECTIONS_MAX)]

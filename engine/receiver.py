@@ -1,7 +1,7 @@
 """Follows a master: bytes go from the socket into the mapped segment, then our end is published, then reported.
 
 Implements: HAClient (spec: ha-protocol, 4 slave side); the decisions are in protocol/ha_client.py
-Follows:    allocated_offset, the allocator's
+Follows:    allocated_offset, the allocator's; ha_server_address, when haMasterAddress is not given
 Publishes:  max_physical_offset, segment_request_offset, store_timestamp_ms, ha_client.*
 Frames split records: our end is any byte, and readers see whole records only. A restart goes on from our own cursor.
 """
@@ -98,9 +98,10 @@ class Receiver:
 
     def _connect(self, now_ms: int) -> int:
         if self._socket is None:
-            if self._master is None or not self.client.may_connect(now_ms):
+            master = self._master or self._advertised()
+            if master is None or not self.client.may_connect(now_ms):
                 return 0
-            return self._begin_connect(self._master, now_ms)
+            return self._begin_connect(master, now_ms)
         if not select.select([], [self._socket], [], 0)[1]:
             if now_ms >= self._connect_until_ms:
                 self._hang_up(CloseReason.CONNECT_FAILED, f"no answer within {CONNECT_TIMEOUT_MS} ms")
@@ -110,6 +111,11 @@ class Receiver:
             self._hang_up(CloseReason.CONNECT_FAILED, errno.errorcode.get(error, str(error)))
             return 0
         return self._finish_connect(self._socket, now_ms)
+
+    def _advertised(self) -> Address | None:
+        """Where the name server says that the master is, asked at each connect: it may be another one by now."""
+        packed = self._board.ha_server_address.read()
+        return (socket.inet_ntoa((packed >> 16).to_bytes(4)), packed & 0xFFFF) if packed > 0 else None
 
     def _begin_connect(self, master: Address, now_ms: int) -> int:
         self._connect_until_ms = now_ms + CONNECT_TIMEOUT_MS

@@ -22,6 +22,7 @@ from pathlib import Path
 from engine import (
     affinity,
     allocator,
+    broker_server,
     dispatcher,
     flusher,
     group_transfer,
@@ -61,7 +62,8 @@ POLL_MS = 1000
 START_DEATHS_MAX = 3
 # The order of the stop: who makes new bytes first, who keeps them safe last.
 STOP_ORDER = (
-    "writer", "receiver", "dispatcher", "ha_listener", "group_transfer", "housekeeper", "flusher", "allocator",
+    "remoting", "writer", "receiver", "dispatcher", "ha_listener", "group_transfer", "housekeeper", "flusher",
+    "allocator",
 )  # fmt: skip
 
 
@@ -189,6 +191,7 @@ class Supervisor:
         else:
             shared.append(("group_transfer", partial(group_transfer.open_role, config, board)))
             shared.append(("writer", partial(writer.open_role, config, board, self._regions)))
+        shared.append(("remoting", partial(broker_server.open_role, config, board)))
         return [*shared, ("ha_listener", partial(ha_listener.open_role, config, board, sender.open_role))]
 
     def _await_ready(self, wake_read: int) -> None:

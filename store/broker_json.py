@@ -8,6 +8,10 @@ place of a good backup. Files up to MAX_FILE_BYTES are read.
 
 from __future__ import annotations
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,6 +62,18 @@ def parse(content: bytes, path: str = "") -> dict[Any, Any]:
     if not isinstance(value, dict):
         raise MalformedConfig(path, "it is no JSON object")
     return value
+
+
+@contextmanager
+def exclusive(directory: Path) -> Iterator[None]:
+    """Nobody else of ours reads and replaces files of this directory meanwhile; held for one file's writing."""
+    directory.mkdir(parents=True, exist_ok=True)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def write(path: Path, value: dict[Any, Any], *, pretty: bool = True) -> None:

@@ -2,7 +2,8 @@
 
 Implements: TopicConfigManager.createTopicInSendMessageMethod, createTopicInSendMessageBackMethod
 A RocketMQ broker serves the topics of this file and no others: without it nobody would find what we stored. One process
-at a time writes it: the supervisor before there is a writer and after it, the writer in between.
+at a time adds to it: the supervisor before there is a writer and after it, the writer in between. The remoting role
+writes it, too, when an administrator changes a topic; `broker_json.exclusive` keeps them apart.
 """
 
 from __future__ import annotations
@@ -69,6 +70,15 @@ class ServedTopics:
         if not self._wanted:
             return []
         begun = time.monotonic()
+        with broker_json.exclusive(self._path.parent):
+            added = self._merge(now_ms)
+        self._known = {**(self._known or {}), **self._wanted}
+        self._wanted = {}
+        self._budget -= time.monotonic() - begun
+        return added
+
+    def _merge(self, now_ms: int) -> list[str]:
+        """Add what is wanted to what the file says by now; the topics that are new in it."""
         value = broker_json.read(self._path)
         table = broker_tables.topics(value, str(self._path))
         added = []
@@ -80,9 +90,6 @@ class ServedTopics:
                 table[topic][name] = max(queue_nums, _count(table[topic].get(name)))
         version = DataVersion.of(value, str(self._path)) or DataVersion(state_version=0 if self._five else None)
         broker_json.write(self._path, {**value, **broker_tables.topics_value(table, version.next(now_ms))})
-        self._known = {**(self._known or {}), **self._wanted}
-        self._wanted = {}
-        self._budget -= time.monotonic() - begun
         return added
 
     def _load(self) -> dict[str, int]:

@@ -26,10 +26,14 @@ MAY_IMPORT = {
     "tools": {"engine", "spark_bridge", "store", "ipc"},
 }
 SHELLS = (
-    "allocator", "dispatcher", "flusher", "group_transfer", "ha_listener", "housekeeper", "receiver", "sender",
-    "writer",
+    "allocator", "broker_server", "dispatcher", "flusher", "group_transfer", "ha_listener", "housekeeper", "receiver",
+    "sender", "writer",
 )  # fmt: skip
-PROTOCOL_MAY_IMPORT = {"engine.protocol", "store.errors", "store.fastjson", "store.record"}
+# The tables, names and forms of bytes that need no file.
+PROTOCOL_MAY_IMPORT = {
+    "engine.protocol", "store.broker_tables", "store.delay", "store.errors", "store.fastjson", "store.record",
+    "store.topics",
+}  # fmt: skip
 PROTOCOL_MAY_NOT_IMPORT = set("asyncio ctypes multiprocessing os select signal socket subprocess time".split())
 FUNCTION_LINES_MAX, MODULE_LINES_MAX = 50, 400
 COMMENT_SHARE_MAX = 0.20

@@ -2,8 +2,8 @@
 
 Implements: AdminBrokerProcessor, ClientManageProcessor, as far as a log that others replicate needs them
 spec: remoting, 6 metadata request bodies, 8 admin requests, 12 real master, our slave
-Figures and settings come from the shell through `Facts`; what is to be saved or registered is left in `metadata.changed`
-and `wants_registration`.
+Figures and settings come from the shell through `Facts`; what is to be saved or registered is left in
+`metadata.changed` and `wants_registration`.
 """
 
 from __future__ import annotations

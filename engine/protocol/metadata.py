@@ -19,6 +19,7 @@ TOPICS, GROUPS = broker_tables.TOPICS, broker_tables.GROUPS
 CONSUMER_OFFSETS, DELAY_OFFSETS = broker_tables.CONSUMER_OFFSETS, broker_tables.DELAY_OFFSETS
 FILES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
 PERM_INHERIT, PERM_READ_WRITE = 1, 6
+QUEUE_NUMS = ("readQueueNums", "writeQueueNums")
 HASH_SET_CAPACITY = 8  # a HashSet of 16 buckets
 BENCHMARK_QUEUES, SCHEDULE_QUEUES, CLUSTER_QUEUES, REVIVE_QUEUES = 1024, 18, 16, 8
 SYSTEM_GROUPS = (
@@ -90,6 +91,7 @@ class Metadata:
     def __init__(self, identity: Identity, files: Mapping[str, Value], now_ms: int) -> None:
         """From the contents of its files, by their names. Raises MalformedConfig."""
         self.identity, self.changed = identity, set[str]()
+        self.deleted_topics: set[str] = set()  # since topics.json was last saved
         unset = DataVersion(0, now_ms, 0 if identity.five else None)
         values = {name: files.get(name) or {} for name in FILES}
         self.topics = broker_tables.topics(values[TOPICS], TOPICS)
@@ -150,11 +152,13 @@ class Metadata:
     def set_topic(self, config: Value, now_ms: int) -> None:
         """Create a topic, or replace its configuration."""
         self.topics[config["topicName"]] = config
+        self.deleted_topics.discard(config["topicName"])
         self._next(TOPICS, now_ms)
 
     def delete_topic(self, topic: str, now_ms: int) -> None:
         """Forget a topic's configuration, if there is one."""
         if self.topics.pop(topic, None) is not None:
+            self.deleted_topics.add(topic)
             self._next(TOPICS, now_ms)
 
     def set_group(self, config: Value, now_ms: int) -> None:
@@ -172,15 +176,28 @@ class Metadata:
             self.changed.add(CONSUMER_OFFSETS)
 
     def take_served_topics(self, value: Value) -> bool:
-        """Topics that the writer added to the file since it was read; whether there are any. Raises MalformedConfig."""
-        found = broker_tables.topics(value, TOPICS)
-        new = {topic: config for topic, config in found.items() if self.topics.get(topic) != config}
-        version = DataVersion.of(value, TOPICS)
-        if not new or version is None:
-            return False
-        self.topics |= new
-        self.versions[TOPICS] = max(version, self.versions[TOPICS], key=lambda one: (one.timestamp_ms, one.counter))
-        return True
+        """Topics, and queues of them, that the writer added to the file; whether there are any.
+
+        Raises MalformedConfig.
+        """
+        grown = False
+        for topic, config in broker_tables.topics(value, TOPICS).items():
+            if topic not in self.topics and topic not in self.deleted_topics:
+                self.topics[topic], grown = config, True
+            ours = self.topics.get(topic, config)
+            for name in QUEUE_NUMS:
+                if int(config.get(name) or 0) > int(ours.get(name) or 0):
+                    ours[name], grown = config[name], True
+        found, ours_now = DataVersion.of(value, TOPICS), self.versions[TOPICS]
+        if found and (found.timestamp_ms, found.counter) > (ours_now.timestamp_ms, ours_now.counter):
+            self.versions[TOPICS] = replace(ours_now, counter=found.counter, timestamp_ms=found.timestamp_ms)
+        return grown
+
+    def saved(self, name: str) -> None:
+        """The file says what we say."""
+        self.changed.discard(name)
+        if name == TOPICS:
+            self.deleted_topics.clear()
 
     def next_version(self, now_ms: int) -> None:
         """Say that the topics are to be registered again, although none changed."""

@@ -66,7 +66,7 @@ def test_the_common_sample_starts(tmp_path: Path) -> None:
     assert config.store_path_commit_log == Path("/data/rocketmq/store/commitlog")
     warned = [warning.split(": ")[1] for warning in warnings]
     assert warned == [
-        "namesrvAddr", "autoCreateTopicEnable", "autoCreateSubscriptionGroup",
+        "autoCreateSubscriptionGroup",
         "mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue", "storePathConsumeQueue",
         "storePathIndex", "storeCheckpoint", "abortFile", "checkTransactionMessageEnable", "sendMessageThreadPoolNums",
         "pullMessageThreadPoolNums",

@@ -1,0 +1,120 @@
+"""When a broker tells a name server of itself, and what; what the answers say of its master.
+
+Implements: BrokerController.registerBrokerAll, BrokerOuterAPI.registerBrokerAll (spec: remoting, 5 name server)
+One object for each name server: one that is slow or down holds nobody else up. Time is passed in.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from engine.protocol.metadata import Metadata
+from engine.protocol.remoting import MalformedFrame, RemotingCommand
+from engine.protocol.requests import SUCCESS, VERSIONS, body_of
+from store import fastjson
+from store.errors import MalformedData
+
+REGISTER_BROKER, UNREGISTER_BROKER, QUERY_DATA_VERSION = 103, 104, 322
+CRC_MASK = 0x7FFFFFFF
+RETRY_MS = 1000  # after a failure; RocketMQ waits for the next period
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Who registers."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_server_address: str
+    compat: str
+
+
+class Learned(NamedTuple):
+    """What an answer says: a slave's master, and the topics whose order matters."""
+
+    master_address: str | None
+    ha_server_address: str | None
+    order_topics: Mapping[str, str] | None
+
+
+class Registration:
+    """One name server's view of this broker: what to send next, and when."""
+
+    def __init__(self, member: Member, *, period_ms: int, force: bool) -> None:
+        self._member, self._period_ms, self._force = member, period_ms, force
+        self._next_ms = 0
+        self._is_known = False  # an answer to a registration came on this connection
+
+    @property
+    def due_ms(self) -> int:
+        """The time of the next request, unless `hurry` is called."""
+        return self._next_ms
+
+    def hurry(self) -> None:
+        """The topics changed: register at once."""
+        self._next_ms, self._is_known = 0, False
+
+    def lost(self, now_ms: int) -> None:
+        """No answer, or a refusal: the name server has forgotten us, or will; try again soon."""
+        self._is_known, self._next_ms = False, now_ms + RETRY_MS
+
+    def next_request(self, metadata: Metadata, permission: int, now_ms: int) -> RemotingCommand | None:
+        """What to send now, None before it is time."""
+        if now_ms < self._next_ms:
+            return None
+        self._next_ms = now_ms + self._period_ms
+        if self._is_known and not self._force:
+            version = body_of(metadata.topics_body()["dataVersion"])
+            return self._request(QUERY_DATA_VERSION, self._names(), version)
+        body = body_of({"filterServerList": [], "topicConfigSerializeWrapper": metadata.topics_body(permission)})
+        fields = {
+            **self._names(), "haServerAddr": self._member.ha_server_address, "compressed": "false",
+            "bodyCrc32": str(zlib.crc32(body) & CRC_MASK),
+        }  # fmt: skip
+        if self._member.compat == "5":
+            fields["enableActingMaster"] = "false"
+        return self._request(REGISTER_BROKER, fields, body)
+
+    def unregister(self) -> RemotingCommand:
+        """The last request."""
+        return self._request(UNREGISTER_BROKER, self._names())
+
+    def on_answer(self, request: RemotingCommand, answer: RemotingCommand, now_ms: int) -> Learned | None:
+        """Take an answer in; what it teaches, if it is a registration's."""
+        if answer.code != SUCCESS:
+            self.lost(now_ms)
+            return None
+        if request.code == QUERY_DATA_VERSION:
+            if (answer.ext_fields or {}).get("changed") != "false":
+                self.hurry()
+            return None
+        self._is_known = True
+        fields = answer.ext_fields or {}
+        return Learned(fields.get("masterAddr"), fields.get("haServerAddr"), _order_topics(bytes(answer.body)))
+
+    def _names(self) -> dict[str, str]:
+        member = self._member
+        return {
+            "brokerId": str(member.broker_id), "clusterName": member.cluster, "brokerAddr": member.address,
+            "brokerName": member.broker_name,
+        }  # fmt: skip
+
+    def _request(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
+        version = VERSIONS[self._member.compat]
+        return RemotingCommand(code, ext_fields=fields, body=body, version=version)
+
+
+def _order_topics(body: bytes) -> Mapping[str, str] | None:
+    """The key-value table of ordered topics; None without one. Raises MalformedFrame."""
+    if not body:
+        return None
+    try:
+        table: Any = fastjson.loads(body).get("table")
+    except (MalformedData, AttributeError) as reason:
+        raise MalformedFrame("answer to a registration", str(reason)) from None
+    return {str(topic): str(value) for topic, value in table.items()} if isinstance(table, dict) else None
