@@ -1,0 +1,139 @@
+"""A broker's answers: those to captured requests of real slaves, clients and administrators, and what it refuses."""
+
+from __future__ import annotations
+
+import base64
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.protocol.broker_requests import BrokerRequests, Facts
+from engine.protocol.metadata import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, Identity, Metadata
+from engine.protocol.remoting import RemotingCommand, decode, encode
+from store import fastjson
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+TABLES = {21: TOPICS, 43: CONSUMER_OFFSETS, 45: DELAY_OFFSETS, 201: GROUPS}
+SAME_ANSWER = (17, 35)  # with state that others change, or bodies of the table: compared through the tables
+
+
+def broker(compat: str = "4.9", *, is_slave: bool = False) -> BrokerRequests:
+    identity = Identity(compat == "5", "DefaultCluster", "broker-alpha")
+    facts = Facts(lambda: {"brokerVersionDesc": "V"}, lambda: {"master": True}, lambda: {"brokerName": "broker-alpha"})
+    return BrokerRequests(compat, Metadata(identity, {}, 0), facts, is_slave=is_slave)
+
+
+def ask(of: BrokerRequests, code: int, body: bytes = b"", at_ms: int = 9, **ext: str) -> RemotingCommand:
+    answer = of.answer(RemotingCommand(code, ext_fields=ext, body=body, version=407), 1, at_ms)
+    assert answer is not None
+    return answer
+
+
+@pytest.mark.parametrize(("compat", "version"), [("4.9", "4.9.7"), ("5", "5.3.3")])
+def test_captured_requests_get_the_real_brokers_answers(compat: str, version: str) -> None:
+    of, asked, compared = broker(compat), {}, dict.fromkeys((*TABLES, *SAME_ANSWER), 0)
+    with lzma.open(GOLDEN / f"rocketmq-{version}" / "remoting.jsonl.xz", "rt") as lines:
+        told = [line for line in map(json.loads, lines) if line["server"].startswith("master")]
+    for line in told:
+        command = decode(base64.b64decode(line["frame"])[4:])
+        if not command.is_response:
+            if command.code in compared:
+                asked[line["conn"], command.opaque] = command
+            continue
+        request = asked.pop((line["conn"], command.opaque), None)
+        if request is None:
+            continue
+        if request.code in TABLES:  # the state of that moment, as a slave takes it
+            value = fastjson.loads(command.body, as_written=True)
+            slave = of.metadata
+            {21: slave.take_topics, 43: slave.take_consumer_offsets, 45: slave.take_delay_offsets,
+             201: slave.take_groups}[request.code](value)  # fmt: skip
+        ours = of.answer(request, line["conn"], 0)
+        assert ours is not None
+        ours = decode(encode(ours)[4:])
+        assert (ours.code, ours.remark, ours.ext_fields, ours.flag, ours.opaque, ours.version) == (
+            command.code, command.remark, command.ext_fields, command.flag, command.opaque, command.version
+        ), line  # fmt: skip
+        if request.code != 21:
+            theirs = fastjson.loads(command.body) if len(command.body) else None
+            assert (fastjson.loads(ours.body) if len(ours.body) else None) == theirs
+        compared[request.code] += 1
+    assert all(compared.values()), compared
+
+
+def test_topics_are_created_changed_and_deleted() -> None:
+    of = broker("5")
+    fields = {"readQueueNums": "3", "writeQueueNums": "2", "perm": "6", "topicFilterType": "x", "order": "true"}
+    assert ask(of, 17, topic="t", attributes="+queue.type=BatchCQ", **fields).code == 0
+    assert of.metadata.topics["t"]["attributes"] == {"queue.type": "BatchCQ"}
+    assert of.wants_registration and of.metadata.changed == {TOPICS}
+    assert ask(of, 17, topic="t", attributes="-queue.type", **fields).code == 0
+    assert (of.metadata.topics["t"]["attributes"], of.metadata.topics["t"]["order"]) == ({}, True)
+    assert ask(of, 215, topic="t").code == 0
+    assert "t" not in of.metadata.topics
+    assert of.metadata.versions[TOPICS].counter == 3
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        (" ", "blank"), ("a b", "illegal characters"), ("x" * 128, "longer than"), ("TBW102", "conflict with system"),
+        ("broker-alpha", "conflict with system"), ("rmq_sys_x", "conflict with system"),
+    ],
+)  # fmt: skip
+def test_topics_that_may_not_be_are_refused(topic: str, said: str) -> None:
+    for code in (17, 215):
+        answer = ask(broker(), code, topic=topic, readQueueNums="1", writeQueueNums="1", perm="6", topicFilterType="x")
+        assert answer.code == 1 and said in str(answer.remark)
+
+
+def test_a_slave_changes_nothing() -> None:
+    of = broker(is_slave=True)
+    for code in (17, 215, 200, 207):
+        answer = ask(of, code, topic="t", groupName="g")
+        assert answer.code == 1 and "from slave broker" in str(answer.remark)
+    assert not of.metadata.changed
+
+
+def test_groups_are_set_and_deleted_with_their_offsets() -> None:
+    of = broker()
+    of.metadata.offsets = {("t", "g"): {0: 1}, ("t", "other"): {0: 2}}
+    assert ask(of, 200, fastjson.dumps({"groupName": "g", "retryMaxTimes": 3, "unknown": 1}).encode()).code == 0
+    assert (of.metadata.groups["g"]["retryMaxTimes"], "unknown" in of.metadata.groups["g"]) == (3, False)
+    assert ask(of, 300, topic="t").body == b'{"groupList":["g","other"]}'
+    assert ask(of, 207, groupName="g", removeOffset="true").code == 0
+    assert list(of.metadata.offsets) == [("t", "other")]
+    assert ask(of, 200, b"[]").code == 1
+
+
+def test_only_what_is_safe_may_change_while_it_runs() -> None:
+    of = broker()
+    for line, code in ((b"storePathRootDir=/x\n", 16), (b"brokerRole=SLAVE", 16), (b"brokerPermission=9", 1)):
+        assert ask(of, 25, line).code == code
+    assert ask(of, 25, b"brokerPermission=4\nregisterNameServerPeriod=20000\n").code == 0
+    assert (of.permission, of.wants_registration) == (4, True)
+    told = ask(of, 26)
+    assert bytes(told.body) == b"brokerName=broker-alpha\nbrokerPermission=4\nregisterNameServerPeriod=20000\n"
+    assert told.ext_fields is not None and json.loads(told.ext_fields["version"])["counter"] == 1
+
+
+def test_figures_heartbeats_and_what_is_not_supported() -> None:
+    assert bytes(ask(broker(), 28).body) == b'{"table":{"brokerVersionDesc":"V"}}'
+    assert (ask(broker("4.9"), 907).code, bytes(ask(broker("5"), 907).body)) == (3, b'{"master":true}')
+    assert ask(broker("4.9"), 34).ext_fields is None
+    answer = ask(broker(), 11)
+    assert (answer.code, answer.remark) == (3, " request type 11 not supported")
+
+
+CODES = st.sampled_from([17, 21, 25, 26, 28, 34, 35, 43, 45, 200, 201, 207, 215, 300, 402, 907])
+FIELDS = st.sampled_from(["topic", "groupName", "perm", "readQueueNums", "writeQueueNums", "attributes", "clientID"])
+TEXTS = st.sampled_from(["", "t", "-1", "6", "+a=b,-c", "+", "true"])
+
+
+@given(st.sampled_from(["4.9", "5"]), CODES, st.dictionaries(FIELDS, TEXTS), st.binary(max_size=60))
+def test_whatever_is_asked_there_is_an_answer(compat: str, code: int, ext: dict[str, str], body: bytes) -> None:
+    assert ask(broker(compat), code, body, **ext).is_response

@@ -1,0 +1,97 @@
+"""A broker's registrations in virtual time against our name server, which is itself held against real ones."""
+
+from __future__ import annotations
+
+import json
+
+from engine.protocol.metadata import TOPICS, Identity, Metadata, topic_config
+from engine.protocol.name_server import NameServer
+from engine.protocol.registration import Learned, Member, Registration
+from engine.protocol.remoting import RemotingCommand
+
+PERIOD = 30_000
+IDENTITY = {"4.9": Identity(False, "c", "a"), "5": Identity(True, "c", "a")}
+
+
+def member(broker_id: int, compat: str = "4.9") -> Member:
+    return Member("c", "a", broker_id, f"10.0.0.{broker_id}:10911", f"10.0.0.{broker_id}:10912", compat)
+
+
+class Broker:
+    """One broker and its link to one name server."""
+
+    def __init__(self, server: NameServer, broker_id: int, *, force: bool = True, compat: str = "4.9") -> None:
+        self.server, self.connection = server, broker_id
+        self.metadata = Metadata(IDENTITY[compat], {}, 0)
+        self.link = Registration(member(broker_id, compat), period_ms=PERIOD, force=force)
+        self.codes: list[int] = []
+
+    def turn(self, now_ms: int, permission: int = 6) -> Learned | None:
+        request = self.link.next_request(self.metadata, permission, now_ms)
+        if request is None:
+            return None
+        self.codes.append(request.code)
+        answer = self.server.answer(request, self.connection, now_ms)
+        assert answer is not None
+        return self.link.on_answer(request, answer, now_ms)
+
+
+def test_a_slave_learns_of_its_master_as_soon_as_that_has_registered() -> None:
+    server = NameServer("4.9")
+    slave, master = Broker(server, 1), Broker(server, 0)
+    assert slave.turn(0) == Learned(None, None, None)
+    assert slave.turn(1) is None
+    master.turn(5)
+    assert slave.turn(PERIOD) == Learned("10.0.0.0:10911", "10.0.0.0:10912", None)
+    assert server.routes.route("TBW102") is not None
+
+
+def test_without_force_a_registration_is_only_sent_when_something_changed() -> None:
+    broker = Broker(NameServer("5"), 0, force=False, compat="5")
+    for now_ms in (0, PERIOD, 2 * PERIOD):
+        broker.turn(now_ms)
+    broker.metadata.set_topic(topic_config("t", 4, 4, 6, five=True), 2 * PERIOD)
+    broker.turn(3 * PERIOD)
+    broker.turn(3 * PERIOD)
+    broker.turn(4 * PERIOD)
+    assert broker.codes == [103, 322, 322, 322, 103, 322]
+    assert broker.server.routes.route("t") is not None
+
+
+def test_a_change_is_registered_at_once_when_asked_for() -> None:
+    broker = Broker(NameServer("4.9"), 0)
+    broker.turn(0)
+    broker.metadata.set_topic(topic_config("t", 4, 4, 6, five=False), 10)
+    broker.link.hurry()
+    broker.turn(10)
+    assert broker.server.routes.route("t") is not None
+    assert broker.codes == [103, 103]
+
+
+def test_a_refusal_and_a_lost_name_server_are_tried_again_soon() -> None:
+    server = NameServer("4.9")
+    broker = Broker(server, 0)
+    request = broker.link.next_request(broker.metadata, 6, 0)
+    assert request is not None
+    broker.link.on_answer(request, RemotingCommand(1, remark="no"), 0)
+    assert (broker.turn(999), broker.codes) == (None, [])
+    broker.link.lost(1000)
+    broker.turn(2000)
+    assert broker.codes == [103]
+
+
+def test_a_broker_that_may_not_be_written_to_says_so_and_leaves_when_it_stops() -> None:
+    server = NameServer("4.9")
+    broker = Broker(server, 0)
+    broker.turn(0, permission=4)
+    assert {queue.perm for queues in server.routes.topics.values() for queue in queues.values()} == {4}
+    assert broker.metadata.value(TOPICS)["topicConfigTable"]["TBW102"]["perm"] == 7
+    answer = server.answer(broker.link.unregister(), 0, 1)
+    assert answer is not None and answer.code == 0
+    assert not server.routes.brokers
+
+
+def test_ordered_topics_come_with_the_answer() -> None:
+    server = NameServer("4.9", {"ORDER_TOPIC_CONFIG": {"t": "a:4"}})
+    assert Broker(server, 0).turn(0) == Learned(None, None, {"t": "a:4"})
+    json.dumps(server.kv)

@@ -1,0 +1,116 @@
+"""Our brokers in a cluster with RocketMQ's own name server, slaves, masters and mqadmin, 4.9.7 and 5.3.3.
+
+A real slave takes our log and our tables; ours takes a real master's, whose address only the name server told it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.cursors import Board
+from engine.producer import Producer
+from store import broker_json, published
+from tests.harness.audit import messages_of
+from tests.harness.ha_node import wait_until
+from tests.interop import rocketmq
+from tests.interop.remoting import Client
+from tests.interop.rocketmq import NameServer, RocketMQBroker, mqadmin
+from tests.interop.test_name_server import admin
+from tools.local_broker import LocalBroker
+
+SEGMENT = 256 * 1024
+SIZES = {"mappedFileSizeCommitLog": SEGMENT, "brokerName": "broker-a"}
+OURS = {**SIZES, "mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536}
+SECONDS = 90
+
+
+@pytest.fixture(params=["4.9.7", "5.3.3"])
+def version(request: pytest.FixtureRequest) -> str:
+    reason = rocketmq.missing(request.param)
+    if reason is not None:
+        pytest.skip(reason)
+    return str(request.param)
+
+
+def board_of(broker: LocalBroker) -> Board:
+    return Board.attach(published.require_running(broker.store).region_directory, writable=True)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Ask again and again what another process writes into files; fails at the deadline."""
+    deadline, pause = time.monotonic() + SECONDS, threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline
+        pause.wait(0.1)
+
+
+def table_of(store: Path, name: str) -> Any:
+    return broker_json.read(store / "config" / name)
+
+
+def has_topic(store: Path, topic: str) -> Callable[[], bool]:
+    return lambda: topic in table_of(store, "topics.json").get("topicConfigTable", {})
+
+
+@pytest.mark.interop
+def test_a_real_slave_takes_our_log_and_our_tables(version: str, tmp_path: Path) -> None:
+    compat = "5" if rocketmq.is_five(version) else "4.9"
+    with (
+        NameServer(tmp_path / "names", version) as names,
+        LocalBroker(tmp_path / "m", namesrvAddr=names.address, compat=compat, **OURS) as ours,
+        Producer(str(ours.store)) as producer,
+    ):
+        for number in range(300):
+            producer.send("mine", f"body {number}" * 20, keys=f"k{number}", queue_id=number % 4)
+        assert mqadmin(tmp_path / "admin", version, "updateTopic", "-b", f"127.0.0.1:{ours.port}", "-t", "made", "-n",
+                       names.address).startswith("create topic")  # fmt: skip
+        listed = mqadmin(tmp_path / "admin", version, "clusterList", "-n", names.address)
+        assert f"127.0.0.1:{ours.port}" in listed and f"V{version.replace('.', '_')}" in listed
+        end, log = board_of(ours).max_physical_offset.read(), ours.store / "commitlog"
+        settings = {"brokerRole": "SLAVE", "brokerId": 1, "namesrvAddr": names.address, **SIZES}
+        with RocketMQBroker(tmp_path / "s", version, **settings) as slave:
+            wait_for(lambda: has_topic(slave.store, "made")() and has_topic(slave.store, "mine")())
+            with Client(slave.port) as client:
+                wait_for(lambda: client.request(28)["code"] == 0)
+            wait_until(board_of(ours).ha[0].slave_ack_offset, lambda ack: ack >= end, SECONDS * 1000)
+            assert {row["BID"] for row in admin(names.address, "clusterList")} == {0, 1}
+        first = end - end % SEGMENT  # a new slave begins with the master's last segment
+        written = b"".join(path.read_bytes() for path in sorted(log.iterdir()))
+        assert slave.log_bytes(first, end, SEGMENT) == written[first:end]
+        ours_said, theirs = table_of(ours.store, "topics.json"), table_of(slave.store, "topics.json")
+        assert theirs["topicConfigTable"]["made"] == ours_said["topicConfigTable"]["made"]
+
+
+@pytest.mark.interop
+def test_our_slave_finds_a_real_master_by_its_name_server_and_takes_its_tables(version: str, tmp_path: Path) -> None:
+    compat = "5" if rocketmq.is_five(version) else "4.9"
+    with (
+        NameServer(tmp_path / "names", version) as names,
+        RocketMQBroker(tmp_path / "m", version, brokerRole="ASYNC_MASTER", namesrvAddr=names.address, **SIZES) as real,
+        Client(real.port) as client,
+    ):
+        ends = [client.send("theirs", number % 4, b"x" * 300, f"KEYS\x01k{number}\x02") for number in range(200)]
+        client.request(200, body=json.dumps({"groupName": "g"}).encode())
+        client.request(15, {"consumerGroup": "g", "topic": "theirs", "queueId": 2, "commitOffset": 7})
+        settings = {"brokerRole": "SLAVE", "brokerId": 1, "namesrvAddr": names.address, "compat": compat, **OURS}
+        with LocalBroker(tmp_path / "s", **settings) as slave:
+            check_slave(slave, ends[-1])
+            rows = {row["BID"]: row["Addr"] for row in admin(names.address, "clusterList")}
+            assert rows == {0: f"127.0.0.1:{real.port}", 1: f"127.0.0.1:{slave.port}"}
+
+
+def check_slave(slave: LocalBroker, last_offset: int) -> None:
+    board = board_of(slave)
+    wait_until(board.max_physical_offset, lambda reached: reached > last_offset, SECONDS * 1000)
+    wait_for(has_topic(slave.store, "theirs"))
+    wait_for(lambda: table_of(slave.store, "consumerOffset.json").get("offsetTable", {}).get("theirs@g") == {2: 7})
+    wait_for(lambda: "g" in table_of(slave.store, "subscriptionGroup.json").get("subscriptionGroupTable", {}))
+    found = messages_of(slave.store, board.max_physical_offset.read())
+    assert len([message for message in found if message.topic == "theirs"]) == 200
