@@ -24,7 +24,8 @@ from engine.cursors import Board
 from engine.protocol import slave_synchronize
 from engine.protocol.broker_requests import BrokerRequests, Facts
 from engine.protocol.metadata import FILES, TOPICS, Identity, Metadata
-from engine.protocol.registration import Learned, Member, Registration
+from engine.protocol.register_body import Member
+from engine.protocol.registration import Learned, Registration
 from engine.protocol.remoting import RemotingCommand
 from engine.remoting_link import NoAnswer, RemotingLink
 from engine.remoting_server import RemotingServer
@@ -65,9 +66,7 @@ class BrokerServer:
         self._requests = BrokerRequests(config.compat, self._metadata, self._facts(), is_slave=self._is_slave)
         self._servers: dict[int, RemotingServer] = {}
         self._bind_at_ms = self._look_at_ms = 0
-        self._registrations = {
-            address: (self._registration(), RemotingLink(address, ANSWER_SECONDS)) for address in config.name_servers
-        }
+        self._registrations: dict[str, tuple[Registration, RemotingLink]] = {}  # made once the HA port is known
         self._synchronize = slave_synchronize.SlaveSynchronize(config.compat, now_ms)
         self._masters: dict[str, RemotingLink] = {}
         self._master_address: str | None = None
@@ -85,13 +84,15 @@ class BrokerServer:
         )
 
     def _registration(self) -> Registration:
-        config = self._config
+        config, ha_listen_port = self._config, self._board.ha_listen_port.read()
         member = Member(
             config.broker_cluster_name, config.broker_name, config.broker_id,
-            f"{config.broker_ip1}:{config.listen_port}", f"{config.broker_ip2}:{config.ha_listen_port}", config.compat,
+            f"{config.broker_ip1}:{config.listen_port}", f"{config.broker_ip2}:{ha_listen_port}",
         )  # fmt: skip
         period_ms = config.register_name_server_period_ms
-        return Registration(member, period_ms=min(max(period_ms, 10_000), 60_000), force=config.force_register)
+        return Registration(
+            member, config.compat, period_ms=min(max(period_ms, 10_000), 60_000), force=config.force_register
+        )
 
     # turns
 
@@ -104,6 +105,9 @@ class BrokerServer:
             self._look_at_ms = now_ms + LOOK_MS
             self._look_at_topics()
         self._save()
+        if not self._registrations and self._board.ha_listen_port.read():
+            links = {address: RemotingLink(address, ANSWER_SECONDS) for address in self._config.name_servers}
+            self._registrations = {address: (self._registration(), link) for address, link in links.items()}
         if self._requests.wants_registration:
             self._requests.wants_registration = False
             for registration, _link in self._registrations.values():

@@ -18,17 +18,18 @@ POLL_SECONDS = 0.02
 
 
 def free_port() -> int:
-    """A port that was free a moment ago, with the next one."""
+    """A port that was free a moment ago, with the next one and the one two below."""
     for _ in range(100):
-        with socket.socket() as first, socket.socket() as second:
+        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
             first.bind(("127.0.0.1", 0))
             port: int = first.getsockname()[1]
             try:
-                second.bind(("127.0.0.1", port + 1))
+                second.bind(("127.0.0.1", port + 1))  # for slaves
+                third.bind(("127.0.0.1", port - 2))  # where RocketMQ's slaves ask for topics
             except (OSError, OverflowError):
                 continue
             return port
-    raise RuntimeError("no two free ports beside each other on 127.0.0.1")
+    raise RuntimeError("no free ports beside each other on 127.0.0.1")
 
 
 class LocalBroker:

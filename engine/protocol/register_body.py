@@ -34,6 +34,17 @@ class DataVersion(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """Who registers."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_server_address: str
+
+
+@dataclass(frozen=True, slots=True)
 class TopicConfig:
     """One topic as a broker has it."""
 

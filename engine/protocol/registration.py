@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from engine.protocol.metadata import Metadata
+from engine.protocol.register_body import Member
 from engine.protocol.remoting import MalformedFrame, RemotingCommand
 from engine.protocol.requests import SUCCESS, VERSIONS, body_of
 from store import fastjson
@@ -20,18 +20,6 @@ from store.errors import MalformedData
 REGISTER_BROKER, UNREGISTER_BROKER, QUERY_DATA_VERSION = 103, 104, 322
 CRC_MASK = 0x7FFFFFFF
 RETRY_MS = 1000  # after a failure; RocketMQ waits for the next period
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """Who registers."""
-
-    cluster: str
-    broker_name: str
-    broker_id: int
-    address: str
-    ha_server_address: str
-    compat: str
 
 
 class Learned(NamedTuple):
@@ -45,8 +33,8 @@ class Learned(NamedTuple):
 class Registration:
     """One name server's view of this broker: what to send next, and when."""
 
-    def __init__(self, member: Member, *, period_ms: int, force: bool) -> None:
-        self._member, self._period_ms, self._force = member, period_ms, force
+    def __init__(self, member: Member, compat: str, *, period_ms: int, force: bool) -> None:
+        self._member, self._compat, self._period_ms, self._force = member, compat, period_ms, force
         self._next_ms = 0
         self._is_known = False  # an answer to a registration came on this connection
 
@@ -76,7 +64,7 @@ class Registration:
             **self._names(), "haServerAddr": self._member.ha_server_address, "compressed": "false",
             "bodyCrc32": str(zlib.crc32(body) & CRC_MASK),
         }  # fmt: skip
-        if self._member.compat == "5":
+        if self._compat == "5":
             fields["enableActingMaster"] = "false"
         return self._request(REGISTER_BROKER, fields, body)
 
@@ -105,7 +93,7 @@ class Registration:
         }  # fmt: skip
 
     def _request(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
-        version = VERSIONS[self._member.compat]
+        version = VERSIONS[self._compat]
         return RemotingCommand(code, ext_fields=fields, body=body, version=version)
 
 

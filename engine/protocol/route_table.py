@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from engine.protocol.register_body import DataVersion, RegisterBody, TopicConfig
+from engine.protocol.register_body import DataVersion, Member, RegisterBody, TopicConfig
 
 MASTER_ID = 0
 PERM_WRITE, PERM_READ_WRITE = 2, 6
@@ -55,14 +55,9 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
-    """Who registers."""
+class Registration(Member):
+    """Who registers, and what it wants."""
 
-    cluster: str
-    broker_name: str
-    broker_id: int
-    address: str
-    ha_server_address: str
     timeout_ms: int | None = None
     enable_acting_master: bool | None = None  # None: a 4.x broker, which does not say
     zone_name: str | None = None

@@ -6,15 +6,16 @@ import json
 
 from engine.protocol.metadata import TOPICS, Identity, Metadata, topic_config
 from engine.protocol.name_server import NameServer
-from engine.protocol.registration import Learned, Member, Registration
+from engine.protocol.register_body import Member
+from engine.protocol.registration import Learned, Registration
 from engine.protocol.remoting import RemotingCommand
 
 PERIOD = 30_000
 IDENTITY = {"4.9": Identity(False, "c", "a"), "5": Identity(True, "c", "a")}
 
 
-def member(broker_id: int, compat: str = "4.9") -> Member:
-    return Member("c", "a", broker_id, f"10.0.0.{broker_id}:10911", f"10.0.0.{broker_id}:10912", compat)
+def member(broker_id: int) -> Member:
+    return Member("c", "a", broker_id, f"10.0.0.{broker_id}:10911", f"10.0.0.{broker_id}:10912")
 
 
 class Broker:
@@ -23,7 +24,7 @@ class Broker:
     def __init__(self, server: NameServer, broker_id: int, *, force: bool = True, compat: str = "4.9") -> None:
         self.server, self.connection = server, broker_id
         self.metadata = Metadata(IDENTITY[compat], {}, 0)
-        self.link = Registration(member(broker_id, compat), period_ms=PERIOD, force=force)
+        self.link = Registration(member(broker_id), compat, period_ms=PERIOD, force=force)
         self.codes: list[int] = []
 
     def turn(self, now_ms: int, permission: int = 6) -> Learned | None:
