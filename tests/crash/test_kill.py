@@ -16,7 +16,9 @@ import pytest
 from engine.cursors import Board
 from engine.protocol.group_transfer import PutMessageStatus
 from ipc import waiting
+from store import checkpoint as checkpoint_file
 from store import published
+from store.index_service import IndexService
 from tests.harness.audit import assert_queue_offsets_dense, assert_queues_hold_exactly, messages_of
 from tools.local_broker import LocalBroker
 
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.crash
 QUEUE_FILE_BYTES = 4000
 SMALL = {
     "mappedFileSizeCommitLog": 256 * 1024, "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES, "ringSizeInBytes": 1 << 20,
-    "maxMessageSize": 65536, "haReconnectInterval": 100,
+    "maxMessageSize": 65536, "haReconnectInterval": 100, "maxHashSlotNum": 1000, "maxIndexNum": 2000,
 }  # fmt: skip
 MESSAGES, PRODUCERS = 1500, 2
 DEADLINE_SECONDS = 120.0
@@ -77,14 +79,13 @@ def answers(paths: list[Path]) -> list[dict[str, object]]:
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_processes_killed_at_random_lose_nothing_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed, flush", [(1, "ASYNC_FLUSH"), (2, "ASYNC_FLUSH"), (3, "SYNC_FLUSH")])
+def test_processes_killed_at_random_lose_nothing_and_repeat_nothing(tmp_path: Path, seed: int, flush: str) -> None:
     dice = random.Random(seed)
+    keys = {**SMALL, "flushDiskType": flush}
     with (
-        LocalBroker(tmp_path / "m", brokerRole="SYNC_MASTER", **SMALL) as master,
-        LocalBroker(
-            tmp_path / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **SMALL
-        ) as slave,
+        LocalBroker(tmp_path / "m", brokerRole="SYNC_MASTER", **keys) as master,
+        LocalBroker(tmp_path / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **keys) as slave,
     ):
         boards = {"master": board_of(master.store), "slave": board_of(slave.store)}
         outs = [tmp_path / f"p{k}.jsonl" for k in range(PRODUCERS)]
@@ -113,6 +114,11 @@ def check(store: Path, end: int, told: list[dict[str, object]]) -> None:
     assert len(set(bodies)) == len(bodies), "a message is there twice"
     assert_queue_offsets_dense(messages)
     assert_queues_hold_exactly(store, messages, QUEUE_FILE_BYTES)
+    index = IndexService(store / "index", int(str(SMALL["maxHashSlotNum"])), int(str(SMALL["maxIndexNum"])))
+    assert len(index.files()) > len(messages) // int(str(SMALL["maxIndexNum"]))
+    for message in messages:
+        found_by_key = index.query_offset(message.topic, str(message.keys), 64, 0, 1 << 62)
+        assert found_by_key.count(message.physical_offset) == 1, (message.keys, found_by_key)
     by_place = {message.physical_offset: message for message in messages}
     for answer in told:
         if "status" in answer:
@@ -147,3 +153,32 @@ def test_the_supervisor_killed_takes_its_children_along_and_the_next_start_goes_
     check(again.store, end_offset, answers(outs + more))
     assert not (again.store / "abort").exists()
     assert not region_directory.exists()
+
+
+def test_a_slave_that_is_killed_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
+    often = {**SMALL, "flushConsumeQueueThoroughInterval": 1000}
+    with LocalBroker(tmp_path / "m", brokerRole="SYNC_MASTER", **often) as master:
+        board, outs = board_of(master.store), [tmp_path / "p0.jsonl", tmp_path / "p1.jsonl"]
+        slave_keys = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address, **often}
+        with LocalBroker(tmp_path / "s", **slave_keys) as slave:
+            assert appender(master.store, "p0", outs[0]).wait(DEADLINE_SECONDS) == 0
+            slave_board, end = board_of(slave.store), time.monotonic() + DEADLINE_SECONDS
+            while not (noted := checkpoint_file.read(slave.store / "checkpoint").flushed_offset):
+                assert time.monotonic() < end, "a slave's checkpoint"
+                waiting.await_change(slave_board.heartbeats["flusher"], slave_board.heartbeats["flusher"].read(), 100)
+            producers = [appender(master.store, "p1", outs[1])]
+            assert await_progress(board, 100, producers)
+            slave.process.kill()
+            slave.process.wait()
+        kept = checkpoint_file.read(slave.store / "checkpoint")
+        assert kept.flushed_offset is not None and kept.flushed_offset >= noted and kept.entries > 0
+        with LocalBroker(tmp_path / "s", **slave_keys) as slave:
+            assert producers[0].wait(DEADLINE_SECONDS) == 0
+            goal = board.max_physical_offset.read()
+            for label in ("max_physical_offset", "reput_from_offset"):
+                await_offset(board_of(slave.store), label, goal)
+            await_offset(board, "reput_from_offset", goal)
+    told = answers(outs)
+    check(slave.store, goal, told)
+    check(master.store, goal, told)
+    assert checkpoint_file.read(slave.store / "checkpoint").flushed_offset == goal
