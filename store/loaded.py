@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from store import properties as property_string
+from store import queue_ext
 from store.batch_consume_queue import BATCH_DTYPE
 from store.broker_tables import read_batch_topics
 from store.checkpoint import read as read_checkpoint
@@ -129,6 +130,43 @@ def batch_topics_of(root: Path) -> frozenset[str]:
         return found  # without a readable table RocketMQ takes every queue for a plain one
 
 
+class _Extensions:
+    """ConsumeQueueExt during recovery: every record that is dispatched takes a unit, also one that its queue knows."""
+
+    def __init__(self, root: Path, file_bytes: int) -> None:
+        self._root, self._file_bytes = root, file_bytes
+        self._ends: dict[QueueKey, int] = {}
+
+    @classmethod
+    def of(cls, root: Path) -> _Extensions | None:
+        """None where there are none: then the broker that wrote the store had them switched off."""
+        for _, _, path in queue_directories(root / queue_ext.DIRECTORY):
+            for _, size in named_files(path):
+                return cls(root, size) if size else None
+        return None
+
+    def put(self, key: QueueKey) -> int:
+        """The address of the next unit of that queue: one without a bitmap."""
+        end = self._ends[key] if key in self._ends else self._recovered(key)
+        if end % self._file_bytes + queue_ext.UNIT_BYTES + queue_ext.END_BYTES > self._file_bytes:
+            end += self._file_bytes - end % self._file_bytes
+        self._ends[key] = end + queue_ext.UNIT_BYTES
+        return end + queue_ext.ADDRESS_ZERO
+
+    def _recovered(self, key: QueueKey) -> int:
+        """Where the units end: behind that of the last entry that has one, else behind all."""
+        topic, queue_id = key
+        units = queue_ext.QueueExt(self._root / queue_ext.DIRECTORY / topic / str(queue_id), self._file_bytes)
+        path = self._root / "consumequeue" / topic / str(queue_id)
+        queue = ConsumeQueue.open(path)
+        units.seek(queue, queue.max_offset)
+        first = named_files(units.directory)[:1]
+        if units.position == (first[0][0] if first else 0):
+            for unit in units.units(units.position):
+                units.position = unit.position + unit.size
+        return units.position
+
+
 class _Recovery:
     """CommitLog.recoverNormally and recoverAbnormally."""
 
@@ -136,6 +174,7 @@ class _Recovery:
         self._store, self._limit = store, limit
         self._bases = sorted(store.segments)
         self._aborted = directory.was_aborted()
+        self._extensions = _Extensions.of(store.root)
         self._checkpoint = read_checkpoint(directory.checkpoint)
         self._index = store.index = LoadedIndex.loaded(
             directory.index, aborted=self._aborted, index_msg_timestamp_ms=self._checkpoint.index_msg_timestamp_ms
@@ -212,6 +251,8 @@ class _Recovery:
             queue = self._store.queues.get(key)
             if queue is None:
                 queue = self._store.queues[key] = LoadedQueue(*key, self._queue_file_bytes)
+            if self._extensions is not None:
+                tags_code = self._extensions.put(key)
             queue.put(message.physical_offset, message.size, tags_code, message.queue_offset)
         self._index.dispatch(message)
         return True

@@ -47,6 +47,13 @@ def test_equals_rocketmq_s_own(stores: Callable[[str, str], Path], version: str,
     assert list(lines(stores(version, name))) == manifest_lines(version, name)
 
 
+def test_a_store_killed_before_its_queues_were_there_is_dispatched_into_extensions_as_rocketmq_does(
+    stores: Callable[[str, str], Path],
+) -> None:
+    found = [line for line in lines(stores("rocketmq-5.3.3", "killed")) if '"kind": "undecoded"' not in line]
+    assert found == manifest_lines("rocketmq-5.3.3", "killed")
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_version_that_wrote_a_store_is_seen(stores: Callable[[str, str], Path], version: str) -> None:
     assert is_five(stores(version, "master")) == (version == "rocketmq-5.3.3")
