@@ -12,7 +12,7 @@ from types import TracebackType
 
 from store import published
 
-READY_SECONDS = 60.0
+READY_SECONDS = 180.0  # kernels are compiled anew after a change of sources, on a busy machine slowly
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.02
 
