@@ -229,7 +229,8 @@ def _look_in(segment: Segment, start: int, search_start: int, walk: _Walk, dirty
 
 def _not_zero(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
     """Ranges that cover every byte from `start` on that is not zero, exact at their outer ends."""
-    for low, high in file_io.data_ranges(segment.fd, start, segment.size_bytes):
+    # All of them are asked for before anything is read: reading ahead makes data of the reserved blocks that follow.
+    for low, high in list(file_io.data_ranges(segment.fd, start, segment.size_bytes)):
         for step in range(low, high, STEP_BYTES):
             part = segment.array[step : min(step + STEP_BYTES, high)]
             if part.any():

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store import file_io
 from store.checkpoint import Checkpoint
 from store.log_end import find_end, first_base_to_walk, first_record_to_walk, store_timestamp_ms
 from store.message_id import Host
@@ -90,3 +91,18 @@ def test_the_walk_looks_back_only_so_far_behind_what_was_on_disk(
     log.flip(starts[-3] + 90)
     found = find_end(log.files, [0], first_record_to_walk(log.files, 0, log.end), check_crc=True, flushed_floor=log.end)
     assert found.offset == starts[-3], "damage near the end is still seen"
+
+
+def test_reserved_blocks_behind_the_end_are_not_read(tmp_path_factory: pytest.TempPathFactory) -> None:
+    log = SmallLog(tmp_path_factory.mktemp("store"), 64 << 20)
+    log.fill(30)
+    log.write(log.end, bytes(4 << 20))  # the pages that the writer had made ready
+    log.files.reserve(64 << 20)
+    for base in log.files.base_offsets():
+        with log.files.open(base) as segment:
+            file_io.sync_data(segment.fd)
+            file_io.drop_cached(segment.fd, 0, 64 << 20)
+    assert find_end(log.files, log.files.base_offsets(), 0, check_crc=True).offset == log.end
+    for base in log.files.base_offsets():  # what was read lies in the page cache, and counts as data from then on
+        with log.files.open(base) as segment:
+            assert sum(high - low for low, high in file_io.data_ranges(segment.fd, 0, 64 << 20)) <= 32 << 20
