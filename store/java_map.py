@@ -3,13 +3,15 @@
 Implements: java.util.HashMap: hash, put, remove, resize, iteration (spec: store-formats, section 3)
 A table of 2^n buckets, listed from the first to the last, each in order of insertion. It doubles when it is three
 quarters full, or, below 64 buckets, when a ninth entry comes into one bucket; it never shrinks.
-Left out: from 64 buckets on, Java turns a bucket of nine entries into a tree, which may list them otherwise.
+From 64 buckets on a ninth entry turns its bucket into a tree, which lists them otherwise: `store.java_tree`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
+from store import java_tree
 from store.properties import java_hash
 
 BUCKET_ENTRIES_MAX, TREE_CAPACITY_MIN = 8, 64
@@ -26,13 +28,14 @@ class JavaMap(dict[str, str]):
 
     def __init__(self, capacity: int, entries: Iterable[tuple[str, str]] = ()) -> None:
         super().__init__()
-        self.capacity = capacity
+        self.capacity = self._first_capacity = capacity
         for name, value in entries:
             self.put(name, value)
 
     def copy(self) -> JavaMap:
         """Another map with the same entries in the same places."""
-        other = JavaMap(self.capacity)
+        other = JavaMap(self._first_capacity)
+        other.capacity = self.capacity
         other.update(self)
         return other
 
@@ -54,4 +57,12 @@ class JavaMap(dict[str, str]):
     def ordered(self) -> list[tuple[str, str]]:
         """The entries as Java iterates over them."""
         mask = self.capacity - 1
+        if len(self) >= BUCKET_ENTRIES_MAX and self._may_have_trees():
+            names = java_tree.ordered([(name, spread(name)) for name in self], self._first_capacity, self.capacity)
+            return [(name, self[name]) for name in names]
         return sorted(self.items(), key=lambda entry: spread(entry[0]) & mask)
+
+    def _may_have_trees(self) -> bool:
+        """Whether nine entries can have met in a bucket of a table that was large enough for trees."""
+        mask = max(self._first_capacity, TREE_CAPACITY_MIN) - 1
+        return max(Counter(spread(name) & mask for name in self).values()) >= BUCKET_ENTRIES_MAX

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from store.java_map import JavaMap, spread
 
 # Seen in stores of 4.9.7 (16 buckets) and 5.3.3 (128 buckets).
@@ -42,3 +44,9 @@ def test_a_ninth_entry_in_a_bucket_doubles_a_small_table() -> None:
     names = [name for name in (f"k{number}" for number in range(2000)) if spread(name) & 15 == 3][:9]
     assert JavaMap(16, [(name, "v") for name in names[:8]]).capacity == 16
     assert JavaMap(16, [(name, "v") for name in names]).capacity == 32
+
+
+def test_nine_entries_in_a_bucket_of_a_large_table_are_a_tree_whose_root_comes_first() -> None:
+    names = ["".join(parts) for parts in product(("Aa", "BB"), repeat=4)]  # all of one hash
+    assert order(128, names[:8]) == names[:8]
+    assert order(128, names[:9]) == [names[3], *names[:3], *names[4:9]]
