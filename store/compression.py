@@ -17,6 +17,7 @@ from store.record import COMPRESSION_MASK, SysFlag
 
 MAX_BODY_BYTES = 128 * 1024 * 1024
 LZ4, ZSTD, ZLIB_OF_OLD_CLIENTS, ZLIB = 0x100, 0x200, 0x000, 0x300
+DICTIONARY_HEADER_BYTES, ZLIB_METHOD = 6, 8
 ZSTD_STEP_BYTES = 512  # a block of four bytes can stand for 128 KiB, so one step makes at most 16 MiB
 
 
@@ -38,7 +39,13 @@ def body_of(body: bytes | memoryview, sys_flag: int, max_bytes: int = MAX_BODY_B
 
 
 def _inflate(data: bytes, max_bytes: int) -> bytes:
-    """One zlib stream; what follows it does not count, as for Java's InflaterInputStream."""
+    """One zlib stream; what follows it does not count, as for Java's InflaterInputStream.
+
+    That also ends, with nothing, where the stream asks for a dictionary.
+    """
+    wants_dictionary = data[0] & 0x8F == ZLIB_METHOD and bool(data[1:2]) and bool(data[1] & 0x20)
+    if wants_dictionary and len(data) >= DICTIONARY_HEADER_BYTES and not (data[0] << 8 | data[1]) % 31:
+        return b""
     stream = zlib.decompressobj()
     body = stream.decompress(data, max_bytes + 1)
     _check_size(len(body), max_bytes)

@@ -25,6 +25,7 @@ from store.errors import MalformedConfig, QueueFileMismatch
 from store.loaded_index import LoadedIndex
 from store.loaded_queue import LoadedQueue
 from store.log_reader import store_directory
+from store.multi_dispatch import targets
 from store.properties import utf16_sort_key
 from store.record import (
     MAGIC_V2,
@@ -247,15 +248,21 @@ class _Recovery:
         if message.sys_flag & TRANSACTION_MASK in (0, SysFlag.TRANSACTION_COMMIT) and (
             message.topic not in self._store.batch_topics
         ):
-            key = message.topic, message.queue_id
-            queue = self._store.queues.get(key)
-            if queue is None:
-                queue = self._store.queues[key] = LoadedQueue(*key, self._queue_file_bytes)
-            if self._extensions is not None:
-                tags_code = self._extensions.put(key)
-            queue.put(message.physical_offset, message.size, tags_code, message.queue_offset)
+            key, place = (message.topic, message.queue_id), (message.physical_offset, message.size)
+            own_code = tags_code if self._extensions is None else self._extensions.put(key)
+            self._queue(key).put(*place, own_code, message.queue_offset)
+            # the offsets are among its properties only where the broker had multi-dispatch switched on
+            further = targets(*key, message.properties, lmq=True, five=self._store.five)
+            for name, queue_id, queue_offset in further or []:
+                self._queue((name, queue_id)).put(*place, tags_code, queue_offset)
         self._index.dispatch(message)
         return True
+
+    def _queue(self, key: QueueKey) -> LoadedQueue:
+        queue = self._store.queues.get(key)
+        if queue is None:
+            queue = self._store.queues[key] = LoadedQueue(*key, self._queue_file_bytes)
+        return queue
 
     def _tags_code(self, message: Message) -> int:
         delay = message.properties.get(property_string.DELAY)

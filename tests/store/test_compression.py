@@ -65,3 +65,11 @@ def test_a_cut_body_is_refused(flag: int) -> None:
 def test_an_unknown_compression_is_refused() -> None:
     with pytest.raises(MalformedData, match="unknown compression 5"):
         body_of(b"x", 0x501)
+
+
+def test_a_zlib_stream_that_asks_for_a_dictionary_is_empty_as_for_java() -> None:
+    packer = zlib.compressobj(zdict=b"words that come often")
+    packed = packer.compress(b"words that come often, and others") + packer.flush()
+    assert bytes(body_of(packed, 1)) == b""
+    with pytest.raises(MalformedData):
+        body_of(packed[:5], 1)

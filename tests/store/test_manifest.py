@@ -47,11 +47,12 @@ def test_equals_rocketmq_s_own(stores: Callable[[str, str], Path], version: str,
     assert list(lines(stores(version, name))) == manifest_lines(version, name)
 
 
-def test_a_store_killed_before_its_queues_were_there_is_dispatched_into_extensions_as_rocketmq_does(
-    stores: Callable[[str, str], Path],
+@pytest.mark.parametrize("name", ["killed", "killed-multi"])
+def test_what_a_killed_store_s_queues_lack_is_dispatched_as_rocketmq_does(
+    stores: Callable[[str, str], Path], name: str
 ) -> None:
-    found = [line for line in lines(stores("rocketmq-5.3.3", "killed")) if '"kind": "undecoded"' not in line]
-    assert found == manifest_lines("rocketmq-5.3.3", "killed")
+    found = [line for line in lines(stores("rocketmq-5.3.3", name)) if '"kind": "undecoded"' not in line]
+    assert found == manifest_lines("rocketmq-5.3.3", name)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
