@@ -173,7 +173,7 @@ TABLE: dict[str, tuple[str, str, str, str, str]] = {
     "huge_checkpoint": ("0", "0", "0", "0", "0"),
     "checkpoint_as_a_directory": (
         "4 FOREIGN_FILE checkpoint",
-        "4",
+        "4 FOREIGN_FILE checkpoint",
         "4 FOREIGN_FILE checkpoint",
         "0",
         "4 FOREIGN_FILE checkpoint",
