@@ -181,12 +181,16 @@ def _is_sound(source: Source, number: int, slots: int, length_max: int) -> bool:
 @kernel
 def _run_of(source: Source, head: int, tail: int, room: int, bytes_max: int, slots: int, length_max: int) -> Any:
     """(first record behind it, bytes, whether the segment is full): the records from `head` on that lie behind one
-    another in the ring, are sound, and fit into `room` with a blank record behind them."""
+    another in the ring, are sound, and fit into `room` with a blank record behind them.
+
+    A record may end exactly where the ring does: the one behind it lies at the ring's beginning, in another run."""
     words, descriptors = source.words, source.words.size // DESCRIPTOR_WORDS
     start, run_bytes = words[(head % descriptors) * DESCRIPTOR_WORDS], 0
+    ring_rest = source.data.size - start % source.data.size
     while head < tail and run_bytes < bytes_max:
         at = (head % descriptors) * DESCRIPTOR_WORDS
-        if words[at] != start + run_bytes or not _is_sound(source, head, slots, length_max):
+        is_behind = words[at] == start + run_bytes and run_bytes < ring_rest
+        if not is_behind or not _is_sound(source, head, slots, length_max):
             break
         length = words[at + 1] >> SLOT_BITS
         if run_bytes + length + BLANK_BYTES > room:

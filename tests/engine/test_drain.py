@@ -244,6 +244,18 @@ def test_the_ring_goes_round_many_times_with_records_of_every_size(bench: Bench)
     assert [body for _, _, body in bench.messages()] == sent
 
 
+def test_records_before_and_behind_the_rings_exact_end_are_two_runs(bench: Bench) -> None:
+    template, length = bench.template("t"), 4096
+    bench.segment = np.zeros(4 << 20, np.uint8)
+    bodies = [bytes([n % 256]) * (length - len(template.record)) for n in range(RING_BYTES // length + 6)]
+    assert bench.put(template, bodies[:250]) == 250
+    while bench.claimed.control[ring.HEAD] != bench.claimed.control[ring.TAIL]:
+        bench.drain()
+    assert bench.put(template, bodies[250:]) == len(bodies) - 250
+    bench.drain()
+    assert [body for _, _, body in bench.messages()] == bodies
+
+
 def test_a_message_put_alone_is_the_same_record_as_one_of_a_batch(bench: Bench) -> None:
     template = bench.template("t")
     bench.put(template, [b"body"], b"KEYS\x01k")
