@@ -157,7 +157,11 @@ class _Extensions:
     def _recovered(self, key: QueueKey) -> int:
         """Where the units end: behind that of the last entry that has one, else behind all."""
         topic, queue_id = key
-        units = queue_ext.QueueExt(self._root / queue_ext.DIRECTORY / topic / str(queue_id), self._file_bytes)
+        directory = self._root / queue_ext.DIRECTORY / topic / str(queue_id)
+        found = named_files(directory)
+        if any(size != self._file_bytes for _, size in found):
+            return found[-1][0]  # one was being made when the broker was killed: RocketMQ itself refuses this store
+        units = queue_ext.QueueExt(directory, self._file_bytes)
         path = self._root / "consumequeue" / topic / str(queue_id)
         queue = ConsumeQueue.open(path)
         units.seek(queue, queue.max_offset)
