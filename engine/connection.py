@@ -32,8 +32,8 @@ from ipc.process import is_alive
 from ipc.region import Words
 from store import published
 from store.message_id import Host, offset_message_id
-from store.put_message import TOPIC_PATTERN
 from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES, MAX_TOPIC_BYTES_V2, SysFlag
+from store.topics import TOPIC_PATTERN
 
 CLIENT_QUEUE_NUMS = 4  # what a client asks for when its topic is made by the first message
 LIVENESS_MS = 100

@@ -20,10 +20,10 @@ from store.directory import StoreDirectory
 from store.record import Kind, inspect
 from store.segment import file_name
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
+from store.topics import is_lmq
 
 STORES_REMEMBERED_MAX = 16
 GUIDES_CONSIDERED_MAX = 256
-LIGHT_QUEUE_PREFIX = "%LMQ%"  # such a queue holds other topics' records; no record has it as its topic
 BATCH_QUEUES_DIRECTORY = "batchconsumequeue"
 
 _at_rest: dict[str, tuple[tuple[tuple[str, int, int], ...], LogExtent]] = {}
@@ -123,7 +123,7 @@ def find_queues(root: str, log: LogExtent, selection: Selection) -> tuple[list[Q
         for topic in selection.topics
         if (Path(root) / "consumequeue" / topic).is_dir()
         and not (Path(root) / BATCH_QUEUES_DIRECTORY / topic).exists()
-        and not topic.startswith(LIGHT_QUEUE_PREFIX)
+        and not is_lmq(topic)
     )
     queues = [
         _open(topic, queue_id, path, log)

@@ -114,6 +114,16 @@ def topics(value: Mapping[Any, Any], path: str = "") -> dict[str, dict[Any, Any]
     return _table(value, TOPIC_TABLE, path)
 
 
+def topic_config(topic: str, read: int, write: int, perm: int, *, five: bool, **fields: Any) -> dict[str, Any]:
+    """One entry of topicConfigTable, with RocketMQ's defaults but for `fields`."""
+    attributes: dict[str, Any] = {"attributes": {}} if five else {}
+    config = {
+        "order": False, "perm": perm, "readQueueNums": read, "topicFilterType": "SINGLE_TAG", "topicName": topic,
+        "topicSysFlag": 0, "writeQueueNums": write,
+    }  # fmt: skip
+    return {**attributes, **config, **fields}
+
+
 def topic_attributes(value: Mapping[Any, Any], path: str = "") -> dict[str, dict[str, str]]:
     """The attributes of every topic (5.x)."""
     found = {}

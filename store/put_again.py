@@ -15,12 +15,9 @@ from store.java_map import JavaMap
 from store.message_policy import Facts, parse_properties, property_text
 from store.properties import DELAY, TAGS, java_text
 from store.put_message import (
-    DEAD_PREFIX,
-    HALF_TOPIC,
     INT_MAX,
     REAL_QUEUE_ID,
     REAL_TOPIC,
-    RETRY_PREFIX,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
     TRANSACTION_PREPARED,
@@ -29,8 +26,8 @@ from store.put_message import (
     java_int,
 )
 from store.record import TRANSACTION_MASK, Message, SysFlag
+from store.topics import CHECK_MAX_TOPIC, DEAD_PREFIX, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
 
-OP_TOPIC, CHECKED_TOO_OFTEN_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 OP_TAG, OP_SEPARATOR = "d", ","
 PRODUCER_GROUP, CHECK_TIMES, PREPARED_QUEUE_OFFSET = "PGROUP", "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"
 RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
@@ -111,7 +108,7 @@ def checked_half(half: Message, facts: Facts, check_times: int | None) -> Stored
 
 def given_up_half(half: Message, facts: Facts) -> Stored:
     """A half message whose producer was asked too often."""
-    return replace(copy_of(half, facts), topic=CHECKED_TOO_OFTEN_TOPIC, queue_id=0)
+    return replace(copy_of(half, facts), topic=CHECK_MAX_TOPIC, queue_id=0)
 
 
 def delivered(delayed: Message, facts: Facts) -> Stored:

@@ -20,7 +20,6 @@ from store.properties import MAX_PROPERTIES_BYTES, PAIR_SEPARATOR, UNIQ_KEY
 from store.put_message import (
     CLUSTER,
     INNER_NUM,
-    RETRY_PREFIX,
     SendRequest,
     Stored,
     check_topic,
@@ -29,6 +28,7 @@ from store.put_message import (
     sys_flag_of,
 )
 from store.record import TRANSACTION_MASK, SysFlag
+from store.topics import RETRY_PREFIX
 
 ITEM_HEAD = struct.Struct(">iIiii")  # total size, magic, body CRC, flag, body length
 LENGTH = struct.Struct(">h")

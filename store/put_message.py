@@ -8,7 +8,6 @@ messages carry a property string beside their map, and the two differ at times: 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from store.delay import SCHEDULE_TOPIC
@@ -32,22 +31,16 @@ from store.record import (
     TRANSACTION_MASK,
     SysFlag,
 )
+from store.topics import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX, TIMER_TOPIC, TOPIC_PATTERN, is_not_for_clients
 
-TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
 CLUSTER, WAIT, MSG_REGION, TRACE_ON, POP_CHECK = "CLUSTER", "WAIT", "MSG_REGION", "TRACE_ON", "POP_CK"
 REAL_TOPIC, REAL_QUEUE_ID, TRANSACTION_PREPARED, PROPERTY_CRC = "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "__CRC32#"
 TRANSACTION_ID, INNER_NUM, INNER_BASE = "__transactionId__", "INNER_NUM", "INNER_BASE"
-RETRY_PREFIX, DEAD_PREFIX = "%RETRY%", "%DLQ%"
-HALF_TOPIC, TIMER_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer"
 TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"
 TIMER_OUT_MS, TIMER_DEL_UNIQUE_KEY = "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"
 TIMERS = (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS)
 POLICY_PROPERTIES = frozenset((  # what makes a broker do more to a message than to add properties
     WAIT, POP_CHECK, TRANSACTION_PREPARED, PROPERTY_CRC, INNER_NUM, DELAY, "INNER_MULTI_DISPATCH", *TIMERS,
-))  # fmt: skip
-FORBIDDEN_TOPICS = frozenset((  # to clients
-    SCHEDULE_TOPIC, HALF_TOPIC, "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC",
-    "OFFSET_MOVED_EVENT",
 ))  # fmt: skip
 INT_MIN, INT_MAX, LONG_MAX = -(1 << 31), (1 << 31) - 1, (1 << 63) - 1
 
@@ -148,7 +141,7 @@ def check_topic(topic: str) -> None:
     if not TOPIC_PATTERN.fullmatch(topic) or len(topic) > MAX_TOPIC_BYTES:
         reason = f"1 to {MAX_TOPIC_BYTES} characters of % | a-z A-Z 0-9 _ - are allowed"
         raise InvalidMessage(f"topic {topic!r}", reason)
-    if topic in FORBIDDEN_TOPICS:
+    if is_not_for_clients(topic):
         raise InvalidMessage(f"topic {topic}", "it is the broker's own, clients do not send to it")
 
 

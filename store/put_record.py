@@ -20,16 +20,16 @@ from store.put_message import (
     INNER_BASE,
     INNER_NUM,
     PROPERTY_CRC,
-    RETRY_PREFIX,
     WAIT,
     Stored,
     check_sizes,
     java_int,
 )
 from store.record import MAGIC_V1, MAGIC_V2, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES, SysFlag, encode
+from store.topics import RETRY_PREFIX, SYSTEM_PREFIX, is_lmq
 
 MULTI_DISPATCH, MULTI_QUEUE_OFFSET = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
-LMQ_PREFIX, SYSTEM_PREFIX, NAMES_SEPARATOR = "%LMQ%", "rmq_sys_", ","
+NAMES_SEPARATOR = ","
 CRC_DIGITS = 10
 CRC_PROPERTY_BYTES = len(PROPERTY_CRC) + 1 + CRC_DIGITS + 1
 SHORT_MAX = (1 << 15) - 1
@@ -150,10 +150,10 @@ def _dispatched(stored: Stored, facts: Facts) -> tuple[tuple[tuple[str, int] | N
         return (), replace(stored, fields=stored.fields.copy())
     others: list[tuple[str, int] | None] = []
     for name in named.rstrip(NAMES_SEPARATOR).split(NAMES_SEPARATOR):
-        is_lmq = name.startswith(LMQ_PREFIX) and facts.enable_lmq
-        if not is_lmq and policy.multi_dispatch_of_all and not name:
+        is_named = is_lmq(name) and facts.enable_lmq
+        if not is_named and policy.multi_dispatch_of_all and not name:
             raise InvalidMessage(f"property {MULTI_DISPATCH}", f"{named!r} names a queue without a name")
-        others.append((name, 0 if is_lmq else stored.queue_id) if is_lmq or policy.multi_dispatch_of_all else None)
+        others.append((name, 0 if is_named else stored.queue_id) if is_named or policy.multi_dispatch_of_all else None)
     if len(others) > DISPATCHES_MAX:
         raise InvalidMessage(f"property {MULTI_DISPATCH}", f"it names {len(others)} queues, at most {DISPATCHES_MAX}")
     fields = stored.fields.copy()

@@ -15,16 +15,10 @@ from pathlib import Path
 from store import broker_json, broker_tables
 from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.broker_tables import DataVersion
+from store.topics import group_of, is_lmq, is_system_topic
 
 CLIENT_QUEUE_NUMS = 4  # what a RocketMQ client asks for
 PERM = 6  # to be read and written
-# RocketMQ makes these by itself, each with its own number of queues.
-MADE_BY_ROCKETMQ = frozenset(
-    "TBW102 SELF_TEST_TOPIC BenchmarkTest OFFSET_MOVED_EVENT SCHEDULE_TOPIC_XXXX RMQ_SYS_TRANS_HALF_TOPIC"
-    " RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC RMQ_SYS_TRACE_TOPIC rmq_sys_wheel_timer".split()
-)
-MADE_BY_ROCKETMQ_PREFIXES = ("%LMQ%", "rmq_sys_")
-ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%")
 # However many topics are made, saving takes a tenth of the time, and no more than this at once: each of a few is in the
 # file before its first message is answered, many together wait a moment.
 SAVING_SHARE, SAVING_SECONDS_MAX = 0.1, 2.0
@@ -46,9 +40,9 @@ class ServedTopics:
         """
         known = self._load() if self._known is None else self._known
         for topic, queue_id in queues:
-            if topic in MADE_BY_ROCKETMQ or topic.startswith(MADE_BY_ROCKETMQ_PREFIXES):
+            if is_system_topic(topic) or is_lmq(topic):  # RocketMQ makes those, with numbers of queues of their own
                 continue
-            usual = 1 if topic.startswith(ONE_QUEUE_PREFIXES) else self._queue_nums
+            usual = self._queue_nums if group_of(topic) is None else 1
             needed = max(queue_id + 1, self._wanted.get(topic, known.get(topic, usual)))
             if needed > known.get(topic, 0):
                 self._wanted[topic] = needed
@@ -101,13 +95,10 @@ class ServedTopics:
         return self._known
 
     def _config_of(self, topic: str) -> dict[str, object]:
-        attributes: dict[str, object] = {"attributes": {}} if self._five else {}
+        attributes: dict[str, object] = {}
         if (self._path.parent.parent / BATCH_DIRECTORY / topic).is_dir():  # RocketMQ refuses the store without this
             attributes = {"attributes": {broker_tables.QUEUE_TYPE: broker_tables.BATCH_QUEUE_TYPE}}
-        return {
-            **attributes, "order": False, "perm": PERM, "topicFilterType": "SINGLE_TAG", "topicName": topic,
-            "topicSysFlag": 0,
-        }  # fmt: skip
+        return broker_tables.topic_config(topic, 0, 0, PERM, five=self._five, **attributes)
 
 
 def _count(value: object) -> int:

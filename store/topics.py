@@ -6,7 +6,11 @@ spec: store-formats, sections 8 and 16
 
 from __future__ import annotations
 
+import re
+
 from store.delay import SCHEDULE_TOPIC
+
+TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")  # of the whole name
 
 HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TOPIC, TRACE_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC", "RMQ_SYS_TRACE_TOPIC"

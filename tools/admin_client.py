@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Self
 from engine.errors import EngineError
 from engine.remoting_client import PeerRefused, PeerUnreachable, RemotingClient
 from store import fastjson
+from store.topics import AUTO_CREATE_TOPIC
 
 QUERY_NOT_FOUND = 22
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
-DEFAULT_TOPIC = "TBW102"
 Table = dict[str, Any]
 
 
@@ -49,7 +49,7 @@ class TopicSettings:
     def as_fields(self) -> dict[str, str]:
         """The header of UPDATE_AND_CREATE_TOPIC."""
         fields = {
-            "topic": self.topic, "defaultTopic": DEFAULT_TOPIC, "readQueueNums": str(self.read_queue_nums),
+            "topic": self.topic, "defaultTopic": AUTO_CREATE_TOPIC, "readQueueNums": str(self.read_queue_nums),
             "writeQueueNums": str(self.write_queue_nums), "perm": str(self.perm), "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": str(self.topic_sys_flag), "order": str(self.order).lower(),
         }  # fmt: skip

@@ -7,12 +7,13 @@ A command's module is imported when it is called, so that `--help` is quick.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from typing import Any
 
 import click
+
+from tools.lazy_group import LazyGroup
 
 FOUND, USAGE, NO_BROKER, STORE, INTERRUPTED = 1, 2, 3, 4, 130
 OUR_PACKAGES = ("engine", "ipc", "spark_bridge", "store", "tools")
@@ -41,26 +42,9 @@ COMMANDS = {  # name: where it is, what it does
 }
 
 
-class LazyGroup(click.Group):
-    """A group that knows its commands' names and imports one when it is called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, _colon, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
-
-
 @click.group(
     cls=LazyGroup,
+    elsewhere=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=f"Exit codes: 0 all well; {FOUND} a check failed or something was found; {USAGE} wrong usage or "
     f"configuration; {NO_BROKER} no broker there; {STORE} input, output or the store failed; {INTERRUPTED} interrupted",

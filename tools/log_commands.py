@@ -24,21 +24,26 @@ from store.manifest import lines
 from store.published import Running, require_running, running
 from store.record import Message
 from store.summary import TopicSummary, by_topic, messages
-from tools.log_find import find
-from tools.log_group import LogGroup
+from tools.lazy_group import LazyGroup
 from tools.log_options import EPILOG, FOUND, STORE, store_command
 from tools.log_text import as_json, as_line, time_text
 
 FOLLOW_SECONDS = 0.1
 PIPE_COLUMNS = 160  # a table's width where there is no terminal to ask
+COMMANDS = {  # name: where it is, what it does
+    "digest": ("tools.log_digest:digest", "Note the SHA-256 of sealed segments beside the store."),
+    "export": ("tools.log_export:export", "Write the messages to a Parquet file or to JSON lines."),
+    "find": ("tools.log_find:find", "Find messages by key, by message id, by log offset, or by time."),
+    "map": ("tools.log_map:show_map", "Show the segments: sealed, flushed, in the page cache, leased."),
+    "rebuild": ("tools.log_rebuild:rebuild", "Build queues or the index again from the log, without a broker."),
+    "repair": ("tools.log_repair:repair", "Repair damaged ranges of the log from a replica's store."),
+    "verify": ("tools.log_verify:verify", "Check every record, queue entry and index entry of a store."),
+}
 
 
-@click.group(cls=LogGroup, epilog=EPILOG)
+@click.group(cls=LazyGroup, elsewhere=COMMANDS, epilog=EPILOG)
 def log() -> None:
     """Look into a store's commit log and queues, with or without a broker."""
-
-
-log.add_command(find)
 
 
 @log.command(epilog=EPILOG)

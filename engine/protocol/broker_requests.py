@@ -8,11 +8,10 @@ Figures and settings come from the shell through `Facts`; what is to be saved or
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from engine.protocol.metadata import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, Metadata, group_config, topic_config
+from engine.protocol.metadata import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, Metadata, group_config
 from engine.protocol.remoting import RemotingCommand
 from engine.protocol.requests import (
     NO_PERMISSION,
@@ -28,10 +27,10 @@ from engine.protocol.requests import (
     required,
 )
 from store import fastjson
-from store.topics import is_system_topic
+from store.broker_tables import topic_config
+from store.record import MAX_TOPIC_BYTES
+from store.topics import TOPIC_PATTERN, is_system_topic
 
-TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
-TOPIC_LENGTH_MAX = 127
 ON_SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
 PERMISSION = "brokerPermission"
 CHANGEABLE = {PERMISSION: range(8), "registerNameServerPeriod": range(10_000, 60_001)}
@@ -97,7 +96,7 @@ class BrokerRequests(Answerer):
         if not TOPIC_PATTERN.fullmatch(topic):
             allowed = "allowing only ^[%|a-zA-Z0-9_-]+$"
             raise Refused(SYSTEM_ERROR, f"The specified topic contains illegal characters, {allowed}")
-        if len(topic) > TOPIC_LENGTH_MAX:
+        if len(topic) > MAX_TOPIC_BYTES:
             raise Refused(SYSTEM_ERROR, "The specified topic is longer than topic max length.")
         own = (self.metadata.identity.cluster, self.metadata.identity.broker_name)
         if is_system_topic(topic) or topic in own:
@@ -109,7 +108,7 @@ class BrokerRequests(Answerer):
         topic, ext = self._topic_of(request), request.ext_fields or {}
         config = topic_config(
             topic, number(request, "readQueueNums"), number(request, "writeQueueNums"), number(request, "perm"),
-            self.five, topicFilterType=required(request, "topicFilterType"),
+            five=self.five, topicFilterType=required(request, "topicFilterType"),
             topicSysFlag=number(request, "topicSysFlag", 0), order=ext.get("order") == "true",
         )  # fmt: skip
         before = self.metadata.topics.get(topic, {})

@@ -41,16 +41,6 @@ class Identity(NamedTuple):
     auto_create_topics: bool = True
 
 
-def topic_config(topic: str, read: int, write: int, perm: int, five: bool, **fields: Any) -> Value:
-    """One entry of topicConfigTable."""
-    attributes: Value = {"attributes": {}} if five else {}
-    config = {
-        "order": False, "perm": perm, "readQueueNums": read, "topicFilterType": "SINGLE_TAG", "topicName": topic,
-        "topicSysFlag": 0, "writeQueueNums": write,
-    }  # fmt: skip
-    return {**attributes, **config, **fields}
-
-
 def group_config(group: str, five: bool) -> Value:
     """One entry of subscriptionGroupTable, with RocketMQ's defaults."""
     config: Value = {
@@ -105,7 +95,7 @@ class Metadata:
         five = self.identity.five
         for topic, queues, perm in _default_topics(self.identity):
             if topic not in self.topics:
-                self.topics[topic] = topic_config(topic, queues, queues, perm, five)
+                self.topics[topic] = broker_tables.topic_config(topic, queues, queues, perm, five=five)
         for group in (*SYSTEM_GROUPS, *([TRANSACTION_GROUP] if five else [])):
             self.groups.setdefault(group, group_config(group, five))
 

@@ -14,8 +14,6 @@ from store.java_map import JavaMap, spread
 from store.message_policy import Facts
 from store.properties import parse_text
 from store.put_again import (
-    CHECKED_TOO_OFTEN_TOPIC,
-    OP_TOPIC,
     SendBack,
     checked_half,
     committed,
@@ -26,9 +24,10 @@ from store.put_again import (
     sent_back,
 )
 from store.put_batch import Item, batch_body, batch_to_log, received_batch
-from store.put_message import HALF_TOPIC, RETRY_PREFIX, SendRequest, Stored, received, to_log
+from store.put_message import SendRequest, Stored, received, to_log
 from store.put_record import Draft, draft_of, draft_of_batch
 from store.record import Message, SysFlag
+from store.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 ADDED = {"CLUSTER", "MSG_REGION", "TRACE_ON", "REAL_TOPIC", "REAL_QID", "__transactionId__", "__CRC32#"}
@@ -71,7 +70,7 @@ class Requests:
             offsets = "".join(op_offsets(number, facts) for number in numbers)
             return "op", op_message(message.queue_id, offsets, facts, message.born_timestamp_ms)
         half = self._by_client.get((HALF_TOPIC, key, 0))
-        if message.topic == CHECKED_TOO_OFTEN_TOPIC:
+        if message.topic == CHECK_MAX_TOPIC:
             assert half is not None
             return "given up", given_up_half(half, facts)
         if message.topic == HALF_TOPIC and half is not None:

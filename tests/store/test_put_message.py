@@ -12,9 +12,10 @@ from store.errors import InvalidMessage, PropertiesTooLarge, StoreError
 from store.message_id import Host
 from store.message_policy import POLICIES, Facts, parse_properties, property_text
 from store.properties import parse_text
-from store.put_message import HALF_TOPIC, TIMER_TOPIC, SendRequest, Stored, received, to_log
+from store.put_message import SendRequest, Stored, received, to_log
 from store.put_record import CRC_PROPERTY_BYTES, Hole, draft_of
 from store.record import MAGIC_V2, SysFlag, decode, shape_at
+from store.topics import HALF_TOPIC, TIMER_TOPIC
 
 HERE = Host("127.0.0.1", 10911)
 NOW_MS = 1_700_000_000_400

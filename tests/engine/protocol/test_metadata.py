@@ -19,10 +19,10 @@ from engine.protocol.metadata import (
     TOPICS,
     Identity,
     Metadata,
-    topic_config,
 )
 from engine.protocol.remoting import decode
 from store import fastjson
+from store.broker_tables import topic_config
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FOUR, FIVE = Identity(False, "DefaultCluster", "broker-alpha"), Identity(True, "DefaultCluster", "broker-alpha")

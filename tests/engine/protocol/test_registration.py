@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
-from engine.protocol.metadata import TOPICS, Identity, Metadata, topic_config
+from engine.protocol.metadata import TOPICS, Identity, Metadata
 from engine.protocol.name_server import NameServer
 from engine.protocol.register_body import Member
 from engine.protocol.registration import Learned, Registration
 from engine.protocol.remoting import RemotingCommand
+from store.broker_tables import topic_config
 
 PERIOD = 30_000
 IDENTITY = {"4.9": Identity(False, "c", "a"), "5": Identity(True, "c", "a")}

@@ -1,0 +1,33 @@
+"""A group of commands that imports one when it is called, so that `--help` and every other command are quick."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """Commands added to it, and those of `elsewhere`: name -> ("module:attribute", what it does)."""
+
+    def __init__(self, *args: Any, elsewhere: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._elsewhere = elsewhere
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self._elsewhere})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._elsewhere:
+            return super().get_command(ctx, cmd_name)
+        module, _colon, attribute = self._elsewhere[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        told = {name: what for name, (_, what) in self._elsewhere.items()}
+        own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted({**told, **own}.items()))
