@@ -10,7 +10,6 @@ event loop, run while the role idles; the decisions are in engine/protocol.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import os
 import socket
@@ -18,6 +17,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+from engine import addresses
 from engine.config import BrokerConfig, BrokerRole
 from engine.config_keys import KEYS
 from engine.cursors import Board
@@ -207,10 +207,10 @@ class BrokerServer:
         host, _colon, port = learned.ha_server_address.rpartition(":")
         try:
             found = await self._loop.getaddrinfo(host, int(port), family=socket.AF_INET, type=socket.SOCK_STREAM)
+            packed = addresses.pack(str(found[0][4][0]), int(port))
         except (OSError, ValueError) as error:
             log.warning("the master's HA address %r is none: %s", learned.ha_server_address, error)
             return
-        packed = int(ipaddress.IPv4Address(found[0][4][0])) << 16 | int(port)
         if packed != self._board.ha_server_address.read():
             log.info("the master sends its log from %s", learned.ha_server_address)
             waiting.publish(self._board.ha_server_address, packed)

@@ -14,6 +14,7 @@ import select
 import socket
 import struct
 
+from engine import addresses
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.protocol.ha_client import ClientLimits, HaClient, HaClientState
@@ -114,8 +115,7 @@ class Receiver:
 
     def _advertised(self) -> Address | None:
         """Where the name server says that the master is, asked at each connect: it may be another one by now."""
-        packed = self._board.ha_server_address.read()
-        return (socket.inet_ntoa((packed >> 16).to_bytes(4)), packed & 0xFFFF) if packed > 0 else None
+        return addresses.unpack(self._board.ha_server_address.read())
 
     def _begin_connect(self, master: Address, now_ms: int) -> int:
         self._connect_until_ms = now_ms + CONNECT_TIMEOUT_MS
@@ -145,7 +145,7 @@ class Receiver:
         self.client.connected(now_ms)
         self._arrived, self._is_drained = 0, True
         self._ahead_bytes, self._overrun = 0, NOTHING
-        waiting.publish(self._words.master, int.from_bytes(socket.inet_aton(host), "big") << 16 | port)
+        waiting.publish(self._words.master, addresses.pack(host, port))
         waiting.note(self._words.last_read_ms, now_ms)
         waiting.publish(self._words.state, HaClientState.TRANSFER)
         return 1

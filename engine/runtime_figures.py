@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine import addresses
 from engine.cursors import Board
 from engine.protocol.requests import VERSIONS
-from engine.status import address_of
 from engine.store_stats import stats
 from store.log_end import store_timestamp_ms
 from store.segment_files import SegmentFiles
@@ -55,12 +55,12 @@ def ha_status(board: Board, *, is_slave: bool, fallbehind_max_bytes: int) -> dic
     return {
         "haClientRuntimeInfo": {
             "lastReadTimestamp": client.last_read_ms.read(), "lastWriteTimestamp": client.last_write_ms.read(),
-            "masterAddr": address_of(client.master.read()) if is_slave else None,
+            "masterAddr": addresses.text(client.master.read()) if is_slave else None,
             "masterFlushOffset": 0, "maxOffset": end if is_slave else 0, "transferredByteInSecond": 0,
         },
         "haConnectionInfo": [] if is_slave else [
             {
-                "addr": address_of(one.peer.read()), "diff": end - one.slave_ack_offset.read(),
+                "addr": addresses.text(one.peer.read()), "diff": end - one.slave_ack_offset.read(),
                 "inSync": end - one.slave_ack_offset.read() < fallbehind_max_bytes,
                 "slaveAckOffset": one.slave_ack_offset.read(), "transferFromWhere": one.next_transfer_offset.read(),
                 "transferredByteInSecond": 0,

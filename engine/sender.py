@@ -16,6 +16,7 @@ import struct
 import threading
 from collections.abc import Callable
 
+from engine import addresses
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.protocol.flow_monitor import UNLIMITED, FlowMonitor
@@ -79,7 +80,7 @@ class Sender:
             (words.acks_rejected, 0),
             (words.last_read_ms, now_ms),
             (words.connected_at_ms, now_ms),
-            (words.peer, int.from_bytes(socket.inet_aton(host), "big") << 16 | port),
+            (words.peer, addresses.pack(host, port)),
             (words.state, CONNECTED),
         ):
             waiting.publish(cursor, value)

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from engine import addresses
 from engine.cursors import COMMON, HA_CONNECTIONS_MAX, ROLES, SENDERS, Board
 from engine.protocol.retention import DiskState
 from engine.role import wall_clock_ms
@@ -165,14 +166,6 @@ def _reason(number: int) -> str:
     return os.strerror(number) if number > 0 else "unknown error"
 
 
-def address_of(packed: int) -> str:
-    """ "ip:port" of a packed peer (IPv4 << 16 | port); "-" for none."""
-    if packed <= 0:
-        return "-"
-    address, port = packed >> 16, packed & 0xFFFF
-    return f"{'.'.join(str(address >> shift & 0xFF) for shift in (24, 16, 8, 0))}:{port}"
-
-
 def _connections(board: Board, files: SegmentFiles) -> list[ConnectionStatus]:
     now_ms, end = wall_clock_ms(), board.max_physical_offset.read()
     found = []
@@ -185,7 +178,7 @@ def _connections(board: Board, files: SegmentFiles) -> list[ConnectionStatus]:
         found.append(
             ConnectionStatus(
                 slot=slot,
-                peer=address_of(words.peer.read()),
+                peer=addresses.text(words.peer.read()),
                 state=CONNECTION_STATES.get(state, "UNKNOWN"),
                 slave_request_offset=words.slave_request_offset.read(),
                 next_transfer_offset=words.next_transfer_offset.read(),
@@ -227,7 +220,7 @@ def _client(board: Board) -> ClientStatus:
     last_read_ms = words.last_read_ms.read()
     return ClientStatus(
         state=CLIENT_STATES.get(words.state.read(), "UNKNOWN"),
-        master=address_of(words.master.read()),
+        master=addresses.text(words.master.read()),
         transferred_bytes=words.transferred_bytes.read(),
         silent_seconds=max(0.0, (wall_clock_ms() - last_read_ms) / 1000) if last_read_ms else None,
         reason=words.reason.read(),
