@@ -46,7 +46,7 @@ class TopicKeeper:
             return
         try:
             for topic in self._topics.save(now_ms):
-                log.debug("topic %s is new", topic)  # at a start also the one of the warm-up
+                log.info("topic %s is new", topic)
         except (OSError, MalformedConfig) as error:
             self._fail(error)
 

@@ -31,6 +31,7 @@ from store.index_file import Geometry
 from store.message_id import Host
 from store.put_record import Draft
 from store.record import encode
+from store.topics import SELF_TEST_TOPIC
 
 SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
 LOCALHOST = Host("127.0.0.1", 10911)
@@ -65,7 +66,7 @@ def warm_up(config: BrokerConfig) -> None:
         claimed = ring.ClaimedRing(root, controls, RING_BYTES)
         making = allocator.open_role(small, board)
         making.do_work(wall_clock_ms())
-        slot = queue_table.QueueTable.attach(root, writable=True).slot_of(b"warm", 0)
+        slot = queue_table.QueueTable.attach(root, writable=True).slot_of(SELF_TEST_TOPIC.encode(), 0)
         assert slot == 0
         writing = writer.open_role(small, board, root)
         _put(board, claimed, Clock(root, 0))
@@ -98,14 +99,14 @@ def _warm_index() -> None:
 
 
 def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
-    template = encoding.template_of("warm", 0, 0, LOCALHOST, LOCALHOST)
+    template = encoding.template_of(SELF_TEST_TOPIC, 0, 0, LOCALHOST, LOCALHOST)
     outlet = claimed.outlet(board.counters.words, board.writer_bell.index)
     block = block_of(outlet, board, board.confirm_offset.index, clock.words)
     waiting.publish(board.broker_state, RUNNING)
     put(block, form_of(template).words, b"body", b"", 0)
-    record = encode(topic="warm", body=b"body", store_host=LOCALHOST)
+    record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST)
     encoding.put_payload(*outlet, as_bytes(encoding.hidden(record)), 0)
-    draft = Draft(topic="warm", queue_id=0, pieces=(record * 2,), records=2, record_bytes_max=SEGMENT_BYTES)
+    draft = Draft(topic=SELF_TEST_TOPIC, queue_id=0, pieces=(record * 2,), records=2, record_bytes_max=SEGMENT_BYTES)
     encoding.put_payload(*outlet, as_bytes(composed.payload_of(draft, lambda _queue: 0)), drain.COMPOSED)
     bodies, nothing = column_of_parts([b"body", b"another"]), column_of_parts([b""])
     encoding.put_many(outlet, template, bodies, nothing, True, 0, 2, wall_clock_ms(), -1, 0)

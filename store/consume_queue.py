@@ -153,17 +153,7 @@ class ConsumeQueue:
         while len(data):
             base = at - at % self.file_bytes
             part = data[: base + self.file_bytes - at]
-            path = self.directory / file_name(base)
-            try:
-                fd = file_io.open_file(path, writable=True)
-            except FileNotFoundError:
-                self.directory.mkdir(parents=True, exist_ok=True)
-                file_io.create_sparse(path, self.file_bytes)
-                fd = file_io.open_file(path, writable=True)
-            try:
-                file_io.write_at(fd, part, at - base)
-            finally:
-                os.close(fd)
+            file_io.write_into_sparse(self.directory / file_name(base), part, at - base, self.file_bytes)
             at, data = at + len(part), data[len(part) :]
 
     def prefill(self, queue_offset: int) -> None:

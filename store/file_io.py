@@ -187,6 +187,20 @@ def create_sparse(path: Path, size_bytes: int) -> None:
     _create(path, lambda fd: truncate(fd, size_bytes))
 
 
+def write_into_sparse(path: Path, data: bytes | memoryview, position: int, size_bytes: int) -> None:
+    """Write all of `data` at `position` of a file that is made, with its directory, when it is not there yet."""
+    try:
+        fd = open_file(path, writable=True)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        create_sparse(path, size_bytes)
+        fd = open_file(path, writable=True)
+    try:
+        write_at(fd, data, position)
+    finally:
+        os.close(fd)
+
+
 def create_reserved(path: Path, size_bytes: int) -> None:
     """A file of zeros with all its blocks, under its name only when it is whole and on disk; an existing file stays.
 

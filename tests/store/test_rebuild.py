@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from store import file_io
 from store.directory import StoreDirectory
 from store.errors import BitRot, CorruptRecord, StoreLocked
 from store.index_file import Geometry
 from store.rebuild import SUFFIX, Rebuilt, locked, rebuild_index, rebuild_queues
 from store.verify import Verification
 from tests.harness.dispatched import ENTRIES_MAX, SLOTS, content, small_store
+from tests.harness.dying import ends_at_call
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog, contents
 from tests.store.golden import STORES, unpack
 
@@ -127,7 +126,7 @@ def test_killed_at_any_call_each_queue_is_whole(log: SmallLog, what: str) -> Non
     before = content(log.root, "consumequeue")
     steps = [*range(1, 12), *range(12, 400, 9)]
     for deadly in steps:
-        code = _ends_at_call(log, what, deadly)
+        code = ends_at_call(lambda: _run(log, what), CALLS, deadly)
         assert code in (0, 9)
         assert list(Verification(log.root).findings()) == [], deadly
         assert content(log.root, "consumequeue") == before
@@ -145,30 +144,6 @@ def _run(log: SmallLog, what: str) -> None:
         queues(log)
     else:
         rebuild_index(log.directory, nothing, GEOMETRY)
-
-
-def _ends_at_call(log: SmallLog, what: str, deadly: int) -> int:
-    child = os.fork()
-    if not child:
-        left = [deadly]
-
-        def dying(real: Callable[..., object]) -> Callable[..., object]:
-            def call(*arguments: object, **options: object) -> object:
-                left[0] -= 1
-                if not left[0]:
-                    os._exit(9)
-                return real(*arguments, **options)
-
-            return call
-
-        for name in CALLS:
-            setattr(file_io, name, dying(getattr(file_io, name)))
-        try:
-            _run(log, what)
-            os._exit(0)
-        finally:
-            os._exit(3)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.parametrize("version, name", STORES)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from store import digests, file_io
+from store import digests
 from store.errors import NotAStore
 from store.log_reader import open_log
 from store.repair import JOURNAL_NAME, Outcome, Repair
 from store.segment import file_name
 from store.verify import Verification
 from tests.harness.dispatched import content, copy_of, small_store
+from tests.harness.dying import ends_at_call
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
 
 
@@ -147,7 +147,7 @@ def test_killed_at_any_call_it_is_finished_by_the_next(log: SmallLog, replica: P
     before = content(log.root, "commitlog")
     for deadly in range(1, 60):
         DAMAGE[kind](log)
-        code = _ends_at_call(log, replica, deadly)
+        code = ends_at_call(lambda: repair(log, replica), CALLS, deadly)
         assert code in (0, 9)
         if code == 0:
             break
@@ -159,29 +159,3 @@ def test_killed_at_any_call_it_is_finished_by_the_next(log: SmallLog, replica: P
     else:
         pytest.fail("it never came to its end")
     assert deadly > 5
-
-
-def _ends_at_call(log: SmallLog, replica: Path, deadly: int) -> int:
-    """The exit code of a child that repairs and dies just before its call of that number; 0 when it came through."""
-    child = os.fork()
-    if not child:
-        calls = 0
-
-        def dying(real: Callable[..., object]) -> Callable[..., object]:
-            def call(*arguments: object, **options: object) -> object:
-                nonlocal calls
-                calls += 1
-                if calls == deadly:
-                    os._exit(9)
-                return real(*arguments, **options)
-
-            return call
-
-        for name in CALLS:
-            setattr(file_io, name, dying(getattr(file_io, name)))
-        try:
-            repair(log, replica)
-            os._exit(0)
-        finally:
-            os._exit(3)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
