@@ -21,7 +21,7 @@ are mapped where they lie, so the files (a master's, a slave's, or a stopped bro
 """
 
 from spark_bridge.columns import COLUMNS
-from spark_bridge.options import InvalidOption
+from spark_bridge.option_values import InvalidOption
 from spark_bridge.session import read, register, session
 from spark_bridge.source import RocketMQSource
 

@@ -28,8 +28,9 @@ from pyspark.sql.types import (
 )
 
 from spark_bridge import hosts
-from spark_bridge.options import InvalidOption, nearest
+from spark_bridge.option_values import InvalidOption, nearest
 from spark_bridge.properties import properties_map, property_value
+from spark_bridge.row_options import DEFAULT_ROWS, RowOptions
 from spark_bridge.scan import LogWindow, Positions
 from store.record import (
     BODY_CRC_AT,
@@ -244,17 +245,29 @@ COLUMNS = (
 BY_NAME = {column.name: column for column in COLUMNS}
 
 
-def schema_of(names: Sequence[str] | None = None) -> StructType:
+def schema_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_ROWS) -> StructType:
     """Spark's schema of the columns named, all of them by default. Raises InvalidOption for an unknown one."""
-    return StructType([StructField(column.name, column.spark_type) for column in columns_of(names)])
+    return StructType([StructField(column.name, column.spark_type) for column in columns_of(names, rows)])
 
 
-def columns_of(names: Sequence[str] | None = None) -> list[Column]:
+def columns_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_ROWS) -> list[Column]:
     """The columns named, in that order. Raises InvalidOption for an unknown one."""
     for name in names or ():
         if name not in BY_NAME:
             raise InvalidOption(f"no column {name!r}; {nearest(name, BY_NAME)}")
     return list(COLUMNS) if names is None else [BY_NAME[name] for name in names]
+
+
+def settled(schema: StructType, rows: RowOptions) -> RowOptions:
+    """The options after a look at the schema that was given: each of its columns is one of ours, in its type.
+
+    Raises InvalidOption.
+    """
+    for given, ours in zip(schema.fields, schema_of(schema.fieldNames(), rows).fields, strict=True):
+        if given.dataType != ours.dataType:
+            wanted, found = ours.dataType.simpleString(), given.dataType.simpleString()
+            raise InvalidOption(f"column {ours.name} is {wanted}, the schema says {found}")
+    return rows
 
 
 def record_batch(records: Records, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:

@@ -5,10 +5,12 @@ Names are Kafka's where Kafka's source has the option, RocketMQ's otherwise; Spa
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from spark_bridge.option_values import InvalidOption, count, nearest
+from spark_bridge.row_options import DEFAULT_ROWS, ROW_OPTION_NAMES, RowOptions, parse_row_options
 
 OPTION_NAMES = (
     "path",
@@ -16,20 +18,14 @@ OPTION_NAMES = (
     "subscribe",
     "startingOffsets",
     "endingOffsets",
-    "verifyCrc",
     "splitBytes",
     "minPartitions",
+    *ROW_OPTION_NAMES,
 )
 EARLIEST, LATEST = -2, -1  # Kafka's numbers inside the JSON form
 SPLIT_BYTES_MIN = 4096
 
 QueueOffsets = dict[str, dict[int, int]]
-
-
-class InvalidOption(ValueError):
-    """An option or a column that this source does not have, or a value that it cannot take."""
-
-    code = "INVALID_OPTION"
 
 
 @dataclass(frozen=True)
@@ -40,9 +36,9 @@ class ReadOptions:
     topics: tuple[str, ...] | None = None
     starting_offsets: tuple[tuple[str, int, int], ...] = ()
     ending_offsets: tuple[tuple[str, int, int], ...] = ()
-    verify_body_crc: bool = False
     split_bytes: int | None = None
     partitions_min: int | None = None
+    rows: RowOptions = DEFAULT_ROWS
 
 
 def parse_options(options: Mapping[str, str]) -> ReadOptions:
@@ -62,19 +58,10 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         topics=_topics(given, starting, ending),
         starting_offsets=_flat(starting),
         ending_offsets=_flat(ending),
-        verify_body_crc=_choice("verifyCrc", given.get("verifycrc", "none"), ("none", "body")) == "body",
-        split_bytes=_count("splitBytes", given.get("splitbytes"), SPLIT_BYTES_MIN),
-        partitions_min=_count("minPartitions", given.get("minpartitions"), 1),
+        split_bytes=count("splitBytes", given.get("splitbytes"), SPLIT_BYTES_MIN),
+        partitions_min=count("minPartitions", given.get("minpartitions"), 1),
+        rows=parse_row_options(given),
     )
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of an error message: the nearest known name, and all there are."""
-    names = list(names)
-    by_lower = {known.lower(): known for known in names}
-    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    hint = f"did you mean {by_lower[near[0]]!r}? " if near else ""
-    return f"{hint}known: {', '.join(names)}"
 
 
 def _topics(given: Mapping[str, str], starting: QueueOffsets, ending: QueueOffsets) -> tuple[str, ...] | None:
@@ -129,21 +116,3 @@ def _flat(offsets: QueueOffsets) -> tuple[tuple[str, int, int], ...]:
     return tuple(
         (topic, queue, offset) for topic, queues in offsets.items() for queue, offset in queues.items() if offset >= 0
     )
-
-
-def _choice(option: str, value: str, choices: tuple[str, ...]) -> str:
-    if value.lower() not in choices:
-        raise InvalidOption(f"{option}={value!r}: one of {', '.join(choices)}")
-    return value.lower()
-
-
-def _count(option: str, text: str | None, least: int) -> int | None:
-    if text is None:
-        return None
-    try:
-        value = int(text)
-    except ValueError as error:
-        raise InvalidOption(f"{option}={text!r}: a whole number") from error
-    if value < least:
-        raise InvalidOption(f"{option}={value}: at least {least}")
-    return value

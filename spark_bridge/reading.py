@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_bridge.columns import Column, Records, record_batch
+from spark_bridge.row_options import DEFAULT_ROWS, RowOptions
 from spark_bridge.scan import LogWindow, Positions, check_records, record_starts
 from spark_bridge.splits import LogExtent, QueuePiece, QueueSplit, RangeSplit, Selection, Split
 from store.consume_queue import ConsumeQueue
@@ -35,14 +36,14 @@ _segments: OrderedDict[str, tuple[_Identity, Segment]] = OrderedDict()
 
 
 def read_split(
-    split: Split, columns: Sequence[Column], schema: pa.Schema, verify_body_crc: bool = False
+    split: Split, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions = DEFAULT_ROWS
 ) -> Iterator[pa.RecordBatch]:
     """The wanted columns of a split's records. Raises CorruptRecord, naming file and offset."""
     heavy = any(column.heavy for column in columns)
     chunks = _queue_chunks(split) if isinstance(split, QueueSplit) else _range_chunks(split)
     for window, positions in _batches(chunks, heavy):
         records = Records(window, positions)
-        if verify_body_crc:
+        if rows.verify_body_crc:
             records.check_body_crc()
         yield record_batch(records, columns, schema)
 

@@ -24,8 +24,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_bridge.columns import columns_of, schema_of
-from spark_bridge.options import InvalidOption, parse_options
+from spark_bridge.columns import columns_of, schema_of, settled
+from spark_bridge.options import parse_options
 from spark_bridge.reading import read_split
 from spark_bridge.splits import plan
 
@@ -44,8 +44,7 @@ class RocketMQSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns; a schema given by the user prunes them."""
-        parse_options(self.options)
-        return schema_of()
+        return schema_of(rows=parse_options(self.options).rows)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of the columns in `schema`."""
@@ -74,7 +73,7 @@ class RocketMQReader(DataSourceReader):
     def __init__(self, schema: StructType, options: Any) -> None:
         self.options = parse_options(options)
         self.column_names = schema.fieldNames()
-        _check_types(schema)
+        self.rows = settled(schema, self.options.rows)
         self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self.topics: frozenset[str] | None = None
         self.queue_ids: frozenset[int] | None = None
@@ -108,16 +107,8 @@ class RocketMQReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one split; Spark makes up a partition without a value when there is none."""
         if partition.value is not None:
-            columns = columns_of(self.column_names)
-            yield from read_split(partition.value, columns, self.arrow_schema, self.options.verify_body_crc)
-
-
-def _check_types(schema: StructType) -> None:
-    """Every column is one of ours, in its type. Raises InvalidOption."""
-    for given, ours in zip(schema.fields, schema_of(schema.fieldNames()).fields, strict=True):
-        if given.dataType != ours.dataType:
-            wanted, found = ours.dataType.simpleString(), given.dataType.simpleString()
-            raise InvalidOption(f"column {ours.name} is {wanted}, the schema says {found}")
+            columns = columns_of(self.column_names, self.rows)
+            yield from read_split(partition.value, columns, self.arrow_schema, self.rows)
 
 
 def _values(condition: Filter) -> frozenset[Any] | None:

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_bridge.columns import columns_of, schema_of
 from spark_bridge.reading import read_split
+from spark_bridge.row_options import DEFAULT_ROWS, RowOptions
 from spark_bridge.splits import LogExtent, Split
 from store.consume_queue import CQ_DTYPE, ConsumeQueue
 from store.message_id import Host
@@ -106,8 +107,8 @@ def np_entry(offset: int, size: int) -> bytes:
     return np.array([(offset, size, 0)], CQ_DTYPE).tobytes()
 
 
-def read_rows(splits: list[Split], names: list[str] | None = None, verify: bool = False) -> list[Row]:
+def read_rows(splits: list[Split], names: list[str] | None = None, rows: RowOptions = DEFAULT_ROWS) -> list[Row]:
     """What executors would give Spark, and in which batches it would not matter."""
-    schema: pa.Schema = to_arrow_schema(schema_of(names), timezone="UTC")
-    batches = [batch for split in splits for batch in read_split(split, columns_of(names), schema, verify)]
+    schema: pa.Schema = to_arrow_schema(schema_of(names, rows), timezone="UTC")
+    batches = [batch for split in splits for batch in read_split(split, columns_of(names, rows), schema, rows)]
     return [row for batch in batches for row in batch.to_pylist()]

@@ -11,6 +11,7 @@ import pytest
 from spark_bridge import reading
 from spark_bridge.columns import COLUMNS, columns_of, schema_of
 from spark_bridge.options import InvalidOption
+from spark_bridge.row_options import RowOptions
 from spark_bridge.splits import LogExtent, Selection, plan
 from store.errors import CorruptRecord
 from store.message_id import Host
@@ -27,7 +28,7 @@ from tests.spark_bridge.stores import (
 
 
 def rows_of(log: LogExtent, names: list[str] | None = None, verify: bool = False) -> list[Row]:
-    return read_rows(plan(log, [], frozenset(), Selection(), None, 4), names, verify)
+    return read_rows(plan(log, [], frozenset(), Selection(), None, 4), names, RowOptions(verify_body_crc=verify))
 
 
 def milliseconds(row: Row, column: str) -> int:

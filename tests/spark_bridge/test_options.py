@@ -10,7 +10,7 @@ from spark_bridge.options import InvalidOption, parse_options
 def test_a_path_alone_reads_everything():
     options = parse_options({"path": "/store"})
     assert (options.path, options.topics, options.starting_offsets) == ("/store", None, ())
-    assert not options.verify_body_crc
+    assert not options.rows.verify_body_crc
 
 
 def test_names_are_taken_in_any_case_and_subscribe_is_another_name_of_topic():
