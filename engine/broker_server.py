@@ -204,16 +204,16 @@ class BrokerServer:
         self._master_address = learned.master_address or self._master_address
         if learned.ha_server_address is None or self._config.ha_master_address is not None:
             return
-        host, _colon, port = learned.ha_server_address.rpartition(":")
+        host, port = addresses.split(learned.ha_server_address)
         try:
-            found = await self._loop.getaddrinfo(host, int(port), family=socket.AF_INET, type=socket.SOCK_STREAM)
+            found = await self._loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
             packed = addresses.pack(str(found[0][4][0]), int(port))
         except (OSError, ValueError) as error:
             log.warning("the master's HA address %r is none: %s", learned.ha_server_address, error)
             return
-        if packed != self._board.ha_server_address.read():
+        if packed != addresses.read(self._board.ha_server_address):
             log.info("the master sends its log from %s", learned.ha_server_address)
-            waiting.publish(self._board.ha_server_address, packed)
+            addresses.publish(self._board.ha_server_address, str(found[0][4][0]), int(port))
 
     async def _leave(self) -> None:
         for task in list(self._tasks.values()):

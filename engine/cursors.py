@@ -7,7 +7,9 @@ exceptions are bells (`writer_bell`, `ack_bell`), which many ring and one waits 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
+from engine.protocol.ha_wire import CloseReason
 from ipc.counters import Counters, Cursor
 
 HA_CONNECTIONS_MAX = 8
@@ -39,7 +41,12 @@ COMMON = (
     ("store_timestamp_ms", "gauge", "writer|receiver"),
     ("ha_listen_port", "gauge", "ha_listener"),
     ("listen_port", "gauge", "remoting"),
-    ("ha_server_address", "gauge", "remoting"),  # IPv4 << 16 | port: where a slave's name server says its master is
+    # engine.addresses: where a slave's name server says its master sends the log from
+    ("ha_server_address", "gauge", "remoting"),
+    ("ha_server_address.high", "gauge", "remoting"),
+    ("ha_server_address.low", "gauge", "remoting"),
+    ("metrics_port", "gauge", "remoting"),
+    ("ha_acks_rejected", "tally", "ha_listener"),  # of connections that have ended
     ("writer_bell", "gauge", "producers"),
     ("ack_bell", "gauge", "senders|flusher"),
 )
@@ -52,15 +59,33 @@ PER_HA_CONNECTION = (
     "acks_rejected",
     "last_read_ms",
     "connected_at_ms",
-    "peer",  # IPv4 address << 16 | port
+    "peer",  # engine.addresses
+    "peer.high",
+    "peer.low",
     "wake",
+    "reason",  # engine.protocol.ha_wire.CloseReason: why the slot's last connection ended
+    "ended_at_ms",
 )
-HA_CLIENT = ("state", "last_read_ms", "last_write_ms", "transferred_bytes", "master", "reason")
+HA_CLIENT = (
+    "state", "last_read_ms", "last_write_ms", "transferred_bytes", "master", "master.high", "master.low", "reason",
+    "ended_at_ms",
+)  # fmt: skip
+# How often a connection ended for which reason, on either side.
+ENDED = {CloseReason(reason): f"ha_ended.{reason.name}" for reason in CloseReason if reason}
+CLIENT_ENDED = {reason: label.replace("ha_ended", "ha_client_ended") for reason, label in ENDED.items()}
 ROLES = (
     "writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver", "housekeeper",
     "remoting",
 )  # fmt: skip
 SENDERS = tuple(f"sender.{slot}" for slot in range(HA_CONNECTIONS_MAX))
+
+
+class AddressCursors(NamedTuple):
+    """The three words of an address: `engine.addresses`."""
+
+    word: Cursor
+    high: Cursor
+    low: Cursor
 
 
 class HaConnectionCursors:
@@ -80,7 +105,10 @@ class HaConnectionCursors:
         self.last_read_ms = cursor("last_read_ms")
         self.connected_at_ms = cursor("connected_at_ms")
         self.peer = cursor("peer")
+        self.peer_address = AddressCursors(self.peer, cursor("peer.high"), cursor("peer.low"))
         self.wake = cursor("wake")
+        self.reason = cursor("reason")
+        self.ended_at_ms = cursor("ended_at_ms")
 
 
 class HaClientCursors:
@@ -95,7 +123,10 @@ class HaClientCursors:
         self.last_write_ms = cursor("last_write_ms")
         self.transferred_bytes = cursor("transferred_bytes")
         self.master = cursor("master")
+        self.master_address = AddressCursors(self.master, cursor("master.high"), cursor("master.low"))
         self.reason = cursor("reason")
+        self.ended_at_ms = cursor("ended_at_ms")
+        self.ended = {reason: counters.cursor(label) for reason, label in CLIENT_ENDED.items()}
 
 
 class Board:
@@ -126,7 +157,12 @@ class Board:
         self.store_timestamp_ms = cursor("store_timestamp_ms")
         self.ha_listen_port = cursor("ha_listen_port")
         self.listen_port = cursor("listen_port")
-        self.ha_server_address = cursor("ha_server_address")
+        self.ha_server_address = AddressCursors(
+            cursor("ha_server_address"), cursor("ha_server_address.high"), cursor("ha_server_address.low")
+        )
+        self.metrics_port = cursor("metrics_port")
+        self.ha_acks_rejected = cursor("ha_acks_rejected")
+        self.ha_ended = {reason: cursor(label) for reason, label in ENDED.items()}
         self.writer_bell = cursor("writer_bell")
         self.ack_bell = cursor("ack_bell")
         self.ha = [HaConnectionCursors(counters, slot) for slot in range(HA_CONNECTIONS_MAX)]
@@ -140,7 +176,8 @@ class Board:
         """Make the counters region of a new broker; only the supervisor does."""
         per_connection = len(PER_HA_CONNECTION) * HA_CONNECTIONS_MAX
         roles = len(ROLES) * 3 + len(SENDERS) * 2
-        counters = Counters.create(path, len(COMMON) + per_connection + len(HA_CLIENT) + roles)
+        reasons = len(ENDED) + len(CLIENT_ENDED)
+        counters = Counters.create(path, len(COMMON) + per_connection + len(HA_CLIENT) + reasons + roles)
         for label, kind, owner in COMMON:
             counters.allocate(label, kind=kind, owner=owner)
         for slot in range(HA_CONNECTIONS_MAX):
@@ -148,6 +185,9 @@ class Board:
                 counters.allocate(f"ha.{slot}.{name}", kind="gauge", owner=f"sender.{slot}")
         for name in HA_CLIENT:
             counters.allocate(f"ha_client.{name}", kind="gauge", owner="receiver")
+        for labels, owner in ((ENDED, "ha_listener"), (CLIENT_ENDED, "receiver")):
+            for label in labels.values():
+                counters.allocate(label, kind="tally", owner=owner)
         for role in (*ROLES, *SENDERS):
             counters.allocate(f"heartbeat.{role}", kind="heartbeat", owner=role)
             parent = "ha_listener" if role in SENDERS else "supervisor"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine import addresses
 from engine.config import BrokerConfig, BrokerRole
 from engine.cursors import Board
 from engine.protocol.group_transfer import SlaveAck, confirm_offset, in_sync_slaves, slave_identity
@@ -79,7 +80,7 @@ class GroupTransfer:
         self._bell_seen = board.ack_bell.read()
         end, *slots = board.counters.words[self._places].tolist()  # one look at all: a turn is a part of every put
         acks = [
-            SlaveAck(slave_identity(slots[at + 2]), slots[at + 1])
+            SlaveAck(self._identity(at // 3, slots[at + 2]), slots[at + 1])
             for at in range(0, len(slots), 3)
             if slots[at] == TRANSFER
         ]
@@ -93,6 +94,11 @@ class GroupTransfer:
             self._in_sync = in_sync
             waiting.publish(board.in_sync_slaves, in_sync)
         return 0
+
+    def _identity(self, slot: int, peer: int) -> tuple[int, ...]:
+        if not peer & addresses.IPV6:
+            return slave_identity(peer)
+        return slave_identity(*addresses.read(self._board.ha[slot].peer_address))
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until a sender or the flusher rings."""

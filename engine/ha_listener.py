@@ -18,13 +18,15 @@ from typing import NamedTuple, Protocol
 
 from engine.config import BrokerConfig
 from engine.cursors import HA_CONNECTIONS_MAX, Board
-from engine.role import Role, enter_child, run_role
+from engine.protocol.ha_wire import CloseReason
+from engine.role import Role, enter_child, run_role, wall_clock_ms
 from ipc import waiting
 
 log = logging.getLogger("slipstream.ha_listener")
 
 SILENT_CONNECTIONS_MAX = 32
-FREE = 0
+FREE, CONNECTED, TRANSFER = 0, 1, 2
+IPV4_LOOPBACK, IPV6_LOOPBACK = ("127.", "localhost"), ("::1",)
 STOP_SENDER_S = 3.0
 
 
@@ -48,11 +50,15 @@ class SenderProcess(NamedTuple):
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """The listening socket; RocketMQ listens on all interfaces, ours only on loopback where that is the HA address."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """The listening socket: on all interfaces of both families, or on loopback alone where that is the HA address."""
+    host = address if address in IPV6_LOOPBACK else "127.0.0.1" if address.startswith(IPV4_LOOPBACK) else ""
+    is_ipv6 = ":" in host or (not host and socket.has_dualstack_ipv6())
+    listening = socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        listening.bind(("127.0.0.1" if address.startswith("127.") or address == "localhost" else "", port))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_ipv6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(bool(host)))
+        listening.bind((host, port))
         listening.listen(SILENT_CONNECTIONS_MAX)
     except OSError as error:
         listening.close()
@@ -76,6 +82,8 @@ class HaListener:
         self._selector = selectors.DefaultSelector()
         self._selector.register(listening, selectors.EVENT_READ)
         for words in board.ha:  # the senders of a listener that was killed died with it
+            if words.state.read() != FREE:
+                self._count_end(words.slot)
             waiting.publish(words.state, FREE)
             waiting.publish(board.pids[f"sender.{words.slot}"], 0)
         waiting.publish(board.ha_listen_port, listening.getsockname()[1])
@@ -122,6 +130,7 @@ class HaListener:
             return
         if first:
             log.warning("%s: all %d slots are taken by slaves; refused", sock.getpeername(), HA_CONNECTIONS_MAX)
+            waiting.add(self._board.ha_ended[CloseReason.SLOTS_TAKEN], 1)
         self._forget(sock)
 
     def _forget(self, sock: socket.socket) -> None:
@@ -138,6 +147,7 @@ class HaListener:
 
     def _fork_sender(self, slot: int, sock: socket.socket) -> None:
         parent_pid = os.getpid()
+        waiting.note(self._board.ha[slot].reason, CloseReason.NONE)
         pid = os.fork()
         if pid == 0:
             os._exit(self._run_sender(slot, sock, parent_pid))
@@ -171,9 +181,21 @@ class HaListener:
         os.close(process.pidfd)
         os.waitpid(process.pid, 0)
         del self._senders[process.slot]
+        self._count_end(process.slot)
         waiting.publish(self._board.pids[f"sender.{process.slot}"], 0)
         waiting.publish(self._board.ha[process.slot].state, FREE)  # a killed sender could not
         waiting.ring(self._board.ack_bell)
+
+    def _count_end(self, slot: int) -> None:
+        """Count why a sender ended, here, because a tally has one writer; a killed one could not say why."""
+        words = self._board.ha[slot]
+        if words.reason.read() == CloseReason.NONE:
+            waiting.note(words.reason, CloseReason.KILLED)
+            waiting.note(words.ended_at_ms, wall_clock_ms())
+        reason = CloseReason(words.reason.read())
+        waiting.add(self._board.ha_ended[reason], 1)
+        waiting.add(self._board.ha_acks_rejected, words.acks_rejected.read())
+        waiting.note(words.acks_rejected, 0)
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until somebody comes, speaks or ends."""

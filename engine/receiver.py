@@ -18,7 +18,7 @@ from engine import addresses
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.protocol.ha_client import ClientLimits, HaClient, HaClientState
-from engine.protocol.ha_wire import ADVICE, CloseReason, PeerError
+from engine.protocol.ha_wire import ADVICE, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
 from ipc import waiting
 from store import file_io
 from store.segment import Segment
@@ -33,7 +33,6 @@ REPORT_AT_LATEST_BYTES = 1 << 20  # while more is waiting in the socket; else at
 AHEAD_BYTES = 8 * 1024
 POPULATE_BYTES = 1 << 20
 POPULATE_AHEAD_BYTES = 512 * 1024
-REPEATED_EACH_ATTEMPT = (CloseReason.PEER_CLOSED, CloseReason.CONNECT_FAILED)
 NOTHING = memoryview(b"")
 NO_SPACE = memoryview(bytearray())  # recvmsg wants to be able to write
 TIMEVAL = struct.Struct("@ll")
@@ -105,62 +104,74 @@ class Receiver:
             return self._begin_connect(master, now_ms)
         if not select.select([], [self._socket], [], 0)[1]:
             if now_ms >= self._connect_until_ms:
-                self._hang_up(CloseReason.CONNECT_FAILED, f"no answer within {CONNECT_TIMEOUT_MS} ms")
+                self._hang_up(CloseReason.CONNECT_TIMEOUT, f"no answer within {CONNECT_TIMEOUT_MS} ms")
             return 0
         error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
-            self._hang_up(CloseReason.CONNECT_FAILED, errno.errorcode.get(error, str(error)))
+            self._hang_up(why_not_connected(OSError(error, "")), errno.errorcode.get(error, str(error)))
             return 0
         return self._finish_connect(self._socket, now_ms)
 
     def _advertised(self) -> Address | None:
         """Where the name server says that the master is, asked at each connect: it may be another one by now."""
-        return addresses.unpack(self._board.ha_server_address.read())
+        return addresses.unpack(*addresses.read(self._board.ha_server_address))
 
     def _begin_connect(self, master: Address, now_ms: int) -> int:
+        """Connect to one address of the master: its name is looked up each time, its addresses are tried in turn."""
         self._connect_until_ms = now_ms + CONNECT_TIMEOUT_MS
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._socket.setblocking(False)
         try:
-            self._socket.connect(master)
+            found = addresses.resolve(*master)
+            family, address = found[self.client.failures % len(found)]
+            self._socket = socket.socket(family, socket.SOCK_STREAM)
+            self._socket.setblocking(False)
+            self._socket.connect(address)
         except BlockingIOError:
             return 0
         except OSError as error:
-            self._hang_up(CloseReason.CONNECT_FAILED, str(error))
+            self._hang_up(why_not_connected(error), f"{addresses.told(*master)}: {error}")
             return 0
+        assert self._socket is not None
         return self._finish_connect(self._socket, now_ms)
 
     def _finish_connect(self, sock: socket.socket, now_ms: int) -> int:
         try:
             host, port = sock.getpeername()[:2]
-            if sock.getsockname() == (host, port):  # TCP connects a port to itself when nobody listens on it
-                raise ConnectionRefusedError(f"{host}:{port} is this connection's own end")
+            own_host, own_port = sock.getsockname()[:2]
+            if (own_host, own_port) == (host, port):  # TCP connects a port to itself when nobody listens on it
+                refused = f"{addresses.told(host, port)} is this connection's own end"
+                raise ConnectionRefusedError(errno.ECONNREFUSED, refused)
+            if own_host == host and port == self._board.ha_listen_port.read():
+                self._hang_up(CloseReason.OWN_ADDRESS, addresses.told(host, port))
+                return 0
             sock.setblocking(True)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                 sock.setsockopt(socket.SOL_SOCKET, option, TIMEVAL.pack(SOCKET_TIMEOUT_S, 0))
         except OSError as error:
-            self._hang_up(CloseReason.CONNECT_FAILED, str(error))
+            self._hang_up(why_not_connected(error), str(error))
             return 0
         self.client.connected(now_ms)
         self._arrived, self._is_drained = 0, True
         self._ahead_bytes, self._overrun = 0, NOTHING
-        waiting.publish(self._words.master, addresses.pack(host, port))
+        addresses.publish(self._words.master_address, host, port)
         waiting.note(self._words.last_read_ms, now_ms)
         waiting.publish(self._words.state, HaClientState.TRANSFER)
         return 1
 
     def _hang_up(self, reason: CloseReason, detail: str) -> None:
         self._publish_end()
-        is_news = reason is not self.client.reason or reason not in REPEATED_EACH_ATTEMPT
+        reason = self.client.seen_as(reason)
+        is_news = reason is not self.client.reason or reason not in TRIED_SOON
         if is_news and reason is not CloseReason.STOPPED:
-            log.warning("connection to %s ended: %s %s; %s", self._master, reason.name, detail, ADVICE[reason])
+            log.warning("connection to the master ended: %s %s; %s", reason.name, detail, ADVICE[reason])
         if self._socket is not None:
             self._socket.close()
         self._socket = None
         self._cut_ahead(0)
         self._overrun = NOTHING
         self.client.closed(reason, self._now_ms)
+        waiting.add(self._words.ended[reason], 1)
+        waiting.note(self._words.ended_at_ms, self._now_ms)
         waiting.publish(self._words.reason, reason)
         waiting.publish(self._words.state, self.client.state)
 
@@ -332,6 +343,13 @@ class Receiver:
         self._hang_up(CloseReason.STOPPED, "")
         if self._segment is not None:
             self._segment.close()
+
+
+def why_not_connected(error: OSError) -> CloseReason:
+    """The reason behind an error of a look-up or a connect."""
+    if isinstance(error, socket.gaierror):
+        return CloseReason.NO_ADDRESS
+    return NOT_CONNECTED.get(error.errno or 0, CloseReason.CONNECT_FAILED)
 
 
 def open_role(config: BrokerConfig, board: Board) -> Receiver:

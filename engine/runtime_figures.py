@@ -55,12 +55,12 @@ def ha_status(board: Board, *, is_slave: bool, fallbehind_max_bytes: int) -> dic
     return {
         "haClientRuntimeInfo": {
             "lastReadTimestamp": client.last_read_ms.read(), "lastWriteTimestamp": client.last_write_ms.read(),
-            "masterAddr": addresses.text(client.master.read()) if is_slave else None,
+            "masterAddr": addresses.text_of(client.master_address) if is_slave else None,
             "masterFlushOffset": 0, "maxOffset": end if is_slave else 0, "transferredByteInSecond": 0,
         },
         "haConnectionInfo": [] if is_slave else [
             {
-                "addr": addresses.text(one.peer.read()), "diff": end - one.slave_ack_offset.read(),
+                "addr": addresses.text_of(one.peer_address), "diff": end - one.slave_ack_offset.read(),
                 "inSync": end - one.slave_ack_offset.read() < fallbehind_max_bytes,
                 "slaveAckOffset": one.slave_ack_offset.read(), "transferFromWhere": one.next_transfer_offset.read(),
                 "transferredByteInSecond": 0,

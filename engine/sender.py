@@ -71,7 +71,7 @@ class Sender:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIMEVAL.pack(receive_s, 0))
         self._socket, self._socket_fd = sock, sock.fileno()
         words, connection = self._words, self.connection
-        host, port = sock.getpeername()[:2]
+        addresses.publish(words.peer_address, *sock.getpeername()[:2])
         for cursor, value in (
             (words.slave_request_offset, connection.slave_request_offset),
             (words.next_transfer_offset, connection.next_transfer_offset),
@@ -80,7 +80,6 @@ class Sender:
             (words.acks_rejected, 0),
             (words.last_read_ms, now_ms),
             (words.connected_at_ms, now_ms),
-            (words.peer, addresses.pack(host, port)),
             (words.state, CONNECTED),
         ):
             waiting.publish(cursor, value)
@@ -237,6 +236,8 @@ class Sender:
         self.reason = reason
         level = logging.INFO if reason in (CloseReason.PEER_CLOSED, CloseReason.STOPPED) else logging.WARNING
         log.log(level, "%s: connection ended: %s %s; %s", self.name, reason.name, detail, ADVICE[reason])
+        waiting.note(self._words.ended_at_ms, wall_clock_ms())
+        waiting.publish(self._words.reason, reason)
         waiting.publish(self._words.state, FREE)
         waiting.ring(self._board.ack_bell)
         self._shut_down()

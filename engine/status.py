@@ -178,7 +178,7 @@ def _connections(board: Board, files: SegmentFiles) -> list[ConnectionStatus]:
         found.append(
             ConnectionStatus(
                 slot=slot,
-                peer=addresses.text(words.peer.read()),
+                peer=addresses.text_of(words.peer_address),
                 state=CONNECTION_STATES.get(state, "UNKNOWN"),
                 slave_request_offset=words.slave_request_offset.read(),
                 next_transfer_offset=words.next_transfer_offset.read(),
@@ -220,7 +220,7 @@ def _client(board: Board) -> ClientStatus:
     last_read_ms = words.last_read_ms.read()
     return ClientStatus(
         state=CLIENT_STATES.get(words.state.read(), "UNKNOWN"),
-        master=addresses.text(words.master.read()),
+        master=addresses.text_of(words.master_address),
         transferred_bytes=words.transferred_bytes.read(),
         silent_seconds=max(0.0, (wall_clock_ms() - last_read_ms) / 1000) if last_read_ms else None,
         reason=words.reason.read(),

@@ -10,11 +10,11 @@ and its own deadlines with the published cursors, so nobody waits in line, and n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from enum import Enum
 from typing import NamedTuple
 
-LOOPBACK_NETWORK = 127
+LOOPBACK_NETWORK, IPV6_LOOPBACK = 127, (0, 1)
 
 
 class PutMessageStatus(Enum):
@@ -51,7 +51,7 @@ STORED = frozenset(
 class SlaveAck(NamedTuple):
     """What one connection acknowledged; `identity` is equal for two connections of the same slave."""
 
-    identity: int
+    identity: Hashable
     slave_ack_offset: int
 
 
@@ -68,19 +68,21 @@ def put_policy(compat: str, *, sync_master: bool, in_sync_replicas: int, sync_fl
     return PutPolicy(in_sync_replicas if sync_master else 1, sync_flush, refuse_without_slave=compat == "4.9")
 
 
-def slave_identity(peer: int) -> int:
-    """Who a slave is, from `peer` (IPv4 address << 16 | port): the protocol carries no name, so its address.
+def slave_identity(peer: int, high: int = 0, low: int = 0) -> tuple[int, ...]:
+    """Who a slave is, from the words of `engine.addresses`: the protocol carries no name, so its address.
 
     Two connections from one address may be an old half-open one and its successor, and count once. On loopback several
     slaves share the address, but a dead process's connection closes at once: there the port tells them apart.
     """
+    if high or low:  # IPv6
+        return (high, low, peer) if (high, low) == IPV6_LOOPBACK else (high, low)
     address = peer >> 16
-    return peer if address >> 24 == LOOPBACK_NETWORK else address
+    return (peer,) if address >> 24 == LOOPBACK_NETWORK else (address,)
 
 
 def _best_acks(acks: Iterable[SlaveAck]) -> list[int]:
     """The highest acknowledgement of every distinct slave, highest first."""
-    best: dict[int, int] = {}
+    best: dict[Hashable, int] = {}
     for identity, offset in acks:
         best[identity] = max(offset, best.get(identity, -1))
     return sorted(best.values(), reverse=True)

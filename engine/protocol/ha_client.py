@@ -17,7 +17,15 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from engine.protocol.ha_wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, CloseReason, Frame, PeerError
+from engine.protocol.ha_wire import (
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    REPORT,
+    TRIED_SOON,
+    CloseReason,
+    Frame,
+    PeerError,
+)
 
 FIRST_RECONNECT_PAUSE_MS = 50
 
@@ -47,7 +55,7 @@ def reconnect_pause_ms(reason: CloseReason, failures: int, limits: ClientLimits)
     """
     if reason is CloseReason.HOUSEKEEPING:
         return 0
-    if reason in (CloseReason.PEER_CLOSED, CloseReason.CONNECT_FAILED):
+    if reason in TRIED_SOON:
         return min(FIRST_RECONNECT_PAUSE_MS << min(failures, 16), limits.reconnect_interval_ms)
     return limits.reconnect_interval_ms
 
@@ -95,6 +103,11 @@ class HaClient:
         self.reported_offset = -1
         self.body_left = self._header_filled = self._frames = 0
         self.last_read_ms = self.last_write_ms = now_ms
+
+    def seen_as(self, reason: CloseReason) -> CloseReason:
+        """The reason as far as this side can tell: a master that hangs up before its first frame refuses us."""
+        refused = reason is CloseReason.PEER_CLOSED and self.state is HaClientState.TRANSFER and not self._frames
+        return CloseReason.REFUSED if refused else reason
 
     def closed(self, reason: CloseReason, now_ms: int) -> None:
         """The connection ended, or was not to be had; the pause before the next begins."""

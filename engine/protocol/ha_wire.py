@@ -10,7 +10,8 @@ Big-endian. Nothing else is ever sent: no length prefix, no checksum, no identit
 
 from __future__ import annotations
 
-from enum import IntEnum
+import errno
+from enum import IntEnum, StrEnum
 from struct import Struct
 from typing import NamedTuple
 
@@ -41,12 +42,81 @@ class CloseReason(IntEnum):
     ACK_NOT_SENT = 12
     ACK_FELL = 13
     GAP = 14
+    SLOTS_TAKEN = 15
+    KILLED = 16
     # the master's frames, judged by the slave
     OFFSET_MISMATCH = 20
     BODY_SIZE = 21
     UNALIGNED_START = 22
     # the slave's own trouble
     CONNECT_FAILED = 30
+    NO_LISTENER = 31
+    UNREACHABLE = 32
+    CONNECT_TIMEOUT = 33
+    NO_ADDRESS = 34
+    OWN_ADDRESS = 35
+    REFUSED = 36
+
+
+class ReasonCode(StrEnum):
+    """What to look at first: the reasons in groups, as people and alarms want them."""
+
+    OK = "OK"
+    CLOSED = "CLOSED"
+    STOPPED = "STOPPED"
+    KILLED = "KILLED"
+    TIMEOUT = "TIMEOUT"
+    NO_LISTENER = "NO_LISTENER"
+    UNREACHABLE = "UNREACHABLE"
+    NO_ADDRESS = "NO_ADDRESS"
+    REFUSED = "REFUSED"
+    GAP = "GAP"
+    IDENTITY = "IDENTITY"
+    DIVERGED = "DIVERGED"
+    SEGMENT_SIZE = "SEGMENT_SIZE"
+    DISK = "DISK"  # this and those below are no end of a connection, but of progress
+    BEHIND = "BEHIND"
+    NO_REPORT = "NO_REPORT"
+
+
+CODES = {
+    CloseReason.NONE: ReasonCode.OK,
+    CloseReason.PEER_CLOSED: ReasonCode.CLOSED,
+    CloseReason.HOUSEKEEPING: ReasonCode.TIMEOUT,
+    CloseReason.STOPPED: ReasonCode.STOPPED,
+    CloseReason.REQUEST_ABOVE_END: ReasonCode.DIVERGED,
+    CloseReason.REQUEST_BELOW_MIN: ReasonCode.GAP,
+    CloseReason.ACK_NOT_SENT: ReasonCode.IDENTITY,
+    CloseReason.ACK_FELL: ReasonCode.DIVERGED,
+    CloseReason.GAP: ReasonCode.GAP,
+    CloseReason.SLOTS_TAKEN: ReasonCode.REFUSED,
+    CloseReason.KILLED: ReasonCode.KILLED,
+    CloseReason.OFFSET_MISMATCH: ReasonCode.DIVERGED,
+    CloseReason.BODY_SIZE: ReasonCode.SEGMENT_SIZE,
+    CloseReason.UNALIGNED_START: ReasonCode.SEGMENT_SIZE,
+    CloseReason.CONNECT_FAILED: ReasonCode.UNREACHABLE,
+    CloseReason.NO_LISTENER: ReasonCode.NO_LISTENER,
+    CloseReason.UNREACHABLE: ReasonCode.UNREACHABLE,
+    CloseReason.CONNECT_TIMEOUT: ReasonCode.TIMEOUT,
+    CloseReason.NO_ADDRESS: ReasonCode.NO_ADDRESS,
+    CloseReason.OWN_ADDRESS: ReasonCode.IDENTITY,
+    CloseReason.REFUSED: ReasonCode.REFUSED,
+}
+NOT_CONNECTED = {  # by the error of connect()
+    errno.ECONNREFUSED: CloseReason.NO_LISTENER,
+    errno.EHOSTUNREACH: CloseReason.UNREACHABLE,
+    errno.ENETUNREACH: CloseReason.UNREACHABLE,
+    errno.EADDRNOTAVAIL: CloseReason.UNREACHABLE,
+    errno.EHOSTDOWN: CloseReason.UNREACHABLE,
+    errno.ETIMEDOUT: CloseReason.CONNECT_TIMEOUT,
+}
+# The other side may be back at any moment: tried again soon, then ever more seldom.
+TRIED_SOON = frozenset(
+    {
+        CloseReason.PEER_CLOSED, CloseReason.REFUSED, CloseReason.CONNECT_FAILED, CloseReason.NO_LISTENER,
+        CloseReason.UNREACHABLE, CloseReason.CONNECT_TIMEOUT, CloseReason.NO_ADDRESS,
+    }
+)  # fmt: skip
 
 
 ADVICE = {
@@ -62,7 +132,15 @@ ADVICE = {
     CloseReason.OFFSET_MISMATCH: "the master does not go on from this log's end; compare both logs",
     CloseReason.BODY_SIZE: "it does not fit its segment; mappedFileSizeCommitLog must be equal on master and slave",
     CloseReason.UNALIGNED_START: "a new log begins with a segment; mappedFileSizeCommitLog must be equal on both sides",
-    CloseReason.CONNECT_FAILED: "nobody listens on haMasterAddress yet",
+    CloseReason.SLOTS_TAKEN: "every place for a slave is taken; stop one that is no longer needed",
+    CloseReason.KILLED: "the sender of this slave was killed; the slave connects again",
+    CloseReason.CONNECT_FAILED: "the master's HA address cannot be connected to; see the error",
+    CloseReason.NO_LISTENER: "nobody listens there: is the master up, is it its haListenPort (listenPort + 1)?",
+    CloseReason.UNREACHABLE: "no way to that host; look at brokerIP2 of the master, routes and firewalls",
+    CloseReason.CONNECT_TIMEOUT: "no answer to the connection; a firewall, or a host that is down or overloaded",
+    CloseReason.NO_ADDRESS: "the master's host name does not resolve; look at haMasterAddress and DNS",
+    CloseReason.OWN_ADDRESS: "this slave's own HA port: haMasterAddress must be its master's",
+    CloseReason.REFUSED: "the master hung up before its first frame; its log and `ha status` say why",
 }
 
 

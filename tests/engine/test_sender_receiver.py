@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from engine import addresses
 from engine.protocol.ha_wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, CloseReason
 from ipc import waiting
 from tests.harness.ha_node import Node, wait_for, wait_until
@@ -272,8 +273,56 @@ def test_a_slave_of_another_history_is_told_why(master: Node, tmp_path: Path) ->
     with slave_of(master, tmp_path / "slave") as slave:
         slave.keep(0, bytes(2000))
         slave.start("housekeeper", "allocator", "receiver")
-        wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.PEER_CLOSED)
+        wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.REFUSED)
         assert slave.board.max_physical_offset.read() == 2000
+        wait_until(master.board.ha_ended[CloseReason.REQUEST_ABOVE_END], lambda count: count > 0)
+        assert slave.board.ha_client.ended[CloseReason.REFUSED].read() > 0
+
+
+def test_a_killed_sender_is_counted_by_its_listener(master: Node) -> None:
+    with talk(master, 0):
+        wait_until(master.board.ha[0].state, lambda state: state == 2)
+        kill_senders(master)
+        wait_until(master.board.ha_ended[CloseReason.KILLED], lambda count: count == 1)
+        assert master.board.ha[0].reason.read() == CloseReason.KILLED
+
+
+def test_rejected_acknowledgements_are_still_counted_when_their_connection_has_ended(master: Node) -> None:
+    for count in (1, 2):
+        with talk(master, 0, 1 << 40) as sock:
+            read_to_end(sock)
+        wait_until(master.board.ha_acks_rejected, lambda rejected, count=count: rejected == count)
+    assert master.board.ha_ended[CloseReason.ACK_NOT_SENT].read() == 2
+
+
+def test_a_slave_that_was_given_its_own_ha_address_says_so(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as own:
+        port = own.getsockname()[1]
+        with Node(tmp_path / "slave", master=port, **SIZES) as slave:
+            waiting.publish(slave.board.ha_listen_port, port)
+            slave.start("receiver")
+            wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.OWN_ADDRESS)
+
+
+needs_ipv6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="this machine has no IPv6")
+
+
+@needs_ipv6
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("::1", "[::1]"), ("::", "[::1]"), ("::", "127.0.0.1")]
+)
+def test_replication_over_ipv6(tmp_path: Path, ours: str, theirs: str) -> None:
+    data = random.Random(4).randbytes(SEGMENT - 10)
+    with Node(tmp_path / "m", brokerIP2=ours, **SIZES) as master:
+        port = master.start("ha_listener", "group_transfer").board.ha_listen_port.read()
+        with Node(tmp_path / "s", master=port, **SIZES, haMasterAddress=f"{theirs}:{port}") as slave:
+            slave.start("housekeeper", "allocator", "receiver")
+            master.append(data)
+            wait_for(master.board.confirm_offset, len(data))
+            assert slave.log() == data
+            expected = "127.0.0.1" if theirs == "127.0.0.1" else "[::1]"
+            assert addresses.text_of(slave.board.ha_client.master_address) == f"{expected}:{port}"
+            assert addresses.text_of(master.board.ha[0].peer_address).startswith(f"{expected}:")
 
 
 def test_a_master_with_other_segments_is_refused_with_the_reason(master: Node, tmp_path: Path) -> None:
