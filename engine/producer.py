@@ -171,8 +171,8 @@ class Producer(BrokerPuts):
             self._connection.clock.stop(began_ns)
         return BatchResult(status, count, sent_to, queue_offsets, physical_offsets)
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Wait until the broker's settings are met for everything sent so far.
+    def flush(self, timeout: float | None = None, *, appended_only: bool = False) -> None:
+        """Wait until the broker's settings are met for everything sent so far, or only until it is appended.
 
         Raises MessagesRefused, SendTimeout, BrokerGone; EngineError when all is appended but the status is not PUT_OK.
         """
@@ -182,6 +182,8 @@ class Producer(BrokerPuts):
             connection.await_appended(int(connection.outlet.local[ring.TAIL_LOCAL]) - 1, deadline_ms)
             connection.raise_refusals()
             end_offset = connection.board.max_physical_offset.read()
+        if appended_only:
+            return
         in_sync_slaves = connection.board.in_sync_slaves.read()
         status = connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
         if status is not PutMessageStatus.PUT_OK:

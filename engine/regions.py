@@ -43,6 +43,7 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
             "mappedFileSizeConsumeQueue": config.mapped_file_size_consume_queue_bytes,
             "maxHashSlotNum": config.max_hash_slot_num,
             "maxIndexNum": config.max_index_num,
+            "messageIndexEnable": config.message_index_enable,
             "maxMessageSize": config.max_message_bytes,
             "defaultTopicQueueNums": config.default_topic_queue_nums,
             "inSyncReplicas": config.in_sync_replicas,

@@ -17,6 +17,7 @@ are mapped where they lie, so the files (a master's, a slave's, or a stopped bro
     columns.py      positions -> Arrow columns, in place
     hosts.py        hosts and message ids as text
     properties.py   property strings -> values and maps
+    sink*.py        writes: options, rows to messages, and which of them the log has already
     USAGE.md        columns, options, limits: for who uses it
 """
 

@@ -14,6 +14,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -49,6 +51,18 @@ class RocketMQSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of the columns in `schema`."""
         return RocketMQReader(schema, self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write through the engine on the executors' hosts."""
+        from spark_bridge.sink import RocketMQWriter  # readers do without it
+
+        return RocketMQWriter(schema, self.options, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
+        """A streaming query's sink."""
+        from spark_bridge.sink import RocketMQStreamWriter
+
+        return RocketMQStreamWriter(schema, self.options, overwrite=overwrite)
 
 
 class SoftPush:
