@@ -1,7 +1,7 @@
 """What a broker's `config/*.json` files say: topics, consumer groups, offsets, delay offsets and their versions.
 
 Implements: TopicConfigManager, ConsumerOffsetManager, SubscriptionGroupManager, DelayOffsetSerializeWrapper,
-    DataVersion, ConcurrentHashMap's order (spec: store-formats, section 16)
+    DataVersion, the order of ConcurrentHashMap and HashMap (spec: store-formats, section 16)
 Each table reads what any version wrote, integer keys quoted or not, and makes the value that `broker_json.write` turns
 into the bytes that version writes: fields by name, entries in the order of a Java ConcurrentHashMap.
 """
@@ -69,7 +69,19 @@ def java_order(keys: Iterable[Key], capacity: int) -> list[Key]:
     buckets = 1 << (capacity + (capacity >> 1)).bit_length()
     while len(found) >= GROWS_AT * buckets:
         buckets *= 2
-    return sorted(found, key=lambda key: _spread(java_hash(key) if isinstance(key, str) else key) & (buckets - 1))
+    return _by_bucket(found, buckets)
+
+
+def hash_map_order(keys: Iterable[Key], buckets: int = 16) -> list[Key]:
+    """The keys as Java's HashMap or HashSet of so many buckets lists them; of one bucket, as they came."""
+    found = list(keys)
+    while len(found) > GROWS_AT * buckets:
+        buckets *= 2
+    return _by_bucket(found, buckets)
+
+
+def _by_bucket(keys: list[Key], buckets: int) -> list[Key]:
+    return sorted(keys, key=lambda key: _spread(java_hash(key) if isinstance(key, str) else key) & (buckets - 1))
 
 
 def _spread(code: int) -> int:

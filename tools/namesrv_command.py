@@ -34,21 +34,28 @@ KV_BYTES_MAX = 64 * 1024 * 1024
     "--directory", type=click.Path(path_type=Path, file_okay=False), default=Path.home() / "namesrv",
     show_default="~/namesrv", help=f"Where {KV_FILE} lies.",
 )  # fmt: skip
-def namesrv(host: str, port: int, compat: str, directory: Path) -> int:
+@click.option("--order-message-enable", is_flag=True, help="orderMessageEnable: routes say which topics are ordered.")
+@click.option("--support-acting-master", is_flag=True, help="supportActingMaster (5): slaves may stand in.")
+def namesrv(
+    host: str, port: int, compat: str, directory: Path, order_message_enable: bool, support_acting_master: bool
+) -> int:
     """Run a name server: brokers register there, clients ask it where topics are.
 
     Once it serves, one line that begins with `ready:` goes to standard output.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
-    return asyncio.run(_serve(host, port, compat, directory))
+    kv = read_kv(directory / KV_FILE)
+    state = NameServer(
+        compat, kv, lambda: write_kv(directory / KV_FILE, kv), order_message_enable=order_message_enable,
+        support_acting_master=support_acting_master,
+    )  # fmt: skip
+    return asyncio.run(_serve(host, port, compat, state))
 
 
-async def _serve(host: str, port: int, compat: str, directory: Path) -> int:
+async def _serve(host: str, port: int, compat: str, state: NameServer) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    kv = read_kv(directory / KV_FILE)
-    state = NameServer(compat, kv, lambda: write_kv(directory / KV_FILE, kv))
 
     def answer(request: RemotingCommand, connection: int) -> RemotingCommand | None:
         return state.answer(request, connection, _now_ms())

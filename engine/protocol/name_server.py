@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from engine.protocol import register_body
+from engine.protocol.register_body import RegisterBody
 from engine.protocol.remoting import MalformedFrame, RemotingCommand
 from engine.protocol.requests import (
     NO_REMARK,
@@ -22,9 +23,12 @@ from engine.protocol.requests import (
     Answerer,
     Json,
     Refused,
+    Thrown,
     body_of,
-    number,
+    given,
     required,
+    shown,
+    whole_number,
 )
 from engine.protocol.route_table import (
     UNIT_FLAG,
@@ -36,6 +40,7 @@ from engine.protocol.route_table import (
     RouteTable,
 )
 from store import fastjson
+from store.broker_tables import hash_map_order
 from store.errors import MalformedData
 
 STANDARD_JSON_VERSION = 401  # 4.9.4: from here on clients read quoted integer keys
@@ -46,92 +51,124 @@ FAQ = {
     "5": "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
 }
 KV_VALUES_MAX = 100_000
+REMOTING_EXCEPTION = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
+NULL_POINTER = 'java.lang.NullPointerException: Cannot invoke "{}" because {} is null'
+
 
 class NameServer(Answerer):
     """The state of a name server and its answers; `on_kv_change` is told when the key-value config is to be saved."""
 
     def __init__(
         self, compat: str = "5", kv: dict[str, dict[str, str]] | None = None,
-        on_kv_change: Callable[[], None] = lambda: None,
+        on_kv_change: Callable[[], None] = lambda: None, *, order_message_enable: bool = False,
+        support_acting_master: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(compat)
-        self.routes = RouteTable()
+        self.routes = RouteTable(five=self.five, support_acting_master=support_acting_master)
         self.kv: dict[str, dict[str, str]] = {} if kv is None else kv
-        self._faq, self._on_kv_change = FAQ[compat], on_kv_change
+        self._faq, self._on_kv_change, self._order_message_enable = FAQ[compat], on_kv_change, order_message_enable
         self.handlers = {
             100: self._put_kv, 101: self._get_kv, 102: self._delete_kv, 219: self._kv_list,
-            103: self._register, 104: self._unregister, 904: self._heartbeat, 322: self._query_data_version,
-            105: self._route, 106: self._cluster_info, 901: self._member_group,
+            103: self._register, 104: self._unregister, 322: self._query_data_version,
+            105: self._route, 106: self._cluster_info,
             205: self._wipe_write_permission, 327: self._add_write_permission,
-            206: self._all_topics, 216: self._delete_topic, 217: self._register_topic, 224: self._topics_of_cluster,
+            206: self._all_topics, 216: self._delete_topic, 224: self._topics_of_cluster,
             304: self._system_topics, 311: self._unit_topics, 312: self._unit_sub_topics,
             313: self._unit_sub_un_unit_topics,
         }  # fmt: skip
+        if self.five:
+            self.handlers |= {904: self._heartbeat, 901: self._member_group, 217: self._register_topic}
 
     # brokers
 
     def _register(self, request: RemotingCommand, connection: int, now_ms: int) -> RemotingCommand:
-        crc = number(request, "bodyCrc32", 0)
+        """Unlike there, a broker without cluster, name or address is refused: it would stay in the lists for ever."""
+        crc = whole_number(request, "bodyCrc32") or 0
         if crc and zlib.crc32(request.body) & CRC_MASK != crc:
-            raise Refused(SYSTEM_ERROR, "crc32 not match")
-        acting = (request.ext_fields or {}).get("enableActingMaster")
-        timeout = (request.ext_fields or {}).get("heartbeatTimeoutMillis")
+            return self.answered(request, SYSTEM_ERROR, "crc32 not match", {})
+        body = self._registered_body(request)
+        acting, broker_id = given(request, "enableActingMaster"), self._broker_id(request, "Register")
         who = Registration(
-            required(request, "clusterName"), required(request, "brokerName"), number(request, "brokerId"),
+            required(request, "clusterName"), required(request, "brokerName"), broker_id,
             required(request, "brokerAddr"), required(request, "haServerAddr"),
-            number(request, "heartbeatTimeoutMillis") if timeout else None,
-            None if acting is None else acting == "true", (request.ext_fields or {}).get("__ZONE_NAME"),
+            whole_number(request, "heartbeatTimeoutMillis"), None if acting is None else acting.lower() == "true",
+            given(request, "__ZONE_NAME"),
         )  # fmt: skip
-        compressed = (request.ext_fields or {}).get("compressed") == "true"
-        body = register_body.decode(request.body, compressed=compressed, version=request.version)
         told = self.routes.register(who, body, connection, now_ms)
         if told is None:
-            raise Refused(SYSTEM_ERROR, "register broker failed")
+            return self.answered(request, SYSTEM_ERROR, "register broker failed", {})
         fields = {"haServerAddr": told.ha_server_address, "masterAddr": told.master_address}
-        order = self.kv.get(ORDER_TOPICS)
         return self.answered(
             request, ext_fields={name: value for name, value in fields.items() if value is not None},
-            body=b"" if order is None else body_of({"table": order}),
+            body=self._kv_body(ORDER_TOPICS) or b"",
         )  # fmt: skip
 
+    def _registered_body(self, request: RemotingCommand) -> RegisterBody:
+        compressed = (given(request, "compressed") or "").lower() == "true"
+        try:
+            return register_body.decode(request.body, compressed=compressed, version=request.version, five=self.five)
+        except MalformedFrame:
+            raise Thrown(f"{REMOTING_EXCEPTION}: Failed to decode RegisterBrokerBody") from None
+
+    def _broker_id(self, request: RemotingCommand, header: str) -> int:
+        """Raises Thrown with what Java says where it has no number."""
+        found = whole_number(request, "brokerId")
+        if found is None:
+            package = "remoting.protocol" if self.five else "common.protocol"
+            name = f"org.apache.rocketmq.{package}.header.namesrv.{header}BrokerRequestHeader.getBrokerId()"
+            raise Thrown(NULL_POINTER.format("java.lang.Long.longValue()", f'the return value of "{name}"'))
+        return found
+
     def _unregister(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        number(request, "brokerId")
-        self.routes.unregister(
-            required(request, "clusterName"), required(request, "brokerAddr"), required(request, "brokerName")
-        )
+        broker_id = whole_number(request, "brokerId") if self.five else self._broker_id(request, "UnRegister")
+        cluster, address, name = (given(request, field) or "" for field in ("clusterName", "brokerAddr", "brokerName"))
+        self.routes.unregister(cluster, address, name, broker_id)
         return self.answered(request)
 
     def _heartbeat(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
-        self.routes.heard_of(required(request, "clusterName"), required(request, "brokerAddr"), now_ms)
+        self.routes.heard_of(*self._place(request), now_ms)
         return self.answered(request)
 
+    def _place(self, request: RemotingCommand) -> tuple[str, str]:
+        """Cluster and address of a broker. Raises Thrown where 5.x cannot do without."""
+        for name in ("clusterName", "brokerAddr") if self.five else ():
+            if given(request, name) is None:
+                raise Thrown(NULL_POINTER.format("String.length()", f'"this.{name}"'))
+        return given(request, "clusterName") or "", given(request, "brokerAddr") or ""
+
     def _query_data_version(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
-        cluster, address = required(request, "clusterName"), required(request, "brokerAddr")
-        changed = self.routes.is_changed(cluster, address, register_body.data_version_of(request.body))
-        known = self.routes.heard_of(cluster, address, now_ms)
-        body = b"" if known is None else body_of(known.as_json(self.five))
+        place = self._place(request)
+        changed = self.routes.is_changed(*place, register_body.data_version_of(request.body, self.five))
+        if self.five or not changed:
+            self.routes.heard_of(*place, now_ms)
+        known = self.routes.version_of(*place)
+        body = b"" if known is None else body_of(known.value())
         return self.answered(request, ext_fields={"changed": "true" if changed else "false"}, body=body)
 
     def _member_group(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        cluster, name = required(request, "clusterName"), required(request, "brokerName")
-        broker = self.routes.brokers.get(name)
-        group = {"brokerAddrs": dict(broker.addresses) if broker else {}, "brokerName": name, "cluster": cluster}
+        cluster, name = given(request, "clusterName"), given(request, "brokerName")
+        broker = self.routes.brokers.get(name or "")
+        named = {key: text for key, text in (("brokerName", name), ("cluster", cluster)) if text is not None}
+        group = {"brokerAddrs": _addresses(broker) if broker else {}, **named}
         return self.answered(request, SUCCESS, NO_REMARK, body=body_of({"brokerMemberGroup": group}))
 
     # clients
 
     def _route(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        topic = required(request, "topic")
-        route = self.routes.route(topic)
+        topic = given(request, "topic")
+        route = self.routes.route(topic or "")
         if route is None:
-            remark = f"No topic route info in name server for the topic: {topic}{self._faq}"
+            remark = f"No topic route info in name server for the topic: {shown(topic)}{self._faq}"
             return self.answered(request, TOPIC_NOT_EXIST, remark)
-        standard = (request.ext_fields or {}).get("acceptStandardJsonOnly") == "true"
+        standard = (given(request, "acceptStandardJsonOnly") or "").lower() == "true"
         quoted = standard or request.version >= STANDARD_JSON_VERSION
         told = self._route_json(route)
-        order = self.kv.get(ORDER_TOPICS, {}).get(topic)
-        if order is not None:
-            told["orderTopicConf"] = order
+        order = self.kv.get(ORDER_TOPICS, {}).get(topic or "")
+        if self._order_message_enable and order is not None:
+            told = dict(sorted({**told, "orderTopicConf": order}.items()))
+        if quoted:
+            told["brokerDatas"] = [{**of, "brokerAddrs": dict(sorted(of["brokerAddrs"].items()))}
+                                   for of in told["brokerDatas"]]  # fmt: skip
         return self.answered(request, body=body_of(told, bare_keys=not quoted))
 
     def _route_json(self, route: Route) -> Json:
@@ -143,7 +180,7 @@ class NameServer(Answerer):
 
     def _broker_json(self, broker: BrokerData) -> Json:
         told: Json = {
-            "brokerAddrs": dict(broker.addresses), "brokerName": broker.broker_name, "cluster": broker.cluster
+            "brokerAddrs": _addresses(broker), "brokerName": broker.broker_name, "cluster": broker.cluster
         }  # fmt: skip
         if self.five:
             told["enableActingMaster"] = broker.enable_acting_master
@@ -152,9 +189,8 @@ class NameServer(Answerer):
         return told
 
     def _cluster_info(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        brokers = {name: self._broker_json(broker) for name, broker in self.routes.brokers.items()}
-        clusters = {cluster: sorted(names) for cluster, names in self.routes.clusters.items()}
-        return self.with_json(request, {"brokerAddrTable": brokers, "clusterAddrTable": clusters})
+        brokers = {broker.broker_name: self._broker_json(broker) for broker in self.routes.all_brokers()}
+        return self.with_json(request, {"brokerAddrTable": brokers, "clusterAddrTable": self.routes.all_clusters()})
 
     # topics
 
@@ -165,15 +201,15 @@ class NameServer(Answerer):
         return self.with_json(request, {**told, "topicList": list(topics)})
 
     def _all_topics(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        return self._topics(request, self.routes.topics)
+        return self._topics(request, self.routes.list_of(self.routes.all_topics()))
 
     def _topics_of_cluster(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        return self._topics(request, self.routes.topics_of_cluster(required(request, "cluster")))
+        return self._topics(request, self.routes.topics_of_cluster(given(request, "cluster") or ""))
 
     def _system_topics(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        names = [name for cluster, brokers in self.routes.clusters.items() for name in (cluster, *sorted(brokers))]
-        addresses = [at for broker in self.routes.brokers.values() for _id, at in sorted(broker.addresses.items())]
-        return self._topics(request, names, addresses[0] if addresses else None)
+        names = (name for cluster, brokers in self.routes.all_clusters().items() for name in (cluster, *brokers))
+        addresses = [at for broker in self.routes.all_brokers() for at in _addresses(broker).values()]
+        return self._topics(request, self.routes.list_of(dict.fromkeys(names)), addresses[0] if addresses else None)
 
     def _unit_topics(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         return self._topics(request, self.routes.topics_with_flags(UNIT_FLAG, 0))
@@ -185,52 +221,67 @@ class NameServer(Answerer):
         return self._topics(request, self.routes.topics_with_flags(UNIT_SUB_FLAG, UNIT_FLAG))
 
     def _delete_topic(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        self.routes.delete_topic(required(request, "topic"), (request.ext_fields or {}).get("clusterName"))
+        self.routes.delete_topic(given(request, "topic") or "", given(request, "clusterName"))
         return self.answered(request)
 
     def _register_topic(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         try:
-            queues = [_queue_of(told) for told in fastjson.loads(request.body).get("queueDatas") or ()]
+            told = fastjson.loads(request.body) if len(request.body) else {}
+            queues = [_queue_of(queue) for queue in told.get("queueDatas") or ()]
         except (KeyError, TypeError, ValueError, AttributeError, MalformedData) as reason:
             raise MalformedFrame("topic's route", str(reason)) from None
-        self.routes.register_topic(required(request, "topic"), queues)
+        self.routes.register_topic(given(request, "topic") or "", queues)
         return self.answered(request)
 
     def _wipe_write_permission(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        count = self.routes.wipe_write_permission(required(request, "brokerName"))
+        count = self.routes.wipe_write_permission(given(request, "brokerName") or "")
         return self.answered(request, ext_fields={"wipeTopicCount": str(count)})
 
     def _add_write_permission(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        count = self.routes.add_write_permission(required(request, "brokerName"))
+        count = self.routes.add_write_permission(given(request, "brokerName") or "")
         return self.answered(request, ext_fields={"addTopicCount": str(count)})
 
     # key-value config
 
     def _put_kv(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        namespace, key, value = (required(request, name) for name in ("namespace", "key", "value"))
+        namespace, key, value = (given(request, name) for name in ("namespace", "key", "value"))
+        if namespace is None or key is None:
+            raise Refused(SYSTEM_ERROR, "namespace or key is null")
         if sum(map(len, self.kv.values())) >= KV_VALUES_MAX:
             raise Refused(SYSTEM_ERROR, f"there are {KV_VALUES_MAX} values: delete some")
-        self.kv.setdefault(namespace, {})[key] = value
+        table = self.kv.setdefault(namespace, {})
+        table.pop(key, None) if value is None else table.update({key: value})
         self._on_kv_change()
         return self.answered(request)
 
     def _get_kv(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        namespace, key = required(request, "namespace"), required(request, "key")
-        value = self.kv.get(namespace, {}).get(key)
+        namespace, key = given(request, "namespace"), given(request, "key")
+        value = self.kv.get(namespace or "", {}).get(key or "")
         if value is not None:
             return self.answered(request, ext_fields={"value": value})
-        return self.answered(request, QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}", {})
+        remark = f"No config item, Namespace: {shown(namespace)} Key: {shown(key)}"
+        return self.answered(request, QUERY_NOT_FOUND, remark, {})
 
     def _delete_kv(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        self.kv.get(required(request, "namespace"), {}).pop(required(request, "key"), None)
+        self.kv.get(given(request, "namespace") or "", {}).pop(given(request, "key") or "", None)
         self._on_kv_change()
         return self.answered(request)
 
     def _kv_list(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        namespace = required(request, "namespace")
-        if namespace not in self.kv:
-            raise Refused(QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
-        return self.with_json(request, {"table": self.kv[namespace]})
+        namespace = given(request, "namespace")
+        body = self._kv_body(namespace or "")
+        if body is None:
+            raise Refused(QUERY_NOT_FOUND, f"No config item, Namespace: {shown(namespace)}")
+        return self.answered(request, body=body)
+
+    def _kv_body(self, namespace: str) -> bytes | None:
+        """The values of a namespace; None without it."""
+        table = self.kv.get(namespace)
+        return None if table is None else body_of({"table": {key: table[key] for key in hash_map_order(table)}})
+
+
+def _addresses(broker: BrokerData) -> dict[int, str]:
+    return {broker_id: broker.addresses[broker_id] for broker_id in hash_map_order(broker.addresses)}
 
 
 def _queue_json(queue: QueueData) -> Json:

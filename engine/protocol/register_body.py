@@ -1,6 +1,6 @@
 """The body of a broker's registration: its topics and their version, plain JSON or deflated, as bytes and as values.
 
-Implements: RegisterBrokerBody, TopicConfigSerializeWrapper, DataVersion, TopicConfig (spec: remoting, 5 name server)
+Implements: RegisterBrokerBody, TopicConfigSerializeWrapper, TopicConfig (spec: remoting, 5 name server)
 """
 
 from __future__ import annotations
@@ -8,29 +8,18 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.protocol.remoting import FRAME_BYTES_MAX, MalformedFrame
 from store import fastjson
+from store.broker_tables import DataVersion
 from store.errors import MalformedData
 
 INFLATED_BYTES_MAX = 4 * FRAME_BYTES_MAX
+VERSION_WITH_FILTER_SERVERS = 37  # 3.0.11: before, the body was the topics alone
 VERSION_WITH_MAPPING = 413  # 5.0.0: a deflated body ends in the static topics' mapping
 LENGTH_BYTES = 4
 NUMBERS_OF_TOPIC = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
-
-
-class DataVersion(NamedTuple):
-    """Which state of a table somebody has; equal or not, never older or newer. `state_version` is 5.x's."""
-
-    counter: int = 0
-    timestamp: int = 0
-    state_version: int = 0
-
-    def as_json(self, five: bool) -> dict[str, int]:
-        """As fastjson writes it."""
-        found = {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}
-        return found if five else {"counter": self.counter, "timestamp": self.timestamp}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,36 +56,41 @@ class RegisterBody:
     filter_servers: tuple[str, ...] = ()
 
 
-def decode(body: bytes | memoryview, *, compressed: bool, version: int) -> RegisterBody:
-    """The body of REGISTER_BROKER; `version` is the sender's. Raises MalformedFrame."""
+def decode(body: bytes | memoryview, *, compressed: bool, version: int, five: bool) -> RegisterBody:
+    """The body of REGISTER_BROKER; `version` is the sender's, `five` whether we know 5.x's part of a data version.
+
+    Raises MalformedFrame.
+    """
     if not len(body):
-        return RegisterBody()
+        return RegisterBody(DataVersion(state_version=0 if five else None))
     try:
-        return _decode_deflated(bytes(body), version) if compressed else _decode_json(bytes(body))
+        if compressed and version >= VERSION_WITH_FILTER_SERVERS:
+            return _decode_deflated(bytes(body), version, five)
+        return _decode_json(bytes(body), version, five)
     except (KeyError, TypeError, ValueError, AttributeError, MalformedData, zlib.error) as reason:
         raise MalformedFrame("registration's body", f"{type(reason).__name__}: {reason}") from None
 
 
-def data_version_of(content: bytes | memoryview) -> DataVersion:
+def data_version_of(content: bytes | memoryview, five: bool) -> DataVersion:
     """A DataVersion alone, as QUERY_DATA_VERSION sends it. Raises MalformedFrame."""
     try:
-        return _data_version(fastjson.loads(content))
+        return _data_version(fastjson.loads(content), five)
     except (TypeError, ValueError, AttributeError, MalformedData) as reason:
         raise MalformedFrame("data version", str(reason)) from None
 
 
-def _data_version(told: Mapping[str, Any]) -> DataVersion:
+def _data_version(told: Mapping[str, Any], five: bool) -> DataVersion:
     counter, timestamp, state = (int(told.get(name) or 0) for name in ("counter", "timestamp", "stateVersion"))
-    return DataVersion(counter, timestamp, state)
+    return DataVersion(counter, timestamp, state if five else None)
 
 
-def _decode_json(body: bytes) -> RegisterBody:
+def _decode_json(body: bytes, version: int, five: bool) -> RegisterBody:
     told = fastjson.loads(body)
-    wrapper = told.get("topicConfigSerializeWrapper") or {}
+    wrapper = told.get("topicConfigSerializeWrapper") or {} if version >= VERSION_WITH_FILTER_SERVERS else told
     table = wrapper.get("topicConfigTable") or {}
     topics = {name: _topic(name, config) for name, config in table.items()}
     servers = tuple(str(server) for server in told.get("filterServerList") or ())
-    return RegisterBody(_data_version(wrapper.get("dataVersion") or {}), topics, servers)
+    return RegisterBody(_data_version(wrapper.get("dataVersion") or {}, five), topics, servers)
 
 
 def _topic(name: str, config: Mapping[str, Any]) -> TopicConfig:
@@ -130,9 +124,9 @@ class _Parts:
         return self._data[self._at - count : self._at]
 
 
-def _decode_deflated(body: bytes, version: int) -> RegisterBody:
+def _decode_deflated(body: bytes, version: int, five: bool) -> RegisterBody:
     parts = _Parts(body)
-    data_version, topics = _data_version(fastjson.loads(parts.text())), {}
+    data_version, topics = _data_version(fastjson.loads(parts.text()), five), {}
     for _ in range(parts.number()):
         words = parts.text().split(" ")
         attributes = fastjson.loads(words[5]) if len(words) > 5 else {}

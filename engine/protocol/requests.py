@@ -6,6 +6,7 @@ spec: remoting, 3 server behaviour, 4 response codes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from store.errors import StoreError
 SUCCESS, SYSTEM_ERROR, NOT_SUPPORTED, NO_PERMISSION, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 0, 1, 3, 16, 17, 22
 NO_REMARK = "not set any response code"  # what RocketMQ leaves where it forgets to set a code
 VERSIONS = {"4.9": 407, "5": 479}
+NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 Json = dict[str, Any]
 Handler = Callable[[RemotingCommand, int, int], RemotingCommand]
@@ -27,6 +29,13 @@ class Refused(Exception):
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)
         self.code, self.remark = code, remark
+
+
+class Thrown(Refused):
+    """Raised where RocketMQ's handler throws: answered with code 1, always with a JSON header."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(SYSTEM_ERROR, remark)
 
 
 class Answerer:
@@ -46,10 +55,13 @@ class Answerer:
             if handler is None:
                 raise Refused(NOT_SUPPORTED, f" request type {request.code} not supported")
             answer = handler(request, connection, now_ms)
+        except Thrown as thrown:
+            answer = request.answer(thrown.code, thrown.remark, version=self.version, serialize=Serialize.JSON)
         except Refused as refused:
             answer = self.answered(request, refused.code, refused.remark)
         except (MalformedFrame, StoreError) as malformed:
-            answer = self.answered(request, SYSTEM_ERROR, f"{malformed.code}: {malformed}")
+            remark = f"{malformed.code}: {malformed}"
+            answer = request.answer(SYSTEM_ERROR, remark, version=self.version, serialize=Serialize.JSON)
         return None if request.is_oneway else answer
 
     def answered(
@@ -75,7 +87,7 @@ def required(request: RemotingCommand, name: str) -> str:
     value = (request.ext_fields or {}).get(name)
     if value is None:
         kind = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
-        raise Refused(SYSTEM_ERROR, f"{kind}: the custom field <{name}> is null")
+        raise Thrown(f"{kind}: the custom field <{name}> is null")
     return value
 
 
@@ -87,4 +99,20 @@ def number(request: RemotingCommand, name: str, otherwise: int | None = None) ->
     try:
         return int(text)
     except ValueError:
-        raise Refused(SYSTEM_ERROR, f'java.lang.NumberFormatException: For input string: "{text}"') from None
+        raise Thrown(f'java.lang.NumberFormatException: For input string: "{text}"') from None
+
+
+def given(request: RemotingCommand, name: str) -> str | None:
+    """A field, if it is there: RocketMQ leaves out the check of what its headers call required."""
+    return (request.ext_fields or {}).get(name)
+
+
+def shown(text: str | None) -> str:
+    """A field in a remark, as Java writes it."""
+    return "null" if text is None else text
+
+
+def whole_number(request: RemotingCommand, name: str) -> int | None:
+    """A number, if it is there and one: Java logs what it cannot parse, and goes on without it."""
+    text = given(request, name) or ""
+    return int(text) if NUMBER.fullmatch(text) else None

@@ -1,15 +1,17 @@
 """Which brokers there are, which topics they have, and who has not been heard of for too long: no more than that.
 
-Implements: RouteInfoManager of the name server, 5.3.3's rules (spec: remoting, 5 name server)
-Time is passed in. A connection is a number that its shell gives; the broker that registered on it is gone when it ends.
+Implements: RouteInfoManager of the name server, 4.9.7 and 5.3.3 (spec: remoting, 5 name server)
+Whatever is listed comes in the order in which Java lists it. Time is passed in. A connection is a number that its shell
+gives; the broker that registered on it is gone when it ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from engine.protocol.register_body import DataVersion, Member, RegisterBody, TopicConfig
+from engine.protocol.register_body import Member, RegisterBody, TopicConfig
+from store.broker_tables import DataVersion, hash_map_order, java_order
 
 MASTER_ID = 0
 PERM_WRITE, PERM_READ_WRITE = 2, 6
@@ -18,7 +20,10 @@ BROKERS_MAX = 4096
 UNIT_FLAG, UNIT_SUB_FLAG = 1, 2
 SYNC_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
-Address = tuple[str, str]  # cluster, ip:port
+TOPICS_CAPACITY, BROKERS_CAPACITY, CLUSTERS_CAPACITY = 1024, 128, 32  # of RocketMQ's maps
+LIST_CAPACITY = 8  # what makes a concurrent set of 16 buckets
+
+Address = tuple[str, str]  # cluster (in 4.9 there is none), ip:port
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +88,39 @@ class Route:
 class RouteTable:
     """All brokers and topics that are registered."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, five: bool = True, support_acting_master: bool = False) -> None:
+        self._five, self._support_acting_master = five, support_acting_master
         self.topics: dict[str, dict[str, QueueData]] = {}
         self.brokers: dict[str, BrokerData] = {}
-        self.clusters: dict[str, set[str]] = {}
+        self.clusters: dict[str, dict[str, None]] = {}  # ordered sets
         self.live: dict[Address, Live] = {}
         self._filter_servers: dict[Address, tuple[str, ...]] = {}
+
+    def _key(self, cluster: str, address: str) -> Address:
+        return cluster if self._five else "", address
+
+    # in Java's order
+
+    def _listed(self, names: Iterable[str], capacity: int) -> list[str]:
+        """The keys of one of the maps: concurrent ones in 5.x."""
+        return java_order(names, capacity) if self._five else hash_map_order(names, capacity)
+
+    def list_of(self, names: Iterable[str]) -> list[str]:
+        """Names as Java's TopicList has them."""
+        return self._listed(names, LIST_CAPACITY if self._five else LIST_CAPACITY * 2)
+
+    def all_topics(self) -> list[str]:
+        """Every topic."""
+        return self._listed(self.topics, TOPICS_CAPACITY)
+
+    def all_brokers(self) -> list[BrokerData]:
+        """The brokers of every name."""
+        return [self.brokers[name] for name in self._listed(self.brokers, BROKERS_CAPACITY)]
+
+    def all_clusters(self) -> dict[str, list[str]]:
+        """The names of the brokers of every cluster."""
+        names = self._listed(self.clusters, CLUSTERS_CAPACITY)
+        return {cluster: hash_map_order(self.clusters[cluster]) for cluster in names}
 
     # brokers come
 
@@ -97,21 +129,21 @@ class RouteTable:
         known = self.brokers.get(who.broker_name)
         if known is None and len(self.brokers) >= BROKERS_MAX:
             return None
-        self.clusters.setdefault(who.cluster, set()).add(who.broker_name)
+        self.clusters.setdefault(who.cluster, {})[who.broker_name] = None
         broker = known or self.brokers.setdefault(who.broker_name, BrokerData(who.cluster, who.broker_name))
         broker.enable_acting_master, broker.zone_name = bool(who.enable_acting_master), who.zone_name
         for broker_id, address in list(broker.addresses.items()):
             if address == who.address and broker_id != who.broker_id:  # a slave became master: one address, one id
                 del broker.addresses[broker_id]
         if self._is_outdated(who, broker, body.data_version):
-            self.live.pop((who.cluster, who.address), None)
+            self.live.pop(self._key(who.cluster, who.address), None)
             return Registered()
-        if who.broker_id not in broker.addresses and len(body.topics) == 1:
+        if self._five and who.broker_id not in broker.addresses and len(body.topics) == 1:
             return None  # the registration of a single topic comes after the one of all of them
         is_first = known is None or not broker.addresses.get(who.broker_id)
         broker.addresses[who.broker_id] = who.address
         self._take_topics(who, broker, body, is_first)
-        key = who.cluster, who.address
+        key = self._key(who.cluster, who.address)
         timeout_ms = EXPIRY_MS if who.timeout_ms is None else who.timeout_ms
         self.live[key] = Live(now_ms, timeout_ms, body.data_version, connection, who.ha_server_address)
         self._filter_servers.pop(key, None)
@@ -122,14 +154,15 @@ class RouteTable:
     def _is_outdated(self, who: Registration, broker: BrokerData, version: DataVersion) -> bool:
         """Another address holds this id, with a newer state: after a switch the old master is ignored."""
         holder = broker.addresses.get(who.broker_id)
-        if holder is None or holder == who.address:
+        if not self._five or holder is None or holder == who.address:
             return False
-        live = self.live.get((who.cluster, holder))
-        return live is not None and live.data_version.state_version > version.state_version
+        live = self.live.get(self._key(who.cluster, holder))
+        return live is not None and (live.data_version.state_version or 0) > (version.state_version or 0)
 
     def _take_topics(self, who: Registration, broker: BrokerData, body: RegisterBody, is_first: bool) -> None:
         is_prime_slave = (
-            who.enable_acting_master is not None
+            self._five
+            and who.enable_acting_master is not None
             and who.broker_id != MASTER_ID
             and who.broker_id == min(broker.addresses)
         )
@@ -137,40 +170,44 @@ class RouteTable:
             return
         is_changed = is_first or self.is_changed(who.cluster, who.address, body.data_version)
         for config in body.topics.values():
-            if is_changed or who.broker_name not in self.topics.get(config.topic, {}):
+            if is_changed or (self._five and who.broker_name not in self.topics.get(config.topic, {})):
                 acting = is_prime_slave and broker.enable_acting_master
                 perm = config.perm & ~PERM_WRITE if acting else config.perm
                 self.topics.setdefault(config.topic, {})[who.broker_name] = _queues(who.broker_name, config, perm)
 
     def _master_of(self, who: Registration, broker: BrokerData) -> Registered:
         master = broker.addresses.get(MASTER_ID)
-        live = self.live.get((who.cluster, master)) if master and who.broker_id != MASTER_ID else None
+        live = self.live.get(self._key(who.cluster, master)) if master and who.broker_id != MASTER_ID else None
         return Registered() if live is None else Registered(live.ha_server_address, master)
 
     def is_changed(self, cluster: str, address: str, version: DataVersion) -> bool:
         """Whether that broker's topics are not those of `version`."""
-        live = self.live.get((cluster, address))
+        live = self.live.get(self._key(cluster, address))
         return live is None or live.data_version != version
 
-    def heard_of(self, cluster: str, address: str, now_ms: int) -> DataVersion | None:
-        """A sign of life; the version registered, None for a broker that is not known."""
-        live = self.live.get((cluster, address))
-        if live is None:
-            return None
-        live.updated_ms = now_ms
-        return live.data_version
+    def heard_of(self, cluster: str, address: str, now_ms: int) -> None:
+        """A sign of life."""
+        live = self.live.get(self._key(cluster, address))
+        if live is not None:
+            live.updated_ms = now_ms
+
+    def version_of(self, cluster: str, address: str) -> DataVersion | None:
+        """The version registered; None for a broker that is not known."""
+        live = self.live.get(self._key(cluster, address))
+        return None if live is None else live.data_version
 
     # brokers go
 
-    def unregister(self, cluster: str, address: str, broker_name: str) -> None:
-        """Forget a broker; its name and topics with the last one of that name."""
-        self.live.pop((cluster, address), None)
-        self._filter_servers.pop((cluster, address), None)
+    def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int | None = None) -> None:
+        """Forget a broker; its name and topics with the last one of that name. 4.9 goes by the id, if one is given."""
+        self.live.pop(self._key(cluster, address), None)
+        self._filter_servers.pop(self._key(cluster, address), None)
         broker = self.brokers.get(broker_name)
         if broker is None:
             return
-        for broker_id in [number for number, at in broker.addresses.items() if at == address]:
-            del broker.addresses[broker_id]
+        by_id = broker_id is not None and not self._five
+        for known_id in [n for n, at in broker.addresses.items() if (n == broker_id if by_id else at == address)]:
+            del broker.addresses[known_id]
         if not broker.addresses:
             self._forget_name(cluster, broker_name)
         elif broker.enable_acting_master and min(broker.addresses) > MASTER_ID:
@@ -178,10 +215,11 @@ class RouteTable:
 
     def _forget_name(self, cluster: str, broker_name: str) -> None:
         del self.brokers[broker_name]
-        names = self.clusters.get(cluster, set())
-        names.discard(broker_name)
-        if not names:
-            self.clusters.pop(cluster, None)
+        for of_cluster in [cluster] if self._five else list(self.clusters):
+            names = self.clusters.get(of_cluster, {})
+            names.pop(broker_name, None)
+            if not names:
+                self.clusters.pop(of_cluster, None)
         for topic in list(self.topics):
             self.topics[topic].pop(broker_name, None)
             if not self.topics[topic]:
@@ -212,22 +250,25 @@ class RouteTable:
         queues = self.topics.get(topic)
         if not queues:
             return None
-        known = [self.brokers[name] for name in queues if name in self.brokers]
+        known = [self.brokers[name] for name in hash_map_order(hash_map_order(queues)) if name in self.brokers]
         brokers = [replace(broker, addresses=dict(broker.addresses)) for broker in known]
         if not brokers:
             return None
         servers = {
-            at: self._filter_servers[broker.cluster, at]
-            for broker in brokers for at in broker.addresses.values() if (broker.cluster, at) in self._filter_servers
+            at: self._filter_servers[key]
+            for broker in brokers for at in broker.addresses.values()
+            if (key := self._key(broker.cluster, at)) in self._filter_servers
         }  # fmt: skip
-        if not topic.startswith(SYNC_GROUP_PREFIX):
+        if self._support_acting_master and not topic.startswith(SYNC_GROUP_PREFIX):
             for broker in brokers:
                 _let_act(broker, queues[broker.broker_name])
-        return Route(list(queues.values()), brokers, servers)
+        return Route([queues[name] for name in hash_map_order(queues)], brokers, servers)
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Forget a topic, on the brokers of one cluster or on all; brokers that still have it register it again."""
-        queues = self.topics.get(topic, {})
+        queues = self.topics.get(topic)
+        if queues is None:
+            return
         for name in list(queues) if not cluster else self.clusters.get(cluster, ()):
             queues.pop(name, None)
         if not queues:
@@ -240,13 +281,14 @@ class RouteTable:
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """The topics of one cluster's brokers."""
-        names = self.clusters.get(cluster, set())
-        return [topic for topic, queues in self.topics.items() if names & queues.keys()]
+        names = self.clusters.get(cluster, {})
+        return self.list_of(topic for topic in self.all_topics() if names.keys() & self.topics[topic].keys())
 
     def topics_with_flags(self, wanted: int, unwanted: int) -> list[str]:
         """Topics whose system flag has these bits and lacks those."""
-        flags = {topic: next(iter(queues.values())).topic_sys_flag for topic, queues in self.topics.items()}
-        return [topic for topic, flag in flags.items() if flag & wanted and not flag & unwanted]
+        flags = {topic: queues[hash_map_order(queues)[0]].topic_sys_flag for topic, queues in self.topics.items()}
+        found = (topic for topic in self.all_topics() if flags[topic] & wanted and not flags[topic] & unwanted)
+        return self.list_of(found)
 
     def wipe_write_permission(self, broker_name: str) -> int:
         """Nothing may be written to that broker; how many topics this concerns."""

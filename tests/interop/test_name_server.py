@@ -24,10 +24,11 @@ TRIES = 200  # a broker has no figures in its first second
 class OurNameServer:
     """`slipstream namesrv`, ended by its own process id."""
 
-    def __init__(self, directory: Path, version: str) -> None:
+    def __init__(self, directory: Path, version: str, *options: str) -> None:
         self.version = version
         compat = "5" if rocketmq.is_five(version) else "4.9"
         arguments = ["namesrv", "--host", "127.0.0.1", "--port", "0", "--compat", compat, "--directory", str(directory)]
+        arguments += options
         self._process = subprocess.Popen([*CLI, *arguments], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.address = self._process.stdout.readline().split("name server on ")[1].split(",")[0]
@@ -44,7 +45,7 @@ def name_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OurN
     reason = rocketmq.missing(request.param, client=True)
     if reason is not None:
         pytest.skip(reason)
-    server = OurNameServer(tmp_path / "namesrv", request.param)
+    server = OurNameServer(tmp_path / "namesrv", request.param, "--order-message-enable")
     yield server
     server.stop()
 

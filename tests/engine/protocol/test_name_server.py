@@ -139,7 +139,7 @@ def test_the_first_registration_may_not_be_of_one_topic() -> None:
 
 
 def test_an_acting_master_is_read_only() -> None:
-    server = NameServer()
+    server = NameServer(support_acting_master=True)
     for broker_id in (0, 1):
         register(server, "a", broker_id, connection=broker_id, enableActingMaster="true")
     server.routes.connection_closed(0)
@@ -151,7 +151,7 @@ def test_an_acting_master_is_read_only() -> None:
 def test_a_wrong_checksum_a_missing_field_and_an_unknown_code_are_refused() -> None:
     server = NameServer()
     assert register(server, "a", 0, bodyCrc32="1").remark == "crc32 not match"
-    assert "the custom field <clusterName> is null" in str(ask(server, 103).remark)
+    assert "the custom field <clusterName> is null" in str(ask(server, 103, brokerId="0").remark)
     assert (ask(server, 999).code, ask(server, 999).remark) == (3, " request type 999 not supported")
     assert not server.routes.brokers
 
@@ -183,7 +183,7 @@ def test_topics_are_listed_deleted_and_registered_by_hand() -> None:
 
 def test_key_values_are_kept_and_order_topics_reach_brokers_and_clients() -> None:
     saved: list[int] = []
-    server = NameServer(on_kv_change=lambda: saved.append(1))
+    server = NameServer(on_kv_change=lambda: saved.append(1), order_message_enable=True)
     assert ask(server, 101, namespace="n", key="k").code == 22
     assert ask(server, 219, namespace="n").code == 22
     ask(server, 100, namespace="ORDER_TOPIC_CONFIG", key="t0", value="a:4")
@@ -238,3 +238,24 @@ def test_whatever_is_asked_there_is_an_answer(requests: list[tuple[int, dict[str
     register(server, "x", 1)
     for code, ext, body in requests:
         assert ask(server, code, body, **ext).is_response
+
+
+def test_a_broker_without_a_name_is_refused() -> None:
+    """RocketMQ takes it in, and from then on its list of system topics breaks off there."""
+    server = NameServer()
+    for missing in ("clusterName", "brokerName", "brokerAddr", "haServerAddr"):
+        fields = {"clusterName": "c", "brokerName": "a", "brokerId": "0", "brokerAddr": "h:1", "haServerAddr": "h:2"}
+        del fields[missing]
+        answer = ask(server, 103, **fields)
+        assert (answer.code, f"<{missing}> is null" in str(answer.remark)) == (1, True)
+    assert not server.routes.brokers and not server.routes.clusters
+
+
+def test_the_versions_differ_in_what_they_take_from_a_registration() -> None:
+    four, five = NameServer("4.9"), NameServer("5")
+    assert (register(four, "a", 0, topics=1).code, register(five, "a", 0, topics=1).code) == (0, 1)
+    for server in (four, five):
+        register(server, "b", 0, port=1, topics=2)
+        server.routes.delete_topic("t1", "c")
+        register(server, "b", 0, port=1, topics=2)  # the same version again: 5.x looks at every topic
+    assert ("t1" in four.routes.topics, "t1" in five.routes.topics) == (False, True)
