@@ -63,7 +63,7 @@ def _extent(directory: StoreDirectory, limits: published.Range, reput: int) -> L
         return LogExtent(str(directory.commitlog), 1, first, first, end)
     files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
     reput = _behind_blank(files, min(max(reput, first), end), end)
-    return LogExtent(str(directory.commitlog), files.segment_bytes, first, reput, end)
+    return LogExtent(str(directory.commitlog), files.segment_bytes, first, reput, end, str(directory.root))
 
 
 def _dispatched_end(root: str) -> int | None:

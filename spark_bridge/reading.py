@@ -6,6 +6,7 @@ limit that was planned.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,20 +16,28 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_bridge.columns import Column, Records, record_batch
+from spark_bridge.bodies import with_bodies
+from spark_bridge.columns import Column, damage_batch, record_batch
+from spark_bridge.damage import Damage, sound_entries, sound_starts
+from spark_bridge.records import Records
 from spark_bridge.row_options import DEFAULT_ROWS, RowOptions
 from spark_bridge.scan import LogWindow, Positions, check_records, record_starts
 from spark_bridge.splits import LogExtent, QueuePiece, QueueSplit, RangeSplit, Selection, Split
+from spark_bridge.unpacking import Chunk, unpacked
 from store.consume_queue import ConsumeQueue
-from store.errors import QueueEntriesRemoved, SegmentRemoved
-from store.record import QUEUE_ID_AT, QUEUE_OFFSET_AT
+from store.errors import QueueEntriesRemoved, SegmentRemoved, SegmentSizeMismatch
+from store.record import QUEUE_ID_AT, QUEUE_OFFSET_AT, SYS_FLAG_AT, SysFlag
 from store.segment import Segment
 from store.segment_files import SegmentFiles
+from store.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_system_topic
 
 BATCH_BYTES_MAX = 4 << 20
 BATCH_ROWS_MAX = 1 << 16
 QUEUE_STEP_ENTRIES = 1 << 14
 SEGMENTS_KEPT_MAX = 32
+DAMAGES_MAX = 1 << 10
+PREPARED_OR_ROLLED_BACK = int(SysFlag.TRANSACTION_PREPARED)  # this bit is in both, and in no commit
+SYSTEM_BEGINS = np.unique([int.from_bytes(name.encode()[:4], "big") for name in (*SYSTEM_TOPICS, SYSTEM_PREFIX)])
 
 
 _Identity = tuple[int, int, int]
@@ -38,14 +47,20 @@ _segments: OrderedDict[str, tuple[_Identity, Segment]] = OrderedDict()
 def read_split(
     split: Split, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions = DEFAULT_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted columns of a split's records. Raises CorruptRecord, naming file and offset."""
+    """The wanted columns of a split's records.
+
+    Damage is an error that names file and offset (CorruptRecord, MalformedData), or a row, as `rows.mode` says; so
+    is what was removed since the plan (SegmentRemoved, QueueEntriesRemoved), unless its loss may pass.
+    """
     heavy = any(column.heavy for column in columns)
-    chunks = _queue_chunks(split) if isinstance(split, QueueSplit) else _range_chunks(split)
-    for window, positions in _batches(chunks, heavy):
-        records = Records(window, positions)
-        if rows.verify_body_crc:
-            records.check_body_crc()
-        yield record_batch(records, columns, schema)
+    bodies = any(column.reads_body for column in columns)
+    chunks = _queue_chunks(split, rows) if isinstance(split, QueueSplit) else _range_chunks(split, rows)
+    for part in _batches(chunks, heavy):
+        if isinstance(part, list):
+            yield damage_batch(part, schema, split.log.broker_name)
+            continue
+        for records in with_bodies(Records(*part), rows, bodies):
+            yield record_batch(records, columns, schema)
 
 
 def open_window(log: LogExtent, base_offset: int) -> LogWindow:
@@ -65,57 +80,111 @@ def open_window(log: LogExtent, base_offset: int) -> LogWindow:
     _segments[path] = identity, segment
     while len(_segments) > SEGMENTS_KEPT_MAX:
         _segments.popitem(last=False)[1][1].close()
-    return LogWindow(path, base_offset, segment.array, log.max_physical_offset)
+    return LogWindow(path, base_offset, segment.array, log.max_physical_offset, log.broker_name)
 
 
-def _range_chunks(split: RangeSplit) -> Iterator[tuple[LogWindow, Positions]]:
+def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
     """The records that start in a range of one segment and are wanted."""
-    window = open_window(split.log, split.base_offset)
+    log = split.log
+    try:
+        window = open_window(log, split.base_offset)
+    except (SegmentRemoved, SegmentSizeMismatch) as error:
+        yield from _told(Damage(error, split.start), rows)
+        return
     chain_from, start, end = (at - split.base_offset for at in (split.chain_from, split.start, split.end))
-    for positions in record_starts(window, chain_from, start, end):
-        wanted = positions if split.selection.is_everything else select(window, positions, split.selection)
-        if len(wanted):
-            yield window, wanted
+    if not rows.permissive:
+        found: Iterable[Positions | Damage] = record_starts(window, chain_from, start, end)
+    else:
+        found = sound_starts(window, log, chain_from, start, end)
+    for positions in found:
+        if isinstance(positions, Damage):
+            yield positions
+        else:
+            yield from _messages(window, positions, split.selection, rows)
 
 
-def _queue_chunks(split: QueueSplit) -> Iterator[tuple[LogWindow, Positions]]:
+def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
     """The records that some pieces of consume queues point to."""
     windows: dict[int, LogWindow] = {}
     for piece in split.pieces:
-        for base, offsets, sizes in _piece_chunks(piece, split.log.segment_bytes):
-            if base not in windows:
-                windows[base] = open_window(split.log, base)
-            positions = offsets - base
-            check_records(windows[base], positions, sizes)
-            yield windows[base], positions
+        for entries in _piece_chunks(piece, split.log.segment_bytes):
+            if isinstance(entries, Damage):
+                yield from _told(entries, rows)
+                continue
+            base, offsets, sizes, first = entries
+            try:
+                window = windows[base] if base in windows else open_window(split.log, base)
+            except (SegmentRemoved, SegmentSizeMismatch) as error:
+                yield from _told(Damage(error, int(offsets[0]), piece.topic, piece.queue_id, first), rows)
+                continue
+            windows[base] = window
+            if not rows.permissive:
+                check_records(window, offsets - base, sizes)
+                yield from _messages(window, offsets - base, None, rows)
+                continue
+            for found in sound_entries(window, offsets - base, sizes, piece.topic, piece.queue_id, first):
+                if isinstance(found, Damage):
+                    yield found
+                else:
+                    yield from _messages(window, found, None, rows)
+
+
+def _messages(
+    window: LogWindow, positions: Positions, selection: Selection | None, rows: RowOptions
+) -> Iterator[Chunk | Damage]:
+    """The messages in some records: those wanted, inner batches unpacked. A queue's piece is wanted as it is."""
+    if selection is not None:
+        positions = select(window, positions, selection)
+    for part in unpacked(window, positions, rows.verify_body_crc):
+        if isinstance(part, Damage):
+            yield from _told(part, rows)
+            continue
+        messages, found = part
+        if selection is not None and selection.bounds and len(found):
+            found = found[_inside_bounds(messages, found, selection)]
+        if len(found):
+            yield messages, found
+
+
+def _told(damage: Damage, rows: RowOptions) -> Iterator[Damage]:
+    """The damage as a row; or its error; or, for what was removed and may be lost, a line in the executor's log."""
+    lost = isinstance(damage.error, SegmentRemoved | QueueEntriesRemoved)
+    if (lost and rows.fail_on_data_loss) or (not lost and not rows.permissive):
+        raise damage.error
+    if rows.permissive:
+        yield damage
+    else:
+        logging.getLogger(__name__).warning("failOnDataLoss=false, left out: %s", damage.text)
 
 
 def _piece_chunks(
     piece: QueuePiece, segment_bytes: int
-) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int32]]]:
-    """(segment, physical offsets, sizes) of a piece's entries, some thousands at a time.
-
-    Raises QueueEntriesRemoved.
-    """
+) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int32], int] | Damage]:
+    """(segment, physical offsets, sizes, first queue offset) of a piece's entries, some thousands at a time."""
     queue = ConsumeQueue.open(piece.directory)
     for start in range(piece.start, piece.end, QUEUE_STEP_ENTRIES):
         end = min(piece.end, start + QUEUE_STEP_ENTRIES)
         try:
             entries = queue.entries(start, end)
-        except FileNotFoundError as error:
-            raise QueueEntriesRemoved(str(piece.directory), start, end) from error
-        if len(entries) != end - start:
-            raise QueueEntriesRemoved(str(piece.directory), start, end)
+        except FileNotFoundError:
+            entries = queue.entries(0, 0)
+        if len(entries) != end - start:  # what is there is read: the oldest went, or all
+            lost = QueueEntriesRemoved(str(piece.directory), start, end - len(entries))
+            yield Damage(lost, None, piece.topic, piece.queue_id, start)
+        start = end - len(entries)
         offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int32)
         bases = offsets - offsets % segment_bytes
         borders = [0, *(np.flatnonzero(np.diff(bases)) + 1).tolist(), len(bases)]
         for first, behind in zip(borders, borders[1:], strict=False):
             if first < behind:
-                yield int(bases[first]), offsets[first:behind], sizes[first:behind]
+                yield int(bases[first]), offsets[first:behind], sizes[first:behind], start + first
 
 
 def select(window: LogWindow, positions: Positions, selection: Selection) -> Positions:
-    """Those of the records that are wanted."""
+    """Those of the records that are wanted, but for `selection.bounds`; never what a transaction has not committed."""
+    pending = window.int32(positions + SYS_FLAG_AT) & PREPARED_OR_ROLLED_BACK
+    if pending.any():
+        positions = positions[pending == 0]
     if selection.queue_ids is not None:
         queue_ids = window.int32(positions + QUEUE_ID_AT)
         positions = positions[np.isin(queue_ids, list(selection.queue_ids))]
@@ -123,9 +192,21 @@ def select(window: LogWindow, positions: Positions, selection: Selection) -> Pos
         wanted = pa.array(sorted(selection.topics), pa.string())
         found = pc.is_in(Records(window, positions).topic, value_set=wanted)
         positions = positions[found.to_numpy(zero_copy_only=False)]
-    if selection.bounds and len(positions):
-        positions = positions[_inside_bounds(window, positions, selection)]
+    if selection.topics is None and not selection.system_topics and len(positions):
+        positions = np.delete(positions, _of_system_topics(window, positions))
     return positions
+
+
+def _of_system_topics(window: LogWindow, positions: Positions) -> npt.NDArray[np.intp]:
+    """Which of the records belong to topics that brokers make for themselves: few are looked at, by four bytes."""
+    records = Records(window, positions)
+    begin = window.view(">u4")[np.minimum(records.topic_span[0], window.length - 4)]
+    likely = np.flatnonzero(np.isin(begin, SYSTEM_BEGINS))
+    if not len(likely):
+        return likely
+    topics = Records(window, positions[likely]).topic.dictionary_encode()
+    system = np.array([is_system_topic(topic) for topic in topics.dictionary.to_pylist()], np.bool_)
+    return np.compress(system[topics.indices.to_numpy()], likely)
 
 
 def _inside_bounds(window: LogWindow, positions: Positions, selection: Selection) -> npt.NDArray[np.bool_]:
@@ -144,22 +225,51 @@ def _inside_bounds(window: LogWindow, positions: Positions, selection: Selection
     return inside
 
 
-def _batches(chunks: Iterable[tuple[LogWindow, Positions]], heavy: bool) -> Iterator[tuple[LogWindow, Positions]]:
-    """Join small chunks of one window and cut large ones; what a batch weighs counts when bytes are wanted."""
-    held: list[Positions] = []
-    held_window: LogWindow | None = None
-    rows = weight = 0
-    for window, chunk in chunks:
-        for part, part_bytes in _cut(window, chunk, heavy):
-            full = rows + len(part) > BATCH_ROWS_MAX or weight + part_bytes > BATCH_BYTES_MAX
-            if held_window is not None and (full or window is not held_window):
-                yield held_window, np.concatenate(held)
-                held, rows, weight = [], 0, 0
-            held_window = window
-            held.append(part)
-            rows, weight = rows + len(part), weight + part_bytes
-    if held_window is not None:
-        yield held_window, np.concatenate(held)
+def _batches(chunks: Iterable[Chunk | Damage], heavy: bool) -> Iterator[Chunk | list[Damage]]:
+    """Join small chunks of one window and cut large ones; what a batch weighs counts when bytes are wanted.
+
+    What tells of damage stays in its place between them.
+    """
+    held = _Held()
+    for chunk in chunks:
+        if isinstance(chunk, Damage):
+            if held.positions or len(held.damages) >= DAMAGES_MAX:
+                yield held.taken()
+            held.damages.append(chunk)
+            continue
+        window, positions = chunk
+        for part, part_bytes in _cut(window, positions, heavy):
+            full = held.rows + len(part) > BATCH_ROWS_MAX or held.weight + part_bytes > BATCH_BYTES_MAX
+            if held.damages or (held.positions and (full or window is not held.window)):
+                yield held.taken()
+            held.add(window, part, part_bytes)
+    if held.damages or held.positions:
+        yield held.taken()
+
+
+class _Held:
+    """A batch in the making: records of one window, or damages."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self.window: LogWindow | None = None
+        self.positions: list[Positions] = []
+        self.damages: list[Damage] = []
+        self.rows = self.weight = 0
+
+    def add(self, window: LogWindow, positions: Positions, weight: int) -> None:
+        """Take more records of the window."""
+        self.window = window
+        self.positions.append(positions)
+        self.rows, self.weight = self.rows + len(positions), self.weight + weight
+
+    def taken(self) -> Chunk | list[Damage]:
+        """What is held; begins anew."""
+        damages, window, positions = self.damages, self.window, self.positions
+        self._clear()
+        return damages if window is None else (window, np.concatenate(positions))
 
 
 def _cut(window: LogWindow, chunk: Positions, heavy: bool) -> Iterator[tuple[Positions, int]]:

@@ -37,8 +37,11 @@ SCAN_STEP_BYTES = 1 << 20  # one step's temporary arrays stay in the CPU's cache
 class LogWindow:
     """One segment's bytes below the planned limit, readable as any type at any byte."""
 
-    def __init__(self, path: str, base_offset: int, array: npt.NDArray[np.uint8], limit_offset: int) -> None:
+    def __init__(
+        self, path: str, base_offset: int, array: npt.NDArray[np.uint8], limit_offset: int, broker_name: str = ""
+    ) -> None:
         self.path = path
+        self.broker_name = broker_name
         self.base_offset = base_offset
         self.segment_bytes = len(array)
         self.bytes = array[: max(0, limit_offset - base_offset)]
@@ -62,9 +65,29 @@ class LogWindow:
         """The big-endian int64 at each position, in native order."""
         return self.view(">i8")[positions].astype(np.int64)
 
+    def offsets(self, positions: Positions) -> Positions:
+        """The log offset of the record at each position."""
+        return positions + self.base_offset
+
     def corrupt(self, position: int, reason: str) -> CorruptRecord:
         """The error for the record at `position`."""
         return CorruptRecord(self.path, self.base_offset + int(position), reason)
+
+
+class CopiedRecords(LogWindow):
+    """Records of one window in memory of their own, one behind the other: a position is no place in the log."""
+
+    def __init__(self, window: LogWindow, records: bytes) -> None:
+        array = np.frombuffer(records, np.uint8)
+        super().__init__(window.path, 0, array, len(array), window.broker_name)
+
+    def offsets(self, positions: Positions) -> Positions:
+        """What each record says about where it lies."""
+        return self.int64(positions + PHYSICAL_OFFSET_AT)
+
+    def corrupt(self, position: int, reason: str) -> CorruptRecord:
+        """The error for the record whose copy is at `position`."""
+        return CorruptRecord(self.path, int(self.view(">i8")[position + PHYSICAL_OFFSET_AT]), reason)
 
 
 def record_starts(window: LogWindow, chain_from: int, start: int, end: int) -> Iterator[Positions]:
@@ -77,21 +100,21 @@ def record_starts(window: LogWindow, chain_from: int, start: int, end: int) -> I
     end = min(end, window.length)
     while expected < end:
         step_end = min(expected + SCAN_STEP_BYTES, end)
-        found, sizes = _candidates(window, expected, step_end)
+        found, sizes = candidates(window, expected, step_end)
         chained, following = _chain(found, sizes, expected)
-        cut = len(chained) and following > window.length
-        if cut:
-            _check_cut(window, int(chained[-1]), following)
-            chained = chained[:-1]
-        wanted = chained[np.searchsorted(chained, start) :] if expected < start else chained
+        cut = len(chained) > 0 and following > window.length
+        whole = chained[:-1] if cut else chained
+        wanted = whole[np.searchsorted(whole, start) :] if expected < start else whole
         if len(wanted):
             yield wanted
+        if cut:
+            _check_cut(window, int(chained[-1]), following)
         if cut or (following < step_end and _is_end_of_records(window, following)):
             return
         expected = following
 
 
-def _candidates(window: LogWindow, start: int, end: int) -> tuple[Positions, Positions]:
+def candidates(window: LogWindow, start: int, end: int) -> tuple[Positions, Positions]:
     """Positions in [start, end) that look like a record's first byte, and the sizes that stand there."""
     end = min(end, window.length - HEAD_BYTES + 1)
     if end <= start:
@@ -157,20 +180,30 @@ def _what_is_wrong(window: LogWindow, position: int) -> str:
 
 def check_records(window: LogWindow, positions: Positions, sizes: npt.NDArray[np.int32]) -> None:
     """Raise CorruptRecord unless a whole record of the size told lies at each position (a consume queue's claim)."""
+    wrong = wrong_entries(window, positions, sizes)
+    if len(wrong):
+        raise entry_error(window, int(positions[wrong[0]]), int(sizes[wrong[0]]))
+
+
+def wrong_entries(window: LogWindow, positions: Positions, sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
+    """Which of a consume queue's entries point to no record of their size."""
+    inside = (positions >= 0) & (sizes >= FIXED_BYTES) & (positions + sizes <= window.length)
+    if not inside.all():
+        outside, rest = np.flatnonzero(~inside), np.flatnonzero(inside)
+        return np.sort(np.concatenate([outside, rest[wrong_entries(window, positions[rest], sizes[rest])]]))
     if not len(positions):
-        return
-    outside = (positions < 0) | (sizes < FIXED_BYTES) | (positions + sizes > window.length)
-    if outside.any():
-        at = int(np.flatnonzero(outside)[0])
-        position, size = int(positions[at]), int(sizes[at])
-        raise window.corrupt(position, f"a consume queue places a record of size {size} there, outside the log")
+        return np.empty(0, np.intp)
     magic = window.view(">u4")[positions + MAGIC_AT]
     good = (magic == MAGIC_V1) | (magic == MAGIC_V2)
     good &= window.int64(positions + PHYSICAL_OFFSET_AT) == positions + window.base_offset
     good &= window.int32(positions) == sizes
-    if not good.all():
-        at = int(np.flatnonzero(~good)[0])
-        position, size = int(positions[at]), int(sizes[at])
-        found = int(window.view(">i4")[position])
-        reason = f"size {found}, {size} in the consume queue" if found != size else _what_is_wrong(window, position)
-        raise window.corrupt(position, reason)
+    return np.flatnonzero(~good)
+
+
+def entry_error(window: LogWindow, position: int, size: int) -> CorruptRecord:
+    """The error for a consume queue's entry that points to no record of its size."""
+    if position < 0 or size < FIXED_BYTES or position + size > window.length:
+        return window.corrupt(position, f"a consume queue places a record of size {size} there, outside the log")
+    found = int(window.view(">i4")[position])
+    wrong_size = f"size {found}, {size} in the consume queue"
+    return window.corrupt(position, wrong_size if found != size else _what_is_wrong(window, position))

@@ -44,20 +44,26 @@ class LogExtent:
     min_physical_offset: int
     reput_from_offset: int
     max_physical_offset: int
+    root: str = ""
+    broker_name: str = ""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which records are wanted: None is all. `bounds` names the queues of which only a part is wanted."""
+    """Which records are wanted: None is all. `bounds` names the queues of which only a part is wanted.
+
+    Without `topics`, those that RocketMQ's brokers make for themselves are wanted only with `system_topics`.
+    """
 
     topics: frozenset[str] | None = None
     queue_ids: frozenset[int] | None = None
     bounds: QueueBounds = ()
+    system_topics: bool = True
 
     @property
     def is_everything(self) -> bool:
         """True when no record has to be looked at to know that it is wanted."""
-        return self.topics is None and self.queue_ids is None and not self.bounds
+        return self.topics is None and self.queue_ids is None and not self.bounds and self.system_topics
 
     def bounds_of(self, topic: str, queue_id: int) -> tuple[int, int | None]:
         """First and end queue offset wanted of one queue."""

@@ -45,22 +45,42 @@ def as_manifest(row: Row) -> Row:
         "bornTimestamp": milliseconds(row, "bornTimestamp"),
         "storeTimestamp": milliseconds(row, "storeTimestamp"),
         "storedBodyLength": row["bodyLength"],
-        "storedBodySha256": hashlib.sha256(row["body"]).hexdigest(),
+        "bodyLength": len(row["body"]),
+        "bodySha256": hashlib.sha256(row["body"]).hexdigest(),
     }
+
+
+def golden_rows(version: str, name: str, directory: Path) -> list[Row]:
+    root = unpack_golden(version, name, directory)
+    (limits,) = golden_lines(version, name, "store")
+    commitlog = f"{root}/commitlog"
+    log = LogExtent(commitlog, segment_bytes_of(Path(commitlog)), limits["minPhyOffset"], 0, limits["maxPhyOffset"])
+    return rows_of(log, verify=True)
 
 
 @pytest.mark.parametrize(("version", "name"), GOLDEN_STORES)
 def test_every_column_is_what_rocketmq_reads(version: str, name: str, tmp_path: Path):
-    root = unpack_golden(version, name, tmp_path)
-    (limits,) = golden_lines(version, name, "store")
-    commitlog = f"{root}/commitlog"
-    log = LogExtent(commitlog, segment_bytes_of(Path(commitlog)), limits["minPhyOffset"], 0, limits["maxPhyOffset"])
-    found = [as_manifest(row) for row in rows_of(log, verify=True)]
+    rows = golden_rows(version, name, tmp_path)
+    found = [as_manifest(row) for row in rows]
     expected = [
         {**line, "bornHost": expected_host(line["bornHost"]), "storeHost": expected_host(line["storeHost"])}
         for line in golden_lines(version, name, "message")
     ]
-    assert [{key: line[key] for key in found[0]} for line in expected] == found
+    batches = {line["physicalOffset"]: line for line in expected if line["sysFlag"] & 0x80}
+    whole = [line for line in expected if line["physicalOffset"] not in batches]
+    assert [{key: line[key] for key in found[0]} for line in whole] == [
+        row for row in found if row["physicalOffset"] not in batches
+    ]
+    shared = ("topic", "queueId", "offsetMsgId", "bornTimestamp", "storeTimestamp", "bornHost", "storeHost")
+    for offset, line in batches.items():
+        inner = [row for row in found if row["physicalOffset"] == offset]
+        first, count = int(line["properties"]["INNER_BASE"]), int(line["properties"]["INNER_NUM"])
+        assert [row["queueOffset"] for row in inner] == list(range(first, first + count))
+        assert all(row[key] == line[key] for row in inner for key in shared)
+        assert all(row["sysFlag"] == line["sysFlag"] & 0x30 for row in inner)
+        assert all("INNER_NUM" not in row["properties"] for row in inner)
+    assert [row["physicalOffset"] for row in found] == sorted(row["physicalOffset"] for row in found)
+    assert len(found) == len(whole) + sum(int(line["properties"]["INNER_NUM"]) for line in batches.values())
 
 
 def test_host_families_may_be_mixed_in_any_order(tmp_path):
