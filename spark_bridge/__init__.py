@@ -17,13 +17,15 @@ are mapped where they lie, so the files (a master's, a slave's, or a stopped bro
     columns.py      positions -> Arrow columns, in place
     hosts.py        hosts and message ids as text
     properties.py   property strings -> values and maps
+    kernels.py      numpy kernels on the mapped segments
     sink*.py        writes: options, rows to messages, and which of them the log has already
     USAGE.md        columns, options, limits: for who uses it
 """
 
 from spark_bridge.columns import COLUMNS
+from spark_bridge.kernels import map_segments
 from spark_bridge.option_values import InvalidOption
 from spark_bridge.session import read, register, session
 from spark_bridge.source import RocketMQSource
 
-__all__ = ["COLUMNS", "InvalidOption", "RocketMQSource", "read", "register", "session"]
+__all__ = ["COLUMNS", "InvalidOption", "RocketMQSource", "map_segments", "read", "register", "session"]
