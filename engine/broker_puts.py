@@ -174,6 +174,8 @@ class BrokerPuts:
         connection.raise_refusals()
         connection.check_payload(sum(map(len, draft.pieces)), len(payload))
         in_sync_slaves = connection.board.in_sync_slaves.read()
+        if waits:
+            connection.require_replicas(in_sync_slaves)
         arguments, began_ms = (*connection.outlet, as_bytes(payload), slot), 0
         while (number := int(encoding.put_payload(*arguments))) < 0:
             began_ms = began_ms or wall_clock_ms()

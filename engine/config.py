@@ -24,6 +24,7 @@ from engine.properties_file import Entry, MalformedEscape, parse
 
 CONSUME_QUEUE_UNIT_BYTES = 20
 BY_NAME = {key.name: key for key in KEYS}
+EXPORTERS, EXPORTER_NUMBERS = ("DISABLE", "OTLP_GRPC", "PROM", "LOG"), ("0", "1", "2", "3")
 
 
 class BrokerRole(StrEnum):
@@ -110,6 +111,11 @@ class BrokerConfig:
     total_replicas: int
     in_sync_replicas: int
     min_in_sync_replicas: int
+    enable_auto_in_sync_replicas: bool
+    enable_slave_acting_master: bool
+    metrics_exporter_type: str
+    metrics_host: str
+    metrics_port: int | None
     ha_flow_control_enable: bool
     max_ha_transfer_byte_in_second: int
     compat: str
@@ -225,6 +231,8 @@ def _converted(key: Key, text: str) -> Any:
             return BrokerRole(text)
         case "flush_type":
             return FlushDiskType(text)
+        case "exporter":
+            return EXPORTERS[int(text)] if text in EXPORTER_NUMBERS else EXPORTERS[EXPORTERS.index(text)]
         case "compat":
             return text if text in ("4.9", "5") else _refuse(text)
         case "addresses":
@@ -290,10 +298,36 @@ def _apply_launcher_rules(file: str, values: dict[str, Any], seen: Mapping[str, 
     values["store_path_commit_log"] = Path(os.path.abspath(values["store_path_commit_log"] or root / "commitlog"))
     units = -(-values["mapped_file_size_consume_queue_bytes"] // CONSUME_QUEUE_UNIT_BYTES)
     values["mapped_file_size_consume_queue_bytes"] = units * CONSUME_QUEUE_UNIT_BYTES
-    if values["in_sync_replicas"] is None:
-        values["in_sync_replicas"] = 2 if role is BrokerRole.SYNC_MASTER else 1
+    _apply_replica_rules(file, values, seen, warnings)
     if values["affinity"] is None:  # measured: DECISIONS.md 7
         values["affinity"] = "" if role is BrokerRole.ASYNC_MASTER else "sync"
+
+
+def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, Entry], warnings: list[str]) -> None:
+    """The safer defaults (DECISIONS.md 1), and a word about settings that have no effect as they are."""
+    is_sync = values["broker_role"] is BrokerRole.SYNC_MASTER
+    if values["in_sync_replicas"] is None:
+        values["in_sync_replicas"] = 2 if is_sync else 1
+    if values["min_in_sync_replicas"] is None:
+        values["min_in_sync_replicas"] = min(2, values["in_sync_replicas"]) if is_sync else 1
+    checks = values["compat"] == "5" and values["enable_slave_acting_master"] and is_sync
+    needs = {
+        "enableSlaveActingMaster": ("compat=5 and brokerRole=SYNC_MASTER", checks),
+        "enableAutoInSyncReplicas": ("compat=5, brokerRole=SYNC_MASTER and enableSlaveActingMaster=true", checks),
+        "minInSyncReplicas": (
+            "enableAutoInSyncReplicas=true, and what that needs", checks and values["enable_auto_in_sync_replicas"]
+        ),
+    }  # fmt: skip
+    for name, (what, is_met) in needs.items():
+        if name in seen and not is_met and seen[name].value.strip().lower() != "false":
+            warnings.append(f"{file}:{seen[name].line}: {name}: has no effect without {what}, as in RocketMQ")
+    if checks and "enableSlaveActingMaster" in seen:
+        where = f"{file}:{seen['enableSlaveActingMaster'].line}: enableSlaveActingMaster"
+        warnings.append(f"{where}: it decides about puts only; no slave of ours acts as master")
+    if values["metrics_exporter_type"] in ("OTLP_GRPC", "LOG"):
+        where = f"{file}:{seen['metricsExporterType'].line}: metricsExporterType"
+        warnings.append(f"{where}: {values['metrics_exporter_type']} is taken as PROM: figures are not sent anywhere")
+        values["metrics_exporter_type"] = "PROM"
 
 
 __all__ = ["OWN_KEYS", "BrokerConfig", "BrokerRole", "ConfigError", "FlushDiskType", "from_mapping", "load"]

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 Kind = Literal[
     "int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity", "hours",
-    "addresses",
+    "addresses", "exporter",
 ]
 INT_MAX = 2**31 - 1
 MIB = 1 << 20
@@ -46,6 +46,7 @@ ALLOWED: dict[str, str] = {
     "role": "ASYNC_MASTER, SYNC_MASTER or SLAVE",
     "flush_type": "ASYNC_FLUSH or SYNC_FLUSH",
     "compat": "4.9 or 5",
+    "exporter": "PROM or DISABLE (OTLP_GRPC and LOG are taken as PROM), or RocketMQ's numbers for them, 0 to 3",
     "addresses": "host:port, several separated by ;",
     "hours": "hours of the day from 0 to 23, separated by ;",
     "affinity": "empty (the kernel decides), sync (the synchronous path on one CPU), or CPU numbers as in 0,2-3",
@@ -122,9 +123,15 @@ KEYS = (
     Key("haSlaveFallbehindMax", "ha_slave_fallbehind_max_bytes", "int", 256 * MIB, 0, INT_MAX, "bytes"),
     Key("totalReplicas", "total_replicas", "int", 1, 1, SENDERS_MAX + 1, "the master counted"),
     Key("inSyncReplicas", "in_sync_replicas", "int", None, 1, SENDERS_MAX + 1, "the master counted"),
-    Key("minInSyncReplicas", "min_in_sync_replicas", "int", 1, 1, SENDERS_MAX + 1, "the master counted"),
+    Key("minInSyncReplicas", "min_in_sync_replicas", "int", None, 1, SENDERS_MAX + 1, "the master counted"),
+    Key("enableAutoInSyncReplicas", "enable_auto_in_sync_replicas", "bool", False),
+    Key("enableSlaveActingMaster", "enable_slave_acting_master", "bool", False),
     Key("haFlowControlEnable", "ha_flow_control_enable", "bool", False),
     Key("maxHaTransferByteInSecond", "max_ha_transfer_byte_in_second", "int", 100 * MIB, 1, 2**63 - 1, "bytes/s"),
+    # metrics; without a port: 5557, or any free one where that is taken
+    Key("metricsExporterType", "metrics_exporter_type", "exporter", "PROM"),
+    Key("metricsPromExporterHost", "metrics_host", "address", "127.0.0.1"),
+    Key("metricsPromExporterPort", "metrics_port", "int", None, 0, 65535, "0 lets the kernel choose"),
     # our own
     Key("compat", "compat", "compat", "4.9"),
     Key("regionPath", "region_path", "path", "/dev/shm"),

@@ -71,7 +71,7 @@ ROCKETMQ_5_ONLY = frozenset(
     defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
     disableCallbackExecutor disableNettyWorkerGroup disappearTimeAfterStart
     dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
-    enableAcceleratedRecovery enableAsyncReput enableAutoInSyncReplicas enableBroadcastOffsetStore
+    enableAcceleratedRecovery enableAsyncReput enableBroadcastOffsetStore
     enableBuildConsumeQueueConcurrently enableCleanExpiredOffset enableCompaction enableConnectionMetrics
     enableControllerMode enableCreateSysGroup enableFastChannelEventProcess
     enableLagAndDlqMetrics enableLmqStats enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics
@@ -79,7 +79,7 @@ ROCKETMQ_5_ONLY = frozenset(
     enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
     enablePopMetrics enableReconnectForGoAway enableRegisterProducer enableRemoteEscape enableRemotingMetrics
     enableRequestMetrics enableRetryTopicV2 enableRocksDBLog enableRunningFlagsInFlush enableShutdownGracefully
-    enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster enableSplitMetadata
+    enableSingleTopicRegister enableSkipLongAwaitingAck enableSplitMetadata
     enableSplitRegistration enableStatsMetrics enableTransactionMetrics estimateAccumulation
     fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval forceVerifyPropCRC
     forwardTimeout globalColdReadThreshold haMaxTimeSlaveNotCatchup inBrokerContainer initAuthenticationUser
@@ -92,8 +92,8 @@ ROCKETMQ_5_ONLY = frozenset(
     maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles
     maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength memTableFlushIntervalMs
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
-    metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
-    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled
+    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
+    metricsOtelCardinalityLimit migrateAuthFromV1Enabled
     popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
     popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
     popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize

@@ -11,23 +11,26 @@ import time
 
 import numpy as np
 
-from engine import encoding
+from engine import encoding, ha_settings
 from engine.broker_facts import BrokerFacts
 from engine.cursors import RUNNING, Board
 from engine.errors import (
     BrokerGone,
     EngineError,
+    InSyncReplicasNotEnough,
     MessageIllegal,
     MessagesRefused,
     SendTimeout,
     ServiceNotAvailable,
 )
 from engine.latencies import Clock
-from engine.protocol.group_transfer import PutMessageStatus, put_policy, put_status
+from engine.protocol.group_transfer import PutMessageStatus, put_status
+from engine.protocol.ha_policy import may_append, put_policy, replicas_needed
 from engine.protocol.retention import DiskState
 from engine.role import wall_clock_ms
 from engine.single_put import APPENDED, REFUSALS_SEEN, block_of
 from ipc import atomics, ring, waiting
+from ipc.counters import Cursor
 from ipc.process import is_alive
 from ipc.region import Words
 from store import published
@@ -67,14 +70,12 @@ class Connection:
         )
         self.queue_nums = min(CLIENT_QUEUE_NUMS, int(settings["defaultTopicQueueNums"]))
         self._flush_ms, self._slave_ms = int(settings["syncFlushTimeout"]), int(settings["slaveTimeout"])
-        self._policy = put_policy(
-            str(settings["compat"]), sync_master=settings["brokerRole"] == "SYNC_MASTER",
-            in_sync_replicas=int(settings["inSyncReplicas"]), sync_flush=settings["flushDiskType"] == "SYNC_FLUSH",
-        )  # fmt: skip
-        waits_for_slave = self._policy.in_sync_replicas > 1
+        policy = self._policy = put_policy(ha_settings.of_running(settings))
+        waits_for_slave = policy.in_sync_replicas > 1
         self._followed = self.board.confirm_offset if waits_for_slave else self.board.flushed_offset
-        self.slaves_needed = self._policy.in_sync_replicas - 1
-        self.follows_one = not (waits_for_slave and self._policy.wait_for_flush)  # one cursor says it all
+        self.slaves_needed = policy.in_sync_replicas - 1
+        self.checks_replicas = policy.check_before_append
+        self.follows_one = not ((waits_for_slave and policy.wait_for_flush) or policy.replicas_min)  # one says it all
         followed = self._followed.index if waits_for_slave or self._policy.wait_for_flush else APPENDED
         self.block = block_of(self.outlet, self.board, followed, self.clock.words)
         # Kept beside their addresses: a thread that still waits when another one closes needs them mapped.
@@ -206,12 +207,18 @@ class Connection:
         self.clock.stop(began_ns)
         return status, physical_offset, queue_offset
 
+    def _confirmed(self, in_sync_slaves: int) -> Cursor:
+        """How far the log is held by as many replicas as a put needs that found so many slaves in sync."""
+        if not self._policy.replicas_min:
+            return self.board.confirm_offset
+        return self.board.confirm_offsets[replicas_needed(self._policy, in_sync_slaves)]
+
     def _status(self, end_offset: int, in_sync_slaves: int, began_ms: int, deadline_ms: int) -> PutMessageStatus | None:
         board = self.board
         return put_status(
             end_offset, wall_clock_ms(), min(began_ms + self._flush_ms, deadline_ms),
             min(began_ms + self._slave_ms, deadline_ms), flushed_offset=board.flushed_offset.read(),
-            confirm_offset=board.confirm_offset.read(), in_sync_slaves=in_sync_slaves, policy=self._policy,
+            confirm_offset=self._confirmed(in_sync_slaves).read(), in_sync_slaves=in_sync_slaves, policy=self._policy,
             flush_failed=board.flush_errno.read() != 0,
         )  # fmt: skip
 
@@ -220,12 +227,13 @@ class Connection:
     ) -> PutMessageStatus:
         """What a put that ends at `end_offset` and began at `began_ms` (now) is told; waits for it."""
         began_ms = wall_clock_ms() if began_ms is None else began_ms
+        followed = self._confirmed(in_sync_slaves) if self._policy.replicas_min else self._followed
         while True:
-            seen = self._followed.read()
+            seen = followed.read()
             status = self._status(end_offset, in_sync_slaves, began_ms, deadline_ms)
             if status is not None:
                 return status
-            self._pause(self._followed.words, self._followed.index, seen, LIVENESS_MS)
+            self._pause(followed.words, followed.index, seen, LIVENESS_MS)
 
     def _pause(self, words: Words, index: int, seen: int, pause_ms: int) -> None:
         """Sleep until a word changes, or for `pause_ms`. Raises BrokerGone."""
@@ -247,6 +255,12 @@ class Connection:
             raise BrokerGone(self.store, self._pid)
         if (state := self.board.disk_state.read()) >= DiskState.READ_ONLY:
             raise ServiceNotAvailable(self.store, DiskState(state).name, self.board.disk_used_percent.read())
+
+    def require_replicas(self, in_sync_slaves: int) -> None:
+        """Raises InSyncReplicasNotEnough when a message must not even be stored (compat 5, enableSlaveActingMaster)."""
+        if not may_append(self._policy, in_sync_slaves):
+            needed = replicas_needed(self._policy, in_sync_slaves)
+            raise InSyncReplicasNotEnough(self.store, 1 + in_sync_slaves, needed)
 
     def check_alive(self) -> None:
         """Raises BrokerGone when the broker's process has ended."""

@@ -70,6 +70,8 @@ HA_CLIENT = (
     "state", "last_read_ms", "last_write_ms", "transferred_bytes", "master", "master.high", "master.low", "reason",
     "ended_at_ms",
 )  # fmt: skip
+# How far the log is held by so many replicas, the master counted; moved with enableAutoInSyncReplicas only.
+CONFIRM_OFFSETS = {count: f"confirm_offset.{count}" for count in range(2, HA_CONNECTIONS_MAX + 2)}
 # How often a connection ended for which reason, on either side.
 ENDED = {CloseReason(reason): f"ha_ended.{reason.name}" for reason in CloseReason if reason}
 CLIENT_ENDED = {reason: label.replace("ha_ended", "ha_client_ended") for reason, label in ENDED.items()}
@@ -150,6 +152,8 @@ class Board:
         self.running_flags = cursor("running_flags")
         self.deleted_segments = cursor("deleted_segments")
         self.confirm_offset = cursor("confirm_offset")
+        self.confirm_offsets = {count: cursor(label) for count, label in CONFIRM_OFFSETS.items()}
+        self.confirm_offsets[1] = self.max_physical_offset
         self.in_sync_slaves = cursor("in_sync_slaves")
         self.put_messages = cursor("put_messages")
         self.put_bytes = cursor("put_bytes")
@@ -176,10 +180,12 @@ class Board:
         """Make the counters region of a new broker; only the supervisor does."""
         per_connection = len(PER_HA_CONNECTION) * HA_CONNECTIONS_MAX
         roles = len(ROLES) * 3 + len(SENDERS) * 2
-        reasons = len(ENDED) + len(CLIENT_ENDED)
+        reasons = len(ENDED) + len(CLIENT_ENDED) + len(CONFIRM_OFFSETS)
         counters = Counters.create(path, len(COMMON) + per_connection + len(HA_CLIENT) + reasons + roles)
         for label, kind, owner in COMMON:
             counters.allocate(label, kind=kind, owner=owner)
+        for label in CONFIRM_OFFSETS.values():
+            counters.allocate(label, kind="gauge", owner="group_transfer")
         for slot in range(HA_CONNECTIONS_MAX):
             for name in PER_HA_CONNECTION:
                 counters.allocate(f"ha.{slot}.{name}", kind="gauge", owner=f"sender.{slot}")

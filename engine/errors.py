@@ -74,6 +74,19 @@ class ServiceNotAvailable(EngineError):
         self.state = state
 
 
+class InSyncReplicasNotEnough(EngineError):
+    """Raised before sending while fewer replicas are in sync than a put of this broker must wait for."""
+
+    code = "IN_SYNC_REPLICAS_NOT_ENOUGH"
+
+    def __init__(self, store: str, in_sync: int, needed: int) -> None:
+        super().__init__(
+            f"{store}: {in_sync} of the {needed} replicas that a message needs are in sync, the master counted; "
+            "nothing was sent. Look at the slaves with `slipstream ha status STORE`, or lower minInSyncReplicas"
+        )
+        self.in_sync, self.needed = in_sync, needed
+
+
 class SendTimeout(EngineError):
     """Raised when the writer did not take a message within the caller's time."""
 

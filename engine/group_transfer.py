@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine import addresses
-from engine.config import BrokerConfig, BrokerRole
+from engine import addresses, ha_settings
+from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.protocol.group_transfer import SlaveAck, confirm_offset, in_sync_slaves, slave_identity
+from engine.protocol.ha_policy import put_policy
 from ipc import waiting
 from ipc.atomics import await_change, load_acquire, publish, wall_clock_ms
 from ipc.compiling import kernel
@@ -60,9 +61,12 @@ class GroupTransfer:
 
     name = "group_transfer"
 
-    def __init__(self, board: Board, in_sync_replicas: int, fallbehind_bytes_max: int) -> None:
+    def __init__(
+        self, board: Board, in_sync_replicas: int, fallbehind_bytes_max: int, *, for_each_count: bool = False
+    ) -> None:
         self._board = board
         self._in_sync_replicas = in_sync_replicas
+        self._for_each_count = for_each_count  # puts differ in how many replicas they need
         self._fallbehind_bytes_max = fallbehind_bytes_max
         self._bell_seen = 0
         self._in_sync = -1
@@ -89,11 +93,18 @@ class GroupTransfer:
         if confirmed > self._confirmed:
             self._confirmed = confirmed
             waiting.publish(board.confirm_offset, confirmed)
+        if self._for_each_count:
+            self._confirm_each(acks, end)
         in_sync = in_sync_slaves(acks, end, self._fallbehind_bytes_max)
         if in_sync != self._in_sync:
             self._in_sync = in_sync
             waiting.publish(board.in_sync_slaves, in_sync)
         return 0
+
+    def _confirm_each(self, acks: list[SlaveAck], end: int) -> None:
+        for count, cursor in self._board.confirm_offsets.items():
+            if count > 1 and (confirmed := confirm_offset(acks, count, end)) > cursor.read():
+                waiting.publish(cursor, confirmed)
 
     def _identity(self, slot: int, peer: int) -> tuple[int, ...]:
         if not peer & addresses.IPV6:
@@ -103,7 +114,7 @@ class GroupTransfer:
     def idle(self, timeout_ms: int) -> None:
         """Sleep until a sender or the flusher rings."""
         board = self._board
-        if self._in_sync != 1 or self._in_sync_replicas != 2:
+        if self._in_sync != 1 or self._in_sync_replicas != 2 or self._for_each_count:
             waiting.await_change(board.ack_bell, self._bell_seen, timeout_ms)
             return
         bell, confirm, words = board.ack_bell.index, board.confirm_offset.index, board.counters.words
@@ -121,5 +132,7 @@ class GroupTransfer:
 
 def open_role(config: BrokerConfig, board: Board) -> GroupTransfer:
     """The group transfer of this broker; on an ASYNC_MASTER it confirms what is in the log."""
-    replicas = config.in_sync_replicas if config.broker_role is BrokerRole.SYNC_MASTER else 1
-    return GroupTransfer(board, replicas, config.ha_slave_fallbehind_max_bytes)
+    policy = put_policy(ha_settings.of_config(config))
+    return GroupTransfer(
+        board, policy.replicas_least, config.ha_slave_fallbehind_max_bytes, for_each_count=policy.replicas_min > 0
+    )

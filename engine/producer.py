@@ -152,6 +152,8 @@ class Producer(BrokerPuts):
         texts = self._texts.column(count, fields)
         check_sizes(self._connection, column, texts.column)
         in_sync_slaves = self._connection.board.in_sync_slaves.read()
+        if self._connection.checks_replicas:
+            self._connection.require_replicas(in_sync_slaves)
         with self._lock:
             sent_to, template = self._queue(topic, queue_id, deadline_ms)
             places = np.zeros((count if wait else 0, 2), np.int64)
@@ -246,6 +248,8 @@ class Producer(BrokerPuts):
             queue_id, _template = self._queue(topic, queue_id, deadline_ms)
             form = self._forms[topic, queue_id]
         in_sync_slaves = connection.board.in_sync_slaves.read() if connection.slaves_needed else 0
+        if connection.checks_replicas:
+            connection.require_replicas(in_sync_slaves)
         length = form.length + len(data) + len(encoded)
         if length > connection.record_bytes_max:
             connection.require_running()

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from engine import ha_settings
 from engine.config import BrokerConfig
 from ipc.process import boot_id, start_time
 
@@ -31,11 +32,10 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
         "boot_id": boot_id(),
         "region_directory": str(directory),
         "settings": {
+            **ha_settings.named(config),
             "brokerClusterName": config.broker_cluster_name,
             "brokerName": config.broker_name,
             "brokerId": config.broker_id,
-            "brokerRole": config.broker_role.value,
-            "flushDiskType": config.flush_disk_type.value,
             "storeHost": f"{_bracketed(config.broker_ip1)}:{config.listen_port}",
             "storePathCommitLog": str(config.store_path_commit_log),
             "haListenPort": ha_listen_port,
@@ -46,11 +46,7 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
             "messageIndexEnable": config.message_index_enable,
             "maxMessageSize": config.max_message_bytes,
             "defaultTopicQueueNums": config.default_topic_queue_nums,
-            "inSyncReplicas": config.in_sync_replicas,
-            "slaveTimeout": config.slave_timeout_ms,
-            "syncFlushTimeout": config.sync_flush_timeout_ms,
             "ringSizeInBytes": config.ring_bytes,
-            "compat": config.compat,
             "regionId": config.region_id,
             "traceOn": config.trace_on,
             "enableLmq": config.enable_lmq,

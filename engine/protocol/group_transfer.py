@@ -14,6 +14,8 @@ from collections.abc import Hashable, Iterable
 from enum import Enum
 from typing import NamedTuple
 
+from engine.protocol.ha_policy import PutPolicy, replicas_needed
+
 LOOPBACK_NETWORK, IPV6_LOOPBACK = 127, (0, 1)
 
 
@@ -53,19 +55,6 @@ class SlaveAck(NamedTuple):
 
     identity: Hashable
     slave_ack_offset: int
-
-
-class PutPolicy(NamedTuple):
-    """What a put waits for. `in_sync_replicas` counts the master: 1 waits for nobody."""
-
-    in_sync_replicas: int
-    wait_for_flush: bool
-    refuse_without_slave: bool  # 4.9 says SLAVE_NOT_AVAILABLE at once; 5.x waits and says FLUSH_SLAVE_TIMEOUT
-
-
-def put_policy(compat: str, *, sync_master: bool, in_sync_replicas: int, sync_flush: bool) -> PutPolicy:
-    """The policy of a broker: only a SYNC_MASTER waits for slaves. `compat` is "4.9" or "5"."""
-    return PutPolicy(in_sync_replicas if sync_master else 1, sync_flush, refuse_without_slave=compat == "4.9")
 
 
 def slave_identity(peer: int, high: int = 0, low: int = 0) -> tuple[int, ...]:
@@ -123,12 +112,14 @@ def put_status(
 ) -> PutMessageStatus | None:
     """What a put that ends at `end_offset` is told now; None: keep waiting.
 
-    `in_sync_slaves` is the number at the moment of the put: 4.9 checks once, then only the deadline counts. A failed
-    fsync (`flush_failed`) ends all good news: bytes may be lost. The slave's bad news overrides the disk's.
+    `in_sync_slaves` is the number at the moment of the put: 4.9 checks once, then only the deadline counts; 5.x may let
+    it decide how many replicas are needed, and `confirm_offset` is the one of so many. A failed fsync (`flush_failed`)
+    ends all good news: bytes may be lost. The slave's bad news overrides the disk's.
     """
     slave = PutMessageStatus.PUT_OK
-    if policy.in_sync_replicas > 1 and confirm_offset < end_offset:
-        if policy.refuse_without_slave and in_sync_slaves < policy.in_sync_replicas - 1:
+    needed = replicas_needed(policy, in_sync_slaves)
+    if needed > 1 and confirm_offset < end_offset:
+        if policy.refuse_without_slave and in_sync_slaves < needed - 1:
             slave = PutMessageStatus.SLAVE_NOT_AVAILABLE
         elif now_ms >= slave_deadline_ms:
             slave = PutMessageStatus.FLUSH_SLAVE_TIMEOUT

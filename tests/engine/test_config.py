@@ -107,6 +107,28 @@ def test_a_sync_master_waits_for_one_slave_unless_told_otherwise(settings: dict[
 
 
 @pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("compat=5\nenableAutoInSyncReplicas=true\n", "2: enableAutoInSyncReplicas: has no effect without compat=5"),
+        ("compat=4.9\nenableSlaveActingMaster=true\n", "2: enableSlaveActingMaster: has no effect without compat=5"),
+        ("compat=5\nminInSyncReplicas=2\n", "2: minInSyncReplicas: has no effect without enableAutoInSyncReplicas"),
+        ("compat=5\nenableSlaveActingMaster=true\n", "no slave of ours acts as master"),
+        ("metricsExporterType=OTLP_GRPC\n", "1: metricsExporterType: OTLP_GRPC is taken as PROM"),
+    ],
+)
+def test_a_setting_without_effect_is_told(tmp_path: Path, text: str, says: str) -> None:
+    _config, warnings = load(written(tmp_path, text + "brokerRole=SYNC_MASTER\n"))
+    assert [warning for warning in warnings if says in warning]
+
+
+def test_rocketmqs_words_for_exporters() -> None:
+    for given, taken in (("DISABLE", "DISABLE"), ("0", "DISABLE"), ("PROM", "PROM"), ("2", "PROM"), ("3", "PROM")):
+        assert from_mapping({"metricsExporterType": given}).metrics_exporter_type == taken
+    with pytest.raises(ConfigError, match="allowed: PROM or DISABLE"):
+        from_mapping({"metricsExporterType": "4"})
+
+
+@pytest.mark.parametrize(
     ("line", "says"),
     [
         ("brokerNmae=a", "brokerNmae=a: unknown key; did you mean brokerName?"),

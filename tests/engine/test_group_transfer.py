@@ -74,6 +74,20 @@ def test_any_other_case_is_left_to_the_rule(
     assert (board.in_sync_slaves.read(), board.confirm_offset.read()) == (in_sync, confirmed), why
 
 
+def test_each_number_of_replicas_is_confirmed_where_puts_differ_in_it(tmp_path: Path) -> None:
+    board = board_of(tmp_path)
+    waiting.publish(board.max_physical_offset, 500)
+    for slot, acked in enumerate((400, 300)):
+        slave(board, slot, acked)
+    role = GroupTransfer(board, 2, FALLBEHIND_BYTES, for_each_count=True)
+    role.do_work(0)
+    confirmed = {count: cursor.read() for count, cursor in board.confirm_offsets.items()}
+    assert [confirmed[count] for count in (1, 2, 3, 4)] == [500, 400, 300, 0]
+    waiting.publish(board.ha[0].state, 0)
+    role.do_work(0)
+    assert board.confirm_offsets[3].read() == 300, "what was held once stays confirmed"
+
+
 def test_two_replicas_needed_are_never_confirmed_by_one(tmp_path: Path) -> None:
     board = board_of(tmp_path)
     waiting.publish(board.max_physical_offset, 500)

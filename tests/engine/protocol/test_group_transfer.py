@@ -6,15 +6,15 @@ import pytest
 
 from engine.protocol.group_transfer import (
     PutMessageStatus,
-    PutPolicy,
     SlaveAck,
     confirm_offset,
     in_sync_slaves,
     push2_slave_max_offset,
-    put_policy,
     put_status,
     slave_identity,
 )
+from engine.protocol.ha_policy import PutPolicy
+from tests.engine.protocol.test_ha_policy import policy_of
 
 OK, DISK = PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_DISK_TIMEOUT
 SLAVE, NONE = PutMessageStatus.FLUSH_SLAVE_TIMEOUT, PutMessageStatus.SLAVE_NOT_AVAILABLE
@@ -56,6 +56,9 @@ def test_a_slave_is_known_by_its_address_and_on_loopback_by_its_port_too() -> No
     remote, loopback = 0x0A000001 << 16, 0x7F000001 << 16
     assert slave_identity(remote | 40_000) == slave_identity(remote | 40_001)
     assert slave_identity(loopback | 40_000) != slave_identity(loopback | 40_001)
+    high = 0x2001_0DB8 << 32
+    assert slave_identity(40_000, high, 1) == slave_identity(40_001, high, 1) != slave_identity(40_000, high, 2)
+    assert slave_identity(40_000, 0, 1) != slave_identity(40_001, 0, 1)
 
 
 def status(
@@ -75,7 +78,7 @@ def status(
 
 
 def test_an_async_master_waits_for_nobody() -> None:
-    policy = put_policy("4.9", sync_master=False, in_sync_replicas=2, sync_flush=False)
+    policy = policy_of("4.9", sync_master=False, in_sync_replicas=2, sync_flush=False)
     assert status(policy, 0, in_sync=0) is OK
 
 
@@ -92,18 +95,18 @@ def test_an_async_master_waits_for_nobody() -> None:
     ],
 )
 def test_a_sync_master_of_4_9(why: str, now_ms: int, confirmed: int, in_sync: int, expected: object) -> None:
-    policy = put_policy("4.9", sync_master=True, in_sync_replicas=2, sync_flush=False)
+    policy = policy_of("4.9", sync_master=True, in_sync_replicas=2, sync_flush=False)
     assert status(policy, now_ms, confirmed=confirmed, in_sync=in_sync) is expected, why
 
 
 def test_a_sync_master_of_5_waits_for_a_slave_that_is_not_there() -> None:
-    policy = put_policy("5", sync_master=True, in_sync_replicas=2, sync_flush=False)
+    policy = policy_of("5", sync_master=True, in_sync_replicas=2, sync_flush=False)
     assert status(policy, 0, in_sync=0) is None
     assert status(policy, SLAVE_MS, in_sync=0) is SLAVE
 
 
 def test_in_sync_replicas_1_written_out_waits_for_nobody() -> None:
-    policy = put_policy("5", sync_master=True, in_sync_replicas=1, sync_flush=False)
+    policy = policy_of("5", sync_master=True, in_sync_replicas=1, sync_flush=False)
     assert status(policy, 0, in_sync=0) is OK
 
 
@@ -124,12 +127,12 @@ def test_in_sync_replicas_1_written_out_waits_for_nobody() -> None:
 def test_flush_and_slave_together(
     why: str, now_ms: int, flushed: int, confirmed: int, in_sync: int, expected: object
 ) -> None:
-    policy = put_policy("4.9", sync_master=True, in_sync_replicas=2, sync_flush=True)
+    policy = policy_of("4.9", sync_master=True, in_sync_replicas=2, sync_flush=True)
     assert status(policy, now_ms, flushed=flushed, confirmed=confirmed, in_sync=in_sync) is expected, why
 
 
 def test_after_a_failed_fsync_nothing_is_ok_any_more() -> None:
-    policy = put_policy("4.9", sync_master=False, in_sync_replicas=1, sync_flush=False)
+    policy = policy_of("4.9", sync_master=False, in_sync_replicas=1, sync_flush=False)
     assert status(policy, 0, failed=True) is DISK
 
 

@@ -1,0 +1,93 @@
+"""Where RocketMQ 4.9 and 5.x differ in what an acknowledgement means: one line a rule, one column a version.
+
+Implements: what differs in CommitLog.submitReplicaRequest (4.9), CommitLog.asyncPutMessage and calcNeedAckNums (5.x)
+spec: ha-protocol, 5 timers, 6 put path and acks, 12 config keys
+`HA_POLICIES` is keyed by the setting `compat`; nothing else of replication asks for a version. Where one version is the
+safer one and the wire cannot tell, ours does that with either `compat`, and there is no line for it: a slave gives up a
+silent master (5.x), reports at once, counts once whatever connections it has, and is believed only what it was sent.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SYNC_MASTER, SYNC_FLUSH = "SYNC_MASTER", "SYNC_FLUSH"
+
+
+class HaPolicy(NamedTuple):
+    """The rules of one version."""
+
+    version: str  # whose rules these are
+    gap_key: str  # its name for how far behind a slave may be and still counts
+    own_replicas: int  # its inSyncReplicas on a SYNC_MASTER when the file does not say, the master counted
+    refuses_without_slave: bool  # isSlaveOK is false: SLAVE_NOT_AVAILABLE at once; else it waits for slaveTimeout
+    checks_before_append: bool  # enableSlaveActingMaster: too few in sync, and the message is not stored at all
+
+
+HA_POLICIES = {
+    "4.9": HaPolicy("4.9.7", "haSlaveFallbehindMax", 2, refuses_without_slave=True, checks_before_append=False),
+    "5": HaPolicy("5.3.3", "haMaxGapNotInSync", 1, refuses_without_slave=False, checks_before_append=True),
+}
+
+
+class HaSettings(NamedTuple):
+    """What the configuration says about replication: fields of BrokerConfig, under the same names."""
+
+    compat: str
+    broker_role: str
+    flush_disk_type: str
+    in_sync_replicas: int
+    min_in_sync_replicas: int
+    enable_auto_in_sync_replicas: bool
+    enable_slave_acting_master: bool
+    slave_timeout_ms: int
+    sync_flush_timeout_ms: int
+    flush_interval_commit_log_ms: int
+    ha_slave_fallbehind_max_bytes: int
+    ha_send_heartbeat_interval_ms: int
+    ha_housekeeping_interval_ms: int
+    ha_reconnect_interval_ms: int
+    ha_transfer_batch_bytes: int
+    ha_flow_control_enable: bool
+    max_ha_transfer_byte_in_second: int
+
+
+class PutPolicy(NamedTuple):
+    """What a put waits for. Replicas are counted with the master: 1 waits for nobody."""
+
+    in_sync_replicas: int
+    wait_for_flush: bool
+    refuse_without_slave: bool
+    check_before_append: bool = False
+    replicas_min: int = 0  # above 0: as many as there are in sync, but no less than this (enableAutoInSyncReplicas)
+
+    @property
+    def replicas_least(self) -> int:
+        """The fewest replicas that any put of this broker may wait for."""
+        return min(self.replicas_min, self.in_sync_replicas) if self.replicas_min else self.in_sync_replicas
+
+
+def put_policy(settings: HaSettings) -> PutPolicy:
+    """The policy of a broker: only a SYNC_MASTER waits for slaves."""
+    wait_for_flush = settings.flush_disk_type == SYNC_FLUSH
+    rules = HA_POLICIES[settings.compat]
+    if settings.broker_role != SYNC_MASTER:
+        return PutPolicy(1, wait_for_flush, rules.refuses_without_slave)
+    checks = rules.checks_before_append and settings.enable_slave_acting_master
+    is_automatic = checks and settings.enable_auto_in_sync_replicas
+    return PutPolicy(
+        max(settings.in_sync_replicas, settings.min_in_sync_replicas if is_automatic else 1), wait_for_flush,
+        rules.refuses_without_slave, checks, settings.min_in_sync_replicas if is_automatic else 0,
+    )  # fmt: skip
+
+
+def replicas_needed(policy: PutPolicy, in_sync_slaves: int) -> int:
+    """How many replicas a put waits for that finds so many slaves in sync (calcNeedAckNums)."""
+    if not policy.replicas_min:
+        return policy.in_sync_replicas
+    return max(min(policy.in_sync_replicas, 1 + in_sync_slaves), policy.replicas_min)
+
+
+def may_append(policy: PutPolicy, in_sync_slaves: int) -> bool:
+    """Whether a message is stored at all; else IN_SYNC_REPLICAS_NOT_ENOUGH."""
+    return not policy.check_before_append or replicas_needed(policy, in_sync_slaves) <= 1 + in_sync_slaves
