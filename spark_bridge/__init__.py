@@ -12,6 +12,7 @@ are mapped where they lie, so the files (a master's, a slave's, or a stopped bro
     options.py      options, checked
     inventory.py    the log's ends and the consume queues, found once on the driver
     splits.py       pure: limits and selection -> splits
+    stream*.py      readStream: offsets, limits, plans, progress
     reading.py      what an executor does with a split
     scan.py         where records begin in a mapped segment
     columns.py      positions -> Arrow columns, in place
@@ -27,5 +28,7 @@ from spark_bridge.kernels import map_segments
 from spark_bridge.option_values import InvalidOption
 from spark_bridge.session import read, register, session
 from spark_bridge.source import RocketMQSource
+from spark_bridge.stream_progress import Lag, lag
 
 __all__ = ["COLUMNS", "InvalidOption", "RocketMQSource", "map_segments", "read", "register", "session"]
+__all__ = ["COLUMNS", "InvalidOption", "Lag", "RocketMQSource", "lag", "read", "register", "session"]

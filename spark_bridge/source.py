@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
     EqualNullSafe,
@@ -30,6 +31,7 @@ from spark_bridge.columns import columns_of, schema_of, settled
 from spark_bridge.options import parse_options
 from spark_bridge.reading import read_split
 from spark_bridge.splits import plan
+from spark_bridge.stream_options import without_stream_only
 
 FORMAT = "rocketmq"
 TOPIC, QUEUE_ID = ("topic",), ("queueId",)  # as a filter names its column; neither is ever null
@@ -46,7 +48,7 @@ class RocketMQSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns; a schema given by the user prunes them."""
-        return schema_of(rows=parse_options(self.options).rows)
+        return schema_of(rows=parse_options(without_stream_only(self.options)).rows)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of the columns in `schema`."""
@@ -63,6 +65,12 @@ class RocketMQSource(DataSource):
         from spark_bridge.sink import RocketMQStreamWriter
 
         return RocketMQStreamWriter(schema, self.options, overwrite=overwrite)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """A stream of the columns in `schema`."""
+        from spark_bridge.stream import RocketMQStreamReader  # batch reads need nothing of it
+
+        return RocketMQStreamReader(schema, self.options)
 
 
 class SoftPush:
