@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from spark_bridge.columns import Records
 from spark_bridge.properties import property_value
 from spark_bridge.reading import open_window
+from spark_bridge.records import Records
 from spark_bridge.splits import LogExtent
 from store.errors import SegmentRemoved
 from store.index_file import Geometry, IndexFile
