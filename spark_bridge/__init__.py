@@ -30,5 +30,4 @@ from spark_bridge.session import read, register, session
 from spark_bridge.source import RocketMQSource
 from spark_bridge.stream_progress import Lag, lag
 
-__all__ = ["COLUMNS", "InvalidOption", "RocketMQSource", "map_segments", "read", "register", "session"]
-__all__ = ["COLUMNS", "InvalidOption", "Lag", "RocketMQSource", "lag", "read", "register", "session"]
+__all__ = ["COLUMNS", "InvalidOption", "Lag", "RocketMQSource", "lag", "map_segments", "read", "register", "session"]

@@ -20,9 +20,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_bridge.columns import Column, Records, schema_of
+from spark_bridge.columns import Column, schema_of
 from spark_bridge.option_values import InvalidOption
 from spark_bridge.reading import read_split
+from spark_bridge.records import Records
 from spark_bridge.source import RocketMQReader
 
 FORMAT = "rocketmq-kernel"
