@@ -4,7 +4,8 @@
 #   make run     the main job on real input; INPUT="a.log b.log" adds files, KEEP=1 leaves it running
 #   make test    all tests; ARGS="tests/store -k record" chooses
 #   make lint    ruff and mypy --strict
-#   make interop one store in turn with real RocketMQ brokers: five rounds, and with kills; writes docs/interop.md
+#   make interop masters, slaves and name servers, ours and RocketMQ's, in every pairing, killed under load; one store in
+#                turn with RocketMQ's broker; writes docs/interop.md
 #   make differential  10^5 operations to RocketMQ 4.9.7, to 5.3.3 and to us, every byte compared; docs/differential.md
 #   make bench   the figures, with the peers' where their folder is given
 #   make clean   removes what these commands made, .venv too
@@ -61,7 +62,7 @@ bench: setup
 	@$(PYTHON) -m tools.bench $(ARGS)
 
 interop: setup
-	@mkdir -p docs && $(PYTHON) -m tests.interop.give_and_take docs/interop.md $(ARGS)
+	@mkdir -p docs && $(PYTHON) -m tests.interop docs/interop.md $(ARGS)
 
 clean:
 	@rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse

@@ -1,15 +1,12 @@
 """One store, two brokers in turn: ours and an unmodified RocketMQ write to the same directory, each reads all of it.
 
-    python -m tests.interop.give_and_take OUT.md [ROUNDS]
-
-runs every version, in order and with kills, and writes down what came of it.
+`make interop` runs every version, in order and with kills, and writes down what came of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -272,22 +269,21 @@ def report(given: GiveAndTake, rounds: int) -> str:
     )
 
 
-def main(out: Path, rounds: int) -> None:
-    """Every version and kind, and the table."""
-    lines = []
+def rows(rounds: int) -> Iterator[str]:
+    """Every version and kind: the lines of the table."""
     for version in VERSIONS:
         for kills in (never, always):
             with tempfile.TemporaryDirectory(prefix="give-and-take-") as home:
                 given = GiveAndTake(Path(home), version, kills)
                 given.run(rounds)
-                lines.append(report(given, rounds))
-                print(lines[-1], flush=True)
-    out.write_text(HEAD + "\n".join(lines) + "\n")
+                line = report(given, rounds)
+                print(line, flush=True)
+                yield line
 
 
-HEAD = """# Give and take with a real RocketMQ
+HEAD = """## Give and take
 
-Written by `make interop` (tests/interop/give_and_take.py). One store directory; in every round our broker opens it,
+By `tests/interop/give_and_take.py`. One store directory; in every round our broker opens it,
 appends to two topics and stops, then RocketMQ opens it: its client consumes everything (all, and by tag) and asks for
 messages by key, comparing body, tags, keys and properties, and appends (single messages and batches). `log verify`
 finds nothing to say after every orderly stop of ours and at the end, where queue offsets are dense.
@@ -295,7 +291,3 @@ finds nothing to say after every orderly stop of ours and at the end, where queu
 | RocketMQ | ends | rounds | acknowledged | unanswered when killed | missing | twice | time |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 """
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 5)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+STORED = (0, 10, 11, 12)  # all well; flush too slow, no slave, slave too slow: the message is there all the same
 SEND_MESSAGE, UPDATE_BROKER_CONFIG, GET_ROUTE = 10, 25, 105
 
 
@@ -29,24 +30,30 @@ class Client:
             "properties": properties, "reconsumeTimes": 0, "unitMode": False, "batch": False,
         }  # fmt: skip
         answer = self.request(SEND_MESSAGE, fields, body)
-        if answer["code"] != 0:
+        if answer["code"] not in STORED:
             raise RuntimeError(f"send: code {answer['code']}: {answer.get('remark')}")
         return int(answer["extFields"]["msgId"][16:], 16)
 
     def request(self, code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> dict[str, Any]:
         """Any request; the header of its answer."""
+        return self.exchange(code, fields, body)[0]
+
+    def exchange(
+        self, code: int, fields: Mapping[str, Any] | None = None, body: bytes = b""
+    ) -> tuple[dict[str, Any], bytes]:
+        """Any request; header and body of its answer."""
         named = {key: str(value).lower() if value is False else str(value) for key, value in (fields or {}).items()}
         request = {"code": code, "language": "PYTHON", "version": 409, "opaque": next(self._opaque), "flag": 0}
         header = json.dumps({**request, "extFields": named}).encode()
         self._socket.sendall(struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body)
         return self._answer()
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> tuple[dict[str, Any], bytes]:
         (length,) = struct.unpack(">i", self._exactly(4))
         frame = self._exactly(length)
         header_length = int.from_bytes(frame[1:4], "big")
         answer: dict[str, Any] = json.loads(frame[4 : 4 + header_length])
-        return answer
+        return answer, frame[4 + header_length :]
 
     def _exactly(self, size: int) -> bytes:
         data = b""

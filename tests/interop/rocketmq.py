@@ -295,8 +295,12 @@ class RealClient(JavaProcess):
         return [part.replace(f"{self.home}/conf:", f"{self.home}/conf:{_classes(self.version)}:", 1)
                 for part in super().command()]  # fmt: skip
 
+    def arguments(self) -> list[str]:
+        """What the program is told at its start."""
+        return [self._name_server]
+
     def __enter__(self) -> Self:
-        process = self.spawn(self._name_server, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = self.spawn(*self.arguments(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._reader = threading.Thread(target=self._read, args=(process,), daemon=True)
         self._reader.start()
         return self
@@ -304,8 +308,12 @@ class RealClient(JavaProcess):
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            self._lines.put(line.decode())
+            self.heard(line.decode())
         self._lines.put(None)
+
+    def heard(self, line: str) -> None:
+        """A line came, in a thread of its own."""
+        self._lines.put(line)
 
     def tell(self, command: str, **options: Any) -> None:
         """Begin a command."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop import rocketmq
+from tests.interop import needs, rocketmq
 from tests.interop.give_and_take import GiveAndTake
 
 
@@ -18,9 +18,7 @@ def every_second(round_number: int) -> bool:
 @pytest.mark.interop
 @pytest.mark.parametrize("version", rocketmq.VERSIONS)
 def test_both_brokers_go_on_with_what_the_other_left(version: str, tmp_path: Path) -> None:
-    reason = rocketmq.missing(version, client=True)
-    if reason is not None:
-        pytest.skip(reason)
+    needs.need([version], client=True)
     given = GiveAndTake(tmp_path, version, every_second)
     given.run(2)
     assert given.acknowledged and given.unknown

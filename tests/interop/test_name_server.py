@@ -4,47 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interop import rocketmq
+from tests.interop import needs, rocketmq
 from tests.interop.rocketmq import RealClient, RocketMQBroker, mqadmin
+from tests.interop.sides import CLI, OurNameServer
 
-CLI = [sys.executable, "-m", "tools.cli"]
-SECONDS = 60
 TRIES = 200  # a broker has no figures in its first second
-
-
-class OurNameServer:
-    """`slipstream namesrv`, ended by its own process id."""
-
-    def __init__(self, directory: Path, version: str, *options: str) -> None:
-        self.version = version
-        compat = "5" if rocketmq.is_five(version) else "4.9"
-        arguments = ["namesrv", "--host", "127.0.0.1", "--port", "0", "--compat", compat, "--directory", str(directory)]
-        arguments += options
-        self._process = subprocess.Popen([*CLI, *arguments], stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        self.address = self._process.stdout.readline().split("name server on ")[1].split(",")[0]
-
-    def stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(SECONDS) == 0
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 @pytest.fixture(params=["4.9.7", "5.3.3"])
 def name_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OurNameServer]:
-    reason = rocketmq.missing(request.param, client=True)
-    if reason is not None:
-        pytest.skip(reason)
+    needs.need([request.param], client=True)
     server = OurNameServer(tmp_path / "namesrv", request.param, "--order-message-enable")
     yield server
     server.stop()

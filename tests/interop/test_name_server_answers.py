@@ -14,7 +14,7 @@ from engine.protocol.remoting import Serialize
 from tests.interop import rocketmq
 from tests.interop.questions import Peer, Question, both, differences
 from tests.interop.rocketmq import NameServer
-from tests.interop.test_name_server import OurNameServer
+from tests.interop.sides import OurNameServer
 
 HEADER = {"clusterName": "c", "brokerName": "a", "brokerId": "0", "brokerAddr": "10.0.0.1:10911",
           "haServerAddr": "10.0.0.1:10912"}  # fmt: skip

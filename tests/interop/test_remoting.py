@@ -19,7 +19,7 @@ from engine.producer import Producer
 from store import broker_json, published
 from tests.harness.audit import messages_of
 from tests.harness.ha_node import wait_until
-from tests.interop import rocketmq
+from tests.interop import needs, rocketmq
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import NameServer, RocketMQBroker, mqadmin
 from tests.interop.test_name_server import admin
@@ -33,9 +33,7 @@ SECONDS = 90
 
 @pytest.fixture(params=["4.9.7", "5.3.3"])
 def version(request: pytest.FixtureRequest) -> str:
-    reason = rocketmq.missing(request.param)
-    if reason is not None:
-        pytest.skip(reason)
+    needs.need([request.param])
     return str(request.param)
 
 

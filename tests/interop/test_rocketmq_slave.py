@@ -13,7 +13,7 @@ from engine.producer import Producer
 from store import published
 from tests.harness.audit import messages_of
 from tests.harness.ha_node import wait_for, wait_until
-from tests.interop import rocketmq
+from tests.interop import needs
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import RocketMQBroker
 from tools.local_broker import LocalBroker
@@ -25,9 +25,7 @@ OURS = {**SIZES, "mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 2
 
 @pytest.fixture(scope="module", autouse=True)
 def available() -> None:
-    reason = rocketmq.missing()
-    if reason is not None:
-        pytest.skip(reason)
+    needs.need()
 
 
 @pytest.fixture

@@ -1,0 +1,184 @@
+"""Brokers and name servers of either kind behind one face: started, killed, started again on the same port and store.
+
+What is asked of a broker is asked over remoting, in the same words, whether it is ours or RocketMQ's.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+from store import broker_json, fastjson
+from tests.interop.remoting import UPDATE_BROKER_CONFIG, Client
+from tests.interop.rocketmq import RocketMQBroker, is_five
+from tools.local_broker import LocalBroker
+
+CLI = [sys.executable, "-m", "tools.cli"]
+SECONDS = 60
+RUNTIME_INFO, CLUSTER_INFO = 28, 106
+PORTS = (12_000, 32_000)  # below those that the kernel gives to clients: a port stays ours while its broker is down
+TABLES = {
+    "topics": ("topics.json", "topicConfigTable"),
+    "groups": ("subscriptionGroup.json", "subscriptionGroupTable"),
+    "offsets": ("consumerOffset.json", "offsetTable"),
+    "delay offsets": ("delayOffset.json", "offsetTable"),
+}
+_ports = random.Random()
+
+
+def own_port() -> int:
+    """A port that nobody has, with the next one (HA) and the one two below ("fast" remoting)."""
+    for _ in range(1000):
+        port = _ports.randrange(*PORTS)
+        with ExitStack() as held:
+            try:
+                for each in (port - 2, port, port + 1):
+                    held.enter_context(socket.socket()).bind(("", each))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError(f"no three free ports from {PORTS[0]} to {PORTS[1]}")
+
+
+def await_that(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
+    """Ask another process again and again; what it said first that is not false. Fails at the deadline."""
+    deadline, pause = time.monotonic() + seconds, threading.Event()
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        pause.wait(0.05)
+    return found
+
+
+class OurNameServer:
+    """`slipstream namesrv`, ended by its own process id."""
+
+    def __init__(self, directory: Path, version: str, *options: str) -> None:
+        self.version = version
+        compat = "5" if is_five(version) else "4.9"
+        arguments = ["namesrv", "--host", "127.0.0.1", "--port", "0", "--compat", compat]
+        arguments += ["--directory", str(directory), *options]
+        self._process = subprocess.Popen(
+            [*CLI, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self._process.stdout is not None
+        self.address = self._process.stdout.readline().split("name server on ")[1].split(",")[0]
+
+    def stop(self) -> None:
+        """In order, or the test fails."""
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(SECONDS) == 0
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    def __enter__(self) -> OurNameServer:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+
+
+class Side(Protocol):
+    """A broker of either kind."""
+
+    port: int
+    store: Path
+
+    def start(self) -> None:
+        """Start it, on what its store holds; it serves and is registered afterwards."""
+
+    def kill(self) -> None:
+        """SIGKILL: all of its processes are gone afterwards."""
+
+    def stop(self) -> None:
+        """An ordinary end, which leaves everything on disk."""
+
+
+class OurSide:
+    """Our broker."""
+
+    def __init__(self, home: Path, version: str, **settings: Any) -> None:
+        self.port = own_port()
+        self.store = home / "store"
+        self._home = home
+        self._settings = {
+            "compat": "5" if is_five(version) else "4.9", "listenPort": self.port, "haListenPort": self.port + 1,
+            "brokerName": "broker-a", "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536, "haReconnectInterval": 1000,
+            "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000, "maxIndexNum": 4000, **settings,
+        }  # fmt: skip
+        self._running: LocalBroker | None = None
+
+    def start(self) -> None:
+        """A `slipstream broker` process."""
+        self._running = LocalBroker(self._home, **self._settings).__enter__()
+
+    def kill(self) -> None:
+        """Its processes die with the supervisor."""
+        assert self._running is not None
+        self._running.process.kill()
+        self._running.process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self._running is not None:
+            self._running.stop()
+
+
+class RealSide:
+    """RocketMQ's broker."""
+
+    def __init__(self, home: Path, version: str, **settings: Any) -> None:
+        self.port = own_port()
+        self.store = home / "store"
+        self._home, self._version = home, version
+        self._settings = {"listenPort": self.port, **settings}
+        self._running: RocketMQBroker | None = None
+
+    def start(self) -> None:
+        """A JVM; 5.x would register its topics later only, a slave finds its master by registering."""
+        self._running = RocketMQBroker(self._home, self._version, **self._settings).__enter__()
+        with Client(self.port) as client:
+            client.request(UPDATE_BROKER_CONFIG, body=b"brokerPermission=6")
+
+    def kill(self) -> None:
+        """SIGKILL of the JVM."""
+        assert self._running is not None
+        self._running.kill()
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self._running is not None:
+            self._running.stop()
+
+
+def end_of(side: Side) -> int:
+    """Where a broker says that its log ends; -1 while it says nothing."""
+    with Client(side.port) as client:
+        header, body = client.exchange(RUNTIME_INFO)
+    return int(json.loads(body)["table"]["commitLogMaxOffset"]) if header["code"] == 0 else -1
+
+
+def registered(name_server: str, cluster: str = "DefaultCluster") -> dict[int, str]:
+    """Which brokers of broker-a a name server lists: id and address."""
+    with Client(int(name_server.partition(":")[2])) as client:
+        told = fastjson.loads(client.exchange(CLUSTER_INFO)[1], "the cluster")
+    assert isinstance(told, dict)
+    if "broker-a" not in told["clusterAddrTable"].get(cluster, ()):
+        return {}
+    return {int(number): address for number, address in told["brokerAddrTable"]["broker-a"]["brokerAddrs"].items()}
+
+
+def table_of(store: Path, name: str) -> dict[Any, Any]:
+    """One of the broker's tables as it lies on disk; empty while there is none."""
+    file, table = TABLES[name]
+    found = broker_json.read(store / "config" / file)
+    return dict(found.get(table) or {}) if isinstance(found, dict) else {}
