@@ -1,6 +1,6 @@
 """`make bench`: every measurement of this folder, or those named, in one run.
 
-    python -m tools.bench [GROUPS] [--peers FOLDER] [--rocketmq FOLDER] [--json FILE]
+    python -m tools.bench [GROUPS] [--peers FOLDER] [--rocketmq FOLDER] [--kafka FOLDER] [--json FILE]
 
 Without the peers' folders only our own figures are printed: there is nothing to compare them with.
 """
@@ -29,12 +29,13 @@ FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 @click.argument("groups", nargs=-1, type=click.Choice(GROUPS))
 @click.option("--peers", type=FOLDER, help="The folder of the peers' program, peers.py.")
 @click.option("--rocketmq", type=FOLDER, help="The folder of the program that measures RocketMQ, measure.py.")
+@click.option("--kafka", type=FOLDER, help="A folder: Kafka's jars in broker/, Spark's connector in jars/.")
 @click.option("--directory", type=FOLDER, help="Where stores go (the system's temporary directory).")
 @click.option("--repeat", default=3, show_default=True, help="Runs of each work; the median counts.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Add a JSON object a line to this file.")
 def main(
-    groups: tuple[str, ...], peers: Path | None, rocketmq: Path | None, directory: Path | None, repeat: int,
-    json_file: Path | None,
+    groups: tuple[str, ...], peers: Path | None, rocketmq: Path | None, kafka: Path | None, directory: Path | None,
+    repeat: int, json_file: Path | None,
 ) -> None:  # fmt: skip
     """Measure GROUPS (all of them when none is named)."""
     console = Console()
@@ -44,7 +45,7 @@ def main(
     try:
         for group in groups or GROUPS:
             console.print(f"{group} ...")
-            found = _measure(group, scratch, Peers(peers), rocketmq, repeat, console)
+            found = _measure(group, scratch, Peers(peers), rocketmq, kafka, repeat, console)
             figures += found[0]
             ratios += found[1]
     finally:
@@ -58,7 +59,7 @@ def main(
 
 
 def _measure(
-    group: str, scratch: Path, peers: Peers, rocketmq: Path | None, repeat: int, console: Console
+    group: str, scratch: Path, peers: Peers, rocketmq: Path | None, kafka: Path | None, repeat: int, console: Console
 ) -> tuple[list[Figure], list[Ratio]]:
     if group == "append":
         return append.measure(scratch, peers, repeat)
@@ -82,7 +83,8 @@ def _measure(
         return verify.measure(scratch, repeat)
     from tools.bench import spark  # Spark and its JVM are loaded only for it
 
-    return spark.run(512, repeat, console, scratch)
+    jars = (kafka / "broker", kafka / "jars") if kafka is not None else (None, None)
+    return spark.run(512, repeat, console, scratch, *jars)
 
 
 if __name__ == "__main__":
