@@ -18,7 +18,7 @@ from engine.cursors import Board
 from engine.protocol.group_transfer import SlaveAck, confirm_offset, in_sync_slaves, slave_identity
 from engine.protocol.ha_policy import put_policy
 from ipc import waiting
-from ipc.atomics import await_change, load_acquire, publish, wall_clock_ms
+from ipc.atomics import await_change, load_acquire, raise_to, wall_clock_ms
 from ipc.compiling import kernel
 from ipc.region import Words
 
@@ -50,7 +50,7 @@ def follow_single_slave(
             return confirmed
         if min(acked, end) > confirmed:
             confirmed = min(acked, end)
-            publish(words, confirm, confirmed)
+            raise_to(words, confirm, confirmed)
         left_ms = until_ms - wall_clock_ms()
         if left_ms <= 0 or await_change(words, bell, seen, left_ms * waiting.NS_PER_MS) == seen:
             return confirmed
@@ -92,7 +92,7 @@ class GroupTransfer:
         confirmed = confirm_offset(acks, self._in_sync_replicas, end)
         if confirmed > self._confirmed:
             self._confirmed = confirmed
-            waiting.publish(board.confirm_offset, confirmed)
+            waiting.raise_to(board.confirm_offset, confirmed)  # senders raise it, too
         if self._for_each_count:
             self._confirm_each(acks, end)
         in_sync = in_sync_slaves(acks, end, self._fallbehind_bytes_max)

@@ -1,6 +1,7 @@
-"""Follows a master: bytes go from the socket into the mapped segment, then our end is published, then reported.
+"""Follows a master: bytes go from the socket into the segment, then our end is published, then reported.
 
-Implements: HAClient (spec: ha-protocol, 4 slave side); the decisions are in protocol/ha_client.py
+Implements: HAClient (spec: ha-protocol, 4 slave side); the decisions are in protocol/ha_client.py, and for the usual
+            case, compiled, in engine/receiving.py
 Follows:    allocated_offset, the allocator's; ha_server_address, when haMasterAddress is not given
 Publishes:  max_physical_offset, segment_request_offset, store_timestamp_ms, ha_client.*
 Frames split records: our end is any byte, and readers see whole records only. A restart goes on from our own cursor.
@@ -10,17 +11,19 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import select
 import socket
 import struct
 
-from engine import addresses
+from engine import addresses, receiving
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.protocol.ha_client import ClientLimits, HaClient, HaClientState
-from engine.protocol.ha_wire import ADVICE, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
+from engine.protocol.ha_wire import ADVICE, FRAME_HEADER_BYTES, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
+from engine.receiving import BEGIN, END, INBOX_BYTES, IS_DRAINED, NO_SEGMENT, PUBLISHED, RECEIVED
+from engine.role import wall_clock_ms
 from ipc import waiting
-from store import file_io
 from store.segment import Segment
 from store.segment_files import SegmentFiles
 
@@ -28,13 +31,7 @@ log = logging.getLogger("slipstream.receiver")
 
 CONNECT_TIMEOUT_MS = 5000
 SOCKET_TIMEOUT_S = 1
-READS_PER_TURN = 64
-REPORT_AT_LATEST_BYTES = 1 << 20  # while more is waiting in the socket; else at once
-AHEAD_BYTES = 8 * 1024
-POPULATE_BYTES = 1 << 20
-POPULATE_AHEAD_BYTES = 512 * 1024
-NOTHING = memoryview(b"")
-NO_SPACE = memoryview(bytearray())  # recvmsg wants to be able to write
+BYTES_PER_TURN = 16 << 20  # about ten milliseconds of them
 TIMEVAL = struct.Struct("@ll")
 
 Address = tuple[str, int]
@@ -46,8 +43,7 @@ class Receiver:
     name = "receiver"
 
     def __init__(self, board: Board, files: SegmentFiles, limits: ClientLimits, master: Address | None) -> None:
-        self._published_offset = board.max_physical_offset.read()
-        self.client = HaClient(limits, self._published_offset)
+        self.client = HaClient(limits, board.max_physical_offset.read())
         self._board = board
         self._words = board.ha_client
         self._files = files
@@ -55,12 +51,10 @@ class Receiver:
         self._socket: socket.socket | None = None
         self._connect_until_ms = 0
         self._segment: Segment | None = None
-        self._populated_bytes = 0
-        self._arrived = 0  # bytes that came while idle
-        self._ahead_bytes = 0  # bytes that came behind a header, and lie in the log, still unjudged, at its end
-        self._overrun = NOTHING  # bytes that came behind those: the next frame's header and what follows
-        self._is_drained = False
-        self._transferred_bytes = self._words.transferred_bytes.read()
+        self._target = NO_SEGMENT
+        self._has_wiped = False
+        self._line = receiving.line_of(board, self.client)
+        self._held = self._line.held
         self._now_ms = 0
         waiting.publish(self._words.state, HaClientState.READY)
 
@@ -72,25 +66,10 @@ class Receiver:
         self._now_ms = now_ms
         if self.client.state is not HaClientState.TRANSFER:
             return self._connect(now_ms)
-        before, has_more = self._transferred_bytes, True
-        try:
-            self._publish_end()
-            for _ in range(READS_PER_TURN):
-                has_more = self._receive(now_ms)
-                if not has_more:
-                    break
-            self._report(now_ms)
-        except PeerError as error:
-            self._hang_up(error.reason, error.detail)
-        except ConnectionError as error:
-            self._hang_up(CloseReason.PEER_CLOSED, str(error))
-        moved = self._transferred_bytes - before
-        if moved:
-            waiting.note(self._words.transferred_bytes, self._transferred_bytes)
-            waiting.note(self._words.last_read_ms, now_ms)
-            waiting.note(self._board.store_timestamp_ms, now_ms)
-            self._populate_ahead()
-        elif self._socket is not None and self.client.is_silent(now_ms) and not self._lacks_space():
+        before = int(self._held[RECEIVED])
+        has_more = self._receive(now_ms, 0)
+        moved = int(self._held[RECEIVED]) - before
+        if not moved and self._socket is not None and self.client.is_silent(now_ms) and not self._lacks_space():
             self._hang_up(CloseReason.HOUSEKEEPING, f"{now_ms - self.client.last_read_ms} ms")
         return moved if has_more else 0
 
@@ -151,8 +130,7 @@ class Receiver:
             self._hang_up(why_not_connected(error), str(error))
             return 0
         self.client.connected(now_ms)
-        self._arrived, self._is_drained = 0, True
-        self._ahead_bytes, self._overrun = 0, NOTHING
+        self._held[[BEGIN, END, IS_DRAINED]] = 0, 0, 1
         addresses.publish(self._words.master_address, host, port)
         waiting.note(self._words.last_read_ms, now_ms)
         waiting.publish(self._words.state, HaClientState.TRANSFER)
@@ -167,8 +145,6 @@ class Receiver:
         if self._socket is not None:
             self._socket.close()
         self._socket = None
-        self._cut_ahead(0)
-        self._overrun = NOTHING
         self.client.closed(reason, self._now_ms)
         waiting.add(self._words.ended[reason], 1)
         waiting.note(self._words.ended_at_ms, self._now_ms)
@@ -177,102 +153,59 @@ class Receiver:
 
     # receiving
 
-    def _receive(self, now_ms: int) -> bool:
-        """Take in one read; False when there is nothing more to read, or no room for it."""
-        arrived, self._arrived = self._arrived, 0
-        if not arrived:
-            if self._lacks_space():
-                return False
-            arrived = self._read(socket.MSG_DONTWAIT)
-            if not arrived:
-                return False
-        client = self.client
-        client.received(arrived, now_ms)
-        self._transferred_bytes += arrived
-        self._publish_end()
-        if client.max_physical_offset - client.reported_offset >= REPORT_AT_LATEST_BYTES:
-            self._report(now_ms)
-        return self._has_leftover() or not self._is_drained
+    def _receive(self, now_ms: int, sleep_ms: int) -> bool:
+        """One turn of the compiled loop, and what it leaves to us; whether there is more to read at once."""
+        try:
+            self._publish_end()
+            has_more = self._take_in(now_ms, sleep_ms)
+            if not sleep_ms:
+                self._report(now_ms)
+            return has_more
+        except PeerError as error:
+            self._hang_up(error.reason, error.detail)
+        except ConnectionError as error:
+            self._hang_up(CloseReason.PEER_CLOSED, str(error))
+        return False
 
-    def _has_leftover(self) -> bool:
-        return self._ahead_bytes > 0 or len(self._overrun) > 0
+    def _take_in(self, now_ms: int, sleep_ms: int) -> bool:
+        assert self._socket is not None
+        fd, segment_bytes = self._socket.fileno(), self._files.segment_bytes
+        while True:
+            outcome = receiving.receive(self._line, self._target, segment_bytes, fd, now_ms, BYTES_PER_TURN, sleep_ms)
+            if outcome == receiving.JUDGE:
+                self._judge(now_ms or wall_clock_ms())
+            elif outcome != receiving.NEEDS_SEGMENT:
+                break
+            elif self._lacks_space():
+                return False
+        if outcome == receiving.PEER_ENDED:
+            raise ConnectionError("end of stream")
+        if outcome <= receiving.DISK:
+            failed = receiving.DISK - outcome
+            raise OSError(failed, os.strerror(failed), str(self._files.path_of(self._target.base)))
+        if outcome < 0:
+            raise ConnectionError(os.strerror(-outcome))
+        return bool(outcome == receiving.MORE)
+
+    def _judge(self, now_ms: int) -> None:
+        """Let the protocol have the next header: it begins an empty log, or cannot be taken. Raises PeerError."""
+        begin = int(self._held[BEGIN])
+        self.client.header_space[:] = self._line.inbox[begin : begin + FRAME_HEADER_BYTES].tobytes()
+        self._held[BEGIN] += FRAME_HEADER_BYTES
+        self.client.received(FRAME_HEADER_BYTES, now_ms)
+        self._publish_end()
 
     def _publish_end(self) -> None:
         end = self.client.max_physical_offset
-        if end == self._published_offset:
+        if end == self._held[PUBLISHED]:
             return
         if self._segment is None and self._lacks_space():
             return  # an empty log begins at `end`: said once its first segment exists
         waiting.publish(self._board.max_physical_offset, end)
-        self._published_offset = end
-
-    def _read(self, flags: int) -> int:
-        """The rest of this body, into its place, and the next header, in one system call; how much came.
-
-        Between frames: the next header, and what comes with it where its body will belong, so that a small frame is one
-        system call and one wake-up. What came too much is taken out again before anything is published.
-        """
-        if self._has_leftover():
-            return self._take_leftover()
-        header_space, body_space = self.client.header_space, self._body_space()
-        between_frames = not self.client.body_left
-        spaces = (header_space, body_space) if between_frames else (body_space, header_space)
-        assert self._socket is not None
-        try:
-            received = self._socket.recvmsg_into(spaces, 0, flags)[0]
-        except BlockingIOError:
-            self._is_drained = True
-            return 0
-        except OSError as error:
-            raise ConnectionError(str(error)) from error
-        if received == 0:
-            raise ConnectionError("end of stream")
-        self._is_drained = received < len(header_space) + len(body_space)
-        if between_frames and received > len(header_space):
-            self._ahead_bytes = received - len(header_space)
-            return len(header_space)
-        return received
-
-    def _body_space(self) -> memoryview:
-        """Where the log goes on: room for the rest of the body, or between frames for a small one."""
-        segment, wanted = self._segment, self.client.body_left or AHEAD_BYTES
-        if segment is None:
-            return NO_SPACE
-        start = self.client.max_physical_offset - segment.base_offset
-        if start + wanted > self._populated_bytes:
-            self._populate_ahead()
-        return segment.view[start : start + wanted]
-
-    def _take_leftover(self) -> int:
-        """As `_read`, from what came before."""
-        body_left = self.client.body_left
-        if self._ahead_bytes:
-            taken = min(self._ahead_bytes, body_left)
-            self._overrun = self._cut_ahead(taken)
-            if taken:
-                return taken
-        spaces = (self._body_space(), self.client.header_space) if body_left else (self.client.header_space,)
-        count = 0
-        for space in spaces:
-            size = min(len(space), len(self._overrun))
-            space[:size] = self._overrun[:size]
-            self._overrun = self._overrun[size:]
-            count += size
-        return count
-
-    def _cut_ahead(self, taken: int) -> memoryview:
-        """Keep `taken` of the bytes ahead; take the others out of the log, where zeros belong."""
-        if self._segment is None or not self._ahead_bytes:
-            return NOTHING
-        end = self.client.max_physical_offset - self._segment.base_offset
-        cut = self._segment.view[end + taken : end + self._ahead_bytes]
-        overrun = memoryview(bytes(cut))
-        cut[:] = bytes(len(cut))
-        self._ahead_bytes = 0
-        return overrun
+        self._held[PUBLISHED] = end
 
     def _report(self, now_ms: int) -> None:
-        if self._published_offset != self.client.max_physical_offset:
+        if self._held[PUBLISHED] != self.client.max_physical_offset:
             return  # never report what is not published
         report = self.client.report(now_ms)
         if report is None or self._socket is None:
@@ -292,31 +225,26 @@ class Receiver:
         offset = self.client.max_physical_offset
         if self._segment is not None and offset < self._segment.end_offset:
             return False
-        if not self.client.body_left and offset == self._published_offset:
+        if not self.client.body_left and offset == self._held[PUBLISHED]:
             return False  # nothing is due: an empty slave must not begin a log before its master says where
         waiting.publish(self._board.segment_request_offset, offset)
         if self._board.allocated_offset.read() <= offset:
             return True
         if self._segment is not None:
             self._segment.close()
-        self._segment = None  # stays so if the next line raises
-        self._segment = self._files.open(self._files.base_of(offset), writable=True)
-        start = self._populated_bytes = offset - self._segment.base_offset
-        self._populate_ahead()
-        ahead = self._segment.view[start : start + AHEAD_BYTES]
-        ahead[:] = bytes(len(ahead))  # where a receiver that was killed may have left bytes unjudged
+        self._segment, self._target = None, NO_SEGMENT  # stays so if the next line raises
+        segment = self._segment = self._files.open(self._files.base_of(offset), writable=True)
+        self._target = receiving.Target(segment.fd, segment.base_offset, segment.end_offset)
+        if not self._has_wiped:
+            self._wipe(segment, offset - segment.base_offset)
         return False
 
-    def _populate_ahead(self) -> None:
-        """Fault in what lies ahead: page by page inside recv it costs more, and comes at a worse time."""
-        if self._segment is None:
-            return
-        position = self.client.max_physical_offset - self._segment.base_offset
-        if self._populated_bytes >= min(position + POPULATE_AHEAD_BYTES, self._segment.size_bytes):
-            return
-        start = max(position, self._populated_bytes)
-        file_io.populate_write(self._segment.view, start, POPULATE_BYTES)
-        self._populated_bytes = start + POPULATE_BYTES
+    def _wipe(self, segment: Segment, start: int) -> None:
+        """Zeros again where a receiver that was killed may have put bytes that it did not come to publish."""
+        behind = segment.array[start : start + INBOX_BYTES]
+        if behind.any():
+            behind[:] = 0
+        self._has_wiped = True
 
     # waiting
 
@@ -331,12 +259,7 @@ class Receiver:
         if self._lacks_space():
             waiting.await_change(self._board.allocated_offset, allocated_seen, wait_ms)
             return
-        if self._has_leftover():
-            return
-        try:
-            self._arrived = self._read(0)  # SO_RCVTIMEO is its deadline
-        except ConnectionError as error:
-            self._hang_up(CloseReason.PEER_CLOSED, str(error))
+        self._receive(0, max(1, wait_ms))
 
     def close(self) -> None:
         """Hang up and give the segment back; what was received is published already."""

@@ -1,14 +1,17 @@
 """Sends the commit log to one slave, from the page cache: the bytes never enter Python.
 
-Implements: HAConnection (WriteSocketService, ReadSocketService); the decisions are in protocol/ha_connection.py
+Implements: HAConnection (WriteSocketService, ReadSocketService); the decisions are in protocol/ha_connection.py, and
+            for the usual case, compiled, in engine/sending.py
 spec: ha-protocol, 3 master side
 Follows:    max_physical_offset, the writer's cursor
-Publishes:  ha.N.*; the writing half next_transfer_offset and transferred_bytes, the reading half the others; ack_bell
+Publishes:  ha.N.*; the writing half next_transfer_offset and transferred_bytes, the reading half the others; ack_bell;
+            confirm_offset, where one slave is enough: nobody else has to be woken for that
 A header promises its body: once it is out, the body follows from the segment opened before, or the connection ends.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -16,21 +19,26 @@ import struct
 import threading
 from collections.abc import Callable
 
-from engine import addresses
+import numpy as np
+
+from engine import addresses, ha_settings, sending
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.protocol.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha_connection import ConnectionLimits, HaConnection
-from engine.protocol.ha_wire import ADVICE, FRAME_HEADER, CloseReason, PeerError
+from engine.protocol.ha_policy import put_policy
+from engine.protocol.ha_wire import ADVICE, REPORT_BYTES, CloseReason, PeerError
 from engine.role import wall_clock_ms
 from ipc import atomics, waiting
+from ipc.region import Bytes
 from store.segment import Segment
 from store.segment_files import SegmentFiles
 
 log = logging.getLogger("slipstream.sender")
 
 FREE, CONNECTED, TRANSFER = 0, 1, 2
-FRAMES_PER_TURN = 32  # about a megabyte between two heartbeats of the process
+FRAMES_PER_TURN = 32
+FRAMES_MAX = 1 << 30  # of a turn that ends by its time
 REPORTS_BYTES_MAX = 64 * 1024
 SEND_TIMEOUT_S = 1
 READER_JOIN_S = 5.0
@@ -41,8 +49,9 @@ class Sender:
     """One slave's connection: `do_work` is its writing half, `take_reports` its reading half."""
 
     def __init__(
-        self, board: Board, slot: int, files: SegmentFiles, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int
-    ) -> None:
+        self, board: Board, slot: int, files: SegmentFiles, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int,
+        *, confirms: bool = False, fallbehind_bytes_max: int = 0,
+    ) -> None:  # fmt: skip
         self.name = f"sender.{slot}"
         self.connection = HaConnection(limits, flow, now_ms)
         self.reason = CloseReason.NONE
@@ -53,13 +62,11 @@ class Sender:
         self._socket: socket.socket | None = None
         self._socket_fd = -1
         self._reader: threading.Thread | None = None
-        self._header = b""  # what is left to write of the frame begun: its header, then its body
-        self._body_at = 0
-        self._body_left = 0
-        self._transferred_bytes = 0
-        self._max_seen = 0
         self._wake_seen = 0
         self._now_ms = now_ms
+        self._confirms, self._fallbehind_bytes_max = confirms, fallbehind_bytes_max
+        self._line = sending.line_of(board, slot, self.connection)
+        self._reports: Bytes = np.zeros(REPORTS_BYTES_MAX, np.uint8)
 
     def attach(self, sock: socket.socket, now_ms: int) -> None:
         """Take over an accepted socket, and the slot's words with it."""
@@ -100,91 +107,62 @@ class Sender:
         self._wake_seen = self._words.wake.read()
         if self.ended:
             return 0
-        if self.connection.is_silent(now_ms):
-            self._end(CloseReason.HOUSEKEEPING, f"{now_ms - self.connection.last_read_ms} ms")
-            return 0
-        before, is_behind = self._transferred_bytes, True
-        for _ in range(FRAMES_PER_TURN):
-            if not self._has_rest() and not self._begin_frame(now_ms):
-                is_behind = False
+        before = int(self._line.frame[sending.TRANSFERRED])
+        is_behind = self._transfer(now_ms, FRAMES_PER_TURN, 0)
+        return int(self._line.frame[sending.TRANSFERRED]) - before if is_behind else 0
+
+    def _transfer(self, now_ms: int, frames: int, timeout_ms: int) -> bool:
+        """One turn of the compiled loop, and what it leaves to us; whether there may be more to write at once."""
+        while True:
+            outcome = sending.transfer(self._line, self.connection.limits, self._socket_fd, now_ms, frames, timeout_ms)
+            if outcome != sending.NEEDS_SEGMENT:
                 break
-            if not self._write_frame():
-                break
-        moved = self._transferred_bytes - before
-        if moved:
-            waiting.note(self._words.transferred_bytes, self._transferred_bytes)
-        return moved if is_behind else 0
+            if not self._open_segment(self._frame_base()):
+                return False
+        if outcome == sending.SHORT_FILE:
+            raise EOFError(f"{self._frame_base()}: the segment is shorter than what the log has")
+        if outcome == sending.LOOK:
+            self._end(CloseReason.HOUSEKEEPING, f"{wall_clock_ms() - self.connection.last_read_ms} ms")
+        elif outcome < 0 and outcome not in (-errno.EAGAIN, -errno.EINTR):  # a slow slave; the rest waits for its turn
+            self._end(CloseReason.PEER_CLOSED, os.strerror(-outcome))
+        return bool(outcome != sending.IN_STEP)
 
     def _has_rest(self) -> bool:
-        return bool(self._header) or self._body_left > 0
+        frame = self._line.frame
+        return bool(frame[sending.HEADER_LEFT] or frame[sending.BODY_LEFT])
 
-    def _begin_frame(self, now_ms: int) -> bool:
-        self._max_seen = self._board.max_physical_offset.read()
-        frame = self.connection.next_frame(now_ms, self._max_seen)
-        if frame is None:
-            return False
-        offset, self._body_left = frame
-        self._header = FRAME_HEADER.pack(offset, self._body_left)
-        if self._body_left:
-            waiting.note(self._words.next_transfer_offset, self.connection.next_transfer_offset)
-            self._body_at = offset % self._files.segment_bytes
-            base_offset = offset - self._body_at
-            if self._segment is None or self._segment.base_offset != base_offset:
-                return self._open_segment(base_offset)
-        return True
+    def _frame_base(self) -> int:
+        """The base of the segment that the frame begun, all of it unsent, lies in."""
+        frame = self._line.frame
+        return self.connection.next_transfer_offset - int(frame[sending.BODY_LEFT] + frame[sending.BODY_AT])
 
     def _open_segment(self, base_offset: int) -> bool:
         """Have the segment open, whatever becomes of its name then; False, and the end, when it has expired."""
+        self._line.segment[:] = -1
         if self._segment is not None:
             self._segment.close()
         self._segment = None  # stays so if the next line raises
         try:
-            self._segment = self._files.open(base_offset)
+            opened = self._segment = self._files.open(base_offset)
         except FileNotFoundError:
             begin = self._board.min_physical_offset.read()
             if base_offset >= begin:
                 raise
             self._end(CloseReason.GAP, f"at offset {base_offset}: the log begins at {begin}")
             return False
+        self._line.segment[:] = opened.base_offset, opened.fd, opened.array.ctypes.data
         return True
-
-    def _write_frame(self) -> bool:
-        """Write what is left of the frame; False when it could not all be written."""
-        try:
-            self._write()
-        except BlockingIOError:
-            return False  # the slave does not read fast enough; the frame's rest waits for the next turn
-        except OSError as error:
-            self._end(CloseReason.PEER_CLOSED, str(error))
-            return False
-        return True
-
-    def _write(self) -> None:
-        """One frame: one send, held back by the kernel until the sendfile after it fills the packet."""
-        assert self._socket is not None
-        while self._header:
-            sent = self._socket.send(self._header, socket.MSG_MORE if self._body_left else 0)
-            self._header = self._header[sent:]
-            self._transferred_bytes += sent
-        while self._body_left:
-            assert self._segment is not None
-            sent = os.sendfile(self._socket_fd, self._segment.fd, self._body_at, self._body_left)
-            if sent == 0:
-                raise EOFError(f"{self._segment.path}: shorter than {self._body_at + self._body_left} bytes")
-            self._body_at += sent
-            self._body_left -= sent
-            self._transferred_bytes += sent
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until the log grows, a first report or an end comes, or a heartbeat is due."""
         if self.ended or self._has_rest():
             return
-        wait_ms = min(timeout_ms, self.connection.wait_ms(self._now_ms))
-        is_transferring = self.connection.next_transfer_offset >= 0
-        if is_transferring and not self.connection.flow.wait_ms(self._now_ms):
-            waiting.await_change(self._board.max_physical_offset, self._max_seen, wait_ms)
-        else:
+        connection = self.connection
+        if connection.next_transfer_offset < 0 or connection.flow.wait_ms(self._now_ms):
+            wait_ms = min(timeout_ms, connection.wait_ms(self._now_ms))
             waiting.await_change(self._words.wake, self._wake_seen, wait_ms)
+        else:
+            self._transfer(0, FRAMES_MAX, timeout_ms)
 
     # the reading half
 
@@ -196,14 +174,13 @@ class Sender:
     def _read(self, clock_ms: Callable[[], int]) -> None:
         assert self._socket is not None
         while not self.ended:
-            try:
-                data = self._socket.recv(REPORTS_BYTES_MAX)
-            except BlockingIOError:
-                continue  # the writing half watches for how long
-            except OSError as error:
-                self._end(CloseReason.PEER_CLOSED, str(error))
-                return
-            self.take_reports(data, clock_ms())
+            rest = len(self.connection.rest)  # the kernel takes whole reports only, and gets none before this one's end
+            space = self._reports[: REPORTS_BYTES_MAX if not rest else REPORT_BYTES - rest]
+            count = sending.hear(self._line, self._socket_fd, space, self._confirms, self._fallbehind_bytes_max)
+            if count >= 0:
+                self.take_reports(self._reports[:count].tobytes(), clock_ms())
+            elif count not in (-errno.EAGAIN, -errno.EINTR):  # else the writing half watches for how long
+                self._end(CloseReason.PEER_CLOSED, os.strerror(-count))
 
     def take_reports(self, data: bytes, now_ms: int) -> None:
         """Judge what the slave sent (nothing: it hung up), publish what it acknowledged, ring."""
@@ -278,7 +255,12 @@ def open_role(config: BrokerConfig, board: Board, slot: int, sock: socket.socket
     )
     limit = config.max_ha_transfer_byte_in_second if config.ha_flow_control_enable else UNLIMITED
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
-    sender = Sender(board, slot, files, limits, FlowMonitor(now_ms, limit), now_ms)
+    policy = put_policy(ha_settings.of_config(config))
+    confirms = policy.in_sync_replicas == 2 and not policy.replicas_min
+    sender = Sender(
+        board, slot, files, limits, FlowMonitor(now_ms, limit), now_ms, confirms=confirms,
+        fallbehind_bytes_max=config.ha_slave_fallbehind_max_bytes,
+    )  # fmt: skip
     sender.attach(sock, now_ms)
     sender.start_reading()
     return sender

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +17,15 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import allocator, composed, dispatcher, drain, encoding, queue_table, writer
+from engine import allocator, composed, dispatcher, drain, encoding, queue_table, receiving, sending, writer
 from engine.batches import as_bytes, column_of_parts
 from engine.config import BrokerConfig, from_mapping
 from engine.cursors import COUNTERS_FILE, RUNNING, Board
 from engine.journal import create_journal
 from engine.latencies import Clock, create_latencies
+from engine.protocol.flow_monitor import FlowMonitor
+from engine.protocol.ha_client import ClientLimits, HaClient
+from engine.protocol.ha_connection import ConnectionLimits, HaConnection
 from engine.role import wall_clock_ms
 from engine.single_put import block_of, follow, form_of, put
 from engine.topic_table import TopicTable
@@ -81,11 +85,13 @@ def warm_up(config: BrokerConfig) -> None:
             role.close()
         claimed.close()
         _warm_index()
+        _warm_replication(board)
         topics = TopicTable.attach(root)
         topics.totals()
         topics.close()
         waiting.await_change(board.ack_bell, 0, 0)
         waiting.publish(board.flushed_offset, 1)
+        waiting.raise_to(board.confirm_offset, 1)
 
 
 def _warm_index() -> None:
@@ -96,6 +102,21 @@ def _warm_index() -> None:
     index_kernel.chain_again(index, geometry.slots, 2)
     index_kernel.unchain(index, geometry.slots, 1, 2)
     index_kernel.clear(index, geometry.slots, 1, 2)
+
+
+def _warm_replication(board: Board) -> None:
+    """One turn of each loop between a master and a slave that say nothing."""
+    now_ms, limits = wall_clock_ms(), ConnectionLimits(SEGMENT_BYTES, SEGMENT_BYTES, 1000, 1000)
+    connection = HaConnection(limits, FlowMonitor(now_ms), now_ms)
+    client = HaClient(ClientLimits(SEGMENT_BYTES, 1000, 1000, 1000), 0)
+    master, slave = socket.socketpair()
+    with master, slave:
+        line = sending.line_of(board, 0, connection)
+        sending.transfer(line, limits, master.fileno(), now_ms, 1, 0)
+        following = receiving.line_of(board, client)
+        receiving.receive(following, receiving.NO_SEGMENT, SEGMENT_BYTES, slave.fileno(), now_ms, 1, 0)
+        slave.shutdown(socket.SHUT_WR)
+        sending.hear(line, master.fileno(), np.zeros(1, np.uint8), False, 0)
 
 
 def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:

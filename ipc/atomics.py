@@ -125,6 +125,13 @@ def publish(words: Words, index: int, value: int) -> None:
 
 
 @kernel
+def raise_to(words: Words, index: int, value: int) -> None:
+    """Announce that the word has come to `value`, unless another of its writers said more; sleepers wake."""
+    if fetch_max(words, index, value) < value:
+        wake(words, index)
+
+
+@kernel
 def ring(words: Words, index: int) -> None:
     """Ring a doorbell: a word with many writers, which only ever counts up while somebody sleeps on it."""
     fence()

@@ -13,6 +13,11 @@ def publish(cursor: Cursor, value: int) -> None:
     atomics.publish(cursor.words, cursor.index, value)
 
 
+def raise_to(cursor: Cursor, value: int) -> None:
+    """Announce that a cursor with several writers has come to `value`; it never falls."""
+    atomics.raise_to(cursor.words, cursor.index, value)
+
+
 def note(cursor: Cursor, value: int) -> None:
     """Store a word that is only ever looked at (a heartbeat, a statistic): nobody sleeps on it, so nobody is woken."""
     cursor.words[cursor.index] = value

@@ -6,41 +6,48 @@ RocketMQ's plain connection sends empty frames in a tight loop while nothing is 
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 WINDOW_MS = 1000
 UNLIMITED = 1 << 62
+
+# The words: the compiled half of a connection (engine/sending.py) works on the same.
+LIMIT, IN_WINDOW, WINDOW_BEGINS_MS, IN_LAST_WINDOW, WORDS = 0, 1, 2, 3, 4
 
 
 class FlowMonitor:
     """Counts the bytes of a window of one second; `limit` is haFlowControlEnable's limit, or UNLIMITED."""
 
-    __slots__ = ("_bytes_in_window", "_window_begins_ms", "limit", "transferred_bytes_in_second")
-
     def __init__(self, now_ms: int, limit: int = UNLIMITED) -> None:
         assert limit > 0
-        self.limit = limit
-        self.transferred_bytes_in_second = 0
-        self._bytes_in_window = 0
-        self._window_begins_ms = now_ms
+        self.words: npt.NDArray[np.int64] = np.array([limit, 0, now_ms, 0], np.int64)
+
+    @property
+    def transferred_bytes_in_second(self) -> int:
+        """What the window before this one came to."""
+        return int(self.words[IN_LAST_WINDOW])
 
     def turn(self, now_ms: int) -> None:
         """Begin a new window when the last one is over; a clock that went back begins one too."""
-        elapsed_ms = now_ms - self._window_begins_ms
+        words = self.words
+        elapsed_ms = now_ms - int(words[WINDOW_BEGINS_MS])
         if 0 <= elapsed_ms < WINDOW_MS:
             return
-        self.transferred_bytes_in_second = self._bytes_in_window if 0 <= elapsed_ms < 2 * WINDOW_MS else 0
-        self._bytes_in_window = 0
-        self._window_begins_ms = now_ms
+        words[IN_LAST_WINDOW] = words[IN_WINDOW] if 0 <= elapsed_ms < 2 * WINDOW_MS else 0
+        words[IN_WINDOW] = 0
+        words[WINDOW_BEGINS_MS] = now_ms
 
     def add(self, transferred_bytes: int) -> None:
         """Count what was transferred in this window."""
-        self._bytes_in_window += transferred_bytes
+        self.words[IN_WINDOW] += transferred_bytes
 
     def allowed_bytes(self) -> int:
         """How much may still be sent in this window."""
-        return max(self.limit - self._bytes_in_window, 0)
+        return max(int(self.words[LIMIT] - self.words[IN_WINDOW]), 0)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long until more is allowed: 0 when something is allowed now."""
-        if self._bytes_in_window < self.limit:
+        if self.allowed_bytes():
             return 0
-        return max(self._window_begins_ms + WINDOW_MS - now_ms, 0)
+        return max(int(self.words[WINDOW_BEGINS_MS]) + WINDOW_MS - now_ms, 0)

@@ -5,9 +5,9 @@ spec: ha-protocol, 4 slave side, 9 states, 14 traps
 
     READY --connected--> TRANSFER --closed--> READY        READY, TRANSFER --stopped--> SHUTDOWN
 
-The bytes of the log do not pass through this object. The shell receives into [the log at `max_physical_offset`, at
-most `body_left` bytes; `header_space`], in this order, and tells by `received(count)` how many came. So the next header
-arrives together with the end of this body, in one system call, and a cut may fall anywhere.
+The bytes of the log do not pass through this object. The shell puts [into the log at `max_physical_offset`, at most
+`body_left` bytes; into `header_space`], in this order, what came, and tells by `received(count)` how many these were.
+A cut may fall anywhere.
 The offset of a frame is checked as soon as its header is whole, before its body, and for heartbeats too.
 Ours reports at once after connecting; a 4.9 slave waits haSendHeartbeatInterval. A RocketMQ master accepts both.
 """
@@ -17,6 +17,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from engine.protocol.ha_wire import (
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
@@ -24,10 +27,14 @@ from engine.protocol.ha_wire import (
     TRIED_SOON,
     CloseReason,
     Frame,
+    OwnWord,
     PeerError,
 )
 
 FIRST_RECONNECT_PAUSE_MS = 50
+
+# The words on which the compiled loop (engine/receiving.py) works, too: the usual case there, all cases here.
+MAX_PHYSICAL, REPORTED, BODY_LEFT, LAST_READ_MS, LAST_WRITE_MS, FRAMES, WORDS = 0, 1, 2, 3, 4, 5, 6
 
 
 class HaClientState(IntEnum):
@@ -63,17 +70,20 @@ def reconnect_pause_ms(reason: CloseReason, failures: int, limits: ClientLimits)
 class HaClient:
     """A slave's connection to its master, over all reconnects. `max_physical_offset` is the end of the slave's log."""
 
+    max_physical_offset = OwnWord(MAX_PHYSICAL)
+    reported_offset = OwnWord(REPORTED)
+    body_left = OwnWord(BODY_LEFT)
+    last_read_ms = OwnWord(LAST_READ_MS)
+    last_write_ms = OwnWord(LAST_WRITE_MS)
+    _frames = OwnWord(FRAMES)
+
     def __init__(self, limits: ClientLimits, max_physical_offset: int) -> None:
         self.limits = limits
+        self.words: npt.NDArray[np.int64] = np.zeros(WORDS, np.int64)
+        self.words[[MAX_PHYSICAL, REPORTED]] = max_physical_offset, -1
         self.state = HaClientState.READY
         self.reason = CloseReason.NONE
-        self.max_physical_offset = max_physical_offset
-        self.reported_offset = -1
-        self.body_left = 0
-        self.last_read_ms = 0
-        self.last_write_ms = 0
         self.failures = 0
-        self._frames = 0
         self._connect_at_ms = 0
         self._header = bytearray(FRAME_HEADER_BYTES)
         self._header_view = memoryview(self._header)

@@ -3,7 +3,7 @@
 Implements: HAConnection.WriteSocketService and ReadSocketService without their sockets
 spec: ha-protocol, 3 master side, 13 edge cases
 
-Two threads use one object, each its own half, and each attribute has one writer:
+Two threads use one object, each its own half, and each of its words has one writer:
   reading half (`receive`)    slave_request_offset, slave_ack_offset, last_read_ms, acks_rejected
   writing half (`next_frame`) next_transfer_offset, last_write_ms
 `next_transfer_offset` moves before the frame's first byte is written, so an acknowledgement never arrives before its
@@ -15,10 +15,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from engine.protocol.flow_monitor import FlowMonitor
-from engine.protocol.ha_wire import REPORT, REPORT_BYTES, CloseReason, Frame, PeerError
+from engine.protocol.ha_wire import REPORT, REPORT_BYTES, CloseReason, Frame, OwnWord, PeerError
 
 UNKNOWN_OFFSET = -1
+
+# The words, on which the compiled loops (engine/sending.py) work, too: the usual case there, all cases here.
+REQUEST_OFFSET, ACK_OFFSET, NEXT_OFFSET, REJECTED, LAST_READ_MS, LAST_WRITE_MS, WORDS = 0, 1, 2, 3, 4, 5, 6
 
 
 class ConnectionLimits(NamedTuple):
@@ -46,26 +52,30 @@ def transfer_start(slave_request_offset: int, max_physical_offset: int, segment_
 class HaConnection:
     """One slave's connection, from the accepted socket on."""
 
+    slave_request_offset = OwnWord(REQUEST_OFFSET)
+    slave_ack_offset = OwnWord(ACK_OFFSET)
+    next_transfer_offset = OwnWord(NEXT_OFFSET)
+    acks_rejected = OwnWord(REJECTED)
+    last_read_ms = OwnWord(LAST_READ_MS)
+    last_write_ms = OwnWord(LAST_WRITE_MS)
+
     def __init__(self, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int) -> None:
         self.limits = limits
         self.flow = flow
-        self.slave_request_offset = UNKNOWN_OFFSET
-        self.slave_ack_offset = UNKNOWN_OFFSET
-        self.next_transfer_offset = UNKNOWN_OFFSET
-        self.acks_rejected = 0
-        self.last_read_ms = now_ms
-        self.last_write_ms = now_ms
-        self._rest = b""
+        self.words: npt.NDArray[np.int64] = np.zeros(WORDS, np.int64)
+        self.words[[REQUEST_OFFSET, ACK_OFFSET, NEXT_OFFSET]] = UNKNOWN_OFFSET
+        self.words[[LAST_READ_MS, LAST_WRITE_MS]] = now_ms
+        self.rest = b""  # the beginning of a report whose end has not come yet
 
     # reading half
 
     def receive(self, data: bytes, now_ms: int, min_physical_offset: int, max_physical_offset: int) -> None:
         """Take in what the slave sent, cut anywhere. Raises PeerError for a report that cannot be true."""
         self.last_read_ms = now_ms
-        if self._rest:
-            data = self._rest + data
+        if self.rest:
+            data = self.rest + data
         whole = len(data) - len(data) % REPORT_BYTES
-        self._rest = data[whole:]
+        self.rest = data[whole:]
         for at in range(0, whole, REPORT_BYTES):
             (reported_offset,) = REPORT.unpack_from(data, at)
             if self.slave_request_offset == UNKNOWN_OFFSET:

@@ -13,13 +13,26 @@ from __future__ import annotations
 import errno
 from enum import IntEnum, StrEnum
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 FRAME_HEADER = Struct(">qi")
 FRAME_HEADER_BYTES = FRAME_HEADER.size
 REPORT = Struct(">q")
 REPORT_BYTES = REPORT.size
 assert (FRAME_HEADER_BYTES, REPORT_BYTES) == (12, 8)
+
+
+class OwnWord:
+    """An attribute that is one of its object's `words`, an int64 array, so that compiled code works on the same."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+
+    def __get__(self, owner: Any, _type: object = None) -> int:
+        return int(owner.words[self._index])
+
+    def __set__(self, owner: Any, value: int) -> None:
+        owner.words[self._index] = value
 
 
 class Frame(NamedTuple):

@@ -12,11 +12,12 @@ import pytest
 
 from engine.protocol.ha_client import HaClientState
 from engine.protocol.ha_wire import FRAME_HEADER, REPORT, REPORT_BYTES, CloseReason
-from engine.receiver import AHEAD_BYTES, Receiver, open_role
+from engine.receiver import Receiver, open_role
 from ipc import waiting
 from tests.harness.ha_node import Node
 
 SEGMENT, SEGMENTS = 16 * 1024, 5
+HALF = SEGMENT // 2
 NOW_MS = 1_000_000
 STEPS_MAX = 2000
 
@@ -99,7 +100,7 @@ def test_the_first_report_goes_out_with_the_connection(tmp_path: Path) -> None:
 def test_many_small_frames_in_one_read_across_segments(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     data = rng.randbytes(4 * SEGMENT + 100)
-    stream = frames(data, 0, lambda: rng.choice([0, 1, 11, 12, 13, 300, AHEAD_BYTES, AHEAD_BYTES + 1]))
+    stream = frames(data, 0, lambda: rng.choice([0, 1, 11, 12, 13, 300, HALF, HALF + 1]))
     with opened(tmp_path) as bench:
         while stream:
             cut = rng.choice([1, 12, 13, 500, 5000, 20_000])
@@ -142,7 +143,7 @@ def test_a_bad_frame_leaves_nothing_behind_the_end(tmp_path: Path, good: bytes) 
 def test_what_a_killed_receiver_left_unjudged_is_wiped(tmp_path: Path) -> None:
     with opened(tmp_path, end=100) as bench:
         with bench.node.files.open(0, writable=True) as segment:
-            segment.view[100 : 100 + AHEAD_BYTES] = b"\xff" * AHEAD_BYTES
+            segment.view[100 : 100 + HALF] = b"\xff" * HALF
         bench.master.sendall(FRAME_HEADER.pack(100, 5) + b"valid")
         bench.until(lambda: bench.end == 105)
         assert not any(bench.behind_the_end())

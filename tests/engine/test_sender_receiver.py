@@ -254,18 +254,32 @@ def test_confirm_offset_is_what_the_replicas_asked_for_hold(tmp_path: Path) -> N
         wait_until(master.board.in_sync_slaves, lambda count: count == 0)
 
 
-def test_a_killed_group_transfer_goes_on_from_what_it_published(master: Node) -> None:
-    master.start("group_transfer")
+def test_a_killed_group_transfer_goes_on_from_what_it_published(tmp_path: Path) -> None:
+    with Node(tmp_path / "master", inSyncReplicas=3, totalReplicas=3, **SIZES) as master:
+        master.start("ha_listener", "group_transfer")
+        master.append(bytes(1000))
+        with talk(master, 700) as sock, talk(master, 1000):
+            wait_until(master.board.confirm_offset, lambda offset: offset == 700)
+            master.kill("group_transfer")
+            sock.recv(FRAME_HEADER_BYTES + 300, socket.MSG_WAITALL)
+            sock.sendall(REPORT.pack(1000))
+            wait_for(master.board.ha[0].slave_ack_offset, 1000)
+            assert master.board.confirm_offset.read() == 700
+            master.start("group_transfer")
+            wait_until(master.board.confirm_offset, lambda offset: offset == 1000)
+
+
+def test_where_one_slave_is_enough_nobody_else_has_to_run_for_its_acknowledgement(master: Node) -> None:
     master.append(bytes(1000))
     with talk(master, 700) as sock:
-        wait_until(master.board.confirm_offset, lambda offset: offset == 700)
-        master.kill("group_transfer")
         sock.recv(FRAME_HEADER_BYTES + 300, socket.MSG_WAITALL)
-        sock.sendall(REPORT.pack(1000))
-        wait_for(master.board.ha[0].slave_ack_offset, 1000)
-        assert master.board.confirm_offset.read() == 700
-        master.start("group_transfer")
-        wait_until(master.board.confirm_offset, lambda offset: offset == 1000)
+        assert master.board.confirm_offset.read() == 0, "a first report is no acknowledgement of what was sent"
+        sock.sendall(REPORT.pack(900))
+        wait_until(master.board.confirm_offset, lambda offset: offset == 900)
+        sock.sendall(REPORT.pack(1000)[:3])
+        sock.sendall(REPORT.pack(1000)[3:] + REPORT.pack(1001))
+        wait_until(master.board.ha[0].acks_rejected, lambda count: count == 1)
+        assert master.board.confirm_offset.read() == 900
 
 
 def test_a_slave_of_another_history_is_told_why(master: Node, tmp_path: Path) -> None:
