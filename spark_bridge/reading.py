@@ -10,6 +10,7 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from spark_bridge.splits import LogExtent, QueuePiece, QueueSplit, RangeSplit, S
 from spark_bridge.unpacking import Chunk, unpacked
 from store.consume_queue import ConsumeQueue
 from store.errors import QueueEntriesRemoved, SegmentRemoved, SegmentSizeMismatch
-from store.record import QUEUE_ID_AT, QUEUE_OFFSET_AT, SYS_FLAG_AT, SysFlag
+from store.record import QUEUE_ID_AT, QUEUE_OFFSET_AT, SysFlag
 from store.segment import Segment
 from store.segment_files import SegmentFiles
 from store.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_system_topic
@@ -38,6 +39,7 @@ SEGMENTS_KEPT_MAX = 32
 DAMAGES_MAX = 1 << 10
 PREPARED_OR_ROLLED_BACK = int(SysFlag.TRANSACTION_PREPARED)  # this bit is in both, and in no commit
 SYSTEM_BEGINS = np.unique([int.from_bytes(name.encode()[:4], "big") for name in (*SYSTEM_TOPICS, SYSTEM_PREFIX)])
+SYSTEM_LETTERS = np.isin(np.arange(256), SYSTEM_BEGINS >> 24)
 
 
 _Identity = tuple[int, int, int]
@@ -85,7 +87,9 @@ def open_window(log: LogExtent, base_offset: int) -> LogWindow:
 
 def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
     """The records that start in a range of one segment and are wanted."""
-    log = split.log
+    log, selection = split.log, split.selection
+    if not selection.system_topics and split.end <= log.reput_from_offset and not _has_system_queues(log.root):
+        selection = replace(selection, system_topics=True)
     try:
         window = open_window(log, split.base_offset)
     except (SegmentRemoved, SegmentSizeMismatch) as error:
@@ -100,7 +104,15 @@ def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Chunk | Damag
         if isinstance(positions, Damage):
             yield positions
         else:
-            yield from _messages(window, positions, split.selection, rows)
+            yield from _messages(window, positions, selection, rows)
+
+
+def _has_system_queues(root: str) -> bool:
+    """Whether any of the dispatched records may be of a topic that brokers make for themselves."""
+    try:
+        return not root or any(is_system_topic(name) for name in os.listdir(os.path.join(root, "consumequeue")))
+    except OSError:
+        return True
 
 
 def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
@@ -182,9 +194,13 @@ def _piece_chunks(
 
 def select(window: LogWindow, positions: Positions, selection: Selection) -> Positions:
     """Those of the records that are wanted, but for `selection.bounds`; never what a transaction has not committed."""
-    pending = window.int32(positions + SYS_FLAG_AT) & PREPARED_OR_ROLLED_BACK
+    records = Records(window, positions)
+    pending = records.sys_flag & PREPARED_OR_ROLLED_BACK
     if pending.any():
         positions = positions[pending == 0]
+        records = Records(window, positions)
+    if selection.topics is None and not selection.system_topics and len(positions):
+        positions = np.delete(positions, _of_system_topics(records))
     if selection.queue_ids is not None:
         queue_ids = window.int32(positions + QUEUE_ID_AT)
         positions = positions[np.isin(queue_ids, list(selection.queue_ids))]
@@ -192,16 +208,15 @@ def select(window: LogWindow, positions: Positions, selection: Selection) -> Pos
         wanted = pa.array(sorted(selection.topics), pa.string())
         found = pc.is_in(Records(window, positions).topic, value_set=wanted)
         positions = positions[found.to_numpy(zero_copy_only=False)]
-    if selection.topics is None and not selection.system_topics and len(positions):
-        positions = np.delete(positions, _of_system_topics(window, positions))
     return positions
 
 
-def _of_system_topics(window: LogWindow, positions: Positions) -> npt.NDArray[np.intp]:
-    """Which of the records belong to topics that brokers make for themselves: few are looked at, by four bytes."""
-    records = Records(window, positions)
-    begin = window.view(">u4")[np.minimum(records.topic_span[0], window.length - 4)]
-    likely = np.flatnonzero(np.isin(begin, SYSTEM_BEGINS))
+def _of_system_topics(records: Records) -> npt.NDArray[np.intp]:
+    """Which of the records belong to topics that brokers make for themselves: few are looked at, by their beginning."""
+    window, positions = records.window, records.starts
+    topic_at = np.clip(records.likely_topic_at, 0, window.length - 4)
+    likely = np.flatnonzero(SYSTEM_LETTERS[window.bytes[topic_at]])
+    likely = likely[np.isin(window.view(">u4")[topic_at[likely]], SYSTEM_BEGINS)]
     if not len(likely):
         return likely
     topics = Records(window, positions[likely]).topic.dictionary_encode()

@@ -19,6 +19,7 @@ from store.properties import java_text
 from store.record import (
     BORN_V6,
     FIXED_BYTES,
+    HOST_MASK,
     MAGIC_AT,
     MAGIC_V2,
     MAX_TOPIC_BYTES,
@@ -82,8 +83,12 @@ class Records:
         """By how much both hosts move what comes behind them."""
         return self.born_shift + self._shift(STORE_V6)
 
+    @cached_property
+    def _has_v6(self) -> bool:
+        return bool(np.bitwise_and(self.sys_flag, HOST_MASK).any())
+
     def _shift(self, bit: int) -> Positions | int:
-        if not np.bitwise_and(self.sys_flag, bit).any():
+        if not self._has_v6:
             return 0
         return np.where(self.sys_flag & bit, np.int64(V6_EXTRA_BYTES), np.int64(0))
 
@@ -108,12 +113,19 @@ class Records:
     @cached_property
     def topic_span(self) -> tuple[Positions, Int32s]:
         """Where each topic begins, and its length: one byte, in magic v2 two."""
-        at = self.body_at + self.body_length
+        at: Positions = self.body_at + self.body_length
         length = self.window.bytes[at].astype(np.int32)
         v2 = self._is_v2
         if v2.any():
             length[v2] = self.window.view(">u2")[at[v2]]
         return at + 1 + v2, length
+
+    @property
+    def likely_topic_at(self) -> Positions:
+        """Where each topic begins if the record is sound, with nothing checked; may lie outside the window."""
+        at: Positions = self.body_at + self.window.int32(np.minimum(self.body_at, self.window.length) - 4) + 1
+        at += self.window.bytes[self.starts + MAGIC_AT + 3] == MAGIC_V2 & 0xFF
+        return at
 
     @cached_property
     def _is_v2(self) -> Mask:
