@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.cursors import Board
+from engine.ha_samples import HaSampler
 from engine.latencies import BLOCK_WORDS, Latencies, latencies_of, sum_of_rings
 from engine.protocol.store_stats import MINUTE_MS, SAMPLES, Sample, is_due
 from engine.topic_table import TopicTable
@@ -52,7 +53,7 @@ class Sampler:
         self._region = Region.create(directory / SAMPLES_FILE, size, kind=REGION_KIND, layout=LAYOUT)
         self._words: Words = self._region.words
         self._words[BOOT_MS] = now_ms
-        self._topics = TopicTable.attach(directory)
+        self._topics, self._ha = TopicTable.attach(directory), HaSampler(directory, board)
         self._last: list[Sample] = []
         self._minute_at_ms = now_ms
 
@@ -66,6 +67,7 @@ class Sampler:
         self._words[at : at + 3] = (now_ms, messages, size)
         publish(self._words, TAKEN, taken + 1)
         self._last = [Sample(now_ms, messages, size)]
+        self._ha.take(now_ms)
         if not 0 <= now_ms - self._minute_at_ms < MINUTE_MS:
             self._minute_at_ms = now_ms
             self._take_minute()
@@ -80,6 +82,7 @@ class Sampler:
         """Unmap."""
         self._words = np.empty(0, np.int64)
         self._topics.close()
+        self._ha.close()
         self._region.close()
 
 

@@ -33,6 +33,7 @@ COMMANDS = {  # name: where it is, what it does
     "admin": ("tools.admin_commands:admin", "Ask and change name servers and brokers, with mqadmin's names and flags."),
     "broker": ("tools.broker_command:broker", "Run a broker from its properties file until it is stopped."),
     "counters": ("tools.counters_view:counters", "Show all counters of a running broker."),
+    "ha": ("tools.ha_commands:ha", "Explain what an acknowledgement means; show how each replica is doing."),
     "log": ("tools.log_commands:log", "Look into a store's commit log and queues, with or without a broker."),
     "namesrv": ("tools.namesrv_command:namesrv", "Run a name server until it is stopped."),
     "produce": ("tools.produce:produce", "Append lines of files, or of standard input, as messages."),

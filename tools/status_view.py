@@ -12,8 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from engine.ha_status import ClientStatus, ConnectionStatus
 from engine.protocol.ha_wire import CloseReason
-from engine.status import ClientStatus, ConnectionStatus, ProcessStatus, PutStatus, Status, snapshot
+from engine.status import ProcessStatus, PutStatus, Status, snapshot
 
 REFRESH_SECONDS = 1.0
 MIB = 1 << 20

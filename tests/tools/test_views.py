@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 from engine.cursors import COMMON
+from engine.ha_status import ClientStatus, ConnectionStatus
 from engine.producer import Producer
-from engine.status import ClientStatus, ConnectionStatus, Status, snapshot
+from engine.status import Status, snapshot
 from tools import cli, status_view
 from tools.local_broker import LocalBroker
 
