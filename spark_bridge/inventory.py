@@ -9,37 +9,65 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 from ipc.errors import RegionMissing
+from spark_bridge.option_queues import EARLIEST
 from spark_bridge.options import ReadOptions
 from spark_bridge.splits import GUIDE_QUEUES_MAX, LogExtent, Queue, Selection
-from store import published
+from store import batch_consume_queue, published
 from store.consume_queue import ConsumeQueue, queue_directories
 from store.directory import StoreDirectory
+from store.errors import NoBroker
 from store.record import Kind, inspect
 from store.segment import file_name
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
-from store.topics import is_lmq
+from store.topics import is_lmq, is_system_topic
 
 STORES_REMEMBERED_MAX = 16
 GUIDES_CONSIDERED_MAX = 256
-BATCH_QUEUES_DIRECTORY = "batchconsumequeue"
+BATCH_QUEUES_DIRECTORY = batch_consume_queue.DIRECTORY
+QUEUE_DIRECTORIES = ("consumequeue", BATCH_QUEUES_DIRECTORY)
+MASTER_ROLE = "_MASTER"
 
 _at_rest: dict[str, tuple[tuple[tuple[str, int, int], ...], LogExtent]] = {}
 
 
-def find_extent(root: str) -> LogExtent:
-    """The log's ends now. Raises NotAStore, and whatever recovery finds wrong with a store without a broker."""
+def find_extent(root: str, broker_name: str = "", *, only_confirmed: bool = False) -> LogExtent:
+    """The log's ends now. Raises NotAStore, and whatever recovery finds wrong with a store without a broker.
+
+    `only_confirmed` ends it where enough replicas hold it; NoBroker, unless a master runs and knows that.
+    """
     pointer = StoreDirectory(root).read_pointer() or {}
     directory = StoreDirectory(root, pointer.get("settings", {}).get("storePathCommitLog"))
     directory.require()
     # Before max_physical_offset, so that the records below it are in the queues whatever happens meanwhile.
-    reput = _dispatched_end(root)
+    reput = cursor_of(root, "reput_from_offset")
+    confirmed = _confirmed(root) if only_confirmed else None
     if reput is None and not directory.was_aborted():
-        return _extent_at_rest(directory)
+        extent = _extent_at_rest(directory)
+        return extent if extent.broker_name == broker_name else replace(extent, broker_name=broker_name)
     limits = published.readable_range(root)
-    return _extent(directory, limits, limits.min_physical_offset if reput is None else reput)
+    extent = _extent(directory, limits, limits.min_physical_offset if reput is None else reput)
+    end = extent.max_physical_offset if confirmed is None else min(confirmed, extent.max_physical_offset)
+    return replace(
+        extent,
+        broker_name=broker_name,
+        max_physical_offset=end,
+        reput_from_offset=min(extent.reput_from_offset, end),
+        min_physical_offset=min(extent.min_physical_offset, end),
+    )
+
+
+def _confirmed(root: str) -> int:
+    """Up to where enough replicas hold the log. Raises NoBroker."""
+    broker = published.require_running(root)
+    role = str(broker.settings.get("brokerRole", ""))
+    found = cursor_of(root, "confirm_offset") if role.endswith(MASTER_ROLE) else None
+    if found is None:
+        raise NoBroker(root, f"onlyConfirmed: only a running master knows what is confirmed, this broker is {role!r}")
+    return found
 
 
 def _extent_at_rest(directory: StoreDirectory) -> LogExtent:
@@ -66,8 +94,8 @@ def _extent(directory: StoreDirectory, limits: published.Range, reput: int) -> L
     return LogExtent(str(directory.commitlog), files.segment_bytes, first, reput, end, str(directory.root))
 
 
-def _dispatched_end(root: str) -> int | None:
-    """How far the running broker's dispatcher is; None without a broker."""
+def cursor_of(root: str, label: str) -> int | None:
+    """A cursor of the running broker, such as how far its dispatcher is; None without a broker."""
     broker = published.running(root)
     if broker is None:
         return None
@@ -76,7 +104,7 @@ def _dispatched_end(root: str) -> int | None:
     except RegionMissing:  # it has stopped since
         return None
     try:
-        return counters.cursor("reput_from_offset").read()
+        return counters.cursor(label).read()
     finally:
         counters.close()
 
@@ -102,14 +130,33 @@ def _behind_blank(files: SegmentFiles, offset: int, end: int) -> int:
     return min(end, base + files.segment_bytes) if found.kind is Kind.BLANK else offset
 
 
-def selection_of(options: ReadOptions, topics: frozenset[str] | None, queue_ids: frozenset[int] | None) -> Selection:
-    """What options and pushed filters want together."""
-    if options.topics is not None:
-        topics = frozenset(options.topics) if topics is None else topics & frozenset(options.topics)
-    first = {(topic, queue): offset for topic, queue, offset in options.starting_offsets}
-    ends = {(topic, queue): offset for topic, queue, offset in options.ending_offsets}
-    bounds = tuple((*key, first.get(key, 0), ends.get(key)) for key in sorted(first.keys() | ends.keys()))
-    return Selection(topics, queue_ids, bounds)
+def selection_of(
+    options: ReadOptions, topics: frozenset[str] | None, queue_ids: frozenset[int] | None, broker_name: str = ""
+) -> Selection:
+    """What options and pushed filters want of one broker's store; offsets given are bounds, moments not yet."""
+    named = None if options.topics is None else frozenset(options.topics)
+    hides = named is None and not options.include_system_topics
+    if topics is not None:
+        asked = Selection(named, topic_pattern=options.topic_pattern, system_topics=not hides)
+        topics = frozenset(filter(asked.admits, topics))
+    assigned = frozenset(queue[:2] for queue in options.assigned if queue.is_of(broker_name))
+    first = {item.queue[:2]: item.offset for item in options.starting_offsets if item.queue.is_of(broker_name)}
+    ends = {item.queue[:2]: item.offset for item in options.ending_offsets if item.queue.is_of(broker_name)}
+    bounds = []
+    for topic, queue_id in sorted(first.keys() | ends.keys()):
+        start, end = first.get((topic, queue_id), EARLIEST), ends.get((topic, queue_id), -1)
+        if start >= 0 or end >= 0:
+            bounds.append((topic, queue_id, max(0, start), end if end >= 0 else None))
+    return Selection(
+        named if topics is None else topics,
+        queue_ids,
+        tuple(bounds),
+        topic_pattern=options.topic_pattern if topics is None else None,
+        system_topics=not hides,
+        queues=assigned if options.assigned else None,
+        tags=options.tags,
+        keys=frozenset(options.keys) or None,
+    )
 
 
 def find_queues(root: str, log: LogExtent, selection: Selection) -> tuple[list[Queue], frozenset[str]]:
@@ -118,19 +165,51 @@ def find_queues(root: str, log: LogExtent, selection: Selection) -> tuple[list[Q
     if selection.topics is None:
         guides = heapq.nlargest(GUIDE_QUEUES_MAX, itertools.islice(found, GUIDES_CONSIDERED_MAX), key=_queue_bytes)
         return [_open(topic, queue_id, path, log) for topic, queue_id, path in guides], frozenset()
-    by_queue = frozenset(
-        topic
-        for topic in selection.topics
-        if (Path(root) / "consumequeue" / topic).is_dir()
-        and not (Path(root) / BATCH_QUEUES_DIRECTORY / topic).exists()
-        and not is_lmq(topic)
-    )
+    by_queue = frozenset(topic for topic in selection.topics if _has_plain_queues(root, topic))
     queues = [
         _open(topic, queue_id, path, log)
         for topic, queue_id, path in found
-        if topic in by_queue and (selection.queue_ids is None or queue_id in selection.queue_ids)
+        if topic in by_queue
+        and (selection.queue_ids is None or queue_id in selection.queue_ids)
+        and (selection.queues is None or (topic, queue_id) in selection.queues)
     ]
     return queues, selection.topics - by_queue
+
+
+def topics_of(root: str, selection: Selection) -> frozenset[str]:
+    """The topics with queues, of any kind but those of multi-dispatch, that are selected."""
+    names = {path.name for kind in QUEUE_DIRECTORIES for path in _directories(Path(root) / kind)}
+    return frozenset(name for name in names if selection.admits(name) and not is_lmq(name))
+
+
+def has_system_queues(root: str) -> bool:
+    """Whether any topic of the broker's own has a queue."""
+    return any(is_system_topic(topic) for topic in topics_of(root, Selection()))
+
+
+def queue_ends(root: str, selection: Selection) -> dict[tuple[str, int], tuple[int, int]]:
+    """(topic, queue id): first queue offset and end, below what is dispatched and published, of the queues selected.
+
+    Batch queues, whose entries are not messages, are not among them.
+    """
+    log = find_extent(root)
+    topics = topics_of(root, selection)
+    queues, _ = find_queues(root, log, replace(selection, topics=topics, topic_pattern=None))
+    return {(queue.topic, queue.queue_id): (queue.first, queue.end) for queue in queues}
+
+
+def _has_plain_queues(root: str, topic: str) -> bool:
+    path = Path(root)
+    if is_lmq(topic) or (path / BATCH_QUEUES_DIRECTORY / topic).exists():
+        return False
+    return (path / "consumequeue" / topic).is_dir()
+
+
+def _directories(path: Path) -> list[Path]:
+    try:
+        return [entry for entry in path.iterdir() if entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _queue_bytes(queue: tuple[str, int, Path]) -> int:

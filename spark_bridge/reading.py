@@ -10,12 +10,10 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_bridge.bodies import with_bodies
 from spark_bridge.columns import Column, damage_batch, record_batch
@@ -23,23 +21,19 @@ from spark_bridge.damage import Damage, sound_entries, sound_starts
 from spark_bridge.records import Records
 from spark_bridge.row_options import DEFAULT_ROWS, RowOptions
 from spark_bridge.scan import LogWindow, Positions, check_records, record_starts
-from spark_bridge.splits import LogExtent, QueuePiece, QueueSplit, RangeSplit, Selection, Split
+from spark_bridge.selecting import may_have_tags, records_at, select, select_messages
+from spark_bridge.splits import LogExtent, QueuePiece, QueueSplit, RangeSplit, RecordSplit, Selection, Split
 from spark_bridge.unpacking import Chunk, unpacked
 from store.consume_queue import ConsumeQueue
 from store.errors import QueueEntriesRemoved, SegmentRemoved, SegmentSizeMismatch
-from store.record import QUEUE_ID_AT, QUEUE_OFFSET_AT, SysFlag
 from store.segment import Segment
 from store.segment_files import SegmentFiles
-from store.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_system_topic
 
 BATCH_BYTES_MAX = 4 << 20
 BATCH_ROWS_MAX = 1 << 16
 QUEUE_STEP_ENTRIES = 1 << 14
 SEGMENTS_KEPT_MAX = 32
 DAMAGES_MAX = 1 << 10
-PREPARED_OR_ROLLED_BACK = int(SysFlag.TRANSACTION_PREPARED)  # this bit is in both, and in no commit
-SYSTEM_BEGINS = np.unique([int.from_bytes(name.encode()[:4], "big") for name in (*SYSTEM_TOPICS, SYSTEM_PREFIX)])
-SYSTEM_LETTERS = np.isin(np.arange(256), SYSTEM_BEGINS >> 24)
 
 
 _Identity = tuple[int, int, int]
@@ -56,8 +50,7 @@ def read_split(
     """
     heavy = any(column.heavy for column in columns)
     bodies = any(column.reads_body for column in columns)
-    chunks = _queue_chunks(split, rows) if isinstance(split, QueueSplit) else _range_chunks(split, rows)
-    for part in _batches(chunks, heavy):
+    for part in _batches(_chunks(split, rows), heavy):
         if isinstance(part, list):
             yield damage_batch(part, schema, split.log.broker_name)
             continue
@@ -85,11 +78,28 @@ def open_window(log: LogExtent, base_offset: int) -> LogWindow:
     return LogWindow(path, base_offset, segment.array, log.max_physical_offset, log.broker_name)
 
 
+def _chunks(split: Split, rows: RowOptions) -> Iterator[Chunk | Damage]:
+    """The wanted messages of a split, some thousands at a time, under its plan's lease if there is one."""
+    if split.log.lease is None:
+        yield from _chunks_of(split, rows)
+        return
+    from spark_bridge.holding import keep  # it has to know processes, which reading does not
+
+    keep(split.log.lease)
+    for chunk in _chunks_of(split, rows):
+        yield chunk
+        keep(split.log.lease)
+
+
+def _chunks_of(split: Split, rows: RowOptions) -> Iterator[Chunk | Damage]:
+    if isinstance(split, QueueSplit):
+        return _queue_chunks(split, rows)
+    return _record_chunks(split, rows) if isinstance(split, RecordSplit) else _range_chunks(split, rows)
+
+
 def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
     """The records that start in a range of one segment and are wanted."""
-    log, selection = split.log, split.selection
-    if not selection.system_topics and split.end <= log.reput_from_offset and not _has_system_queues(log.root):
-        selection = replace(selection, system_topics=True)
+    log = split.log
     try:
         window = open_window(log, split.base_offset)
     except (SegmentRemoved, SegmentSizeMismatch) as error:
@@ -104,22 +114,27 @@ def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Chunk | Damag
         if isinstance(positions, Damage):
             yield positions
         else:
-            yield from _messages(window, positions, selection, rows)
+            yield from _messages(window, select(window, positions, split.selection), split.selection, rows)
 
 
-def _has_system_queues(root: str) -> bool:
-    """Whether any of the dispatched records may be of a topic that brokers make for themselves."""
-    try:
-        return not root or any(is_system_topic(name) for name in os.listdir(os.path.join(root, "consumequeue")))
-    except OSError:
-        return True
+def _record_chunks(split: RecordSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
+    """The records that begin at the split's offsets and are wanted."""
+    for base, first, behind in _segments_of(np.array(split.offsets, np.int64), split.log.segment_bytes):
+        try:
+            window = open_window(split.log, base)
+        except (SegmentRemoved, SegmentSizeMismatch) as error:
+            yield from _told(Damage(error, split.offsets[first]), rows)
+            continue
+        positions = records_at(window, np.array(split.offsets[first:behind], np.int64) - base)
+        yield from _messages(window, select(window, positions, split.selection), split.selection, rows)
 
 
 def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
     """The records that some pieces of consume queues point to."""
     windows: dict[int, LogWindow] = {}
+    pruning = Selection() if rows.permissive else split.selection  # damage is told of every entry
     for piece in split.pieces:
-        for entries in _piece_chunks(piece, split.log.segment_bytes):
+        for entries in _piece_chunks(piece, split.log.segment_bytes, pruning):
             if isinstance(entries, Damage):
                 yield from _told(entries, rows)
                 continue
@@ -132,28 +147,26 @@ def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Chunk | Damag
             windows[base] = window
             if not rows.permissive:
                 check_records(window, offsets - base, sizes)
-                yield from _messages(window, offsets - base, None, rows)
+                yield from _messages(window, offsets - base, split.selection, rows)
                 continue
             for found in sound_entries(window, offsets - base, sizes, piece.topic, piece.queue_id, first):
                 if isinstance(found, Damage):
                     yield found
                 else:
-                    yield from _messages(window, found, None, rows)
+                    yield from _messages(window, found, split.selection, rows)
 
 
 def _messages(
-    window: LogWindow, positions: Positions, selection: Selection | None, rows: RowOptions
+    window: LogWindow, positions: Positions, selection: Selection, rows: RowOptions
 ) -> Iterator[Chunk | Damage]:
-    """The messages in some records: those wanted, inner batches unpacked. A queue's piece is wanted as it is."""
-    if selection is not None:
-        positions = select(window, positions, selection)
+    """The messages in some records, inner batches unpacked: those wanted."""
     for part in unpacked(window, positions, rows.verify_body_crc):
         if isinstance(part, Damage):
             yield from _told(part, rows)
             continue
         messages, found = part
-        if selection is not None and selection.bounds and len(found):
-            found = found[_inside_bounds(messages, found, selection)]
+        if selection.looks_at_messages:
+            found = select_messages(messages, found, selection)
         if len(found):
             yield messages, found
 
@@ -170,7 +183,7 @@ def _told(damage: Damage, rows: RowOptions) -> Iterator[Damage]:
 
 
 def _piece_chunks(
-    piece: QueuePiece, segment_bytes: int
+    piece: QueuePiece, segment_bytes: int, selection: Selection
 ) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int32], int] | Damage]:
     """(segment, physical offsets, sizes, first queue offset) of a piece's entries, some thousands at a time."""
     queue = ConsumeQueue.open(piece.directory)
@@ -184,60 +197,22 @@ def _piece_chunks(
             lost = QueueEntriesRemoved(str(piece.directory), start, end - len(entries))
             yield Damage(lost, None, piece.topic, piece.queue_id, start)
         start = end - len(entries)
+        numbers = np.arange(start, end)
+        wanted = may_have_tags(piece.topic, entries, selection)
+        if wanted is not None:
+            entries, numbers = entries[wanted], numbers[wanted]
         offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int32)
-        bases = offsets - offsets % segment_bytes
-        borders = [0, *(np.flatnonzero(np.diff(bases)) + 1).tolist(), len(bases)]
-        for first, behind in zip(borders, borders[1:], strict=False):
-            if first < behind:
-                yield int(bases[first]), offsets[first:behind], sizes[first:behind], start + first
+        for base, first, behind in _segments_of(offsets, segment_bytes):
+            yield base, offsets[first:behind], sizes[first:behind], int(numbers[first])
 
 
-def select(window: LogWindow, positions: Positions, selection: Selection) -> Positions:
-    """Those of the records that are wanted, but for `selection.bounds`; never what a transaction has not committed."""
-    records = Records(window, positions)
-    pending = records.sys_flag & PREPARED_OR_ROLLED_BACK
-    if pending.any():
-        positions = positions[pending == 0]
-        records = Records(window, positions)
-    if selection.topics is None and not selection.system_topics and len(positions):
-        positions = np.delete(positions, _of_system_topics(records))
-    if selection.queue_ids is not None:
-        queue_ids = window.int32(positions + QUEUE_ID_AT)
-        positions = positions[np.isin(queue_ids, list(selection.queue_ids))]
-    if selection.topics is not None and len(positions):
-        wanted = pa.array(sorted(selection.topics), pa.string())
-        found = pc.is_in(Records(window, positions).topic, value_set=wanted)
-        positions = positions[found.to_numpy(zero_copy_only=False)]
-    return positions
-
-
-def _of_system_topics(records: Records) -> npt.NDArray[np.intp]:
-    """Which of the records belong to topics that brokers make for themselves: few are looked at, by their beginning."""
-    window, positions = records.window, records.starts
-    topic_at = np.clip(records.likely_topic_at, 0, window.length - 4)
-    likely = np.flatnonzero(SYSTEM_LETTERS[window.bytes[topic_at]])
-    likely = likely[np.isin(window.view(">u4")[topic_at[likely]], SYSTEM_BEGINS)]
-    if not len(likely):
-        return likely
-    topics = Records(window, positions[likely]).topic.dictionary_encode()
-    system = np.array([is_system_topic(topic) for topic in topics.dictionary.to_pylist()], np.bool_)
-    return np.compress(system[topics.indices.to_numpy()], likely)
-
-
-def _inside_bounds(window: LogWindow, positions: Positions, selection: Selection) -> npt.NDArray[np.bool_]:
-    """True for records that no bounds of their queue exclude."""
-    queue_ids = window.int32(positions + QUEUE_ID_AT)
-    queue_offsets = window.int64(positions + QUEUE_OFFSET_AT)
-    topics = Records(window, positions).topic
-    inside = np.ones(len(positions), np.bool_)
-    for topic, queue_id, first, end in selection.bounds:
-        outside = queue_offsets < first
-        if end is not None:
-            outside |= queue_offsets >= end
-        outside &= queue_ids == queue_id
-        if outside.any():
-            inside &= ~(outside & pc.equal(topics, topic).to_numpy(zero_copy_only=False))
-    return inside
+def _segments_of(offsets: npt.NDArray[np.int64], segment_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """(segment, first, behind): which of some ascending offsets lie in which segment."""
+    bases = offsets - offsets % segment_bytes
+    borders = [0, *(np.flatnonzero(np.diff(bases)) + 1).tolist(), len(bases)]
+    for first, behind in zip(borders, borders[1:], strict=False):
+        if first < behind:
+            yield int(bases[first]), first, behind
 
 
 def _batches(chunks: Iterable[Chunk | Damage], heavy: bool) -> Iterator[Chunk | list[Damage]]:

@@ -6,7 +6,6 @@ again. They import this package and `store`, nothing of the engine.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
@@ -30,12 +29,10 @@ from pyspark.sql.types import StructType
 from spark_bridge.columns import columns_of, schema_of, settled
 from spark_bridge.options import parse_options
 from spark_bridge.reading import read_split
-from spark_bridge.splits import plan
 from spark_bridge.stream_options import without_stream_only
 
 FORMAT = "rocketmq"
 TOPIC, QUEUE_ID = ("topic",), ("queueId",)  # as a filter names its column; neither is ever null
-SPLITS_PER_CPU = 2  # a Python task costs about 40 ms, so few; two, so that a slow one does not leave a CPU idle
 
 
 class RocketMQSource(DataSource):
@@ -116,15 +113,9 @@ class RocketMQReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The splits, planned against the log's end as it is now."""
-        from spark_bridge import inventory  # the driver's part only: executors need no cursors
+        from spark_bridge.planning import plan_read  # the driver's part only: executors need no cursors
 
-        options = self.options
-        log = inventory.find_extent(options.path)
-        selection = inventory.selection_of(options, self.topics, self.queue_ids)
-        queues, scanned = inventory.find_queues(options.path, log, selection)
-        partitions = options.partitions_min or SPLITS_PER_CPU * (os.cpu_count() or 1)
-        splits = plan(log, queues, scanned, selection, options.split_bytes, partitions)
-        return [InputPartition(split) for split in splits]
+        return [InputPartition(split) for split in plan_read(self.options, self.topics, self.queue_ids)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one split; Spark makes up a partition without a value when there is none."""

@@ -1,6 +1,6 @@
 """Leases: who still reads the log from some offset on, so that retention waits for it.
 
-A lease is a small file in `slipstream.leases` below the store's root, made by the reader, named by its process and a
+A lease is a small file in `slipstream.leases` below the store's root, made by the reader, named by its maker and a
 number. It holds while its process runs (pid and start time: the same machine and pid namespace) and has not expired.
 Retention waits destroyMapedFileIntervalForcibly for it at most: who reads must be ready to be told that a file went.
 A lease never blocks the broker: one that cannot be read holds nothing, stays where it is, and is reported.
@@ -40,13 +40,14 @@ class Lease:
     path: Path
     low_offset: int
     ttl_ms: int
+    owner_pid: int
 
     def renew(self, low_offset: int | None = None, now_ms: int | None = None) -> None:
         """Hold on for another `ttl_ms`, from `low_offset` on if that has moved."""
         self.low_offset = self.low_offset if low_offset is None else low_offset
         expires_ms = (_now_ms() if now_ms is None else now_ms) + self.ttl_ms
-        pid = os.getpid()
-        fields = {"pid": pid, "start_time": start_time(pid), "low_offset": self.low_offset, "expires_ms": expires_ms}
+        pid, started = self.owner_pid, start_time(self.owner_pid)
+        fields = {"pid": pid, "start_time": started, "low_offset": self.low_offset, "expires_ms": expires_ms}
         self.path.parent.mkdir(exist_ok=True)
         file_io.replace_file(self.path, json.dumps(fields).encode("ascii"))
 
@@ -61,10 +62,16 @@ class Lease:
         self.release()
 
 
-def acquire(root: Path | str, low_offset: int, ttl_ms: int, now_ms: int | None = None) -> Lease:
-    """Hold the log of the store at `root` from `low_offset` on, for `ttl_ms` at most unless renewed."""
-    name = f"{os.getpid()}-{next(_numbers)}"
-    lease = Lease(Path(root) / LEASES_NAME / name, low_offset, ttl_ms)
+def acquire(
+    root: Path | str, low_offset: int, ttl_ms: int, now_ms: int | None = None, owner_pid: int | None = None
+) -> Lease:
+    """Hold the log of the store at `root` from `low_offset` on, for `ttl_ms` at most unless renewed.
+
+    It ends with this process, or with the one that it is taken for.
+    """
+    pid = os.getpid()
+    name = f"{pid}-{start_time(pid)}-{next(_numbers)}"
+    lease = Lease(Path(root) / LEASES_NAME / name, low_offset, ttl_ms, owner_pid or pid)
     lease.renew(now_ms=now_ms)
     return lease
 

@@ -9,7 +9,7 @@ from spark_bridge.options import InvalidOption, parse_options
 
 def test_a_path_alone_reads_everything():
     options = parse_options({"path": "/store"})
-    assert (options.path, options.topics, options.starting_offsets) == ("/store", None, ())
+    assert (options.paths, options.topics, options.starting_offsets) == (("/store",), None, ())
     assert not options.rows.verify_body_crc
 
 
@@ -19,11 +19,15 @@ def test_names_are_taken_in_any_case_and_subscribe_is_another_name_of_topic():
 
 def test_offsets_as_json_select_their_topics_and_minus_numbers_are_the_queues_own_ends():
     options = parse_options(
-        {"path": "/s", "startingOffsets": '{"t":{"0":42,"1":-2}}', "endingOffsets": '{"t":{"0":50,"1":-1},"u":{}}'}
+        {
+            "path": "/s",
+            "startingOffsets": '{"t":{"0":42,"1":-2}}',
+            "endingOffsets": '{"t":{"0":50,"1":-1},"u":{"a":{"2":7}}}',
+        }
     )
     assert options.topics == ("t", "u")
-    assert options.starting_offsets == (("t", 0, 42),)
-    assert options.ending_offsets == (("t", 0, 50),)
+    assert options.starting_offsets == ((("t", 0, None), 42), (("t", 1, None), -2))
+    assert options.ending_offsets == ((("t", 0, None), 50), (("t", 1, None), -1), (("u", 2, "a"), 7))
 
 
 @pytest.mark.parametrize(
@@ -32,17 +36,16 @@ def test_offsets_as_json_select_their_topics_and_minus_numbers_are_the_queues_ow
         ({}, "path is missing"),
         ({"path": "/s", "topics": "x"}, "did you mean 'topic'"),
         ({"path": "/s", "startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
-        ({"path": "/s", "kafka.bootstrap.servers": "x"}, "known: path, topic"),
-        ({"path": "/s", "topic": "a", "subscribe": "b"}, "two names of one option"),
+        ({"path": "/s", "topic": "a", "subscribe": "b"}, "say the same thing twice"),
         ({"path": "/s", "topic": " , "}, "a topic"),
         ({"path": "/s", "verifyCrc": "all"}, "one of none, body"),
         ({"path": "/s", "startingOffsets": "latest"}, "always be empty"),
         ({"path": "/s", "endingOffsets": "earliest"}, "always be empty"),
-        ({"path": "/s", "startingOffsets": "{"}, "or JSON as"),
+        ({"path": "/s", "startingOffsets": "{"}, "give JSON as"),
         ({"path": "/s", "startingOffsets": '{"t":{"0":-7}}'}, "-7 is not an offset"),
         ({"path": "/s", "startingOffsets": '{"t":{"0":true}}'}, "True is not an offset"),
         ({"path": "/s", "startingOffsets": '{"t":{"0":-1}}'}, "always be empty"),
-        ({"path": "/s", "topic": "a", "endingOffsets": '{"b":{"0":1}}'}, "'b', which is not among"),
+        ({"path": "/s", "topic": "a", "endingOffsets": '{"b":{"0":1}}'}, "topic 'b', not among"),
         ({"path": "/s", "splitBytes": "many"}, "a whole number"),
         ({"path": "/s", "minPartitions": "0"}, "at least 1"),
     ],

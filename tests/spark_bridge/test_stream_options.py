@@ -63,6 +63,6 @@ def test_what_is_refused(given: dict[str, str], message: str) -> None:
 
 def test_a_batch_read_refuses_the_options_of_streams_but_its_schema_is_there_for_both() -> None:
     given = PATH | {"maxOffsetsPerTrigger": "8", "startingOffsets": "latest"}
-    with pytest.raises(InvalidOption, match="unknown option 'maxoffsetspertrigger'"):
+    with pytest.raises(InvalidOption, match="maxOffsetsPerTrigger belongs to readStream"):
         parse_options(given)
     assert parse_options(without_stream_only(given)).path == "/data/store"

@@ -1,0 +1,118 @@
+"""One read's plan: from options and pushed filters, over all of its stores, to splits under leases."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from spark_bridge import inventory
+from spark_bridge.bounds import bounded, pruned_by_time, stored_bounds
+from spark_bridge.holding import hold_log, hold_plan
+from spark_bridge.key_plan import plan_by_keys
+from spark_bridge.option_values import InvalidOption
+from spark_bridge.options import ReadOptions
+from spark_bridge.reading import open_window
+from spark_bridge.scan import record_starts
+from spark_bridge.splits import Cuts, LogExtent, Selection, Split, plan
+from spark_bridge.stores import StoreAt, resolve_stores
+from store.errors import CorruptRecord
+from store.leases import Lease
+
+SPLITS_PER_CPU = 2  # a Python task costs about 40 ms, so few; two, so that a slow one does not leave a CPU idle
+
+
+def plan_read(
+    options: ReadOptions, topics: frozenset[str] | None = None, queue_ids: frozenset[int] | None = None
+) -> list[Split]:
+    """The splits of a batch read, planned against each log's end as it is now.
+
+    `topics` and `queue_ids` are what filters admit. Raises what options, stores and recovery find wrong.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    found = [(store, *_leased(store, options)) for store in resolve_stores(options)]
+    sizes = [log.max_physical_offset - log.min_physical_offset for _, log, _ in found]
+    partitions = options.partitions_min or SPLITS_PER_CPU * (os.cpu_count() or 1)
+    splits: list[Split] = []
+    for (store, log, lease), size in zip(found, sizes, strict=True):
+        share = max(1, -(-partitions * size // max(1, sum(sizes))))
+        selection = inventory.selection_of(options, topics, queue_ids, store.broker_name)
+        selection = replace(selection, stored=stored_bounds(options, store.broker_name, now_ms))
+        try:
+            splits += hold_plan(lease, plan_store(store, log, options, selection, share))
+        except BaseException:
+            if lease is not None:
+                lease.release()
+            raise
+    return splits
+
+
+def _leased(store: StoreAt, options: ReadOptions) -> tuple[LogExtent, Lease | None]:
+    """The log's ends, held: found again under the lease, because retention may have been at work before it."""
+    root, name, confirmed = store.root, store.broker_name, options.only_confirmed
+    log = inventory.find_extent(root, name, only_confirmed=confirmed)
+    lease = hold_log(root, log, options.lease_ms)
+    return (log if lease is None else inventory.find_extent(root, name, only_confirmed=confirmed)), lease
+
+
+def plan_store(
+    store: StoreAt, log: LogExtent, options: ReadOptions, selection: Selection, partitions: int
+) -> list[Split]:
+    """The splits of one store."""
+    tail = selection
+    if selection.topic_pattern is not None:
+        known = inventory.topics_of(store.root, selection)
+        selection = replace(selection, topics=known, topic_pattern=None)
+    elif selection.hides_system and not inventory.has_system_queues(store.root):
+        selection = replace(selection, system_topics=True)
+    if selection.topics is None and selection.stored:
+        log = pruned_by_time(log, selection.stored)
+    if selection.keys is not None:
+        topics = inventory.topics_of(store.root, selection) if selection.topics is None else selection.topics
+        return plan_by_keys(store.root, log, topics, tail, options.split_bytes)
+    queues, scanned = inventory.find_queues(store.root, log, selection)
+    if selection.topics is not None:
+        _refuse_contradictions(selection)
+        selection = bounded(options, log, queues, selection)
+        tail = replace(tail, bounds=selection.bounds)
+    cuts = Cuts(options.partitions_min is None, options.partition_records_max, options.partition_bytes_max)
+    if cuts.records_max is not None:
+        cuts = replace(cuts, offsets=tuple(_record_cuts(log, cuts.records_max, options.rows.permissive)))
+    return plan(log, queues, scanned, selection, options.split_bytes, partitions, cuts, tail)
+
+
+def _refuse_contradictions(selection: Selection) -> None:
+    """Bounds that contradict themselves are an error, whether the queue has any message or none."""
+    for topic, queue_id, first, end in selection.bounds:
+        if end is not None and end < first:
+            what = f"queue {queue_id} of topic {topic!r}"
+            raise InvalidOption(f"endingOffsets: {what} would end at {end}, before it starts at {first}")
+
+
+def _record_cuts(log: LogExtent, records_max: int, is_permissive: bool) -> Iterator[int]:
+    """Record starts with `records_max` records between each and the next; found by a look through the log."""
+    count = 0
+    for base, start, end in _segments(log):
+        window = open_window(log, base)
+        try:
+            for positions in record_starts(window, start - base, start - base, end - base):
+                for at in range(-count % records_max, len(positions), records_max):
+                    if count + at:
+                        yield base + int(positions[at])
+                count += len(positions)
+        except CorruptRecord:
+            if not is_permissive:
+                raise
+
+
+def _segments(log: LogExtent) -> Sequence[tuple[int, int, int]]:
+    """(base, start, end) of the log's part in each segment."""
+    found = []
+    position = log.min_physical_offset
+    while position < log.max_physical_offset:
+        base = position - position % log.segment_bytes
+        end = min(base + log.segment_bytes, log.max_physical_offset)
+        found.append((base, position, end))
+        position = end
+    return found
