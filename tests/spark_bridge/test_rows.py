@@ -7,7 +7,7 @@ import zlib
 import lz4.frame
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
@@ -84,6 +84,7 @@ def test_a_body_that_cannot_be_inflated_is_an_error_or_a_row_that_tells_of_it(tm
     assert len(scanned(store, ["topic"])) == 3  # nobody asked for the body
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     counts=st.lists(st.integers(0, 5), min_size=1, max_size=12),
     v6=st.booleans(),
