@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -33,9 +34,12 @@ def free_port() -> int:
 
 
 class LocalBroker:
-    """A running broker; a context manager that stops it in order."""
+    """A running broker; a context manager that stops it in order.
 
-    def __init__(self, directory: Path, *, cpus: str = "", **keys: object) -> None:
+    `inside` is a command that runs another one elsewhere: `ip netns exec NAME`.
+    """
+
+    def __init__(self, directory: Path, *, cpus: str = "", inside: Sequence[str] = (), **keys: object) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.store = directory / "store"
         self.port = free_port()
@@ -47,7 +51,7 @@ class LocalBroker:
         }  # fmt: skip
         properties = directory / "broker.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        command = [sys.executable, "-m", "tools.cli", "broker", "-c", str(properties)]
+        command = [*inside, sys.executable, "-m", "tools.cli", "broker", "-c", str(properties)]
         self.log = directory / "broker.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -140,7 +140,8 @@ class RealSide:
         self.port = own_port()
         self.store = home / "store"
         self._home, self._version = home, version
-        self._settings = {"listenPort": self.port, **settings}
+        five = {"timerWheelEnable": "true"} if is_five(version) else {}  # 5.x cannot delete a topic without it
+        self._settings = {"listenPort": self.port, **five, **settings}
         self._running: RocketMQBroker | None = None
 
     def start(self) -> None:

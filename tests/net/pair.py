@@ -1,0 +1,61 @@
+"""A master and a slave with short intervals, and what every test of a bad network asks of them in the end."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from engine.cursors import Board
+from engine.producer import Producer
+from store import published
+from tests.harness.audit import assert_queue_offsets_dense, messages_of
+from tests.interop.matrix import digests_of
+from tests.interop.sides import await_that
+
+SEGMENT = 256 * 1024
+SOON = {"haSendHeartbeatInterval": 300, "haHousekeepingInterval": 2000}
+SIZES = {"mappedFileSizeCommitLog": SEGMENT, **SOON}
+OURS = {
+    **SIZES, "mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536,
+    "haReconnectInterval": 200,
+}  # fmt: skip
+SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": 700, **OURS}
+SLAVE = {"brokerRole": "SLAVE", "brokerId": 1}
+TOPIC = "Net"
+
+
+def board_of(store: Path) -> Board:
+    """The counters of a running broker."""
+    return Board.attach(published.require_running(store).region_directory, writable=True)
+
+
+def put(producer: Producer, body: bytes = b"one") -> str:
+    """The status of one message that is waited for."""
+    return str(producer.send(TOPIC, body).status.value)
+
+
+def put_many(producer: Producer, count: int, bytes_max: int = 4000, seed: int = 7) -> None:
+    """Messages that nobody waits for, of up to that size."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        producer.send(TOPIC, rng.randbytes(rng.randrange(bytes_max)), wait=False)
+
+
+def await_acknowledged(board: Board) -> int:
+    """Wait until one slave has all of the master's log; where that ends."""
+    end = board.max_physical_offset.read()
+
+    def has_all() -> bool:  # a slave that comes back may get another slot
+        return max(words.slave_ack_offset.read() for words in board.ha) >= end
+
+    await_that(has_all, f"a slave has the log up to {end}")
+    return end
+
+
+def assert_equal(master: Path, slave: Path, end: int, count: int) -> None:
+    """Both logs are the same bytes up to `end`, and hold that many messages."""
+    logs = [digests_of(store / "commitlog", end) for store in (master, slave)]
+    assert logs[0] == logs[1]
+    messages = messages_of(slave, end)
+    assert_queue_offsets_dense(messages)
+    assert len(messages) == count
