@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
@@ -93,7 +94,8 @@ def _parsed(
     if not len(texts):
         return
     joined = pc.binary_join_element_wise(texts, pa.scalar(""), "\n")
-    start, end = joined.offsets[0].as_py(), joined.offsets[len(joined)].as_py()
+    ends = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset :]
+    start, end = int(ends[0]), int(ends[len(joined)])
     options = pa_json.ParseOptions(explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore")
     reading = pa_json.ReadOptions(use_threads=False, block_size=end - start + 1)
     try:
