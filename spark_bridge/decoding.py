@@ -94,12 +94,12 @@ def _parsed(
     if not len(texts):
         return
     joined = pc.binary_join_element_wise(texts, pa.scalar(""), "\n")
-    ends = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset :]
-    start, end = int(ends[0]), int(ends[len(joined)])
+    _, ends, data = joined.buffers()
+    data = data[: int(np.frombuffer(ends, np.int32)[len(joined)])]
     options = pa_json.ParseOptions(explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore")
-    reading = pa_json.ReadOptions(use_threads=False, block_size=end - start + 1)
+    reading = pa_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
     try:
-        table = pa_json.read_json(io.BytesIO(joined.buffers()[2][start:end]), reading, options)
+        table = pa_json.read_json(pa.BufferReader(data), reading, options)
         reason = "" if len(table) == len(texts) else f"it holds {len(table)} values"
     except pa.ArrowException as error:
         reason = str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")
