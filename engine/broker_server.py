@@ -1,9 +1,8 @@
 """Speaks remoting for a broker: answers at both of its ports, registers at the name servers, follows a master's tables.
 
 Implements: BrokerController's NettyRemotingServers, registerBrokerAll's timers, SlaveSynchronize's timer
-Follows:    topics.json, which the writer adds new topics to
 Publishes:  listen_port; ha_server_address, where a slave's registration says that its master sends the log from
-The only writer of the other config files. A port that cannot be bound is tried again: the log does not need it. One
+A port that cannot be bound is tried again: the log does not need it. One
 event loop, run while the role idles; the decisions are in engine/protocol.
 """
 
@@ -18,22 +17,21 @@ from contextlib import suppress
 from typing import Any
 
 from engine import addresses
+from engine.broker_files import BrokerFiles
 from engine.config import BrokerConfig, BrokerRole
 from engine.config_keys import KEYS
 from engine.cursors import Board
 from engine.protocol import slave_synchronize
-from engine.protocol.broker_requests import BrokerRequests, Facts
-from engine.protocol.metadata import FILES, TOPICS, Identity, Metadata
+from engine.protocol.broker_requests import PERMISSION, REGISTER_PERIOD, BrokerRequests, Facts
+from engine.protocol.ha_client import HaClientState
 from engine.protocol.register_body import Member
-from engine.protocol.registration import Learned, Registration
-from engine.protocol.remoting import RemotingCommand
+from engine.protocol.registration import Heartbeats, Learned, Registration
+from engine.protocol.remoting import MalformedFrame, RemotingCommand
 from engine.remoting_link import NoAnswer, RemotingLink
 from engine.remoting_server import RemotingServer
 from engine.role import wall_clock_ms
 from engine.runtime_figures import ha_status, runtime_info
 from ipc import waiting
-from store import broker_json
-from store.directory import StoreDirectory
 from store.errors import StoreError
 from store.segment_files import SegmentFiles
 
@@ -53,24 +51,40 @@ class BrokerServer:
 
     def __init__(self, config: BrokerConfig, board: Board) -> None:
         self._config, self._board, self._loop = config, board, asyncio.new_event_loop()
-        self._directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
         self._is_slave = config.broker_role is BrokerRole.SLAVE
-        self._topics_seen = (0, 0)
-        identity = Identity(
-            config.compat == "5", config.broker_cluster_name, config.broker_name, config.default_topic_queue_nums,
-            config.auto_create_topic_enable,
-        )  # fmt: skip
-        values = {name: broker_json.read(self._directory.config / name) for name in FILES}
         now_ms = wall_clock_ms()
-        self._metadata = Metadata(identity, values, now_ms)
-        self._requests = BrokerRequests(config.compat, self._metadata, self._facts(), is_slave=self._is_slave)
+        self._files = BrokerFiles(config, now_ms)
+        self._requests = BrokerRequests(
+            config.compat, self._files.metadata, self._facts(), is_slave=self._is_slave,
+            has_timers=config.timer_wheel_enable,
+        )  # fmt: skip
+        self._requests.changed_settings = self._changed_settings()
         self._servers: dict[int, RemotingServer] = {}
         self._bind_at_ms = self._look_at_ms = 0
         self._registrations: dict[str, tuple[Registration, RemotingLink]] = {}  # made once the HA port is known
-        self._synchronize = slave_synchronize.SlaveSynchronize(config.compat, now_ms)
+        self._synchronize = slave_synchronize.SlaveSynchronize(
+            config.compat, now_ms, has_timers=config.timer_wheel_enable
+        )
         self._masters: dict[str, RemotingLink] = {}
         self._master_address: str | None = None
+        self._ha_server_name: str | None = None
+        self._unresolved: str | None = None  # the last name that led nowhere, and was told
         self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def _changed_settings(self) -> dict[str, int]:
+        """What an administrator set before this role was started again."""
+        kept = {PERMISSION: self._board.broker_permission, REGISTER_PERIOD: self._board.register_name_server_period_ms}
+        return {name: cursor.read() - 1 for name, cursor in kept.items() if cursor.read()}
+
+    def _apply_settings(self) -> None:
+        """See that what was changed just now is used, and kept until the broker ends."""
+        changed = self._requests.changed_settings
+        for name, cursor in ((PERMISSION, self._board.broker_permission),
+                             (REGISTER_PERIOD, self._board.register_name_server_period_ms)):  # fmt: skip
+            if name in changed and cursor.read() != changed[name] + 1:
+                waiting.publish(cursor, changed[name] + 1)
+        for registration, _link in self._registrations.values():
+            registration.set_period(self._requests.setting(REGISTER_PERIOD))
 
     def _facts(self) -> Facts:
         config, board = self._config, self._board
@@ -89,10 +103,14 @@ class BrokerServer:
             config.broker_cluster_name, config.broker_name, config.broker_id,
             f"{config.broker_ip1}:{config.listen_port}", f"{config.broker_ip2}:{ha_listen_port}",
         )  # fmt: skip
-        period_ms = config.register_name_server_period_ms
+        beats = Heartbeats(
+            config.broker_heartbeat_interval_ms, config.broker_not_active_timeout_ms,
+            config.compatible_with_old_name_srv,
+        )  # fmt: skip
         return Registration(
-            member, config.compat, period_ms=min(max(period_ms, 10_000), 60_000), force=config.force_register
-        )
+            member, config.compat, period_ms=self._requests.setting(REGISTER_PERIOD), force=config.force_register,
+            heartbeats=beats if config.enable_slave_acting_master else None,
+        )  # fmt: skip
 
     # turns
 
@@ -103,25 +121,33 @@ class BrokerServer:
             self._loop.run_until_complete(self._bind())
         if now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + LOOK_MS
-            self._look_at_topics()
-        self._save()
+            self._look(now_ms)
+        self._files.save(now_ms)
         if not self._registrations and self._board.ha_listen_port.read():
             links = {address: RemotingLink(address, ANSWER_SECONDS) for address in self._config.name_servers}
             self._registrations = {address: (self._registration(), link) for address, link in links.items()}
+        self._apply_settings()
+        self._register_where_due(now_ms)
+        if self._is_slave and "synchronize" not in self._tasks:
+            questions = self._synchronize.due(self._master_address, now_ms)
+            if questions:
+                self._begin("synchronize", self._ask_master(questions))
+        return 0
+
+    def _register_where_due(self, now_ms: int) -> None:
         if self._requests.wants_registration:
             self._requests.wants_registration = False
             for registration, _link in self._registrations.values():
                 registration.hurry()
         for address, (registration, link) in self._registrations.items():
             if address not in self._tasks:
-                request = registration.next_request(self._metadata, self._requests.permission, now_ms)
+                permission = self._requests.setting(PERMISSION)
+                request = registration.next_request(self._files.metadata, permission, now_ms)
                 if request is not None:
                     self._begin(address, self._register(registration, link, request))
-        if self._is_slave and "synchronize" not in self._tasks:
-            questions = self._synchronize.due(self._master_address, now_ms)
-            if questions:
-                self._begin("synchronize", self._ask_master(questions))
-        return 0
+            beat = registration.heartbeat(self._files.metadata, now_ms)
+            if beat is not None and f"heartbeat {address}" not in self._tasks:
+                self._begin(f"heartbeat {address}", self._tell(link, beat))
 
     def idle(self, timeout_ms: int) -> None:
         """Serve."""
@@ -130,12 +156,17 @@ class BrokerServer:
     def close(self) -> None:
         """Say goodbye to the name servers, hang up, save."""
         self._loop.run_until_complete(self._leave())
-        self._save()
+        self._files.save(wall_clock_ms(), is_last=True)
         self._loop.close()
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = self._tasks[name] = self._loop.create_task(work, name=name)
-        task.add_done_callback(lambda _done: self._tasks.pop(name, None))
+        task.add_done_callback(lambda done: self._ended(name, done))
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        del self._tasks[name]
+        if not task.cancelled() and task.exception() is not None:
+            log.error("%s failed", name, exc_info=task.exception())
 
     # serving
 
@@ -157,31 +188,15 @@ class BrokerServer:
     def _answer(self, request: RemotingCommand, connection: int) -> RemotingCommand | None:
         return self._requests.answer(request, connection, wall_clock_ms())
 
-    # files
-
-    def _look_at_topics(self) -> None:
-        """Take what the writer added to topics.json."""
-        path = self._directory.config / TOPICS
-        with suppress(FileNotFoundError):
-            found = path.stat()
-            seen = (found.st_mtime_ns, found.st_ino)
-            if seen != self._topics_seen:
-                self._topics_seen = seen
-                if self._metadata.take_served_topics(broker_json.read(path)):
-                    self._requests.wants_registration = True
-
-    def _save(self) -> None:
-        """Write what changed; a file that cannot be written is tried again at the next turn."""
-        for name in sorted(self._metadata.changed):
-            path = self._directory.config / name
-            try:
-                with broker_json.exclusive(path.parent):
-                    if name == TOPICS and not self._is_slave:
-                        self._metadata.take_served_topics(broker_json.read(path))
-                    broker_json.write(path, self._metadata.value(name))
-                self._metadata.saved(name)
-            except (OSError, StoreError) as error:
-                log.error("%s: cannot be written: %s", path, error)
+    def _look(self, now_ms: int) -> None:
+        """Take what others wrote into the files; ask again for a master's name that leads nowhere."""
+        board = self._board
+        dispatched = board.reput_from_offset.read() == board.max_physical_offset.read()
+        if self._files.look(now_ms, dispatched):
+            self._requests.wants_registration = True
+        is_lost = self._is_slave and board.ha_client.state.read() != HaClientState.TRANSFER
+        if is_lost and self._ha_server_name is not None and "resolve" not in self._tasks:
+            self._begin("resolve", self._resolve(self._ha_server_name))
 
     # name servers
 
@@ -192,32 +207,53 @@ class BrokerServer:
             log.warning("name server %s", error)
             registration.lost(wall_clock_ms())
             return
-        learned = registration.on_answer(request, answer, wall_clock_ms())
+        try:
+            learned = registration.on_answer(request, answer, wall_clock_ms())
+        except MalformedFrame as error:
+            log.warning("name server %s: %s", link.address, error)
+            registration.lost(wall_clock_ms())
+            return
         if answer.code:
             log.warning("name server %s refuses this broker: code %d, %s", link.address, answer.code, answer.remark)
         if learned is not None:
             await self._learn(learned)
 
+    async def _tell(self, link: RemotingLink, request: RemotingCommand) -> None:
+        with suppress(NoAnswer):  # the next registration says so
+            await link.tell(request)
+
     async def _learn(self, learned: Learned) -> None:
         if not self._is_slave:
+            ordered = learned.order_topics
+            if ordered is not None and self._files.metadata.set_order_topics(ordered, wall_clock_ms()):
+                self._requests.wants_registration = True
             return
         self._master_address = learned.master_address or self._master_address
-        if learned.ha_server_address is None or self._config.ha_master_address is not None:
-            return
-        host, port = addresses.split(learned.ha_server_address)
+        if learned.ha_server_address is not None and self._config.ha_master_address is None:
+            self._ha_server_name = learned.ha_server_address
+            await self._resolve(learned.ha_server_address)
+
+    async def _resolve(self, address: str) -> None:
+        """Publish where the master sends its log from; the receiver reads that at each connect."""
+        host, port = addresses.split(address)
         try:
             found = await self._loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
             packed = addresses.pack(str(found[0][4][0]), int(port))
         except (OSError, ValueError) as error:
-            log.warning("the master's HA address %r is none: %s", learned.ha_server_address, error)
+            if self._unresolved != address:
+                log.warning("the master's HA address %r is none: %s; it is tried again", address, error)
+            self._unresolved = address
             return
+        self._unresolved = None
         if packed != addresses.read(self._board.ha_server_address):
-            log.info("the master sends its log from %s", learned.ha_server_address)
+            log.info("the master sends its log from %s", address)
             addresses.publish(self._board.ha_server_address, str(found[0][4][0]), int(port))
 
     async def _leave(self) -> None:
-        for task in list(self._tasks.values()):
+        tasks = list(self._tasks.values())
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         goodbyes = [link.ask(registration.unregister()) for registration, link in self._registrations.values()]
         if goodbyes:
             with suppress(TimeoutError):
@@ -235,7 +271,7 @@ class BrokerServer:
             link = self._masters.setdefault(question.address, RemotingLink(question.address, ANSWER_SECONDS))
             try:
                 answer = await link.ask(question.request)
-                self._synchronize.take(self._metadata, question.request.code, answer)
+                self._synchronize.take(self._files.metadata, question.request.code, answer)
             except (NoAnswer, StoreError) as error:
                 log.warning("the master's answer to request %d: %s", question.request.code, error)
                 self._synchronize.failed(wall_clock_ms())

@@ -56,6 +56,10 @@ class BrokerConfig:
     ha_listen_port: int
     name_servers: tuple[str, ...]
     register_name_server_period_ms: int
+    broker_permission: int
+    compatible_with_old_name_srv: bool
+    broker_heartbeat_interval_ms: int
+    broker_not_active_timeout_ms: int
     force_register: bool
     auto_create_topic_enable: bool
     store_path_root_dir: Path
@@ -312,7 +316,7 @@ def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, E
         values["min_in_sync_replicas"] = min(2, values["in_sync_replicas"]) if is_sync else 1
     checks = values["compat"] == "5" and values["enable_slave_acting_master"] and is_sync
     needs = {
-        "enableSlaveActingMaster": ("compat=5 and brokerRole=SYNC_MASTER", checks),
+        "enableSlaveActingMaster": ("compat=5", values["compat"] == "5"),
         "enableAutoInSyncReplicas": ("compat=5, brokerRole=SYNC_MASTER and enableSlaveActingMaster=true", checks),
         "minInSyncReplicas": (
             "enableAutoInSyncReplicas=true, and what that needs", checks and values["enable_auto_in_sync_replicas"]
@@ -323,7 +327,7 @@ def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, E
             warnings.append(f"{file}:{seen[name].line}: {name}: has no effect without {what}, as in RocketMQ")
     if checks and "enableSlaveActingMaster" in seen:
         where = f"{file}:{seen['enableSlaveActingMaster'].line}: enableSlaveActingMaster"
-        warnings.append(f"{where}: it decides about puts only; no slave of ours acts as master")
+        warnings.append(f"{where}: it decides about puts and heartbeats; no slave of ours acts as master")
     if values["metrics_exporter_type"] in ("OTLP_GRPC", "LOG"):
         where = f"{file}:{seen['metricsExporterType'].line}: metricsExporterType"
         warnings.append(f"{where}: {values['metrics_exporter_type']} is taken as PROM: figures are not sent anywhere")

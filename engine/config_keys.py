@@ -63,6 +63,10 @@ KEYS = (
     Key("listenPort", "listen_port", "int", 10911, 1, 65534),
     Key("namesrvAddr", "name_servers", "addresses", ""),
     Key("registerNameServerPeriod", "register_name_server_period_ms", "int", 30_000, 1, INT_MAX, "ms"),
+    Key("brokerPermission", "broker_permission", "int", 6, 0, 7, "4 read, 2 write, 1 inherit"),
+    Key("compatibleWithOldNameSrv", "compatible_with_old_name_srv", "bool", True),  # by QUERY_DATA_VERSION
+    Key("brokerHeartbeatInterval", "broker_heartbeat_interval_ms", "int", 1000, 100, INT_MAX, "ms"),
+    Key("brokerNotActiveTimeoutMillis", "broker_not_active_timeout_ms", "int", 10_000, 1, INT_MAX, "ms"),
     Key("forceRegister", "force_register", "bool", True),
     Key("autoCreateTopicEnable", "auto_create_topic_enable", "bool", True),
     Key("haListenPort", "ha_listen_port", "int", None, 0, 65535, "0 lets the kernel choose"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 ROCKETMQ_4_9 = frozenset(
     """
     accessMessageInMemoryMaxRatio aclEnable adminBrokerThreadPoolNums autoCreateSubscriptionGroup
-    autoDeleteUnusedStats bitMapLengthConsumeQueueExt brokerFastFailureEnable brokerPermission
+    autoDeleteUnusedStats bitMapLengthConsumeQueueExt brokerFastFailureEnable
     brokerTopicEnable channelNotActiveInterval
     clientAsyncSemaphoreValue clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds
     clientCloseSocketIfTimeout clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums
@@ -59,13 +59,13 @@ ROCKETMQ_5_ONLY = frozenset(
     authorizationMetadataProvider authorizationProvider authorizationStrategy authorizationWhitelist
     autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums bindAddress
     bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
-    brokerConfigPath brokerElectionPriority brokerHeartbeatInterval brokerNotActiveTimeoutMillis cgColdReadThreshold
+    brokerConfigPath brokerElectionPriority cgColdReadThreshold
     channelExpiredTimeout checkSyncStateSetPeriod cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin
     cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clusterName coldCtrStrategyEnable
     coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType combineCQEnableCheckSelf
     combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType commercialSizePerMsg
     commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize
-    compactionMappedFileSize compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv configBlackList
+    compactionMappedFileSize compactionScheduleInternal compactionThreadNum configBlackList
     configManagerVersion configName consumerOffsetUpdateVersionStep controllerAddr controllerHeartBeatTimeoutMills
     correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval dataReadAheadEnable
     defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep

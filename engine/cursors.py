@@ -46,6 +46,9 @@ COMMON = (
     ("ha_server_address.high", "gauge", "remoting"),
     ("ha_server_address.low", "gauge", "remoting"),
     ("metrics_port", "gauge", "remoting"),
+    # as an administrator set them while the broker runs, and 1 more: 0 says that nobody did
+    ("broker_permission", "gauge", "remoting"),
+    ("register_name_server_period_ms", "gauge", "remoting"),
     ("ha_acks_rejected", "tally", "ha_listener"),  # of connections that have ended
     ("writer_bell", "gauge", "producers"),
     ("ack_bell", "gauge", "senders|flusher"),
@@ -165,6 +168,8 @@ class Board:
             cursor("ha_server_address"), cursor("ha_server_address.high"), cursor("ha_server_address.low")
         )
         self.metrics_port = cursor("metrics_port")
+        self.broker_permission = cursor("broker_permission")
+        self.register_name_server_period_ms = cursor("register_name_server_period_ms")
         self.ha_acks_rejected = cursor("ha_acks_rejected")
         self.ha_ended = {reason: cursor(label) for reason, label in ENDED.items()}
         self.writer_bell = cursor("writer_bell")

@@ -54,6 +54,17 @@ class RemotingLink:
                     return answer
         raise ConnectionError("it hung up")
 
+    async def tell(self, request: RemotingCommand) -> None:
+        """Send what nobody answers, if there is a connection. Raises NoAnswer."""
+        if self._streams is None:
+            return
+        try:
+            self._streams[1].write(encode(request))
+            await asyncio.wait_for(self._streams[1].drain(), self._timeout)
+        except (OSError, TimeoutError) as reason:
+            self.close()
+            raise NoAnswer(self.address, reason) from reason
+
     def close(self) -> None:
         """Hang up."""
         streams, self._streams = self._streams, None

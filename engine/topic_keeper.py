@@ -27,11 +27,11 @@ class TopicKeeper:
         self._topics = ServedTopics(directory.config / TOPICS, five=config.compat == "5", queue_nums=queue_nums)
         self._failed = False
 
-    def note(self, queues: Iterable[tuple[str, int]]) -> None:
-        """These (topic, queue id) are in use."""
+    def note(self, queues: Iterable[tuple[str, int]], *, in_use: bool = False) -> None:
+        """There are these (topic, queue id); `in_use`: messages come for them."""
         if not self._failed:
             try:
-                self._topics.note(queues)
+                self._topics.note(queues, in_use=in_use)
             except MalformedConfig as error:
                 self._fail(error)
 

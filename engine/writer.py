@@ -123,7 +123,7 @@ class Writer:
             topic, known = question[QUESTION.size : QUESTION.size + topic_bytes], len(self._queues)
             slot = self._queues.slot_of(topic, queue_id)
             if len(self._queues) > known:
-                self._topics.note([(topic.decode(errors="replace"), queue_id)])
+                self._topics.note([(topic.decode(errors="replace"), queue_id)], in_use=True)
                 self._topics.save_if_due(now_ms)
             control[ring.ANSWER] = -errno.ENOSPC if slot is None else slot
         publish(control, ring.ANSWERED, asked)

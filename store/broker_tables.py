@@ -23,6 +23,7 @@ TOPICS, CONSUMER_OFFSETS, GROUPS, DELAY_OFFSETS = (
 TOPIC_TABLE, OFFSET_TABLE, GROUP_TABLE, VERSION = (
     "topicConfigTable", "offsetTable", "subscriptionGroupTable", "dataVersion",
 )  # fmt: skip
+DELETED_TOPICS = "deletedTopics.json"  # ours: {"deletedTopics": [...]}, topics that an administrator deleted
 QUEUE_TYPE, BATCH_QUEUE_TYPE = "queue.type", "BatchCQ"
 GROUP_SEPARATOR = "@"
 TOPIC_CAPACITY, OFFSET_CAPACITY, GROUP_CAPACITY, DELAY_CAPACITY = 1024, 512, 1024, 32  # of RocketMQ's maps
@@ -143,6 +144,19 @@ def topic_attributes(value: Mapping[Any, Any], path: str = "") -> dict[str, dict
         attributes = _mapping(_or_empty(fields.get("attributes")), f"attributes of {topic}", path)
         found[topic] = {str(name): str(text) for name, text in attributes.items()}
     return found
+
+
+def deleted_topics(value: Mapping[Any, Any], path: str = "") -> set[str]:
+    """The topics that were deleted and got no message since."""
+    found = value.get("deletedTopics") or []
+    if not isinstance(found, list):
+        raise MalformedConfig(path, "deletedTopics is no list")
+    return {str(topic) for topic in found}
+
+
+def deleted_topics_value(names: Iterable[str]) -> dict[str, Any]:
+    """What deletedTopics.json says."""
+    return {"deletedTopics": sorted(names)}
 
 
 def batch_topics(value: Mapping[Any, Any], path: str = "") -> frozenset[str]:

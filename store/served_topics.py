@@ -30,16 +30,21 @@ class ServedTopics:
     def __init__(self, path: Path, *, five: bool, queue_nums: int = CLIENT_QUEUE_NUMS) -> None:
         self._path, self._five, self._queue_nums = path, five, queue_nums
         self._known: dict[str, int] | None = None  # topic: its queues in the file
+        self._seen: tuple[int, int] | None = None  # which file that was
         self._wanted: dict[str, int] = {}
         self._budget, self._budget_at = SAVING_SECONDS_MAX, time.monotonic()
 
-    def note(self, queues: Iterable[tuple[str, int]]) -> None:
-        """These (topic, queue id) are in use; `save` writes what the file does not say yet.
+    def note(self, queues: Iterable[tuple[str, int]], *, in_use: bool = False) -> None:
+        """There are these (topic, queue id); `save` writes what the file does not say yet.
 
+        Topics that were deleted stay so, unless messages come for them, `in_use`.
         Raises MalformedConfig when neither the file nor its backup can be read: then it stays as it is.
         """
-        known = self._load() if self._known is None else self._known
+        known = self._load() if self._known is None or self._seen != self._state() else self._known
+        deleted = set() if in_use else self._deleted()
         for topic, queue_id in queues:
+            if topic in deleted:
+                continue
             if is_system_topic(topic) or is_lmq(topic):  # RocketMQ makes those, with numbers of queues of their own
                 continue
             usual = self._queue_nums if group_of(topic) is None else 1
@@ -66,7 +71,7 @@ class ServedTopics:
         begun = time.monotonic()
         with broker_json.exclusive(self._path.parent):
             added = self._merge(now_ms)
-        self._known = {**(self._known or {}), **self._wanted}
+        self._known, self._seen = {**(self._known or {}), **self._wanted}, self._state()
         self._wanted = {}
         self._budget -= time.monotonic() - begun
         return added
@@ -86,7 +91,20 @@ class ServedTopics:
         broker_json.write(self._path, {**value, **broker_tables.topics_value(table, version.next(now_ms))})
         return added
 
+    def _state(self) -> tuple[int, int] | None:
+        """Tells one content of the file from another."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_mtime_ns, found.st_ino
+
+    def _deleted(self) -> set[str]:
+        path = self._path.with_name(broker_tables.DELETED_TOPICS)
+        return broker_tables.deleted_topics(broker_json.read(path), str(path))
+
     def _load(self) -> dict[str, int]:
+        self._seen = self._state()
         table = broker_tables.topics(broker_json.read(self._path), str(self._path))
         self._known = {
             topic: min(_count(fields.get("readQueueNums")), _count(fields.get("writeQueueNums")))

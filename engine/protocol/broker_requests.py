@@ -11,20 +11,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from engine.protocol.metadata import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, Metadata, group_config
+from engine.protocol import topic_attributes
+from engine.protocol.metadata import (
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    GROUPS,
+    REQUEST_MODES,
+    TIMER_METRICS,
+    Metadata,
+    group_config,
+)
 from engine.protocol.remoting import RemotingCommand
 from engine.protocol.requests import (
+    INVALID_PARAMETER,
     NO_PERMISSION,
     NO_REMARK,
+    NULL_POINTER,
+    REMOTING_EXCEPTION,
     SUCCESS,
     SYSTEM_ERROR,
     Answerer,
     Handler,
     Json,
     Refused,
+    Thrown,
     body_of,
-    number,
+    given,
+    null_pointer,
     required,
+    shown,
+    whole_number,
 )
 from store import fastjson
 from store.broker_tables import topic_config
@@ -33,7 +49,12 @@ from store.topics import TOPIC_PATTERN, is_system_topic
 
 ON_SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
 PERMISSION = "brokerPermission"
-CHANGEABLE = {PERMISSION: range(8), "registerNameServerPeriod": range(10_000, 60_001)}
+REGISTER_PERIOD = "registerNameServerPeriod"
+CHANGEABLE = {PERMISSION: range(8), REGISTER_PERIOD: range(10_000, 60_001)}
+NO_CHECKPOINT, NO_METRICS = "The checkpoint is null", "The timer message store is null"
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+TOPIC, CONFIG, KEY = '"topic"', '"config"', '"key"'  # names in what Java says
+NULL_KEY = f"{NULL_POINTER}: {null_pointer('Object.hashCode()', KEY)}"
 
 
 class Facts(NamedTuple):
@@ -47,9 +68,11 @@ class Facts(NamedTuple):
 class BrokerRequests(Answerer):
     """The requests of one broker."""
 
-    def __init__(self, compat: str, metadata: Metadata, facts: Facts, *, is_slave: bool) -> None:
+    def __init__(
+        self, compat: str, metadata: Metadata, facts: Facts, *, is_slave: bool, has_timers: bool = True
+    ) -> None:  # fmt: skip
         super().__init__(compat)
-        self.metadata, self._facts, self._is_slave = metadata, facts, is_slave
+        self.metadata, self._facts, self._is_slave, self._has_timers = metadata, facts, is_slave, has_timers
         self.changed_settings: dict[str, int] = {}
         self.wants_registration = False
         self.handlers: dict[int, Handler] = {
@@ -59,12 +82,13 @@ class BrokerRequests(Answerer):
             34: self._heartbeat, 35: self._unregister_client,
         }  # fmt: skip
         if self.five:
-            self.handlers |= {402: self._request_modes, 907: self._ha_status}
+            self.handlers |= {
+                402: self._request_modes, 907: self._ha_status, 60: self._timer_checkpoint, 61: self._timer_metrics,
+            }  # fmt: skip
 
-    @property
-    def permission(self) -> int:
-        """The broker's own: 4 read, 2 write."""
-        return self.changed_settings.get(PERMISSION, 6)
+    def setting(self, name: str) -> int:
+        """A setting that can change while the broker runs."""
+        return self.changed_settings.get(name, int(self._facts.settings().get(name) or 0))
 
     # what a slave asks
 
@@ -81,68 +105,122 @@ class BrokerRequests(Answerer):
         return self.with_json(request, self.metadata.value(DELAY_OFFSETS))
 
     def _request_modes(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        return self.with_json(request, {"messageRequestModeMap": {}})
+        return self.with_json(request, self.metadata.value(REQUEST_MODES))
+
+    def _timer_checkpoint(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        if not self._has_timers:
+            raise Refused(SYSTEM_ERROR, NO_CHECKPOINT)
+        return self.answered(request, body=self.metadata.timer_checkpoint.encode())
+
+    def _timer_metrics(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        if not self._has_timers:
+            raise Refused(SYSTEM_ERROR, NO_METRICS)
+        return self.with_json(request, self.metadata.value(TIMER_METRICS))
 
     # what an administrator asks
 
     def _require_master(self) -> None:
-        if self._is_slave:
+        """4.9's slaves refuse; 5.x's take a change, until their master's tables replace it."""
+        if self._is_slave and not self.five:
             raise Refused(SYSTEM_ERROR, ON_SLAVE)
 
-    def _topic_of(self, request: RemotingCommand) -> str:
-        topic = required(request, "topic")
-        if not topic.strip():
-            raise Refused(SYSTEM_ERROR, "The specified topic is blank.")
-        if not TOPIC_PATTERN.fullmatch(topic):
-            allowed = "allowing only ^[%|a-zA-Z0-9_-]+$"
-            raise Refused(SYSTEM_ERROR, f"The specified topic contains illegal characters, {allowed}")
-        if len(topic) > MAX_TOPIC_BYTES:
-            raise Refused(SYSTEM_ERROR, "The specified topic is longer than topic max length.")
-        own = (self.metadata.identity.cluster, self.metadata.identity.broker_name)
-        if is_system_topic(topic) or topic in own:
-            raise Refused(SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic.")
+    def _check_topic(self, topic: str | None, *, is_new: bool) -> str:
+        """Raises Refused with what RocketMQ says of that name; a topic to be deleted only needs one in 5.x."""
+        refused = INVALID_PARAMETER if self.five else SYSTEM_ERROR
+        if topic is None or not topic.strip():
+            raise Refused(refused, "The specified topic is blank.")
+        if is_new or not self.five:
+            if not TOPIC_PATTERN.fullmatch(topic):
+                allowed = "allowing only ^[%|a-zA-Z0-9_-]+$"
+                raise Refused(refused, f"The specified topic contains illegal characters, {allowed}")
+            if len(topic) > MAX_TOPIC_BYTES:
+                raise Refused(refused, "The specified topic is longer than topic max length.")
+        if is_system_topic(topic) or topic in (self.metadata.identity.cluster, self.metadata.identity.broker_name):
+            raise Refused(refused, f"The topic[{topic}] is conflict with system topic.")
         return topic
 
     def _update_topic(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         self._require_master()
-        topic, ext = self._topic_of(request), request.ext_fields or {}
+        kind, ext = given(request, "topicFilterType"), request.ext_fields
+        if ext is not None and kind not in FILTER_TYPES:
+            raise Thrown(f"{REMOTING_EXCEPTION}: topicFilterType = [{shown(kind)}] value invalid")
+        if self.five and given(request, "topic") is None:
+            raise Thrown(f"{NULL_POINTER}: {null_pointer('String.startsWith(String)', TOPIC)}")
+        topic = self._check_topic(given(request, "topic"), is_new=True)
+        read, write, perm = (self._of_topic(request, name) for name in ("readQueueNums", "writeQueueNums", "perm"))
         config = topic_config(
-            topic, number(request, "readQueueNums"), number(request, "writeQueueNums"), number(request, "perm"),
-            five=self.five, topicFilterType=required(request, "topicFilterType"),
-            topicSysFlag=number(request, "topicSysFlag", 0), order=ext.get("order") == "true",
+            topic, read, write, perm, five=self.five, topicFilterType=kind,
+            topicSysFlag=whole_number(request, "topicSysFlag") or 0,
         )  # fmt: skip
-        before = self.metadata.topics.get(topic, {})
         if self.five:
-            config["attributes"] = _attributes(before.get("attributes") or {}, ext.get("attributes") or "")
+            config["order"] = (given(request, "order") or "").lower() == "true"
+            self._alter(config, given(request, "attributes") or "")
+            if config == self.metadata.topics.get(topic) and not given(request, "attributes"):
+                return self.answered(request, SUCCESS, NO_REMARK)
         self.metadata.set_topic(config, now_ms)
         self.wants_registration = True
         return self.answered(request, SUCCESS, NO_REMARK)
 
+    def _of_topic(self, request: RemotingCommand, name: str) -> int:
+        """A number of a topic's. Raises Refused with what Java says where there is none."""
+        found = whole_number(request, name)
+        if found is None:
+            package = "remoting.protocol" if self.five else "common.protocol"
+            getter = f"org.apache.rocketmq.{package}.header.CreateTopicRequestHeader.get{name[0].upper()}{name[1:]}()"
+            told = null_pointer("java.lang.Integer.intValue()", f'the return value of "{getter}"')
+            raise Refused(SYSTEM_ERROR, told) if self.five else Thrown(f"{NULL_POINTER}: {told}")
+        return found
+
+    def _alter(self, config: dict[str, object], change: str) -> None:
+        """Give a topic its attributes. Raises Refused."""
+        before = self.metadata.topics.get(str(config["topicName"]))
+        try:
+            changes = topic_attributes.parsed(change)
+            if changes.get(f"+{topic_attributes.MESSAGE_TYPE}") == topic_attributes.MIXED:
+                raise Refused(INVALID_PARAMETER, "MIXED message type is not supported.")
+            known = None if before is None else before.get("attributes") or {}
+            config["attributes"] = topic_attributes.altered(known, changes)
+        except topic_attributes.WrongChange as wrong:
+            raise Refused(SYSTEM_ERROR, str(wrong)) from None
+
     def _delete_topic(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         self._require_master()
-        self.metadata.delete_topic(self._topic_of(request), now_ms)
+        self.metadata.delete_topic(self._check_topic(given(request, "topic"), is_new=False), now_ms)
         self.wants_registration = True
         return self.answered(request)
 
     def _update_group(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         self._require_master()
         told = fastjson.loads(request.body, "the group's configuration")
-        if not isinstance(told, dict) or not isinstance(told.get("groupName"), str):
-            raise Refused(SYSTEM_ERROR, "the body is no SubscriptionGroupConfig")
+        if not isinstance(told, dict):
+            if not self.five:
+                return self.answered(request)
+            name = "org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig.getGroupName()"
+            raise Thrown(f"{NULL_POINTER}: {null_pointer(name, CONFIG)}")
+        if not isinstance(told.get("groupName"), str):
+            raise Thrown(NULL_KEY if self.five else NULL_POINTER)
         known = group_config(told["groupName"], self.five)
         config = {**known, **{name: value for name, value in told.items() if name in known and value is not None}}
+        if self.five:
+            config["attributes"] = self.metadata.groups.get(told["groupName"], {}).get("attributes") or {}
         self.metadata.set_group(config, now_ms)
         return self.answered(request)
 
     def _delete_group(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         self._require_master()
-        forget_offsets = (request.ext_fields or {}).get("removeOffset") == "true"
-        self.metadata.delete_group(required(request, "groupName"), forget_offsets, now_ms)
+        group = given(request, "groupName")
+        if group is None:
+            raise Thrown(NULL_KEY)
+        forget_offsets = (given(request, "cleanOffset" if self.five else "removeOffset") or "").lower() == "true"
+        self.metadata.delete_group(group, forget_offsets, now_ms)
         return self.answered(request)
 
     def _groups_of_topic(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        topic = required(request, "topic")
-        return self.with_json(request, {"groupList": sorted(g for t, g in self.metadata.offsets if t == topic)})
+        topic = given(request, "topic")
+        if topic is None:
+            told = null_pointer("String.equals(Object)", TOPIC)
+            raise Thrown(NULL_KEY if self.five else f"{NULL_POINTER}: {told}")
+        return self.with_json(request, {"groupList": self.metadata.groups_of(topic)})
 
     def _update_settings(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         """Only what may change while all processes run; paths, sizes, ports and roles never."""
@@ -183,16 +261,3 @@ class BrokerRequests(Answerer):
     def _unregister_client(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         required(request, "clientID")
         return self.answered(request, ext_fields={})
-
-
-def _attributes(before: Mapping[str, str], change: str) -> dict[str, str]:
-    """5.x's `+key=value,-key`. Raises Refused."""
-    found = dict(before)
-    for part in filter(None, (piece.strip() for piece in change.split(","))):
-        sign, (key, is_set, value) = part[0], part[1:].partition("=")
-        if sign not in "+-" or not key or (sign == "+") != bool(is_set):
-            raise Refused(SYSTEM_ERROR, f"attribute {part!r} is neither +key=value nor -key")
-        found.pop(key, None)
-        if sign == "+":
-            found[key] = value
-    return found

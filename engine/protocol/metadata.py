@@ -11,16 +11,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from engine.protocol.timer_state import TimerCheckpoint
 from store import broker_tables, topics
 from store.broker_tables import DataVersion
 from store.delay import SCHEDULE_TOPIC
+from store.errors import MalformedConfig
 
 TOPICS, GROUPS = broker_tables.TOPICS, broker_tables.GROUPS
 CONSUMER_OFFSETS, DELAY_OFFSETS = broker_tables.CONSUMER_OFFSETS, broker_tables.DELAY_OFFSETS
-FILES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
+TIMER_METRICS, REQUEST_MODES = "timermetrics", "messageRequestMode.json"  # 5.x: kept as they are
+DELETED_TOPICS = broker_tables.DELETED_TOPICS
+FILES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS, TIMER_METRICS, REQUEST_MODES, DELETED_TOPICS)
+TIMER_CHECKPOINT = "timercheck"  # no JSON
+TIMING_COUNT, MODES = "timingCount", "messageRequestModeMap"
+GROUP_SEPARATOR = broker_tables.GROUP_SEPARATOR
 PERM_INHERIT, PERM_READ_WRITE = 1, 6
+TOPIC_QUEUE_NUMS = 16  # of a topic that does not say
 QUEUE_NUMS = ("readQueueNums", "writeQueueNums")
-HASH_SET_CAPACITY = 8  # a HashSet of 16 buckets
+HASH_SET_CAPACITY = LOADED_CAPACITY = 8  # 16 buckets: a HashSet, and the map that fastjson makes from a file
 BENCHMARK_QUEUES, SCHEDULE_QUEUES, CLUSTER_QUEUES, REVIVE_QUEUES = 1024, 18, 16, 8
 SYSTEM_GROUPS = (
     "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
@@ -75,6 +83,27 @@ def _default_topics(of: Identity) -> list[tuple[str, int, int]]:
     return found
 
 
+def _sound_topics(value: Value, five: bool) -> dict[str, Value]:
+    """The topics of a file, or of an answer, each whole: what it does not say has RocketMQ's defaults."""
+    found = {}
+    for topic, fields in broker_tables.topics(value, TOPICS).items():
+        nums, perm = TOPIC_QUEUE_NUMS, PERM_READ_WRITE
+        config = {**broker_tables.topic_config(topic, nums, nums, perm, five=five), **fields}
+        wrong = [name for name in (*QUEUE_NUMS, "perm") if type(config[name]) is not int]
+        if wrong or not isinstance(config.get("attributes") or {}, dict):
+            raise MalformedConfig(TOPICS, f"{topic}: {', '.join(wrong) or 'attributes'} is of a wrong kind")
+        found[topic] = config
+    return found
+
+
+def _object(value: Value, name: str, path: str) -> Value:
+    """A part of a file that is an object, or nothing. Raises MalformedConfig."""
+    found = value.get(name)
+    if not isinstance(found, dict | None):
+        raise MalformedConfig(path, f"{name} is no object")
+    return dict(found or {})
+
+
 class Metadata:
     """All tables of one broker."""
 
@@ -82,13 +111,18 @@ class Metadata:
         """From the contents of its files, by their names. Raises MalformedConfig."""
         self.identity, self.changed = identity, set[str]()
         self.deleted_topics: set[str] = set()  # since topics.json was last saved
+        self.timer_checkpoint = TimerCheckpoint()
         unset = DataVersion(0, now_ms, 0 if identity.five else None)
         values = {name: files.get(name) or {} for name in FILES}
-        self.topics = broker_tables.topics(values[TOPICS], TOPICS)
+        self.topics = _sound_topics(values[TOPICS], identity.five)
+        self.gone_topics = broker_tables.deleted_topics(values[DELETED_TOPICS], DELETED_TOPICS)
         self.groups = broker_tables.groups(values[GROUPS], GROUPS)
         self.offsets = broker_tables.consumer_offsets(values[CONSUMER_OFFSETS], CONSUMER_OFFSETS)
         self.delay_offsets = broker_tables.delay_offsets(values[DELAY_OFFSETS], DELAY_OFFSETS)
+        self._offsets_capacity = LOADED_CAPACITY if values[CONSUMER_OFFSETS] else broker_tables.OFFSET_CAPACITY
         self.versions = {name: DataVersion.of(values[name], name) or unset for name in FILES}
+        self.timing_count: Value = _object(values[TIMER_METRICS], TIMING_COUNT, TIMER_METRICS)
+        self.request_modes: Value = _object(values[REQUEST_MODES], MODES, REQUEST_MODES)
         self._add_defaults()
 
     def _add_defaults(self) -> None:
@@ -96,6 +130,7 @@ class Metadata:
         for topic, queues, perm in _default_topics(self.identity):
             if topic not in self.topics:
                 self.topics[topic] = broker_tables.topic_config(topic, queues, queues, perm, five=five)
+        self.groups = {group: {**group_config(group, five), **config} for group, config in self.groups.items()}
         for group in (*SYSTEM_GROUPS, *([TRANSACTION_GROUP] if five else [])):
             self.groups.setdefault(group, group_config(group, five))
 
@@ -111,8 +146,14 @@ class Metadata:
             return broker_tables.groups_value(self.groups, version)
         if name == DELAY_OFFSETS:
             return broker_tables.delay_offsets_value(self.delay_offsets, of_five)
+        if name == TIMER_METRICS:
+            return {broker_tables.VERSION: version.value(), TIMING_COUNT: self.timing_count}
+        if name == DELETED_TOPICS:
+            return broker_tables.deleted_topics_value(self.gone_topics)
+        if name == REQUEST_MODES:
+            return {MODES: self.request_modes}
         group_topics = self._group_topics() if self.identity.five else None
-        return broker_tables.consumer_offsets_value(self.offsets, of_five, group_topics)
+        return broker_tables.consumer_offsets_value(self.offsets, of_five, group_topics, self._offsets_capacity)
 
     def _group_topics(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -143,13 +184,32 @@ class Metadata:
         """Create a topic, or replace its configuration."""
         self.topics[config["topicName"]] = config
         self.deleted_topics.discard(config["topicName"])
+        self._is_there(config["topicName"])
         self._next(TOPICS, now_ms)
 
     def delete_topic(self, topic: str, now_ms: int) -> None:
         """Forget a topic's configuration, if there is one."""
         if self.topics.pop(topic, None) is not None:
             self.deleted_topics.add(topic)
+            self.gone_topics.add(topic)
             self._next(TOPICS, now_ms)
+
+    def set_order_topics(self, ordered: Mapping[str, str], now_ms: int) -> bool:
+        """What a name server says of topics whose order matters; whether that is news. 5.x never takes it back."""
+        news = False
+        for topic, config in self.topics.items():
+            is_ordered = topic in ordered
+            if bool(config.get("order")) != is_ordered and (is_ordered or not self.identity.five):
+                config["order"], news = is_ordered, True
+        if news:
+            self._next(TOPICS, now_ms)
+        return news
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that consumed a topic, in Java's order."""
+        of_topic = {GROUP_SEPARATOR.join(key): key[1] for key in self.offsets if key[0] == topic}
+        names = broker_tables.java_order(of_topic, self._offsets_capacity)
+        return broker_tables.hash_map_order(of_topic[name] for name in names)
 
     def set_group(self, config: Value, now_ms: int) -> None:
         """Create a consumer group, or replace its configuration."""
@@ -171,17 +231,33 @@ class Metadata:
         Raises MalformedConfig.
         """
         grown = False
-        for topic, config in broker_tables.topics(value, TOPICS).items():
+        for topic, config in _sound_topics(value, self.identity.five).items():
             if topic not in self.topics and topic not in self.deleted_topics:
                 self.topics[topic], grown = config, True
+                self._is_there(topic)
             ours = self.topics.get(topic, config)
             for name in QUEUE_NUMS:
-                if int(config.get(name) or 0) > int(ours.get(name) or 0):
+                if config[name] > ours[name]:
                     ours[name], grown = config[name], True
         found, ours_now = DataVersion.of(value, TOPICS), self.versions[TOPICS]
         if found and (found.timestamp_ms, found.counter) > (ours_now.timestamp_ms, ours_now.counter):
             self.versions[TOPICS] = replace(ours_now, counter=found.counter, timestamp_ms=found.timestamp_ms)
         return grown
+
+    def _is_there(self, topic: str) -> None:
+        """It is a topic again, if it was deleted."""
+        if topic in self.gone_topics:
+            self.gone_topics.discard(topic)
+            self.changed.add(DELETED_TOPICS)
+
+    def reload(self, name: str, value: Value, now_ms: int) -> None:
+        """Begin again with what one file says by now. Raises MalformedConfig."""
+        values = {each: self.value(each) for each in FILES}
+        fresh = Metadata(self.identity, {**values, name: value}, now_ms)
+        kept = self.changed, self.deleted_topics, self.timer_checkpoint
+        vars(self).update(vars(fresh))
+        self.changed, self.deleted_topics, self.timer_checkpoint = kept
+        self.changed.discard(name)
 
     def saved(self, name: str) -> None:
         """The file says what we say."""
@@ -201,7 +277,7 @@ class Metadata:
 
     def take_topics(self, value: Value) -> bool:
         """The master's topics instead of ours, when their version differs. Raises MalformedConfig."""
-        table, version = broker_tables.topics(value, TOPICS), self._version_of(value, TOPICS)
+        table, version = _sound_topics(value, self.identity.five), self._version_of(value, TOPICS)
         if version == self.versions[TOPICS]:
             return False
         self.topics = table
@@ -238,6 +314,33 @@ class Metadata:
             return False
         self.delay_offsets = found
         self._took(DELAY_OFFSETS, version)
+        return True
+
+    def take_timer_metrics(self, value: Value) -> bool:
+        """How many messages of each topic wait in the master's timer wheel."""
+        table, version = _object(value, TIMING_COUNT, TIMER_METRICS), self._version_of(value, TIMER_METRICS)
+        if version == self.versions[TIMER_METRICS]:
+            return False
+        self.timing_count = table
+        self._took(TIMER_METRICS, version)
+        return True
+
+    def take_request_modes(self, value: Value) -> bool:
+        """The master's modes of consuming, pull or pop."""
+        found = _object(value, MODES, REQUEST_MODES)
+        if found == self.request_modes:
+            return False
+        self.request_modes = found
+        self.changed.add(REQUEST_MODES)
+        return True
+
+    def take_timer_checkpoint(self, body: bytes) -> bool:
+        """How far the master's timer wheel is."""
+        found = self.timer_checkpoint.following(TimerCheckpoint.decode(body))
+        if found == self.timer_checkpoint:
+            return False
+        self.timer_checkpoint = found
+        self.changed.add(TIMER_CHECKPOINT)
         return True
 
     def _took(self, name: str, version: DataVersion) -> None:

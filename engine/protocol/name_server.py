@@ -16,7 +16,9 @@ from engine.protocol.register_body import RegisterBody
 from engine.protocol.remoting import MalformedFrame, RemotingCommand
 from engine.protocol.requests import (
     NO_REMARK,
+    NULL_POINTER,
     QUERY_NOT_FOUND,
+    REMOTING_EXCEPTION,
     SUCCESS,
     SYSTEM_ERROR,
     TOPIC_NOT_EXIST,
@@ -26,6 +28,7 @@ from engine.protocol.requests import (
     Thrown,
     body_of,
     given,
+    null_pointer,
     required,
     shown,
     whole_number,
@@ -51,9 +54,6 @@ FAQ = {
     "5": "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
 }
 KV_VALUES_MAX = 100_000
-REMOTING_EXCEPTION = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
-NULL_POINTER = 'java.lang.NullPointerException: Cannot invoke "{}" because {} is null'
-
 
 class NameServer(Answerer):
     """The state of a name server and its answers; `on_kv_change` is told when the key-value config is to be saved."""
@@ -116,7 +116,8 @@ class NameServer(Answerer):
         if found is None:
             package = "remoting.protocol" if self.five else "common.protocol"
             name = f"org.apache.rocketmq.{package}.header.namesrv.{header}BrokerRequestHeader.getBrokerId()"
-            raise Thrown(NULL_POINTER.format("java.lang.Long.longValue()", f'the return value of "{name}"'))
+            told = null_pointer("java.lang.Long.longValue()", f'the return value of "{name}"')
+            raise Thrown(f"{NULL_POINTER}: {told}")
         return found
 
     def _unregister(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
@@ -133,7 +134,8 @@ class NameServer(Answerer):
         """Cluster and address of a broker. Raises Thrown where 5.x cannot do without."""
         for name in ("clusterName", "brokerAddr") if self.five else ():
             if given(request, name) is None:
-                raise Thrown(NULL_POINTER.format("String.length()", f'"this.{name}"'))
+                told = null_pointer("String.length()", f'"this.{name}"')
+                raise Thrown(f"{NULL_POINTER}: {told}")
         return given(request, "clusterName") or "", given(request, "brokerAddr") or ""
 
     def _query_data_version(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from engine.protocol.metadata import Metadata
 from engine.protocol.register_body import Member
-from engine.protocol.remoting import MalformedFrame, RemotingCommand
+from engine.protocol.remoting import ONEWAY_FLAG, MalformedFrame, RemotingCommand
 from engine.protocol.requests import SUCCESS, VERSIONS, body_of
 from store import fastjson
 from store.errors import MalformedData
 
-REGISTER_BROKER, UNREGISTER_BROKER, QUERY_DATA_VERSION = 103, 104, 322
+REGISTER_BROKER, UNREGISTER_BROKER, QUERY_DATA_VERSION, BROKER_HEARTBEAT = 103, 104, 322, 904
 CRC_MASK = 0x7FFFFFFF
+PERIOD_MS_MIN, PERIOD_MS_MAX = 10_000, 60_000
 RETRY_MS = 1000  # after a failure; RocketMQ waits for the next period
 
 
@@ -30,18 +32,35 @@ class Learned(NamedTuple):
     order_topics: Mapping[str, str] | None
 
 
+class Heartbeats(NamedTuple):
+    """5.x with enableSlaveActingMaster: how often, after what silence the broker is gone, and by which request."""
+
+    interval_ms: int
+    timeout_ms: int
+    by_data_version: bool
+
+
 class Registration:
     """One name server's view of this broker: what to send next, and when."""
 
-    def __init__(self, member: Member, compat: str, *, period_ms: int, force: bool) -> None:
-        self._member, self._compat, self._period_ms, self._force = member, compat, period_ms, force
-        self._next_ms = 0
+    def __init__(
+        self, member: Member, compat: str, *, period_ms: int, force: bool, heartbeats: Heartbeats | None = None
+    ) -> None:
+        self._heartbeats = heartbeats if compat == "5" else None
+        self._heartbeat_ms = 0
+        self._member, self._compat, self._force = member, compat, force
+        self._next_ms, self._period_ms = 0, min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
         self._is_known = False  # an answer to a registration came on this connection
 
     @property
     def due_ms(self) -> int:
         """The time of the next request, unless `hurry` is called."""
         return self._next_ms
+
+    def set_period(self, period_ms: int) -> None:
+        """From now on so often; RocketMQ allows no more than once in 10 and no less than once in 60 seconds."""
+        before, self._period_ms = self._period_ms, min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
+        self._next_ms += min(0, self._period_ms - before)
 
     def hurry(self) -> None:
         """The topics changed: register at once."""
@@ -65,8 +84,23 @@ class Registration:
             "bodyCrc32": str(zlib.crc32(body) & CRC_MASK),
         }  # fmt: skip
         if self._compat == "5":
-            fields["enableActingMaster"] = "false"
+            fields["enableActingMaster"] = "false" if self._heartbeats is None else "true"
+        if self._heartbeats is not None:
+            fields["heartbeatTimeoutMillis"] = str(self._heartbeats.timeout_ms)
         return self._request(REGISTER_BROKER, fields, body)
+
+    def heartbeat(self, metadata: Metadata, now_ms: int) -> RemotingCommand | None:
+        """A sign of life that nobody answers; None before it is time, or when none is wanted."""
+        beats = self._heartbeats
+        if beats is None or not self._is_known or now_ms < self._heartbeat_ms:
+            return None
+        self._heartbeat_ms = now_ms + beats.interval_ms
+        if beats.by_data_version:
+            version = body_of(metadata.topics_body()["dataVersion"])
+            return replace(self._request(QUERY_DATA_VERSION, self._names(), version), flag=ONEWAY_FLAG)
+        names = self._names()
+        del names["brokerId"]
+        return replace(self._request(BROKER_HEARTBEAT, names), flag=ONEWAY_FLAG)
 
     def unregister(self) -> RemotingCommand:
         """The last request."""

@@ -15,6 +15,9 @@ from store import fastjson
 from store.errors import StoreError
 
 SUCCESS, SYSTEM_ERROR, NOT_SUPPORTED, NO_PERMISSION, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 0, 1, 3, 16, 17, 22
+INVALID_PARAMETER = 29  # 5.x
+REMOTING_EXCEPTION = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
+NULL_POINTER = "java.lang.NullPointerException"
 NO_REMARK = "not set any response code"  # what RocketMQ leaves where it forgets to set a code
 VERSIONS = {"4.9": 407, "5": 479}
 NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -86,8 +89,7 @@ def required(request: RemotingCommand, name: str) -> str:
     """A field that the request must have. Raises Refused."""
     value = (request.ext_fields or {}).get(name)
     if value is None:
-        kind = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
-        raise Thrown(f"{kind}: the custom field <{name}> is null")
+        raise Thrown(f"{REMOTING_EXCEPTION}: the custom field <{name}> is null")
     return value
 
 
@@ -100,6 +102,11 @@ def number(request: RemotingCommand, name: str, otherwise: int | None = None) ->
         return int(text)
     except ValueError:
         raise Thrown(f'java.lang.NumberFormatException: For input string: "{text}"') from None
+
+
+def null_pointer(call: str, what: str) -> str:
+    """What Java says when it finds nothing where it calls something."""
+    return f'Cannot invoke "{call}" because {what} is null'
 
 
 def given(request: RemotingCommand, name: str) -> str | None:

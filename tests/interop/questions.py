@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from engine.protocol.remoting import FrameSplitter, RemotingCommand, Serialize, decode, encode
 
 ANSWER_SECONDS = 30.0
-SETTLE_SECONDS = 20.0  # 5.x changes some tables a moment after it has answered
-JAVA_LINE = re.compile(r", [\w.$]+\.[\w$<>]+\([^)]*\)$")  # where an exception was thrown
+SETTLE_SECONDS = 2.0  # 5.x changes some tables a moment after it has answered
+JAVA_LINE = re.compile(r", [\w.$/]+\.[\w$<>]+\([^)]*\)$")  # where an exception was thrown
 
 
 class Question(NamedTuple):
@@ -36,7 +36,7 @@ class Question(NamedTuple):
 
 
 class Peer:
-    """One process that is asked: `main` is its port, `masks` what its own texts are called in both."""
+    """One process that is asked: `main` is its port, `masks` says what its own texts (patterns) become."""
 
     def __init__(self, main: int, masks: Mapping[str, str] | None = None) -> None:
         self.main, self._masks = main, dict(masks or {})
@@ -88,7 +88,7 @@ class Peer:
     def _masked(self, value: Any) -> Any:
         text = json.dumps(value, default=repr)
         for own, name in self._masks.items():
-            text = text.replace(own, name)
+            text = re.sub(own, name, text)
         return json.loads(text)
 
 

@@ -7,7 +7,7 @@ import json
 from engine.protocol.metadata import TOPICS, Identity, Metadata
 from engine.protocol.name_server import NameServer
 from engine.protocol.register_body import Member
-from engine.protocol.registration import Learned, Registration
+from engine.protocol.registration import Heartbeats, Learned, Registration
 from engine.protocol.remoting import RemotingCommand
 from store.broker_tables import topic_config
 
@@ -97,3 +97,52 @@ def test_ordered_topics_come_with_the_answer() -> None:
     server = NameServer("4.9", {"ORDER_TOPIC_CONFIG": {"t": "a:4"}})
     assert Broker(server, 0).turn(0) == Learned(None, None, {"t": "a:4"})
     json.dumps(server.kv)
+
+
+def test_the_period_can_change_and_stays_between_ten_and_sixty_seconds() -> None:
+    broker = Broker(NameServer("4.9"), 0)
+    broker.turn(0)
+    broker.link.set_period(10_000)
+    assert (broker.turn(9_999), broker.codes) == (None, [103])
+    broker.turn(10_000)
+    broker.link.set_period(1)
+    assert (broker.turn(19_999), broker.codes) == (None, [103, 103])
+    broker.link.set_period(1_000_000)
+    broker.turn(20_000)
+    assert (broker.turn(79_999), broker.codes) == (None, [103] * 3)
+    broker.turn(80_000)
+    assert broker.codes == [103] * 4
+
+
+def test_heartbeats_keep_a_broker_with_a_short_timeout_alive() -> None:
+    for by_version, code in ((False, 904), (True, 322)):
+        server = NameServer("5")
+        beats = Heartbeats(1000, 3000, by_version)
+        link = Registration(member(0), "5", period_ms=PERIOD, force=True, heartbeats=beats)
+        metadata = Metadata(IDENTITY["5"], {}, 0)
+        assert link.heartbeat(metadata, 0) is None, "nobody knows it yet"
+        request = link.next_request(metadata, 6, 0)
+        assert request is not None
+        answer = server.answer(request, 1, 0)
+        assert answer is not None and link.on_answer(request, answer, 0) is not None
+        for now_ms in range(0, 10_000, 500):
+            beat = link.heartbeat(metadata, now_ms)
+            assert (beat is None) == bool(now_ms % 1000)
+            if beat is not None:
+                assert (beat.code, beat.is_oneway, server.answer(beat, 1, now_ms)) == (code, True, None)
+            assert server.routes.expire(now_ms) == []
+        assert server.routes.expire(9_001 + 3000) == [1]
+        assert json.loads(json.dumps(request.ext_fields))["enableActingMaster"] == "true"
+
+
+def test_a_broker_takes_over_which_topics_are_ordered() -> None:
+    for compat, after in (("4.9", False), ("5", True)):
+        broker = Broker(NameServer(compat, {"ORDER_TOPIC_CONFIG": {"t": "a:4"}}), 0, compat=compat)
+        broker.metadata.set_topic(topic_config("t", 4, 4, 6, five=compat == "5"), 1)
+        learned = broker.turn(0)
+        assert learned is not None and learned.order_topics is not None
+        assert broker.metadata.set_order_topics(learned.order_topics, 2)
+        assert not broker.metadata.set_order_topics(learned.order_topics, 3), "no news"
+        assert broker.metadata.topics["t"]["order"] is True
+        assert broker.metadata.set_order_topics({}, 4) is not after
+        assert broker.metadata.topics["t"]["order"] is after
