@@ -7,6 +7,7 @@
 #   make interop masters, slaves and name servers, ours and RocketMQ's, in every pairing, killed under load; one store in
 #                turn with RocketMQ's broker; writes docs/interop.md
 #   make differential  10^5 operations to RocketMQ 4.9.7, to 5.3.3 and to us, every byte compared; docs/differential.md
+#   make kills   50 times kill -9 of what runs a Spark stream, rows counted; writes docs/streaming-kills.md
 #   make bench   the figures, with the peers' where their folder is given
 #   make clean   removes what these commands made, .venv too
 #
@@ -20,7 +21,7 @@ STAMP := .venv/setup-done
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run test lint bench interop differential clean
+.PHONY: setup run test lint bench interop differential kills clean
 
 setup: $(STAMP)
 
@@ -57,6 +58,9 @@ lint: setup
 
 differential: setup
 	@$(PYTHON) -m tests.differential --ledger docs/differential.md $(ARGS)
+
+kills: setup
+	@$(PYTHON) -m tests.spark_bridge.stream_kills --ledger docs/streaming-kills.md $(ARGS)
 
 bench: setup
 	@$(PYTHON) -m tools.bench $(ARGS)

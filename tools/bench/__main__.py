@@ -20,7 +20,7 @@ from tools.bench.peers import Peers
 
 GROUPS = (
     "append", "latency", "catch-up", "idle", "dispatch", "index-put", "sync-flush", "roll", "verify", "opening",
-    "spark",
+    "spark", "spark-stream",
 )  # fmt: skip
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 
@@ -81,7 +81,10 @@ def _measure(
         return opening.measure(scratch, repeat)
     if group == "verify":
         return verify.measure(scratch, repeat)
-    from tools.bench import spark  # Spark and its JVM are loaded only for it
+    from tools.bench import spark, spark_stream  # Spark and its JVM are loaded only for them
+
+    if group == "spark-stream":
+        return spark_stream.run(30, 768, repeat, console, scratch)
 
     jars = (kafka / "broker", kafka / "jars") if kafka is not None else (None, None)
     return spark.run(512, repeat, console, scratch, *jars)
