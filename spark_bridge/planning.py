@@ -13,6 +13,7 @@ from spark_bridge.holding import hold_log, hold_plan
 from spark_bridge.key_plan import plan_by_keys
 from spark_bridge.option_values import InvalidOption
 from spark_bridge.options import ReadOptions
+from spark_bridge.pushed import NOTHING_PUSHED, Pushed
 from spark_bridge.reading import open_window
 from spark_bridge.scan import record_starts
 from spark_bridge.splits import Cuts, LogExtent, Selection, Split, plan
@@ -23,22 +24,25 @@ from store.leases import Lease
 SPLITS_PER_CPU = 2  # a Python task costs about 40 ms, so few; two, so that a slow one does not leave a CPU idle
 
 
-def plan_read(
-    options: ReadOptions, topics: frozenset[str] | None = None, queue_ids: frozenset[int] | None = None
-) -> list[Split]:
+def plan_read(options: ReadOptions, pushed: Pushed = NOTHING_PUSHED) -> list[Split]:
     """The splits of a batch read, planned against each log's end as it is now.
 
-    `topics` and `queue_ids` are what filters admit. Raises what options, stores and recovery find wrong.
+    Raises what options, stores and recovery find wrong.
     """
     now_ms = time.time_ns() // 1_000_000
-    found = [(store, *_leased(store, options)) for store in resolve_stores(options)]
+    wanted = [at for at in resolve_stores(options) if pushed.brokers is None or at.broker_name in pushed.brokers]
+    found = [(store, *_leased(store, options)) for store in wanted]
     sizes = [log.max_physical_offset - log.min_physical_offset for _, log, _ in found]
     partitions = options.partitions_min or SPLITS_PER_CPU * (os.cpu_count() or 1)
     splits: list[Split] = []
     for (store, log, lease), size in zip(found, sizes, strict=True):
         share = max(1, -(-partitions * size // max(1, sum(sizes))))
-        selection = inventory.selection_of(options, topics, queue_ids, store.broker_name)
-        selection = replace(selection, stored=stored_bounds(options, store.broker_name, now_ms))
+        selection = inventory.selection_of(options, pushed.topics, pushed.queue_ids, store.broker_name)
+        selection = replace(
+            selection,
+            stored=stored_bounds(options, store.broker_name, now_ms),
+            tags=selection.tags if pushed.tags is None else pushed.tags & (selection.tags or pushed.tags),
+        )
         try:
             splits += hold_plan(lease, plan_store(store, log, options, selection, share))
         except BaseException:

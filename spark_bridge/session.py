@@ -5,18 +5,22 @@ None of them is needed: `spark.read.format("rocketmq")` works in any session tha
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from spark_bridge.columns import schema_of
+from spark_bridge.row_options import parse_row_options
 from spark_bridge.source import FORMAT, RocketMQSource
 
 PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
+WORD = re.compile(r"\w+")
 LOOPBACK = "127.0.0.1"
 RECOMMENDED_CONF = {
     PUSHDOWN_CONF: "true",
@@ -58,17 +62,36 @@ def register(spark: SparkSession) -> None:
 
 def read(
     spark: SparkSession,
-    path: str | Path,
+    store: str | Path | Sequence[str | Path],
     columns: Sequence[str] | None = None,
     topics: Sequence[str] | None = None,
+    where: str | Column | None = None,
     **options: Any,
 ) -> DataFrame:
-    """A store as a DataFrame of these columns and topics, None is all; switches filter push-down on.
+    """A store, or several, as a DataFrame of these columns and topics, None is all; switches filter push-down on.
 
     Spark does not prune the columns of a Python source itself: those left out here cost nothing, others are decoded.
+    `where` may name any column; equalities on topic, queue, tags and broker are taken into the plan.
     """
     spark.conf.set(PUSHDOWN_CONF, "true")
-    reader = spark.read.format(FORMAT).schema(schema_of(columns)).option("path", str(path))
+    rows = parse_row_options({name: _text(value) for name, value in options.items()})
+    needed = None
+    if columns is not None:
+        words = set(WORD.findall(str(where))) if where is not None else set()
+        named = [*columns, *(name for name in schema_of(rows=rows).fieldNames() if name in words)]
+        needed = list(dict.fromkeys(named))
+    reader = spark.read.format(FORMAT).schema(schema_of(needed, rows))
+    if isinstance(store, str | Path):
+        reader = reader.option("path", str(store))
+    else:
+        reader = reader.option("paths", json.dumps([str(path) for path in store]))
     if topics is not None:
         reader = reader.option("topic", ",".join(topics))
-    return reader.options(**options).load()
+    frame = reader.options(**options).load()
+    frame = frame if where is None else frame.filter(where)
+    return frame if columns is None or needed == list(columns) else frame.select(*columns)
+
+
+def _text(value: Any) -> str:
+    """An option's value as Spark's readers write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -7,6 +7,7 @@ again. They import this package and `store`, nothing of the engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -27,12 +28,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_bridge.columns import columns_of, schema_of, settled
-from spark_bridge.options import parse_options
+from spark_bridge.options import ReadOptions, parse_options
+from spark_bridge.pushed import Pushed
 from spark_bridge.reading import read_split
 from spark_bridge.stream_options import without_stream_only
+from spark_bridge.tables import TableReader, table_schema
 
 FORMAT = "rocketmq"
-TOPIC, QUEUE_ID = ("topic",), ("queueId",)  # as a filter names its column; neither is ever null
+# Columns of which filters are taken into the plan; schema=kafka calls the queue's id `partition`.
+TAKEN = {"topic": "topics", "queueId": "queue_ids", "partition": "queue_ids", "tags": "tags", "brokerName": "brokers"}
+NEVER_NULL = ("topics", "queue_ids")
 
 
 class RocketMQSource(DataSource):
@@ -45,11 +50,13 @@ class RocketMQSource(DataSource):
 
     def schema(self) -> StructType:
         """All columns; a schema given by the user prunes them."""
-        return schema_of(rows=parse_options(without_stream_only(self.options)).rows)
+        options = parse_options(without_stream_only(self.options))
+        return schema_of(rows=options.rows) if options.table is None else table_schema(options.table)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read of the columns in `schema`."""
-        return RocketMQReader(schema, self.options)
+        """A batch read of the columns in `schema`, of messages or of a metadata table."""
+        options = parse_options(self.options)
+        return RocketMQReader(schema, options) if options.table is None else TableReader(schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write through the engine on the executors' hosts."""
@@ -89,33 +96,32 @@ class SoftPush:
 class RocketMQReader(DataSourceReader):
     """One read: options and pushed filters to splits on the driver, splits to batches on the executors."""
 
-    def __init__(self, schema: StructType, options: Any) -> None:
-        self.options = parse_options(options)
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self.options = options
         self.column_names = schema.fieldNames()
         self.rows = settled(schema, self.options.rows)
         self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        self.topics: frozenset[str] | None = None
-        self.queue_ids: frozenset[int] | None = None
+        self.pushed = Pushed()
         self.pushFilters = SoftPush(self.push)  # type: ignore[method-assign]
 
     def push(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take the filters on topic and queueId; yields the others."""
+        """Take the filters on topic and queue, use those on tags and broker; yields what Spark has to check."""
         for condition in filters:
-            column, values = getattr(condition, "attribute", None), _values(condition)
-            if isinstance(condition, IsNotNull) and column in (TOPIC, QUEUE_ID):
+            path, values = getattr(condition, "attribute", None), _values(condition)
+            name = TAKEN.get(path[0]) if path is not None and len(path) == 1 else None
+            if name is not None and values is not None:
+                known = getattr(self.pushed, name)
+                both = values if known is None else known & values
+                self.pushed = replace(self.pushed, **{name: both})
+            if name in NEVER_NULL and (values is not None or isinstance(condition, IsNotNull)):
                 continue
-            if values is not None and column == TOPIC:
-                self.topics = values if self.topics is None else self.topics & values
-            elif values is not None and column == QUEUE_ID:
-                self.queue_ids = values if self.queue_ids is None else self.queue_ids & values
-            else:
-                yield condition
+            yield condition
 
     def partitions(self) -> list[InputPartition]:
         """The splits, planned against the log's end as it is now."""
         from spark_bridge.planning import plan_read  # the driver's part only: executors need no cursors
 
-        return [InputPartition(split) for split in plan_read(self.options, self.topics, self.queue_ids)]
+        return [InputPartition(split) for split in plan_read(self.options, self.pushed)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one split; Spark makes up a partition without a value when there is none."""
