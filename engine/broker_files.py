@@ -38,7 +38,7 @@ class BrokerFiles:
         self._is_slave, self._region_directory = config.broker_role is BrokerRole.SLAVE, regions.directory_of(config)
         self._identity = Identity(
             config.compat == "5", config.broker_cluster_name, config.broker_name, config.default_topic_queue_nums,
-            config.auto_create_topic_enable,
+            config.auto_create_topic_enable, config.timer_wheel_enable,
         )  # fmt: skip
         self._queue_nums = min(CLIENT_QUEUE_NUMS, config.default_topic_queue_nums)
         self._unreadable: dict[str, str] = {}  # name: what is wrong with it

@@ -6,6 +6,8 @@ spec: remoting, 8 admin requests; ha-protocol, 10 runtime info
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
 from typing import Any
 
 from engine import addresses
@@ -17,30 +19,60 @@ from store.segment_files import SegmentFiles
 
 VERSION_NAMES = {"4.9": "V4_9_7", "5": "V5_3_3"}
 TRANSFER = 2
-# What RocketMQ says of its thread pools: a log that is appended through shared memory has none that could be full.
-POOLS = ("send", "pull", "query")
-WAITS = "ThreadPoolQueueHeadWaitTimeMills"
+# What RocketMQ says of its thread pools, and how much they hold: a log that is appended through shared memory has none
+# that could be full.
+POOLS = {"send": 10_000, "pull": 100_000, "query": 20_000}
+POOLS_OF_5 = {**POOLS, "litePull": 100_000, "ack": 100_000}
+WAITS, QUEUE = "ThreadPoolQueueHeadWaitTimeMills", "ThreadPoolQueue"
+NO_RATE = "0.0 0.0 0.0"
 NO_CLIENTS = {
-    "getTotalTps": "0.0 0.0 0.0", "getTransferedTps": "0.0 0.0 0.0", "getTransferredTps": "0.0 0.0 0.0",
+    "getTotalTps": NO_RATE, "getFoundTps": NO_RATE, "getMissTps": NO_RATE, "getMessageEntireTimeMax": "0",
     "msgPutTotalYesterdayMorning": "0", "msgPutTotalTodayMorning": "0", "msgGetTotalYesterdayMorning": "0",
     "msgGetTotalTodayMorning": "0", "msgGetTotalTodayNow": "0", "pageCacheLockTimeMills": "0",
+    "EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000", "dispatchMaxBuffer": "0",
+    "startAcceptSendRequestTimeStamp": "0", "remainTransientStoreBufferNumbs": "0",
 }  # fmt: skip
+NO_TIMERS = {
+    "timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0", "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+}  # fmt: skip
+BYTE_UNITS = "KMGTPE"
 
 
 def runtime_info(store_root: str, board: Board, files: SegmentFiles, compat: str) -> dict[str, str]:
     """The table of GET_BROKER_RUNTIME_INFO."""
     found = stats(store_root)
-    used = board.disk_used_percent.read() / 100
+    used = f"{board.disk_used_percent.read() / 100:.2f}"
+    unflushed = board.max_physical_offset.read() - board.flushed_offset.read()
+    of_version = {**NO_TIMERS, "brokerActive": "true", "getTransferredTps": NO_RATE}
+    disk = shutil.disk_usage(store_root)
     return {
-        **found.runtime_info, **NO_CLIENTS, **{f"{pool}ThreadPoolQueueSize": "0" for pool in POOLS},
-        **{f"{pool}{WAITS}": "0" for pool in POOLS},
-        "brokerActive": "true", "brokerVersion": str(VERSIONS[compat]), "brokerVersionDesc": VERSION_NAMES[compat],
+        **found.runtime_info, **NO_CLIENTS, **(of_version if compat == "5" else {"getTransferedTps": NO_RATE}),
+        **_pools(POOLS_OF_5 if compat == "5" else POOLS),
+        "brokerVersion": str(VERSIONS[compat]), "brokerVersionDesc": VERSION_NAMES[compat],
         "commitLogMinOffset": str(board.min_physical_offset.read()),
         "commitLogMaxOffset": str(board.max_physical_offset.read()),
-        "commitLogDiskRatio": f"{used:.2f}", "consumeQueueDiskRatio": f"{used:.2f}",
+        "commitLogDirCapacity": f"Total : {readable(disk.total)}, Free : {readable(disk.free)}.",
+        "commitLogDiskRatio": used, f"commitLogDiskRatio_{files.directory}": used, "consumeQueueDiskRatio": used,
         "earliestMessageTimeStamp": str(_earliest_ms(board, files)),
         "msgPutTotalTodayNow": str(found.put_messages),
+        "remainHowManyDataToFlush": readable(unflushed),
     }  # fmt: skip
+
+
+def _pools(sizes: Mapping[str, int]) -> dict[str, str]:
+    figures: dict[str, str] = {}
+    for name, capacity in sizes.items():
+        figures |= {f"{name}{QUEUE}Size": "0", f"{name}{QUEUE}Capacity": str(capacity), f"{name}{WAITS}": "0"}
+    return figures
+
+
+def readable(size: int) -> str:
+    """MixAll.humanReadableByteCount."""
+    if size < 1024:
+        return f"{size} B"
+    exponent = (size.bit_length() - 1) // 10
+    return f"{size / 1024**exponent:.1f} {BYTE_UNITS[exponent - 1]}iB"
 
 
 def _earliest_ms(board: Board, files: SegmentFiles) -> int:
@@ -55,7 +87,7 @@ def ha_status(board: Board, *, is_slave: bool, fallbehind_max_bytes: int) -> dic
     return {
         "haClientRuntimeInfo": {
             "lastReadTimestamp": client.last_read_ms.read(), "lastWriteTimestamp": client.last_write_ms.read(),
-            "masterAddr": addresses.text_of(client.master_address) if is_slave else None,
+            **({"masterAddr": addresses.text_of(client.master_address)} if is_slave else {}),
             "masterFlushOffset": 0, "maxOffset": end if is_slave else 0, "transferredByteInSecond": 0,
         },
         "haConnectionInfo": [] if is_slave else [

@@ -47,6 +47,7 @@ class Identity(NamedTuple):
     broker_name: str
     default_topic_queue_nums: int = 8
     auto_create_topics: bool = True
+    has_timers: bool = False  # 5.x's timer wheel, which has a topic
 
 
 def group_config(group: str, five: bool) -> Value:
@@ -74,6 +75,8 @@ def _default_topics(of: Identity) -> list[tuple[str, int, int]]:
     ]  # fmt: skip
     if of.auto_create_topics:
         found.append((topics.AUTO_CREATE_TOPIC, of.default_topic_queue_nums, all_of_it))
+    if of.five and of.has_timers:
+        found.append((topics.TIMER_TOPIC, 1, PERM_READ_WRITE))
     if of.five:
         found += [
             (topics.HALF_TOPIC, 1, PERM_READ_WRITE), (topics.OP_TOPIC, 1, PERM_READ_WRITE),
@@ -300,6 +303,7 @@ class Metadata:
             ours = self.offsets.setdefault(key, {})
             for queue_id, offset in offsets.items():
                 ours[queue_id] = max(offset, ours.get(queue_id, offset))
+        self._offsets_capacity = broker_tables.OFFSET_CAPACITY  # RocketMQ makes another map
         version = DataVersion.of(value, CONSUMER_OFFSETS) or self.versions[CONSUMER_OFFSETS]
         if self.offsets == before and version == self.versions[CONSUMER_OFFSETS]:
             return False

@@ -70,6 +70,7 @@ class OurNameServer:
         self._process = subprocess.Popen(
             [*CLI, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
+        self.pid = self._process.pid
         assert self._process.stdout is not None
         self.address = self._process.stdout.readline().split("name server on ")[1].split(",")[0]
 

@@ -1,0 +1,154 @@
+"""The remoting role in one process, with name servers that are slow, dead and well: who harms whom."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from engine import addresses, regions
+from engine.broker_server import BrokerServer
+from engine.config import BrokerConfig, from_mapping
+from engine.cursors import Board
+from engine.protocol.name_server import NameServer
+from engine.protocol.remoting import RemotingCommand
+from engine.remoting_client import RemotingClient
+from engine.remoting_server import RemotingServer
+from engine.role import wall_clock_ms
+from ipc import waiting
+from tools.local_broker import free_port
+
+TURNS_MAX = 2000  # of 10 ms: a machine that is busy needs more of them
+UPDATE_TOPIC, UPDATE_CONFIG = 17, 25
+
+
+class Serving:
+    """A name server of ours in a thread."""
+
+    def __init__(self, compat: str = "4.9") -> None:
+        self.state, self._loop = NameServer(compat), asyncio.new_event_loop()
+        self._server = RemotingServer(
+            lambda request, connection: self.state.answer(request, connection, wall_clock_ms()),
+            self.state.routes.connection_closed,
+        )
+        self.port = self._loop.run_until_complete(self._server.start("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture
+def well() -> Iterator[Serving]:
+    server = Serving()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port that takes connections and says nothing."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(16)
+        yield listening.getsockname()[1]
+
+
+@contextmanager
+def role(store: Path, region_dir: Path, names: str, **settings: object) -> Iterator[tuple[BrokerServer, BrokerConfig]]:
+    port = free_port()
+    config = from_mapping({
+        "storePathRootDir": store, "regionPath": region_dir, "brokerName": "a", "brokerIP1": "127.0.0.1",
+        "listenPort": port, "namesrvAddr": names, **settings,
+    })  # fmt: skip
+    regions.directory_of(config).mkdir(parents=True, exist_ok=True)
+    board = Board.create(regions.directory_of(config) / "counters")
+    waiting.publish(board.ha_listen_port, port + 1)
+    server = BrokerServer(config, board)
+    try:
+        yield server, config
+    finally:
+        server.close()
+
+
+def turn_until(server: BrokerServer, done: Callable[[], bool]) -> None:
+    for _ in range(TURNS_MAX):
+        if done():
+            return
+        server.do_work(wall_clock_ms())
+        server.idle(10)
+    raise AssertionError("it did not come to pass")
+
+
+def in_a_thread(server: BrokerServer, work: Callable[[], RemotingCommand]) -> RemotingCommand:
+    """Ask the role something while it turns."""
+    found: list[RemotingCommand] = []
+    asking = threading.Thread(target=lambda: found.append(work()), daemon=True)
+    asking.start()
+    turn_until(server, lambda: bool(found))
+    asking.join()
+    return found[0]
+
+
+def test_a_silent_and_a_dead_name_server_harm_nothing(
+    store_dir: Path, region_dir: Path, well: Serving, silent: int
+) -> None:
+    dead, topics = free_port(), well.state.routes.topics
+    names = f"127.0.0.1:{silent};127.0.0.1:{dead};127.0.0.1:{well.port}"
+    with role(store_dir, region_dir, names) as (server, config):
+        turn_until(server, lambda: "TBW102" in topics)
+        fields = {"topic": "made", "readQueueNums": "3", "writeQueueNums": "2", "perm": "6"}
+        with RemotingClient(f"127.0.0.1:{config.listen_port}", timeout=60) as client:
+            answer = in_a_thread(
+                server, lambda: client.ask(UPDATE_TOPIC, {**fields, "topicFilterType": "SINGLE_TAG", "order": "false"})
+            )
+            assert answer.code == 0
+            turn_until(server, lambda: "made" in topics)
+            assert topics["made"]["a"].read_queue_nums == 3
+    assert not well.state.routes.brokers, "it said goodbye"
+
+
+def test_permission_and_period_outlive_the_role(store_dir: Path, region_dir: Path, well: Serving) -> None:
+    names, topics = f"127.0.0.1:{well.port}", well.state.routes.topics
+    with role(store_dir, region_dir, names, brokerPermission=4) as (server, config):
+        turn_until(server, lambda: "TBW102" in topics)
+        assert topics["TBW102"]["a"].perm == 4, "as it is configured"
+        with RemotingClient(f"127.0.0.1:{config.listen_port}", timeout=60) as client:
+            change = b"brokerPermission=2\nregisterNameServerPeriod=20000\n"
+            in_a_thread(server, lambda: client.ask(UPDATE_CONFIG, None, change))
+            turn_until(server, lambda: topics["TBW102"]["a"].perm == 2)
+        again = BrokerServer(config, server._board)  # as the supervisor starts it when it died
+        assert again._requests.setting("brokerPermission") == 2
+        assert again._requests.setting("registerNameServerPeriod") == 20_000
+        again.close()
+
+
+def test_a_slave_looks_its_masters_name_up_again_while_it_has_no_master(
+    store_dir: Path, region_dir: Path, well: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = f"127.0.0.1:{well.port}"
+    register = {"clusterName": "DefaultCluster", "brokerName": "a", "brokerId": "0", "brokerAddr": "127.0.0.1:1",
+                "haServerAddr": "master.invalid:7"}  # fmt: skip
+    told = well.state.answer(RemotingCommand(103, ext_fields=register, version=407), 10**9, wall_clock_ms())
+    assert told is not None and told.code == 0
+    hosts = ["10.0.0.1"]
+    with role(store_dir, region_dir, names, brokerRole="SLAVE", brokerId=1) as (server, _config):
+
+        async def look_up(host: str, port: int, **_kind: object) -> list[tuple[object, ...]]:
+            known = hosts[0] if host == "master.invalid" else host
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (known, port))]
+
+        monkeypatch.setattr(server._loop, "getaddrinfo", look_up)
+        seen = server._board.ha_server_address
+        turn_until(server, lambda: addresses.text_of(seen) == "10.0.0.1:7")
+        hosts[0] = "10.0.0.2"  # the name moved, long before the next registration
+        turn_until(server, lambda: addresses.text_of(seen) == "10.0.0.2:7")
