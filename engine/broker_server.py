@@ -16,11 +16,14 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from engine import addresses
+from engine import addresses, regions
 from engine.broker_files import BrokerFiles
 from engine.config import BrokerConfig, BrokerRole
 from engine.config_keys import KEYS
 from engine.cursors import Board
+from engine.ha_samples import read_ha_samples
+from engine.metrics import TableSizes
+from engine.metrics_server import MetricsServer
 from engine.protocol import slave_synchronize
 from engine.protocol.broker_requests import PERMISSION, REGISTER_PERIOD, BrokerRequests, Facts
 from engine.protocol.ha_client import HaClientState
@@ -60,6 +63,7 @@ class BrokerServer:
         )  # fmt: skip
         self._requests.changed_settings = self._changed_settings()
         self._servers: dict[int, RemotingServer] = {}
+        self._metrics = MetricsServer(config, board, self._sizes)
         self._bind_at_ms = self._look_at_ms = 0
         self._registrations: dict[str, tuple[Registration, RemotingLink]] = {}  # made once the HA port is known
         self._synchronize = slave_synchronize.SlaveSynchronize(
@@ -91,9 +95,10 @@ class BrokerServer:
         files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         root = os.fspath(config.store_path_root_dir)
         slave, fallbehind = self._is_slave, config.ha_slave_fallbehind_max_bytes
+        samples = regions.directory_of(config)
         return Facts(
             lambda: runtime_info(root, board, files, config.compat),
-            lambda: ha_status(board, is_slave=slave, fallbehind_max_bytes=fallbehind),
+            lambda: ha_status(board, read_ha_samples(samples), is_slave=slave, fallbehind_max_bytes=fallbehind),
             lambda: settings_of(config),
         )
 
@@ -116,7 +121,7 @@ class BrokerServer:
 
     def do_work(self, now_ms: int) -> int:
         """Look at the clock and begin what is due; the event loop does it while the role idles."""
-        if now_ms >= self._bind_at_ms and len(self._servers) < 2:
+        if now_ms >= self._bind_at_ms and not (len(self._servers) == 2 and self._metrics.is_served):
             self._bind_at_ms = now_ms + BIND_RETRY_MS
             self._loop.run_until_complete(self._bind())
         if now_ms >= self._look_at_ms:
@@ -184,6 +189,12 @@ class BrokerServer:
             self._servers[port] = server
             if port == self._config.listen_port:
                 waiting.publish(self._board.listen_port, bound)
+
+        await self._metrics.start()
+
+    def _sizes(self) -> TableSizes:
+        tables = self._files.metadata
+        return TableSizes(self._requests.setting(PERMISSION), len(tables.topics), len(tables.groups))
 
     def _answer(self, request: RemotingCommand, connection: int) -> RemotingCommand | None:
         return self._requests.answer(request, connection, wall_clock_ms())
@@ -263,6 +274,7 @@ class BrokerServer:
             link.close()
         for server in self._servers.values():
             await server.stop()
+        await self._metrics.stop()
 
     # the master's tables
 

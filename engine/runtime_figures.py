@@ -7,12 +7,16 @@ spec: remoting, 8 admin requests; ha-protocol, 10 runtime info
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine import addresses
 from engine.cursors import Board
+from engine.ha_samples import sample_now
+from engine.protocol.flow_monitor import WINDOW_MS as FLOW_WINDOW_MS
+from engine.protocol.ha_rates import HaSample, received_rate, replica_rate
 from engine.protocol.requests import VERSIONS
+from engine.role import wall_clock_ms
 from engine.store_stats import stats
 from store.log_end import store_timestamp_ms
 from store.segment_files import SegmentFiles
@@ -81,21 +85,26 @@ def _earliest_ms(board: Board, files: SegmentFiles) -> int:
     return (store_timestamp_ms(files, start) or -1) if end > start else -1
 
 
-def ha_status(board: Board, *, is_slave: bool, fallbehind_max_bytes: int) -> dict[str, Any]:
-    """HARuntimeInfo."""
-    end, client = board.max_physical_offset.read(), board.ha_client
+def ha_status(
+    board: Board, samples: Sequence[HaSample], *, is_slave: bool, fallbehind_max_bytes: int
+) -> dict[str, Any]:
+    """HARuntimeInfo; rates are those of the last second."""
+    end, client, now = board.max_physical_offset.read(), board.ha_client, sample_now(board, wall_clock_ms())
+    received = received_rate(samples, now, FLOW_WINDOW_MS) or 0.0
+    sent = {slot: replica_rate(samples, now, slot, FLOW_WINDOW_MS) for slot in range(len(board.ha))}
     return {
         "haClientRuntimeInfo": {
             "lastReadTimestamp": client.last_read_ms.read(), "lastWriteTimestamp": client.last_write_ms.read(),
             **({"masterAddr": addresses.text_of(client.master_address)} if is_slave else {}),
-            "masterFlushOffset": 0, "maxOffset": end if is_slave else 0, "transferredByteInSecond": 0,
+            "masterFlushOffset": 0, "maxOffset": end if is_slave else 0,
+            "transferredByteInSecond": int(received) if is_slave else 0,
         },
         "haConnectionInfo": [] if is_slave else [
             {
                 "addr": addresses.text_of(one.peer_address), "diff": end - one.slave_ack_offset.read(),
                 "inSync": end - one.slave_ack_offset.read() < fallbehind_max_bytes,
                 "slaveAckOffset": one.slave_ack_offset.read(), "transferFromWhere": one.next_transfer_offset.read(),
-                "transferredByteInSecond": 0,
+                "transferredByteInSecond": int(rate.sent) if (rate := sent[one.slot]) else 0,
             }
             for one in board.ha if one.state.read() == TRANSFER
         ],

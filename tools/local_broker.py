@@ -46,6 +46,7 @@ class LocalBroker:
         settings = {
             "brokerName": directory.name, "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "listenPort": self.port,
             "haListenPort": self.port + 1, "storePathRootDir": self.store,
+            "metricsPromExporterPort": 0,
             "diskSpaceWarningLevelRatio": 100,  # whose disk it is decides: a guest on a machine uses what there is
             **keys,
         }  # fmt: skip
