@@ -31,12 +31,15 @@ BATCH_QUEUES_DIRECTORY = batch_consume_queue.DIRECTORY
 QUEUE_DIRECTORIES = ("consumequeue", BATCH_QUEUES_DIRECTORY)
 MASTER_ROLE = "_MASTER"
 
-_at_rest: dict[str, tuple[tuple[tuple[str, int, int], ...], LogExtent]] = {}
+_at_rest: dict[tuple[str, bool], tuple[tuple[tuple[str, int, int], ...], LogExtent]] = {}
 
 
-def find_extent(root: str, broker_name: str = "", *, only_confirmed: bool = False) -> LogExtent:
+def find_extent(
+    root: str, broker_name: str = "", *, only_confirmed: bool = False, beyond_rot: bool = False
+) -> LogExtent:
     """The log's ends now. Raises NotAStore, and whatever recovery finds wrong with a store without a broker.
 
+    With `beyond_rot` that is no damage in the log: a reader that comes by tells it.
     `only_confirmed` ends it where enough replicas hold it; NoBroker, unless a master runs and knows that.
     """
     pointer = StoreDirectory(root).read_pointer() or {}
@@ -46,9 +49,9 @@ def find_extent(root: str, broker_name: str = "", *, only_confirmed: bool = Fals
     reput = cursor_of(root, "reput_from_offset")
     confirmed = _confirmed(root) if only_confirmed else None
     if reput is None and not directory.was_aborted():
-        extent = _extent_at_rest(directory)
+        extent = _extent_at_rest(directory, beyond_rot)
         return extent if extent.broker_name == broker_name else replace(extent, broker_name=broker_name)
-    limits = published.readable_range(root)
+    limits = published.readable_range(root, beyond_rot=beyond_rot)
     extent = _extent(directory, limits, limits.min_physical_offset if reput is None else reput)
     end = extent.max_physical_offset if confirmed is None else min(confirmed, extent.max_physical_offset)
     return replace(
@@ -70,18 +73,19 @@ def _confirmed(root: str) -> int:
     return found
 
 
-def _extent_at_rest(directory: StoreDirectory) -> LogExtent:
+def _extent_at_rest(directory: StoreDirectory, beyond_rot: bool) -> LogExtent:
     """The ends of a store that was left in order: found once for as long as nobody writes there again."""
     files = [directory.commitlog / file_name(base) for base, _ in named_files(directory.commitlog)]
     stamp = tuple((path.name, path.stat().st_ino, path.stat().st_mtime_ns) for path in files)
-    known = _at_rest.get(str(directory.root))
+    key = str(directory.root), beyond_rot
+    known = _at_rest.get(key)
     if known is None or known[0] != stamp:
         # There is no torn record for a CRC to find; verifyCrc is for those who want bodies checked.
-        limits = published.readable_range(directory.root, check_crc=False)
+        limits = published.readable_range(directory.root, check_crc=False, beyond_rot=beyond_rot)
         extent = _extent(directory, limits, _queued_end(directory))
         while len(_at_rest) >= STORES_REMEMBERED_MAX:
             _at_rest.pop(next(iter(_at_rest)))
-        known = _at_rest[str(directory.root)] = (stamp, extent)
+        known = _at_rest[key] = (stamp, extent)
     return known[1]
 
 

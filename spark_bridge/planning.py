@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from spark_bridge import inventory
 from spark_bridge.bounds import bounded, pruned_by_time, stored_bounds
@@ -55,9 +56,10 @@ def plan_read(options: ReadOptions, pushed: Pushed = NOTHING_PUSHED) -> list[Spl
 def _leased(store: StoreAt, options: ReadOptions) -> tuple[LogExtent, Lease | None]:
     """The log's ends, held: found again under the lease, because retention may have been at work before it."""
     root, name, confirmed = store.root, store.broker_name, options.only_confirmed
-    log = inventory.find_extent(root, name, only_confirmed=confirmed)
+    find = partial(inventory.find_extent, root, name, only_confirmed=confirmed, beyond_rot=options.rows.permissive)
+    log = find()
     lease = hold_log(root, log, options.lease_ms)
-    return (log if lease is None else inventory.find_extent(root, name, only_confirmed=confirmed)), lease
+    return (log if lease is None else find()), lease
 
 
 def plan_store(

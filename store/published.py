@@ -67,11 +67,14 @@ def require_running(store_root: Path | str) -> Running:
     return found
 
 
-def readable_range(store_root: Path | str, *, check_crc: bool = True, accept_rot: bool = False) -> Range:
+def readable_range(
+    store_root: Path | str, *, check_crc: bool = True, accept_rot: bool = False, beyond_rot: bool = False
+) -> Range:
     """The range to read now; it only grows while a broker runs.
 
     Raises NotAStore, SegmentSizeMismatch, MissingSegment; and BitRot for a log without a broker that is damaged before
-    its end, unless `accept_rot`: then the range ends before the damage, and `findings` says so.
+    its end, unless `accept_rot`: then the range ends before the damage, and `findings` says so; or `beyond_rot`: then
+    it goes on to the end, and the damage lies in it.
     """
     broker = running(store_root)
     if broker is not None:
@@ -82,8 +85,8 @@ def readable_range(store_root: Path | str, *, check_crc: bool = True, accept_rot
     from store.recovery import recover_read_only  # loads numba, which reading from a running broker does not need
 
     directory = StoreDirectory(store_root, _commit_log_path(store_root))
-    found = recover_read_only(directory, check_crc=check_crc)
-    if found.rot is not None and not accept_rot:
+    found = recover_read_only(directory, check_crc=check_crc, beyond_rot=beyond_rot)
+    if found.rot is not None and not accept_rot and not beyond_rot:
         raise found.rot
     return Range(found.min_physical_offset, found.max_physical_offset, RECOVERY, tuple(found.findings))
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -46,6 +46,7 @@ from store.segment_files import SegmentFiles, segment_bytes_of
 from store.topics import is_lmq
 
 ZEROS = bytes(1 << 20)
+ROTS_PASSED_MAX = 64
 
 
 class Verdict(Enum):
@@ -93,10 +94,11 @@ def rot_of(found: LogEnd, flushed_floor: int) -> BitRot:
 
 def recover_read_only(
     directory: StoreDirectory | Path | str, segment_bytes: int | None = None, *,
-    check_crc: bool = True, flushed_floor: int = 0,
+    check_crc: bool = True, flushed_floor: int = 0, beyond_rot: bool = False,
 ) -> Recovered:  # fmt: skip
     """The same decision on a store that nobody serves, writing nothing; bit rot is in `rot`, the log ends before it.
 
+    With `beyond_rot` the end is the one behind all rot, for readers that tell of it where they come by.
     Raises NotAStore, SegmentSizeMismatch, MissingSegment.
     """
     directory = directory if isinstance(directory, StoreDirectory) else StoreDirectory(directory)
@@ -110,13 +112,29 @@ def recover_read_only(
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean=not directory.was_aborted())
     queue_end = partial(_queue_end, directory.consumequeue, None)
     start = log_end.first_record_to_walk(files, first, floor)
-    found = log_end.find_end(files, bases, start, check_crc, floor, queue_end=queue_end)
+    find_end = partial(log_end.find_end, files, bases, check_crc=check_crc, flushed_floor=floor, queue_end=queue_end)
+    found = find_end(start)
     verdict = judge(found, floor)
     rot = rot_of(found, floor) if verdict is Verdict.ROT else None
     findings = [] if verdict is Verdict.END else [_told(found, verdict)]
     if rot is not None:
         findings = [str(rot)]
-    return Recovered(bases[0], found.offset, found.offset, {}, findings, 0, rot, found.records)
+    end = _end_behind(found, floor, find_end) if beyond_rot else found.offset
+    return Recovered(bases[0], end, end, {}, findings, 0, rot, found.records)
+
+
+def _end_behind(found: LogEnd, floor: int, find_end: Callable[[int], LogEnd]) -> int:
+    """The log's end behind bit rot: from one sound record on to the next damage, a bounded number of times.
+
+    Where nothing sound follows, or too much is damaged, it is the end of what is not zero, or was on disk.
+    """
+    for _ in range(ROTS_PASSED_MAX):
+        if judge(found, floor) is not Verdict.ROT:
+            return found.offset
+        if found.sound_behind is None:
+            break
+        found = find_end(found.sound_behind)
+    return max(floor, found.offset, *(part.base_offset + part.end for part in found.dirty))
 
 
 def recover(

@@ -85,6 +85,18 @@ def test_rot_is_raised_unless_it_is_asked_for(tmp_path: Path) -> None:
     assert published.readable_range(tmp_path, check_crc=False).max_physical_offset == log.end
 
 
+def test_behind_rot_the_log_goes_on_to_its_end(tmp_path: Path) -> None:
+    log = SmallLog(tmp_path)
+    log.fill(9)
+    for number in (1, 2, 5):
+        log.flip(log.records[number].offset + 4)
+    found = published.readable_range(tmp_path, beyond_rot=True)
+    assert found.max_physical_offset == log.end
+    assert "sound record follows" in found.findings[0]
+    log.append_raw(b"\x00\x00\x01\x00torn")
+    assert published.readable_range(tmp_path, beyond_rot=True).max_physical_offset == log.records[-1].end
+
+
 def test_what_is_not_a_store(tmp_path: Path) -> None:
     with pytest.raises(NotAStore):
         published.readable_range(tmp_path)

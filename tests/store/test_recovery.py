@@ -95,6 +95,16 @@ def test_garbage_at_every_byte_of_the_last_record_is_torn_unless_it_was_on_disk(
         assert log.read(last.offset, last.size) == bytes(last.size), at
 
 
+def test_damage_below_what_was_on_disk_does_not_end_a_log_that_is_read_beyond_rot(tmp_path: Path) -> None:
+    log = SmallLog(tmp_path)
+    log.fill(4)
+    last = log.records[-1]
+    log.write(last.offset, bytes(last.size))
+    note_flushed(log, last.end)
+    assert recover_read_only(tmp_path).max_physical_offset == last.offset
+    assert recover_read_only(tmp_path, beyond_rot=True).max_physical_offset == last.end
+
+
 def test_rot_with_a_sound_record_behind_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
     log = SmallLog(tmp_path)
     log.fill(6)
