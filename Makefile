@@ -8,6 +8,7 @@
 #                turn with RocketMQ's broker; writes docs/interop.md
 #   make differential  10^5 operations to RocketMQ 4.9.7, to 5.3.3 and to us, every byte compared; docs/differential.md
 #   make kills   50 times kill -9 of what runs a Spark stream, rows counted; writes docs/streaming-kills.md
+#   make fuzz    10^5 mutated frames at a broker's two ports and at a name server; writes docs/fuzz.md
 #   make bench   the figures, with the peers' where their folder is given
 #   make clean   removes what these commands made, .venv too
 #
@@ -21,7 +22,7 @@ STAMP := .venv/setup-done
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run test lint bench interop differential kills clean
+.PHONY: setup run test lint bench fuzz interop differential kills clean
 
 setup: $(STAMP)
 
@@ -61,6 +62,9 @@ differential: setup
 
 kills: setup
 	@$(PYTHON) -m tests.spark_bridge.stream_kills --ledger docs/streaming-kills.md $(ARGS)
+
+fuzz: setup
+	@mkdir -p docs && $(PYTHON) -m tests.fuzz --ledger docs/fuzz.md $(ARGS)
 
 bench: setup
 	@$(PYTHON) -m tools.bench $(ARGS)

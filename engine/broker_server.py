@@ -295,10 +295,19 @@ def settings_of(config: BrokerConfig) -> dict[str, str]:
     """The settings by RocketMQ's names, as GET_BROKER_CONFIG shows them."""
     found = {}
     for key in KEYS:
-        value = getattr(config, key.field)
-        text = str(value).lower() if isinstance(value, bool) else value
-        found[key.name] = ":".join(map(str, text)) if isinstance(text, tuple) else str(text if text is not None else "")
+        found[key.name] = _setting_text(getattr(config, key.field), key.kind)
     return found
+
+
+def _setting_text(value: object, kind: str) -> str:
+    """A setting as its file could say it."""
+    if value is None:
+        return ""
+    if isinstance(value, frozenset):
+        return ";".join(f"{hour:02d}" for hour in sorted(value))
+    if isinstance(value, tuple):
+        return addresses.told(*value) if kind == "host_port" else ";".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def open_role(config: BrokerConfig, board: Board) -> BrokerServer:
