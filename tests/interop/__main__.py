@@ -2,7 +2,8 @@
 
     python -m tests.interop docs/interop.md [matrix] [give-and-take] [--only TEXT] [--jobs N] [--results DIR]
 
-Without a part named, both run. With --results, cells that are in that directory already are not run again.
+Without a part named, both run. With --results, cells that are in that directory already are not run again; with
+--jobs 0 none is, and the table says what is there.
 """
 
 from __future__ import annotations
@@ -78,13 +79,16 @@ def row_of(cell: Cell, result: Result) -> str:
 def matrix_section(only: str, jobs: int, results: Path) -> tuple[str, int]:
     """The whole table, and how many cells failed."""
     chosen = [cell for cell in cells() if only in cell.name]
-    with ThreadPoolExecutor(jobs) as pool:
-        found = list(pool.map(lambda cell: run_cell(cell, results), chosen))
+    if jobs:
+        with ThreadPoolExecutor(jobs) as pool:
+            found = list(pool.map(lambda cell: run_cell(cell, results), chosen))
+    else:
+        chosen = [cell for cell in chosen if (results / f"{cell.name}.json").exists()]
+        found = [run_cell(cell, results) for cell in chosen]
     failed = sum(bool(result.error) for result in found)
-    ran = f"{len(found) - failed} of {len(cells())} rows passed" + (f", {failed} failed" if failed else "")
-    where = f"Python {platform.python_version()}, {jobs} rows at a time"
+    ran = f"{len(found)} of {len(cells())} rows were run, {len(found) - failed} passed"
     rows = [row_of(cell, result) for cell, result in zip(chosen, found, strict=True)]
-    return MATRIX_HEAD + "\n".join(rows) + f"\n\n{ran} ({where}).\n", failed
+    return MATRIX_HEAD + "\n".join(rows) + f"\n\n{ran} (Python {platform.python_version()}).\n", failed
 
 
 def replaced(document: str, section: str) -> str:

@@ -26,7 +26,7 @@ from tests.interop.remoting import GET_ROUTE, UPDATE_BROKER_CONFIG, Client
 
 VERSION = "4.9.7"
 VERSIONS = ("4.9.7", "5.3.3")
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 STOP_SECONDS = 40.0
 ANSWER_SECONDS = 60.0
 MODULES_NEEDED = ("namesrv", "broker", "client")

@@ -24,7 +24,7 @@ from tests.interop.rocketmq import RocketMQBroker, is_five
 from tools.local_broker import LocalBroker
 
 CLI = [sys.executable, "-m", "tools.cli"]
-SECONDS = 60
+SECONDS = 120
 RUNTIME_INFO, CLUSTER_INFO = 28, 106
 PORTS = (12_000, 32_000)  # below those that the kernel gives to clients: a port stays ours while its broker is down
 TABLES = {
