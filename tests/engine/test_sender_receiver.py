@@ -180,6 +180,7 @@ def test_the_table_is_bounded_and_a_freed_slot_is_used_again(master: Node) -> No
         socks.append(talk(master, 0))
         wait_until(master.board.ha[slot].state, lambda state: state == 2)
     assert read_to_end(talk(master, 0)) == b"", "the ninth is refused, and the others stay"
+    wait_until(master.board.ha_ended[CloseReason.SLOTS_TAKEN], lambda count: count == 1)
     socks[3].close()
     wait_until(master.board.pids["sender.3"], lambda pid: pid == 0)
     socks[3] = talk(master, 0)
