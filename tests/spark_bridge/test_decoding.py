@@ -77,6 +77,13 @@ def test_json_that_does_not_fit_is_told_and_its_neighbours_are_read(tmp_path, bo
         decoded(tmp_path / "raised", [good, body], options("failfast", decode="json", valueSchema="x int, s string"))
 
 
+def test_bodies_that_make_as_many_values_as_bodies_only_together_are_all_told(tmp_path):
+    bodies = [b'{"s":"}', b'{"}', b'{"x":1}{"x":2}']
+    rows = decoded(tmp_path, bodies, options(decode="json", valueSchema="x int, s string"))
+    assert [row["body"] for row in rows] == [None] * 3
+    assert all(row["_error"] for row in rows)
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.sampled_from([*BAD_JSON, b'{"x":1}', b'{"x":2,"s":"{}"}', b' {"s":"b"}\r\n']), max_size=14))
 def test_what_a_body_says_does_not_depend_on_its_neighbours(tmp_path_factory, bodies):
