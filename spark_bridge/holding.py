@@ -47,7 +47,7 @@ def hold_plan(lease: leases.Lease | None, splits: list[Split]) -> list[Split]:
         lease.release()
         return splits
     lease.renew(low)
-    terms = LeaseTerms(splits[0].log.root, low, lease.ttl_ms)
+    terms = LeaseTerms(str(lease.path.parent.parent), low, lease.ttl_ms)
     return [replace(split, log=replace(split.log, lease=terms)) for split in splits]
 
 

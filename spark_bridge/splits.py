@@ -272,7 +272,8 @@ def range_splits(
         segment_end = min(end, base + log.segment_bytes)
         known = position  # a segment's first byte starts a record, and so do min and reput_from_offset
         while position < segment_end:
-            cut = segment_end if segment_end - position < 2 * split_bytes else position + split_bytes
+            last_bytes = 2 * split_bytes if cuts.has_least else split_bytes + 1
+            cut = segment_end if segment_end - position < last_bytes else position + split_bytes
             if cuts.bytes_max is not None:
                 cut = min(cut, position + cuts.bytes_max)
             at = bisect.bisect_right(cuts.offsets, position)

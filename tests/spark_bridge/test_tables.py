@@ -127,7 +127,8 @@ def test_tables_take_topic_options_and_a_pruned_schema_and_say_what_is_wrong(tmp
     assert batch.schema == to_arrow_schema(schema, timezone="UTC")
     assert sum(batch.column(0).to_pylist()) == sum(row["count"] for row in table_of(root, "queues"))
     with pytest.raises(InvalidOption, match="did you mean 'consumerOffset'"):
-        TableReader(schema.add("consumerOfset", "long"), parse_options({"path": root, "table": "consumer_groups"}))
+        groups = parse_options({"path": root, "table": "consumer_groups"})
+        TableReader(type(schema)().add("consumerOfset", "long"), groups)
     with pytest.raises(InvalidOption, match="column queueId of table queues is int"):
         TableReader(type(schema)().add("queueId", "long"), options)
 
