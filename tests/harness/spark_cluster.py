@@ -1,0 +1,76 @@
+"""A standalone Spark cluster on loopback, made by hand: one master and two workers of one core each."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyspark
+
+from tools import java_home
+
+LOOPBACK = "127.0.0.1"
+START_SECONDS, STOP_SECONDS = 180.0, 30.0
+WORKERS = 2
+
+
+class SparkCluster:
+    """A context manager; `url` is what a driver connects to."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._processes: list[subprocess.Popen[str]] = []
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        try:
+            line = self._start("deploy.master.Master", "Starting Spark master at", "--port", "0")
+            self.url = line.rsplit(" ", 1)[1]
+            for number in range(WORKERS):
+                folder = str(self._directory / f"worker-{number}")
+                sizes = ["--cores", "1", "--memory", "1g", "--work-dir", folder, self.url]
+                self._start("deploy.worker.Worker", "Successfully registered with master", "--port", "0", *sizes)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in reversed(self._processes):
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _start(self, name: str, until: str, *arguments: str) -> str:
+        """Start one of the cluster's processes; the line of its log that says that it serves."""
+        java_home.ensure()
+        script = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+        command = [script, f"org.apache.spark.{name}", "--host", LOOPBACK, "--webui-port", "0", *arguments]
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+            env={**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_DAEMON_MEMORY": "256m"},
+        )  # fmt: skip
+        self._processes.append(process)
+        found: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=_read, args=(process, until, found), daemon=True).start()
+        return found.get(timeout=START_SECONDS)
+
+
+def _read(process: subprocess.Popen[str], until: str, found: queue.Queue[str]) -> None:
+    """Read the log to its end, so that nobody waits for a full pipe."""
+    assert process.stderr is not None
+    with process.stderr:
+        for line in process.stderr:
+            if until in line:
+                found.put(line.strip())
