@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from engine.protocol.remoting import FrameSplitter, RemotingCommand, Serialize, decode, encode
 
 ANSWER_SECONDS = 30.0
-SETTLE_SECONDS = 2.0  # 5.x changes some tables a moment after it has answered
+SETTLE_SECONDS = 20.0  # 5.x changes some tables a moment after it has answered
 JAVA_LINE = re.compile(r", [\w.$/]+\.[\w$<>]+\([^)]*\)$")  # where an exception was thrown
 
 
