@@ -28,6 +28,8 @@ from pyspark.sql.types import StructType
 from spark_bridge.columns import columns_of, settled
 from spark_bridge.options import EARLIEST, LATEST
 from spark_bridge.reading import read_split
+from spark_bridge.splits import Selection
+from spark_bridge.stores import resolve_stores
 from spark_bridge.stream_limits import Limits, Span, cut_to_bytes, cut_to_rows
 from spark_bridge.stream_offsets import (
     ONLY_STORE,
@@ -46,7 +48,6 @@ from spark_bridge.stream_offsets import (
 from spark_bridge.stream_options import parse_stream_options
 from spark_bridge.stream_plan import Part, pack
 from spark_bridge.stream_stores import StreamStores
-from store.topics import is_system_topic
 
 log = logging.getLogger("slipstream.spark")
 
@@ -62,6 +63,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.rows = settled(schema, self.options.read.rows)
         self.column_names = schema.fieldNames()
         self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        read = self.options.read
+        named = None if read.topics is None else frozenset(read.topics)
+        self._selection = Selection(
+            named, system_topics=read.include_system_topics, topic_pattern=read.topic_pattern
+        )  # fmt: skip
         self._opened: StreamStores | None = None  # made on the driver only: executors get a reader without
         self._last_seen: Bounds = {}
         self._target: Offsets | None = None
@@ -191,13 +197,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _stores(self) -> StreamStores:
         if self._opened is None:
-            roots = {ONLY_STORE: self.options.read.path}
-            self._opened = StreamStores(roots, self._selects, confirmed_only=False)
+            stores = resolve_stores(self.options.read)
+            roots = {store.broker_name if len(stores) > 1 else ONLY_STORE: store.root for store in stores}
+            self._opened = StreamStores(roots, self._selects, confirmed_only=self.options.read.only_confirmed)
         return self._opened
 
-    def _selects(self, topic: str, _queue_id: int) -> bool:
-        topics = self.options.read.topics
-        return not is_system_topic(topic) if topics is None else topic in topics
+    def _selects(self, topic: str, queue_id: int) -> bool:
+        assigned = {queue[:2] for queue in self.options.read.assigned}
+        return self._selection.admits(topic) and (not assigned or (topic, queue_id) in assigned)
 
     @property
     def _by_store(self) -> bool:

@@ -16,7 +16,11 @@ from spark_bridge.options import EARLIEST, LATEST, ReadOptions, parse_options
 from spark_bridge.stream_limits import Limits
 
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
-NOT_IN_A_STREAM = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "keys", "table", "splitBytes")
+NOT_IN_A_STREAM = (
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "keys", "table", "splitBytes", "subExpression",
+    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "maxRecordsPerPartition",
+    "maxBytesPerPartition", "leaseSeconds",
+)  # fmt: skip
 STARTING = "startingOffsets"
 DELAY_DEFAULT = "15m"
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -78,6 +82,8 @@ def _starting(text: str) -> dict[tuple[str, int], int]:
     if not text.startswith("{"):
         return {}
     found: dict[str, dict[str, int]] = json.loads(text)
+    if any(isinstance(offset, dict) for queues in found.values() for offset in queues.values()):
+        raise InvalidOption(f'{STARTING}={text}: a stream starts queues of one number alike, as {{"topic":{{"0":42}}}}')
     return {(topic, int(queue)): offset for topic, queues in found.items() for queue, offset in queues.items()}
 
 

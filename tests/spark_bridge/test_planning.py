@@ -80,7 +80,7 @@ def test_tags_are_pruned_by_hash_and_then_compared(version, name, tmp_path):
     tags = Counter(line["tags"] for line in lines if line["tags"])
     assert len(tags) > 2
     batches = {line["physicalOffset"] for line in lines if "INNER_NUM" in line["properties"]}  # of many tags each
-    for tag in tags:
+    for tag in sorted(tags)[:4]:
         wanted = expected(lines, lambda line, tag=tag: line["tags"] == tag)
         found = read(root, subExpression=tag, includeSystemTopics="true")
         assert [offset for offset in found if offset not in batches] == wanted, tag
@@ -113,7 +113,7 @@ def test_keys_are_found_through_the_index_as_rocketmq_finds_them(version, name, 
         if not is_system_topic(line["topic"]) and line["physicalOffsets"]:
             by_key.setdefault(line["key"], set()).update(line["physicalOffsets"])
     messages = {line["physicalOffset"]: line for line in golden_lines(version, name, "message")}
-    asked = sorted(by_key)[::17]
+    asked = sorted(by_key)[:: len(by_key) // 12]
     assert len(asked) > 10
 
     def carries(line: Row, key: str) -> bool:
