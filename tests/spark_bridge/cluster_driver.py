@@ -1,6 +1,6 @@
 """Driver programs of the standalone cluster's tests; what they found is one JSON object on the last line.
 
-    python -m tests.spark_bridge.cluster_driver read|write MASTER STORE
+    python -m tests.spark_bridge.cluster_driver read|write|stream MASTER STORE [DIRECTORY]
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from store import published
 ROWS, PARTITIONS = 20_000, 4
 DIES_AFTER = 3000
 WAIT_SECONDS, POLL_SECONDS = 120.0, 0.05
+STREAM_SECONDS = 600
 CONF = {
     "spark.executor.memory": "512m", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200", "spark.cores.max": "2", "spark.executor.cores": "1",
@@ -82,10 +83,18 @@ def write(spark: SparkSession, store: str) -> dict[str, Any]:
     return {}
 
 
+def stream(spark: SparkSession, store: str, directory: str) -> dict[str, Any]:
+    """Lines of files, one file an epoch, into a topic."""
+    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(f"{directory}/source")
+    writer = lines.writeStream.format("rocketmq").option("path", store).option("topic", "lines")
+    query = writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
+    return {"ended": query.awaitTermination(STREAM_SECONDS)}
+
+
 def main() -> None:
-    task, master, store = sys.argv[1:]
+    task, master, store, *rest = sys.argv[1:]
     spark = spark_bridge.session("cluster", master=master, **CONF)
-    result = {"read": read, "write": write}[task](spark, store)
+    result = {"read": read, "write": write, "stream": stream}[task](spark, store, *rest)  # type: ignore[operator]
     spark.stop()
     print(json.dumps(result))
 

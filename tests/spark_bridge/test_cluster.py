@@ -1,4 +1,4 @@
-"""A standalone cluster, one master and two workers: reading, kernels, and writes whose executor is killed."""
+"""A standalone cluster, one master and two workers: reading, kernels, and writes whose executor or driver is killed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from engine.producer import Producer
+from store import published
 from store.log_reader import open_log
 from store.summary import messages
 from tests.harness.spark_cluster import SparkCluster
@@ -24,7 +26,8 @@ from tools.local_broker import LocalBroker
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DRIVER_SECONDS = 700
+DRIVER_SECONDS, POLL_SECONDS = 700, 0.05
+FILES, LINES = 2, 3000
 
 
 @pytest.fixture(scope="module")
@@ -79,3 +82,23 @@ def test_both_workers_read_the_files_of_this_host(cluster: SparkCluster, store: 
 def test_rows_of_a_killed_executor_are_written_once(cluster: SparkCluster, store: str) -> None:
     finished(start("write", cluster.url, store))
     assert bodies_of(store, "rows") == Counter(f"row {number}" for number in range(ROWS))
+
+
+def test_rows_of_a_stream_whose_driver_is_killed_are_written_once(
+    cluster: SparkCluster, store: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    for part in range(FILES):
+        (source / f"{part}.txt").write_text("".join(f"{part} {number}\n" for number in range(LINES)))
+    killed = start("stream", cluster.url, store, str(tmp_path))
+    begin = published.readable_range(store).max_physical_offset
+    waiting = threading.Event()
+    while published.readable_range(store).max_physical_offset == begin and killed.poll() is None:
+        waiting.wait(POLL_SECONDS)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate(timeout=DRIVER_SECONDS)
+    assert bodies_of(store, "lines").total() < FILES * LINES
+    assert finished(start("stream", cluster.url, store, str(tmp_path))) == {"ended": True}
+    expected = Counter(f"{part} {number}" for part in range(FILES) for number in range(LINES))
+    assert bodies_of(store, "lines") == expected
