@@ -14,13 +14,26 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tools.bench import append, catch_up, dispatch, idle, index_put, latency, opening, roll, sync_flush, verify
+from tools.bench import (
+    admin_start,
+    append,
+    catch_up,
+    dispatch,
+    idle,
+    index_put,
+    latency,
+    opening,
+    roll,
+    slaves,
+    sync_flush,
+    verify,
+)
 from tools.bench.figures import Figure, Ratio, json_lines, show
 from tools.bench.peers import Peers
 
 GROUPS = (
-    "append", "latency", "catch-up", "idle", "dispatch", "index-put", "sync-flush", "roll", "verify", "opening",
-    "spark", "spark-stream",
+    "append", "latency", "slaves", "catch-up", "idle", "admin", "dispatch", "index-put", "sync-flush", "roll",
+    "verify", "opening", "spark", "spark-stream",
 )  # fmt: skip
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 
@@ -67,6 +80,10 @@ def _measure(
         return latency.measure(scratch, peers, rocketmq, repeat)
     if group == "catch-up":
         return catch_up.measure(scratch, peers, rocketmq, repeat)
+    if group == "slaves":
+        return slaves.measure(scratch, repeat)
+    if group == "admin":
+        return admin_start.measure(scratch, repeat)
     if group == "idle":
         return idle.measure(scratch)
     if group == "dispatch":

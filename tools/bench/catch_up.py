@@ -1,4 +1,4 @@
-"""Catching up: an empty slave takes a full segment from its master, at frames of 32 KiB and larger."""
+"""Catching up: an empty slave takes a full segment from its master: how fast, and what it costs both of them."""
 
 from __future__ import annotations
 
@@ -6,37 +6,47 @@ import shutil
 import statistics
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.cursors import Board
 from ipc import waiting
+from ipc.counters import Cursor
 from store import published
+from tools.bench.cpu_time import cpu_seconds
 from tools.bench.figures import Figure, Ratio
 from tools.bench.loads import run_load
 from tools.bench.machine import warm_memory
 from tools.bench.peers import Peers
+from tools.bench.rocketmq import CaughtUp
 from tools.bench.rocketmq import catch_up as rocketmq_catch_up
 from tools.local_broker import LocalBroker
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 SEGMENT_BYTES = 1500 * MIB  # one segment: a new slave is sent the last one only
 MESSAGES, SIZE = 1_200_000, 1024
 FRAMES = (32 * 1024, 256 * 1024)
 DEADLINE_SECONDS = 120.0
 
 
-def _await(board: Board, offset: int) -> int:
-    """Wait until the log reaches `offset`; the monotonic nanosecond at which it did."""
+class Run(NamedTuple):
+    """One catching up: MiB/s between the first mebibyte and the last; CPU seconds a GiB, until all is dispatched."""
+
+    mib_per_s: float
+    master_cpu_s: float
+    slave_cpu_s: float
+
+
+def _await(cursor: Cursor, offset: int) -> int:
+    """Wait until the cursor reaches `offset`; the monotonic nanosecond at which it did."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while (seen := board.max_physical_offset.read()) < offset:
+    while (seen := cursor.read()) < offset:
         if time.monotonic() > deadline:
             raise RuntimeError(f"the slave stays at {seen} of {offset}")
-        waiting.await_change(board.max_physical_offset, seen, 100)
+        waiting.await_change(cursor, seen, 100)
     return time.monotonic_ns()
 
 
-def _once(directory: Path, frame_bytes: int) -> float:
-    """MiB/s between the first mebibyte and the last."""
+def _once(directory: Path, frame_bytes: int) -> Run:
     keys: dict[str, Any] = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "haTransferBatchSize": frame_bytes}
     with LocalBroker(directory / "m", brokerRole="ASYNC_MASTER", **keys) as master:
         run_load(master.store, "batch", SIZE, MESSAGES)
@@ -46,33 +56,54 @@ def _once(directory: Path, frame_bytes: int) -> float:
         with LocalBroker(
             directory / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **keys
         ) as slave:
+            spent = [cpu_seconds(broker.process.pid) for broker in (master, slave)]
             board = Board.attach(published.require_running(slave.store).region_directory, writable=True)
-            began_ns = _await(board, MIB)
+            began_ns = _await(board.max_physical_offset, MIB)
             begun_at = board.max_physical_offset.read()
-            seconds = (_await(board, end) - began_ns) / 1e9
+            seconds = (_await(board.max_physical_offset, end) - began_ns) / 1e9
+            _await(board.reput_from_offset, end)
+            both = zip((master, slave), spent, strict=True)
+            costs = [(cpu_seconds(broker.process.pid) - before) / (end / GIB) for broker, before in both]
     shutil.rmtree(directory)
-    return (end - begun_at) / MIB / seconds
+    return Run((end - begun_at) / MIB / seconds, *costs)
+
+
+def _beside_rocketmq(theirs: CaughtUp, ours: Run) -> tuple[list[Figure], list[Ratio]]:
+    work, peer = "catch-up, frames of 32 KiB", "rocketmq 4.9"
+    figures = [Figure(work, peer, theirs.mib_per_s, "MiB/s")]
+    ratios = [Ratio(work, ours.mib_per_s, theirs.mib_per_s, peer, 6.0)]
+    for end, own, spent in (
+        ("master", ours.master_cpu_s, theirs.master_cpu_s), ("slave", ours.slave_cpu_s, theirs.slave_cpu_s)
+    ):  # fmt: skip
+        per_gib, of_end = spent / (theirs.mib * MIB / GIB), f"CPU seconds a GiB caught up, {end}"
+        figures.append(Figure(of_end, peer, per_gib, "s/GiB"))
+        ratios.append(Ratio(of_end, own, per_gib, peer, 0.5, more_is_better=False))
+    return figures, ratios
 
 
 def measure(directory: Path, peers: Peers, rocketmq: Path | None, repeat: int) -> tuple[list[Figure], list[Ratio]]:
     """Ours, the machine's own `sendfile -> recv_into(mmap)` of the same chunk, RocketMQ's."""
-    rates: dict[int, list[float]] = {frame: [] for frame in FRAMES}
+    runs: dict[int, list[Run]] = {frame: [] for frame in FRAMES}
     for number in range(repeat):
         for frame in FRAMES:
-            rates[frame].append(_once(directory / f"catch-up-{number}-{frame}", frame))
+            runs[frame].append(_once(directory / f"catch-up-{number}-{frame}", frame))
         warm_memory()
         peers.run("limits", "sendfile", directory=directory)
     figures, ratios = [], []
-    for frame, found in rates.items():
-        work, rate = f"catch-up, frames of {frame // 1024} KiB", statistics.median(found)
-        figures.append(Figure(work, "slipstream", rate, "MiB/s"))
+    for frame, found in runs.items():
+        work = f"catch-up, frames of {frame // 1024} KiB"
+        middle = Run(*map(statistics.median, zip(*found, strict=True)))
+        figures.append(Figure(work, "slipstream", middle.mib_per_s, "MiB/s"))
+        if frame == FRAMES[0]:
+            ours = middle
+            figures.append(Figure("CPU seconds a GiB caught up, master", "slipstream", ours.master_cpu_s, "s/GiB"))
+            figures.append(Figure("CPU seconds a GiB caught up, slave", "slipstream", ours.slave_cpu_s, "s/GiB"))
         limit = peers.figure("mb_per_s", work="sendfile", chunk=f"{frame // 1024} KiB")
         if limit is not None:
             limit = limit * 1e6 / MIB
             figures.append(Figure(work, "sendfile -> recv_into(mmap)", limit, "MiB/s"))
-            ratios.append(Ratio(work, rate, limit, "sendfile limit", 0.7))
+            ratios.append(Ratio(work, middle.mib_per_s, limit, "sendfile limit", 0.8))
     if rocketmq is not None:
-        theirs, ours = rocketmq_catch_up(rocketmq), statistics.median(rates[FRAMES[0]])
-        figures.append(Figure("catch-up, frames of 32 KiB", "rocketmq 4.9", theirs, "MiB/s"))
-        ratios.append(Ratio("catch-up, frames of 32 KiB", ours, theirs, "rocketmq 4.9", 4.0))
+        theirs = _beside_rocketmq(rocketmq_catch_up(rocketmq), ours)
+        figures, ratios = figures + theirs[0], ratios + theirs[1]
     return figures, ratios

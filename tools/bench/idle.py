@@ -6,26 +6,16 @@ import shutil
 import time
 from pathlib import Path
 
-import psutil
-
 from engine.status import snapshot
+from tools.bench.cpu_time import cpu_seconds
 from tools.bench.figures import Figure, Ratio
-from tools.bench.latency import await_slave
+from tools.bench.latency import await_slaves
 from tools.bench.loads import run_load
 from tools.local_broker import LocalBroker
 
 SETTLE_SECONDS, WATCH_SECONDS = 15.0, 20.0
 GOAL_PERCENT = 1.0
 MIB = 1 << 20
-NS_PER_S = 1_000_000_000
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Of a broker and all its processes, by the scheduler's own clock: short wake-ups fall between the ticks."""
-    supervisor = psutil.Process(pid)
-    pids = [process.pid for process in (supervisor, *supervisor.children(recursive=True))]
-    tasks = [task for pid in pids for task in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-    return sum(int(task.read_text().split()[0]) for task in tasks) / NS_PER_S
 
 
 def measure(directory: Path) -> tuple[list[Figure], list[Ratio]]:
@@ -35,16 +25,16 @@ def measure(directory: Path) -> tuple[list[Figure], list[Ratio]]:
         LocalBroker(home / "m", brokerRole="SYNC_MASTER") as master,
         LocalBroker(home / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address) as slave,
     ):
-        await_slave(master.store)
+        await_slaves(master.store)
         run_load(master.store, "sync", 1024, 1000)
         time.sleep(SETTLE_SECONDS)
         brokers = {"master": master, "slave": slave}
-        before = {name: _cpu_seconds(broker.process.pid) for name, broker in brokers.items()}
+        before = {name: cpu_seconds(broker.process.pid) for name, broker in brokers.items()}
         began = time.monotonic()
         time.sleep(WATCH_SECONDS)
         seconds = time.monotonic() - began
         percents = {
-            name: (_cpu_seconds(broker.process.pid) - before[name]) / seconds * 100 for name, broker in brokers.items()
+            name: (cpu_seconds(broker.process.pid) - before[name]) / seconds * 100 for name, broker in brokers.items()
         }
         figures = [Figure("idle CPU", name, percent, "% of a core") for name, percent in percents.items()]
         for name, broker in brokers.items():

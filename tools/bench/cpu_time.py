@@ -1,0 +1,17 @@
+"""CPU seconds of a broker with all its processes, by the scheduler's clock: short wake-ups fall between the ticks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+NS_PER_S = 1_000_000_000
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of the supervisor `pid` and its children that live now."""
+    supervisor = psutil.Process(pid)
+    pids = [process.pid for process in (supervisor, *supervisor.children(recursive=True))]
+    tasks = [task for pid in pids for task in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(int(task.read_text().split()[0]) for task in tasks) / NS_PER_S
