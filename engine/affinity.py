@@ -22,6 +22,12 @@ def cpus_of(affinity: str, role: str, available: Set[int]) -> Set[int] | None:
     return parse_cpus(affinity) & available or None
 
 
+def sync_cpu(affinity: str) -> int:
+    """The one CPU of the synchronous path, in a process that may use what the broker may; -1 where there is none."""
+    cpus = cpus_of(affinity, SYNC_PATH[0], os.sched_getaffinity(0)) or set()
+    return next(iter(cpus)) if len(cpus) == 1 else -1
+
+
 def parse_cpus(text: str) -> set[int]:
     """CPU numbers of a list as in "0,2-3". Raises ValueError."""
     cpus: set[int] = set()

@@ -77,7 +77,8 @@ class Connection:
         self.checks_replicas = policy.check_before_append
         self.follows_one = not ((waits_for_slave and policy.wait_for_flush) or policy.replicas_min)  # one says it all
         followed = self._followed.index if waits_for_slave or self._policy.wait_for_flush else APPENDED
-        self.block = block_of(self.outlet, self.board, followed, self.clock.words)
+        sync_cpu = int(settings["syncCpu"]) if waits_for_slave else -1
+        self.block = block_of(self.outlet, self.board, followed, self.clock.words, sync_cpu)
         # Kept beside their addresses: a thread that still waits when another one closes needs them mapped.
         self._kept = (self.outlet, self.clock.words)
 

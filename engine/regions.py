@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from engine import ha_settings
+from engine import affinity, ha_settings
 from engine.config import BrokerConfig
 from ipc.process import boot_id, start_time
 
@@ -47,6 +47,7 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
             "maxMessageSize": config.max_message_bytes,
             "defaultTopicQueueNums": config.default_topic_queue_nums,
             "ringSizeInBytes": config.ring_bytes,
+            "syncCpu": affinity.sync_cpu(config.affinity),
             "regionId": config.region_id,
             "traceOn": config.trace_on,
             "enableLmq": config.enable_lmq,

@@ -45,13 +45,18 @@ from ipc.system_calls import ADDRESS, LENGTH, PIECE_WORDS, recv, send, sendfile,
 NS_PER_MS = 1_000_000
 ONE_CALL_BYTES = 8 * 1024  # up to here a copy out of the mapped segment costs less than a second system call
 
-# `frame`: what is left of the frame begun, and what was sent in all; the rest is for system calls
-HEADER_LEFT, BODY_AT, BODY_LEFT, TRANSFERRED, END_SEEN, POSITION, PIECES_AT = 0, 1, 2, 3, 4, 5, 6
+# A slave whose acknowledgements come after another's, this often in a row, has its frames by the millisecond: nobody
+# waits for it, and waking its sender for each message would cost them all. Once it is waited for, it is awake again.
+LAZY_AFTER, NAP_MS, AWAKE_MS = 32, 1, 50
+
+# `frame`: what is left of the frame begun, and what was sent in all; when the log was last seen growing, and how many
+# acknowledgements in a row confirmed nothing (the reading half's); the rest is for system calls
+HEADER_LEFT, BODY_AT, BODY_LEFT, TRANSFERRED, GREW_MS, LATE_ACKS, POSITION, PIECES_AT = 0, 1, 2, 3, 4, 5, 6, 7
 FRAME_WORDS = PIECES_AT + 2 * PIECE_WORDS
 # `segment`: the open one, or -1 as its base
 SEGMENT_BASE, SEGMENT_FD, SEGMENT_ADDRESS, SEGMENT_WORDS = 0, 1, 2, 3
 # `places`: indices of the counters
-END, NEXT_AT, TRANSFERRED_AT, ACK_AT, LAST_READ_AT, CONFIRM, BELL, PLACES = 0, 1, 2, 3, 4, 5, 6, 7
+END, NEXT_AT, TRANSFERRED_AT, ACK_AT, LAST_READ_AT, CONFIRM, BELL, WAKE, PLACES = 0, 1, 2, 3, 4, 5, 6, 7, 8
 
 # What `transfer` came to; below zero: -errno
 BEHIND, IN_STEP, NEEDS_SEGMENT, LOOK, SHORT_FILE = 0, 1, 2, 3, 4
@@ -77,7 +82,7 @@ def line_of(board: Board, slot: int, connection: HaConnection) -> Line:
     for place, cursor in (
         (END, board.max_physical_offset), (NEXT_AT, words.next_transfer_offset),
         (TRANSFERRED_AT, words.transferred_bytes), (ACK_AT, words.slave_ack_offset), (LAST_READ_AT, words.last_read_ms),
-        (CONFIRM, board.confirm_offset), (BELL, board.ack_bell),
+        (CONFIRM, board.confirm_offset), (BELL, board.ack_bell), (WAKE, words.wake),
     ):  # fmt: skip
         places[place] = cursor.index
     frame: Words = np.zeros(FRAME_WORDS, np.int64)
@@ -175,6 +180,21 @@ def _begin(line: Line, limits: ConnectionLimits, offset: int, size: int) -> bool
 
 
 @kernel
+def sleep(line: Line, end: int, now_ms: int, wait_ms: int) -> bool:
+    """Until the log is longer than `end`, or for `wait_ms`, or while it grows and nobody waits for this slave, for a
+    nap. False: the time is over, or somebody wants the interpreter."""
+    counters, places, frame = line.counters, line.places, line.frame
+    if frame[LATE_ACKS] < LAZY_AFTER or now_ms - frame[GREW_MS] >= AWAKE_MS:
+        return await_change(counters, places[END], end, wait_ms * NS_PER_MS) != end
+    seen = load_acquire(counters, places[WAKE])
+    if await_change(counters, places[WAKE], seen, min(NAP_MS, wait_ms) * NS_PER_MS) != seen:
+        return False
+    if load_acquire(counters, places[CONFIRM]) < end:
+        frame[LATE_ACKS] = 0  # of what we sent before the nap, nobody else has had all
+    return wait_ms > NAP_MS
+
+
+@kernel
 def transfer(line: Line, limits: ConnectionLimits, fd: int, now_ms: int, frames: int, timeout_ms: int) -> int:
     """Write what the log has, `frames` at most; then sleep until it grows, for `timeout_ms` in all.
 
@@ -188,16 +208,18 @@ def transfer(line: Line, limits: ConnectionLimits, fd: int, now_ms: int, frames:
         if frame[HEADER_LEFT] + frame[BODY_LEFT] == 0:
             if now_ms - connection[LAST_READ_MS] > limits.housekeeping_interval_ms:
                 return LOOK
-            end = frame[END_SEEN] = load_acquire(line.counters, end_at)
+            end = load_acquire(line.counters, end_at)
             offset, size = next_frame(connection, line.flow, limits, now_ms, end)
             if size == NOTHING:
                 heartbeat_ms = connection[LAST_WRITE_MS] + limits.send_heartbeat_interval_ms + 1 - now_ms
                 wait_ms = min(until_ms - now_ms, heartbeat_ms)
                 if timeout_ms == 0 or wait_ms <= 0 or connection[NEXT_OFFSET] != end:
                     return IN_STEP
-                if await_change(line.counters, end_at, end, wait_ms * NS_PER_MS) == end:
+                if not sleep(line, end, now_ms, wait_ms):
                     return IN_STEP
                 continue
+            if size > 0:
+                frame[GREW_MS] = now_ms
             if not _begin(line, limits, offset, size):
                 return NEEDS_SEGMENT
         written = _write(line, fd)
@@ -233,7 +255,8 @@ def hear(line: Line, fd: int, buffer: Bytes, confirms: bool, fallbehind_bytes_ma
             connection[ACK_OFFSET] = acked
             publish(counters, places[ACK_AT], acked)
             if confirms:
-                raise_to(counters, places[CONFIRM], acked)
+                is_first = raise_to(counters, places[CONFIRM], acked)
+                line.frame[LATE_ACKS] = 0 if is_first else line.frame[LATE_ACKS] + 1
             if not confirms or load_acquire(counters, places[END]) - before >= fallbehind_bytes_max:
                 ring(counters, places[BELL])
         counters[places[LAST_READ_AT]] = now_ms

@@ -22,12 +22,14 @@ from engine.protocol.retention import DiskState
 from ipc.atomics import await_change, load_acquire, monotonic_ns, wall_clock_ms
 from ipc.compiling import kernel
 from ipc.memory import address_of_bytes, bytes_at, words_at
+from ipc.placement import PLACE_WORDS, hold_to, let_go
 from ipc.region import Bytes, Words
 from ipc.ring import DESCRIPTOR_WORDS, HEAD, LOCAL_WORDS, REFUSALS, TAIL, WORDS_PER_RING, Outlet
 
 CONTROL_AT, DESCRIPTORS_AT, DESCRIPTORS, COUNTERS_AT, COUNTERS = 0, 1, 2, 3, 4
 FOLLOWED, FAILED, LATENCIES_AT, LATENCIES = 5, 6, 7, 8
-DATA_AT, DATA_BYTES, LOCAL_AT, BELL, STATE, DISK, REFUSALS_SEEN, BLOCK_WORDS = 9, 10, 11, 12, 13, 14, 15, 16
+DATA_AT, DATA_BYTES, LOCAL_AT, BELL, STATE, DISK, REFUSALS_SEEN, SYNC_CPU = 9, 10, 11, 12, 13, 14, 15, 16
+BLOCK_WORDS = 17
 APPENDED = -1  # as `followed`: the ring's own head is followed, to be in the log is enough
 WAKES_MAX = 64  # in one call, each for somebody else's record
 NO_ROOM, LOOK = -1, -2  # of `put`: the ring is full; the broker has something to say
@@ -48,9 +50,9 @@ def form_of(template: Template) -> Form:
     return Form(np.array([record.ctypes.data, length, template.body_at, template.slot]), length, record)
 
 
-def block_of(outlet: Outlet, board: Board, followed: int, latencies: Words) -> Words:
+def block_of(outlet: Outlet, board: Board, followed: int, latencies: Words, sync_cpu: int = -1) -> Words:
     """What the kernels look at: the producer's ring; the broker's counters, of which `followed` is the index of the one
-    that a put waits for; the ring's latencies. All must stay mapped."""
+    that a put waits for; the ring's latencies. All must stay mapped. `sync_cpu`: where those run who answer a put."""
     block, counters = np.zeros(BLOCK_WORDS, np.int64), board.counters.words
     block[CONTROL_AT] = outlet.control.ctypes.data
     block[DESCRIPTORS_AT], block[DESCRIPTORS] = outlet.words.ctypes.data, len(outlet.words) // DESCRIPTOR_WORDS
@@ -60,7 +62,7 @@ def block_of(outlet: Outlet, board: Board, followed: int, latencies: Words) -> W
     block[DATA_AT], block[DATA_BYTES] = outlet.data.ctypes.data, len(outlet.data)
     block[LOCAL_AT], block[BELL] = outlet.local.ctypes.data, outlet.bell_index
     block[STATE], block[DISK] = board.broker_state.index, board.disk_state.index
-    block[REFUSALS_SEEN] = outlet.control[REFUSALS]
+    block[REFUSALS_SEEN], block[SYNC_CPU] = outlet.control[REFUSALS], sync_cpu
     return block
 
 
@@ -84,12 +86,8 @@ def put(block: Words, form: Words, body: bytes, properties: bytes, flag: int) ->
 
 
 @kernel
-def follow(block: Words, number: int, length: int, timeout_ns: int, began_ns: int) -> tuple[bool, int, int]:
-    """(whether record `number` is in the log and followed, its physical offset, its queue offset).
-
-    Not within the time, refused, its descriptor used again, or a signal came: False, and the caller looks which. Sleeps
-    on the followed word alone: in a chain of stages only the last one's says that this record is done.
-    """
+def _follow(block: Words, number: int, length: int, timeout_ns: int, began_ns: int) -> tuple[bool, int, int]:
+    """As `follow`, wherever the thread may run."""
     control = carray(words_at(block[CONTROL_AT]), (WORDS_PER_RING,))
     words = carray(words_at(block[DESCRIPTORS_AT]), (block[DESCRIPTORS] * DESCRIPTOR_WORDS,))
     counters = carray(words_at(block[COUNTERS_AT]), (block[COUNTERS],))
@@ -113,3 +111,22 @@ def follow(block: Words, number: int, length: int, timeout_ns: int, began_ns: in
         if now == seen:
             return False, 0, 0
     return False, 0, 0
+
+
+@kernel
+def follow(block: Words, number: int, length: int, timeout_ns: int, began_ns: int) -> tuple[bool, int, int]:
+    """(whether record `number` is in the log and followed, its physical offset, its queue offset).
+
+    Not within the time, refused, its descriptor used again, or a signal came: False, and the caller looks which. Sleeps
+    on the followed word alone: in a chain of stages only the last one's says that this record is done. Who is alone
+    there sleeps on the CPU of those who will wake it: a wake-up on another one costs more than all the rest of a put.
+    """
+    counters = carray(words_at(block[COUNTERS_AT]), (block[COUNTERS],))
+    if block[SYNC_CPU] < 0 or block[FOLLOWED] == APPENDED or load_acquire(counters, block[FOLLOWED] + 1) != 0:
+        return _follow(block, number, length, timeout_ns, began_ns)
+    place = np.empty(PLACE_WORDS, np.int64)
+    is_held = hold_to(block[SYNC_CPU], place)
+    answer = _follow(block, number, length, timeout_ns, began_ns)
+    if is_held:
+        let_go(place)
+    return answer

@@ -125,10 +125,12 @@ def publish(words: Words, index: int, value: int) -> None:
 
 
 @kernel
-def raise_to(words: Words, index: int, value: int) -> None:
-    """Announce that the word has come to `value`, unless another of its writers said more; sleepers wake."""
-    if fetch_max(words, index, value) < value:
+def raise_to(words: Words, index: int, value: int) -> bool:
+    """Announce that the word has come to `value`, sleepers wake; False when another of its writers said so before."""
+    is_news = fetch_max(words, index, value) < value
+    if is_news:
         wake(words, index)
+    return is_news
 
 
 @kernel

@@ -14,8 +14,9 @@ from engine.protocol.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha_connection import ConnectionLimits
 from engine.protocol.ha_wire import FRAME_HEADER, REPORT, CloseReason
 from engine.sender import FREE, TRANSFER, Sender
+from engine.sending import LATE_ACKS, LAZY_AFTER
 from ipc import waiting
-from tests.harness.ha_node import Node
+from tests.harness.ha_node import Node, wait_for, wait_until
 
 SEGMENT, BATCH, NOW_MS = 16 * 1024, 1000, 1_000_000
 
@@ -29,14 +30,16 @@ def read_all(sock: socket.socket, stream: bytearray) -> None:
 class Bench:
     """A sender without its reading thread, and the other end of its connection."""
 
-    def __init__(self, directory: Path, flow_limit: int = UNLIMITED, segment_bytes: int = SEGMENT) -> None:
+    def __init__(
+        self, directory: Path, flow_limit: int = UNLIMITED, segment_bytes: int = SEGMENT, confirms: bool = False
+    ) -> None:
         self.node = Node(directory, mappedFileSizeCommitLog=segment_bytes)
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.slave = socket.create_connection(listening.getsockname(), timeout=20)
             accepted, _ = listening.accept()
         flow = FlowMonitor(NOW_MS, flow_limit)
         limits = ConnectionLimits(segment_bytes, BATCH, 5000, 20_000)
-        self.sender = Sender(self.node.board, 0, self.node.files, limits, flow, NOW_MS)
+        self.sender = Sender(self.node.board, 0, self.node.files, limits, flow, NOW_MS, confirms=confirms)
         self.sender.attach(accepted, NOW_MS)
         self.words = self.node.board.ha[0]
 
@@ -188,4 +191,33 @@ def test_flow_control_holds_back_what_the_second_does_not_allow(tmp_path: Path) 
         for size in sizes:
             bench.expect(start, data[start : start + size])
             start += size
+    bench.close()
+
+
+def test_a_slave_whose_acknowledgements_come_late_is_served_by_naps_until_it_is_waited_for(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, confirms=True)
+    board, frame = bench.node.board, bench.sender._line.frame
+
+    def late() -> int:
+        return int(frame[LATE_ACKS])
+
+    bench.sender.take_reports(REPORT.pack(0), NOW_MS)
+    bench.sender.start_reading()
+    for end in range(1, LAZY_AFTER + 1):  # another slave is always first
+        bench.node.append(b"x")
+        bench.sender.idle(5000)
+        bench.expect(end - 1, b"x")
+        waiting.publish(board.confirm_offset, end)
+        bench.slave.sendall(REPORT.pack(end))
+        wait_for(bench.words.slave_ack_offset, end)
+        wait_until(bench.words.last_read_ms, lambda _, end=end: late() == end)
+    bench.sender.idle(20)
+    assert late() == LAZY_AFTER, "everything is confirmed: nobody waits for this one"
+    bench.node.append(b"y")
+    bench.sender.idle(100)
+    bench.expect(LAZY_AFTER, b"y")
+    assert late() == 0, "the other one did not confirm what this one was sent"
+    bench.slave.sendall(REPORT.pack(LAZY_AFTER + 1))
+    wait_for(board.confirm_offset, LAZY_AFTER + 1)
+    assert late() == 0
     bench.close()
