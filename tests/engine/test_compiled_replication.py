@@ -12,7 +12,7 @@ from typing import IO
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import receiving, sending
@@ -25,7 +25,7 @@ from engine.protocol.ha_wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, Pe
 
 SEGMENT, NOW_MS = 4096, 1_000_000
 LIMITS = ConnectionLimits(SEGMENT, 700, 5000, 20_000)
-EXAMPLES = settings(max_examples=200, deadline=None)
+EXAMPLES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # kernels compile
 
 
 @pytest.fixture(scope="module")

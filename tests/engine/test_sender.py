@@ -13,8 +13,9 @@ import pytest
 from engine.protocol.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha_connection import ConnectionLimits
 from engine.protocol.ha_wire import FRAME_HEADER, REPORT, CloseReason
+from engine.role import wall_clock_ms
 from engine.sender import FREE, TRANSFER, Sender
-from engine.sending import LATE_ACKS, LAZY_AFTER
+from engine.sending import GREW_MS, LATE_ACKS, LAZY_AFTER
 from ipc import waiting
 from tests.harness.ha_node import Node, wait_for, wait_until
 
@@ -201,21 +202,28 @@ def test_a_slave_whose_acknowledgements_come_late_is_served_by_naps_until_it_is_
     def late() -> int:
         return int(frame[LATE_ACKS])
 
-    bench.sender.take_reports(REPORT.pack(0), NOW_MS)
+    def nap() -> None:
+        frame[GREW_MS] = wall_clock_ms() + 60_000  # the log is growing, however slow this machine is now
+        bench.sender.idle(20)
+
+    bench.sender.take_reports(REPORT.pack(0), wall_clock_ms())
+    bench.sender.do_work(wall_clock_ms())
+    bench.expect(0, b"")
     bench.sender.start_reading()
     for end in range(1, LAZY_AFTER + 1):  # another slave is always first
         bench.node.append(b"x")
-        bench.sender.idle(5000)
+        bench.sender.do_work(wall_clock_ms())
         bench.expect(end - 1, b"x")
         waiting.publish(board.confirm_offset, end)
         bench.slave.sendall(REPORT.pack(end))
         wait_for(bench.words.slave_ack_offset, end)
-        wait_until(bench.words.last_read_ms, lambda _, end=end: late() == end)
-    bench.sender.idle(20)
+        wait_until(bench.words.wake, lambda _, end=end: late() == end)
+    nap()
     assert late() == LAZY_AFTER, "everything is confirmed: nobody waits for this one"
     bench.node.append(b"y")
-    bench.sender.idle(100)
+    bench.sender.do_work(wall_clock_ms())
     bench.expect(LAZY_AFTER, b"y")
+    nap()
     assert late() == 0, "the other one did not confirm what this one was sent"
     bench.slave.sendall(REPORT.pack(LAZY_AFTER + 1))
     wait_for(board.confirm_offset, LAZY_AFTER + 1)
