@@ -13,13 +13,13 @@ from tests.interop.matrix import digests_of
 from tests.interop.sides import await_that
 
 SEGMENT = 256 * 1024
-SOON = {"haSendHeartbeatInterval": 300, "haHousekeepingInterval": 2000}
+SOON = {"haSendHeartbeatInterval": 300, "haHousekeepingInterval": 3000}
 SIZES = {"mappedFileSizeCommitLog": SEGMENT, **SOON}
 OURS = {
     **SIZES, "mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536,
     "haReconnectInterval": 200,
 }  # fmt: skip
-SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": 700, **OURS}
+SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": 1500, **OURS}
 SLAVE = {"brokerRole": "SLAVE", "brokerId": 1}
 TOPIC = "Net"
 

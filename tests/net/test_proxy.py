@@ -26,7 +26,7 @@ BUDGETS = [1, 11, 12, 13, 24, 25, *random.Random(5).choices(range(13, 60_000), k
 def test_a_connection_that_is_cut_anywhere_goes_on_where_it_was(tmp_path: Path) -> None:
     with (
         LocalBroker(tmp_path / "m", brokerRole="ASYNC_MASTER", **OURS) as master,
-        Producer(str(master.store)) as producer,
+        Producer(str(master.store), timeout=20.0) as producer,
         Proxy(("127.0.0.1", master.port + 1), budgets=BUDGETS) as proxy,
     ):
         put_many(producer, 1)
@@ -42,7 +42,7 @@ def test_a_connection_that_is_cut_anywhere_goes_on_where_it_was(tmp_path: Path) 
 def test_who_waits_is_told_how_slow_the_slave_is(tmp_path: Path) -> None:
     with (
         LocalBroker(tmp_path / "m", **SYNC) as master,
-        Producer(str(master.store)) as producer,
+        Producer(str(master.store), timeout=20.0) as producer,
         Proxy(("127.0.0.1", master.port + 1)) as proxy,
         LocalBroker(tmp_path / "s", haMasterAddress=proxy.address, **SLAVE, **OURS) as slave,
     ):
@@ -63,7 +63,7 @@ def test_who_waits_is_told_how_slow_the_slave_is(tmp_path: Path) -> None:
 def test_a_connection_that_falls_silent_is_given_up_by_both_sides(tmp_path: Path) -> None:
     with (
         LocalBroker(tmp_path / "m", **SYNC) as master,
-        Producer(str(master.store)) as producer,
+        Producer(str(master.store), timeout=20.0) as producer,
         Proxy(("127.0.0.1", master.port + 1)) as proxy,
         LocalBroker(tmp_path / "s", haMasterAddress=proxy.address, **SLAVE, **OURS) as slave,
     ):
@@ -90,7 +90,7 @@ def test_a_real_slave_of_ours_behind_a_connection_that_is_cut(tmp_path: Path) ->
     needs.need()
     with (
         LocalBroker(tmp_path / "m", **SYNC) as master,
-        Producer(str(master.store)) as producer,
+        Producer(str(master.store), timeout=20.0) as producer,
         Proxy(("127.0.0.1", master.port + 1), budgets=[13, 100_000]) as proxy,
     ):
         put_many(producer, 1)
