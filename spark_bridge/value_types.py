@@ -163,16 +163,25 @@ def _avro(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> t.Data
         return t.StructType([t.StructField(name, found) for name, found in fields])
     if kind == "array":
         items = _avro(schema["items"], named, inside)
-        if isinstance(items, t.NullType) or (isinstance(items, t.StructType) and not items.fields):
+        if _takes_no_bytes(items):
             raise InvalidOption("avroSchema: an array whose items take no bytes has no bound")
         return t.ArrayType(items)
     if kind == "map":
         return t.MapType(t.StringType(), _avro(schema["values"], named, inside))
+    if kind == "fixed" and schema["size"] < 1:
+        raise InvalidOption(f"avroSchema: fixed {schema['name']} has no bytes")
     if logical == "decimal":
         return t.DecimalType(schema["precision"], schema.get("scale", 0))
     if isinstance(kind, dict | list) or kind in named:
         return _avro(kind, named, inside)
     return _AVRO_LOGICAL.get((kind, logical or ""), _AVRO[kind])
+
+
+def _takes_no_bytes(found: t.DataType) -> bool:
+    """Whether a count of such values alone could be endless data."""
+    if isinstance(found, t.StructType):
+        return all(_takes_no_bytes(field.dataType) for field in found.fields)
+    return isinstance(found, t.NullType)
 
 
 def _avro_union(schema: list[Any], named: dict[str, Any], inside: tuple[str, ...]) -> t.DataType:

@@ -13,6 +13,10 @@ from spark_bridge.value_types import avro_type, named_type
 
 POINT = '{"type":"record","name":"Point","fields":[{"name":"x","type":"int"},{"name":"y","type":["null","double"]}]}'
 
+NOTHING_REPEATED = json.dumps({
+    "type": "array", "items": {"type": "record", "name": "R", "fields": [{"name": "n", "type": "null"}]},
+})  # fmt: skip
+
 
 def test_defaults_are_rocketmqs_rows_as_stored_and_an_error_for_damage() -> None:
     options = parse_row_options({})
@@ -45,6 +49,8 @@ def test_every_option_in_any_case() -> None:
         ({"decode": "avro", "avroSchema": "{"}, "an Avro schema as JSON"),
         ({"decode": "avro", "avroSchema": '["int","string"]'}, "of several types"),
         ({"decode": "avro", "avroSchema": '{"type":"array","items":"null"}'}, "no bound"),
+        ({"decode": "avro", "avroSchema": NOTHING_REPEATED}, "no bound"),
+        ({"decode": "avro", "avroSchema": '{"type":"fixed","name":"F","size":0}'}, "has no bytes"),
         ({"decode": "json", "valueSchema": "a"}, "valueSchema='a'"),
         ({"decode": "json", "valueSchema": "a map<string,int>"}, "'map' is not one of"),
         ({"decode": "json", "valueSchema": "a binary"}, "'binary' is not one of"),
