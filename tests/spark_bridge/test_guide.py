@@ -54,7 +54,7 @@ def test_every_block_of_the_guide_runs(spark: SparkSession, directory: Path) -> 
         "python": lambda text, number: run_python(text, number, names),
     }
     blocks = BLOCK.findall((ROOT / "docs" / "spark.md").read_text())
-    assert len(blocks) >= 12
+    assert len(blocks) >= 11
     for number, (kind, text) in enumerate(blocks, start=1):
         runners[kind](text, number)
     assert names["counted"] == 1200
