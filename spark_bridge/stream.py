@@ -26,13 +26,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_bridge.columns import columns_of, settled
-from spark_bridge.options import EARLIEST, LATEST
 from spark_bridge.reading import read_split
 from spark_bridge.splits import Selection
-from spark_bridge.stores import resolve_stores
 from spark_bridge.stream_limits import Limits, Span, cut_to_bytes, cut_to_rows
 from spark_bridge.stream_offsets import (
-    ONLY_STORE,
     Bounds,
     DataLost,
     Loss,
@@ -47,6 +44,7 @@ from spark_bridge.stream_offsets import (
 )
 from spark_bridge.stream_options import parse_stream_options
 from spark_bridge.stream_plan import Part, pack
+from spark_bridge.stream_start import starting_offsets
 from spark_bridge.stream_stores import StreamStores
 
 log = logging.getLogger("slipstream.spark")
@@ -63,11 +61,6 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.rows = settled(schema, self.options.read.rows)
         self.column_names = schema.fieldNames()
         self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        read = self.options.read
-        named = None if read.topics is None else frozenset(read.topics)
-        self._selection = Selection(
-            named, system_topics=read.include_system_topics, topic_pattern=read.topic_pattern
-        )  # fmt: skip
         self._opened: StreamStores | None = None  # made on the driver only: executors get a reader without
         self._last_seen: Bounds = {}
         self._target: Offsets | None = None
@@ -78,12 +71,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint starts."""
         there = self._stores.await_all(READY_S)
-        return self._json({key: self._first_of(key, bounds) for key, bounds in there.items()})
-
-    def _first_of(self, key: QueueKey, bounds: tuple[int, int]) -> int:
-        otherwise = LATEST if self.options.starts_latest else EARLIEST
-        named = self.options.starting.get((key.topic, key.queue_id), otherwise)
-        return bounds[0] if named == EARLIEST else bounds[1] if named == LATEST else named
+        return self._json(starting_offsets(self.options, self._stores, there))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """One of the limits: Spark passes on no more than one, `latestOffset` applies all."""
@@ -155,7 +143,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first, last = _from(key, done, there), min(stop, there.get(key, (0, 0))[1])
             if first < last:
                 parts.append(self._part(key, first, last))
-        return [InputPartition(task) for task in pack(parts, TASKS_PER_CPU * (os.cpu_count() or 1))]
+        asked = self.options.read.partitions_min
+        tasks = pack(parts, TASKS_PER_CPU * (os.cpu_count() or 1)) if asked is None else pack(parts, asked, least=1)
+        return [InputPartition(task) for task in tasks]
 
     def _can_serve(self, until: Offsets, there: Bounds) -> bool:
         """Whether every queue has what a batch needs, or certainly will never have it."""
@@ -167,9 +157,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _part(self, key: QueueKey, first: int, last: int) -> Part:
         tail, extent = self._tail(key), self._stores.views[key.store].extent
-        return Part(
-            extent, str(tail.directory), key.topic, key.queue_id, first, last, tail.mean_bytes(first, last)
-        )  # fmt: skip
+        size, tags = tail.mean_bytes(first, last), Selection(tags=self.options.read.tags)
+        return Part(extent, str(tail.directory), key.topic, key.queue_id, first, last, size, tags)
 
     def _tail(self, key: QueueKey) -> Any:
         tail = self._stores.tail_of(key)
@@ -197,24 +186,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _stores(self) -> StreamStores:
         if self._opened is None:
-            stores = resolve_stores(self.options.read)
-            roots = {store.broker_name if len(stores) > 1 else ONLY_STORE: store.root for store in stores}
-            self._opened = StreamStores(roots, self._selects, confirmed_only=self.options.read.only_confirmed)
+            self._opened = StreamStores(self.options.read)
         return self._opened
 
-    def _selects(self, topic: str, queue_id: int) -> bool:
-        assigned = {queue[:2] for queue in self.options.read.assigned}
-        return self._selection.admits(topic) and (not assigned or (topic, queue_id) in assigned)
-
-    @property
-    def _by_store(self) -> bool:
-        return set(self._stores.tails) != {ONLY_STORE}
-
     def _offsets(self, found: dict[str, Any]) -> Offsets:
-        return from_json(found, self._by_store)
+        return from_json(found, self._stores.by_store)
 
     def _json(self, offsets: Offsets) -> dict[str, Any]:
-        return to_json(offsets, self._by_store)
+        return to_json(offsets, self._stores.by_store)
 
     # the executors
 

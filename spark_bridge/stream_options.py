@@ -6,21 +6,20 @@ A stream starts at `startingOffsets` when it has no checkpoint, and has no end.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spark_bridge.option_queues import EARLIEST, LATEST, QueueOffset, parse_offsets
 from spark_bridge.option_values import InvalidOption, count
-from spark_bridge.options import EARLIEST, LATEST, ReadOptions, parse_options
+from spark_bridge.options import STREAM_OPTION_NAMES, ReadOptions, parse_options
 from spark_bridge.stream_limits import Limits
 
-STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
 NOT_IN_A_STREAM = (
-    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "keys", "table", "splitBytes", "subExpression",
-    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "maxRecordsPerPartition",
-    "maxBytesPerPartition", "leaseSeconds",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "keys", "table", "splitBytes",
+    "maxRecordsPerPartition", "maxBytesPerPartition", "leaseSeconds",
 )  # fmt: skip
+NEVER = EARLIEST - 1  # no offset is refused: a stream may well start at its end
 STARTING = "startingOffsets"
 DELAY_DEFAULT = "15m"
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -34,12 +33,12 @@ class StreamOptions:
     read: ReadOptions
     limits: Limits
     starts_latest: bool
-    starting: Mapping[tuple[str, int], int]
+    starting: tuple[QueueOffset, ...]
 
 
 def without_stream_only(options: Mapping[str, str]) -> dict[str, str]:
     """The options that a batch read knows, too: Spark asks for the schema before it says which of the two it is."""
-    own = {name.lower() for name in STREAM_ONLY}
+    own = {name.lower() for name in STREAM_OPTION_NAMES}
     kept = {name: value for name, value in options.items() if name.lower() not in own}
     for name in [name for name in kept if name.lower() == STARTING.lower()]:
         kept[name] = _as_batch(kept[name])
@@ -77,14 +76,9 @@ def _as_batch(text: str) -> str:
     return re.sub(rf"(:\s*){LATEST}\b", rf"\g<1>{EARLIEST}", text)
 
 
-def _starting(text: str) -> dict[tuple[str, int], int]:
-    """The offsets of the JSON form, checked by the batch options already; -1 is the end, -2 the beginning."""
-    if not text.startswith("{"):
-        return {}
-    found: dict[str, dict[str, int]] = json.loads(text)
-    if any(isinstance(offset, dict) for queues in found.values() for offset in queues.values()):
-        raise InvalidOption(f'{STARTING}={text}: a stream starts queues of one number alike, as {{"topic":{{"0":42}}}}')
-    return {(topic, int(queue)): offset for topic, queues in found.items() for queue, offset in queues.items()}
+def _starting(text: str) -> tuple[QueueOffset, ...]:
+    """The offsets of the JSON forms, those of both ends among them."""
+    return parse_offsets(STARTING, text, NEVER) if text.startswith("{") else ()
 
 
 def _milliseconds(name: str, text: str) -> int:

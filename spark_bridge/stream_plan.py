@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from spark_bridge.splits import QUEUE_COST_MIN, ROW_COST_BYTES, LogExtent, QueuePiece, QueueSplit
+from spark_bridge.splits import QUEUE_COST_MIN, ROW_COST_BYTES, LogExtent, QueuePiece, QueueSplit, Selection
 
 Task = tuple[QueueSplit, ...]
 
@@ -24,24 +24,25 @@ class Part(NamedTuple):
     start: int
     end: int
     entry_bytes: int
+    wanted: Selection = Selection()
 
 
-def pack(parts: Sequence[Part], tasks_max: int) -> list[Task]:
-    """Tasks that cost about the same; every entry is in exactly one, those of a queue in order."""
+def pack(parts: Sequence[Part], tasks: int, least: int = QUEUE_COST_MIN) -> list[Task]:
+    """About so many tasks that cost the same, `least` at least; every entry is in one, those of a queue in order."""
     total = sum((part.end - part.start) * (part.entry_bytes + ROW_COST_BYTES) for part in parts)
     if not total:
         return []
-    room = max(QUEUE_COST_MIN, -(-total // tasks_max))
-    tasks: list[list[Part]] = [[]]
+    room = max(least, -(-total // tasks))
+    packed: list[list[Part]] = [[]]
     left = room
     for part in parts:
         for piece, cost in _cut(part, room, left):
-            if left < cost and tasks[-1]:
-                tasks.append([])
+            if left < cost and packed[-1]:
+                packed.append([])
                 left = room
-            tasks[-1].append(piece)
+            packed[-1].append(piece)
             left -= cost
-    return [tuple(_splits(task)) for task in tasks if task]
+    return [tuple(_splits(task)) for task in packed if task]
 
 
 def _cut(part: Part, room: int, left: int) -> Iterator[tuple[Part, int]]:
@@ -57,7 +58,6 @@ def _cut(part: Part, room: int, left: int) -> Iterator[tuple[Part, int]]:
 
 def _splits(task: Sequence[Part]) -> Iterator[QueueSplit]:
     """One split a log, in the order of the parts."""
-    logs = list(dict.fromkeys(part.log for part in task))
-    for log in logs:
+    for log, wanted in dict.fromkeys((part.log, part.wanted) for part in task):
         pieces = (QueuePiece(p.directory, p.topic, p.queue_id, p.start, p.end) for p in task if p.log == log)
-        yield QueueSplit(log, tuple(pieces))
+        yield QueueSplit(log, tuple(pieces), wanted)

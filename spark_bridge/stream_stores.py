@@ -7,10 +7,15 @@ A lease is taken where a broker runs, from the first message that the query has 
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from spark_bridge.stream_offsets import Bounds, Offsets, QueueKey
+from spark_bridge.inventory import selection_of
+from spark_bridge.option_values import InvalidOption
+from spark_bridge.options import ReadOptions
+from spark_bridge.stores import GLOB_MARKS, resolve_stores
+from spark_bridge.stream_offsets import ONLY_STORE, Bounds, Offsets, QueueKey
 from spark_bridge.stream_tail import QueueTail, StoreTail, StoreView
 from store import leases
 from store.leases import Lease
@@ -20,6 +25,7 @@ log = logging.getLogger("slipstream.spark")
 LEASE_TTL_MS = 3_600_000  # a dead process's lease ends with it; this is for one that hangs
 LEASE_MOVES_S = 5.0
 POLL_S = 0.02
+RESOLVE_S = 10.0
 
 
 class StoreNotReady(RuntimeError):
@@ -35,16 +41,52 @@ class StoreNotReady(RuntimeError):
 
 
 class StreamStores:
-    """Some stores by their names in offsets."""
+    """The stores of one query by their names in offsets; where several may be, new ones are found while it runs."""
 
-    def __init__(self, roots: Mapping[str, str], selects: Callable[[str, int], bool], confirmed_only: bool) -> None:
-        self.tails = {name: StoreTail(root, selects, confirmed_only) for name, root in roots.items()}
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self.by_store = _may_be_several(options)
+        self.tails: dict[str, StoreTail] = {}
         self.views: dict[str, StoreView] = {}
         self._leases: dict[str, Lease] = {}
         self._moved: dict[str, float] = {}
+        self._resolved = float("-inf")
+        self._told = ""
+
+    def _resolve(self) -> None:
+        """Find the stores, again every now and then. Raises as `resolve_stores`, the first time."""
+        if self.tails and (not self.by_store or time.monotonic() - self._resolved < RESOLVE_S):
+            return
+        self._resolved = time.monotonic()
+        try:
+            found = resolve_stores(self.options)
+        except (InvalidOption, OSError) as error:
+            if not self.tails:
+                raise
+            if str(error) != self._told:
+                self._told = str(error)
+                log.warning("the stores are looked for again later: %s", error)
+            return
+        for store in found:
+            name = store.broker_name if self.by_store else ONLY_STORE
+            known = self.tails.get(name)
+            if known is None or known.root != store.root:
+                self._drop(name)
+                selection = selection_of(self.options, None, None, store.broker_name)
+                confirmed = self.options.only_confirmed
+                self.tails[name] = StoreTail(store.root, selection, store.broker_name, confirmed)
+
+    def _drop(self, name: str) -> None:
+        """Let go of a store, whose name is another's now."""
+        lease, tail = self._leases.pop(name, None), self.tails.pop(name, None)
+        if lease is not None:
+            lease.release()
+        if tail is not None:
+            tail.close()
 
     def look(self) -> Bounds:
         """What there is of every queue now; of a store that cannot say, nothing."""
+        self._resolve()
         looked = {name: tail.look() for name, tail in self.tails.items()}
         self.views = {name: view for name, view in looked.items() if view is not None}
         return {
@@ -111,8 +153,13 @@ class StreamStores:
 
     def close(self) -> None:
         """Give the leases back."""
-        for lease in self._leases.values():
-            lease.release()
-        self._leases.clear()
-        for tail in self.tails.values():
-            tail.close()
+        for name in list(self.tails):
+            self._drop(name)
+
+
+def _may_be_several(options: ReadOptions) -> bool:
+    """Whether offsets name their stores: whatever number of them there happens to be now."""
+    if len(options.paths) != 1:
+        return True
+    path = options.paths[0]
+    return not os.path.isdir(path) and ("," in path or bool(GLOB_MARKS & set(path)))

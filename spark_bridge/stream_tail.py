@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,17 @@ from typing import Any
 from ipc.counters import Counters
 from ipc.errors import RegionMissing
 from spark_bridge import inventory
-from spark_bridge.splits import LogExtent
+from spark_bridge.splits import LogExtent, Selection
 from store import published
 from store.consume_queue import ConsumeQueue, queue_directories
 from store.directory import StoreDirectory
+from store.errors import NoBroker
 from store.segment_files import named_files
 from store.topics import is_lmq
 
 log = logging.getLogger("slipstream.spark")
 
+DEFAULT_SELECTION = Selection(system_topics=False)
 FILES_MAPPED_MAX = 3  # of one queue: the last one, and those that a limit's search needs
 SAMPLE_ENTRIES = 100
 UNSETTLED_NS = 100_000_000  # a directory changed so lately may change again within one tick of its clock
@@ -39,20 +41,20 @@ class QueueTail:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._queue = ConsumeQueue.open(directory)
-        self._per_file = self._queue.file_bytes // self._queue.dtype.itemsize
+        self.queue = ConsumeQueue.open(directory)
+        self._per_file = self.queue.file_bytes // self.queue.dtype.itemsize
         self._mapped: dict[int, tuple[Any, Any]] = {}
         self.first = self.end = 0
 
     def find(self, min_physical_offset: int, limit: int) -> None:
         """Look for both ends, from nothing."""
         self._mapped.clear()
-        self.end = self._queue.end_below(limit)
+        self.end = self.queue.end_below(limit)
         self.find_first(min_physical_offset)
 
     def find_first(self, min_physical_offset: int) -> None:
         """Look for the first entry whose record is in the log."""
-        first = max(self._queue.min_offset, self._queue.end_below(min_physical_offset))
+        first = max(self.queue.min_offset, self.queue.end_below(min_physical_offset))
         self.first, self.end = first, max(first, self.end)
 
     def follow(self, limit: int) -> None:
@@ -82,7 +84,7 @@ class QueueTail:
         found = self._mapped.get(number)
         if found is None:
             try:
-                entries = self._queue.map_file(number * self._queue.file_bytes)
+                entries = self.queue.map_file(number * self.queue.file_bytes)
             except FileNotFoundError:
                 return None
             while len(self._mapped) >= FILES_MAPPED_MAX:
@@ -106,7 +108,7 @@ class QueueTail:
 
     def block(self, start: int, end: int) -> Any:
         """A copy of the entries [start, end) that are still there."""
-        return self._queue.entries(start, end)
+        return self.queue.entries(start, end)
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,11 @@ class _Broker:
 class StoreTail:
     """The queues of one store that a query selects."""
 
-    def __init__(self, root: str, selects: Callable[[str, int], bool], confirmed_only: bool = False) -> None:
-        self.root = root
-        self._selects, self._confirmed_only = selects, confirmed_only
+    def __init__(
+        self, root: str, selection: Selection = DEFAULT_SELECTION, broker_name: str = "", confirmed_only: bool = False
+    ) -> None:
+        self.root, self.broker_name, self.selection = root, broker_name, selection
+        self._confirmed_only = confirmed_only
         self._broker: _Broker | None = None
         self._extent: LogExtent | None = None
         self._seen: tuple[int, int] | None = None  # the limit and the log's beginning of the last look
@@ -145,7 +149,7 @@ class StoreTail:
     def look(self) -> StoreView | None:
         """The queues now; None while nobody can say: the store was killed and no broker has recovered it yet.
 
-        Raises NotAStore, QueueFileMismatch, ForeignFile.
+        Raises NotAStore, QueueFileMismatch, ForeignFile; NoBroker when a slave is asked for what is confirmed.
         """
         running = published.running(self.root)
         if running is None:
@@ -186,7 +190,10 @@ class StoreTail:
         if directory.was_aborted():
             self._tell("it was not stopped in order and no broker runs: waits for one that recovers it")
             return None
-        extent = inventory.find_extent(self.root)
+        if self._confirmed_only:
+            self._tell("onlyConfirmed: waits for a master, nobody else knows what is confirmed")
+            return None
+        extent = inventory.find_extent(self.root, self.broker_name)
         self._update(extent.reput_from_offset, extent.min_physical_offset)
         return StoreView(extent, self._queues, judged=True)
 
@@ -196,11 +203,13 @@ class StoreTail:
         reput = broker.counters.cursor("reput_from_offset").read()  # before the log's end: what is below both is there
         end = broker.counters.cursor("max_physical_offset").read()
         limit = min(reput, end)
-        if self._confirmed_only and not broker.follows_master:
+        if self._confirmed_only:
+            if broker.follows_master:
+                raise NoBroker(self.root, "onlyConfirmed: only a running master knows what is confirmed")
             limit = min(limit, broker.counters.cursor("confirm_offset").read())
         first = broker.counters.cursor("min_physical_offset").read()
         if self._extent is None or self._extent.segment_bytes == 1:  # an empty log has no segment to tell by
-            self._extent = inventory.find_extent(self.root)
+            self._extent = inventory.find_extent(self.root, self.broker_name)
         if not broker.judged and not broker.follows_master:
             broker.judged = max(reput, self._extent.reput_from_offset) >= broker.judged_from
         self._update(limit, first)
@@ -250,7 +259,10 @@ class StoreTail:
         return True
 
     def _wants(self, topic: str, queue_id: int) -> bool:
-        if is_lmq(topic) or not self._selects(topic, queue_id):
+        queues = self.selection.queues
+        if is_lmq(topic) or not self.selection.admits(topic):
+            return False
+        if queues is not None and (topic, queue_id) not in queues:
             return False
         if (Path(self.root) / inventory.BATCH_QUEUES_DIRECTORY / topic).exists():
             self._tell(f"topic {topic} has batch queues, whose entries are no messages: a stream leaves it out")

@@ -40,14 +40,14 @@ OTHERS = (WORKER, EXECUTOR, WORKER, SOURCE, WORKER)
 IN_COMMAND = {
     DRIVER_JVM: "org.apache.spark.deploy.SparkSubmit",
     EXECUTOR: "CoarseGrainedExecutorBackend",
+    WORKER: "pyspark.daemon pyspark.worker",  # the one that forks, and those that work
     SOURCE: "python_streaming_source_runner",
 }
-DAEMON = "pyspark.daemon"
 MASTER = "local-cluster[1,2,512]"
 TOPICS = ("orders", "payments", "returns")
 SIZES = {"mappedFileSizeCommitLog": 1 << 20, "maxMessageSize": 1 << 16}
 BATCH, PAUSE_S = 30, 0.2  # messages put at a time, and the pause between
-DEADLINE_S, VICTIM_S = 600.0, 60.0
+DEADLINE_S, IN_FLIGHT_S = 900.0, 5.0
 Place = tuple[str, int, int]
 
 
@@ -145,11 +145,7 @@ class Query:
             return [psutil.Process(self.process.pid)]
         if kind == DRIVER_ALL:
             return self.processes()
-        commands = [(process, _command(process)) for process in self.processes()]
-        if kind == WORKER:
-            executors = {process.pid for process, command in commands if IN_COMMAND[EXECUTOR] in command}
-            return [p for p, c in commands if DAEMON in c and executors & {parent.pid for parent in _parents(p)}]
-        return [process for process, command in commands if IN_COMMAND[kind] in command]
+        return [process for process in self.processes() if IN_COMMAND[kind] in _command(process)]
 
     def end(self) -> None:
         """Nothing of it is left: a second driver on one checkpoint would be refused by Spark."""
@@ -186,13 +182,6 @@ def _command(process: psutil.Process) -> str:
         return ""
 
 
-def _parents(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return list(process.parents())
-    except psutil.NoSuchProcess:
-        return []
-
-
 def _kill(process: psutil.Process) -> None:
     try:
         process.send_signal(signal.SIGKILL)
@@ -203,15 +192,14 @@ def _kill(process: psutil.Process) -> None:
 def kill_once(query: Query, kind: str, chance: random.Random) -> Kill:
     """Kill one of that kind, at a moment of chance, and wait until the query goes on."""
     query.await_commit(query.committed + chance.randrange(2))
-    wants_in_flight, deadline = chance.random() < 0.5, time.monotonic() + VICTIM_S
-    victims: list[psutil.Process] = []
-    while time.monotonic() < deadline:
-        victims = query.victims(kind)
-        if victims and (not wants_in_flight or query.in_flight):
-            break
+    wants_in_flight, deadline = chance.random() < 0.5, time.monotonic() + DEADLINE_S
+    while not (victims := query.victims(kind)):  # an executor is on its way, or a worker ended for want of tasks
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"there is no process to kill: {kind}")
         query.rest()
-    if not victims:
-        raise RuntimeError(f"there is no process to kill: {kind}; {[_command(p) for p in query.processes()]}")
+    deadline = time.monotonic() + IN_FLIGHT_S
+    while wants_in_flight and not query.in_flight and time.monotonic() < deadline:
+        query.rest()
     told = Kill(kind, query.in_flight, query.committed)
     for process in victims if kind == DRIVER_ALL else [chance.choice(victims)]:
         _kill(process)

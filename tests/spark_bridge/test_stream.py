@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -41,13 +42,20 @@ def test_every_message_of_a_rocketmq_store_once(spark: SparkSession, tmp_path: P
     batches: Batches = {}
     drain(spark, store, tmp_path / "checkpoint", batches, maxOffsetsPerTrigger="500")
     by_batch_queue = {path.name for path in (Path(store) / "batchconsumequeue").glob("*")}
-    expected = sorted(
-        (line["topic"], line["queueId"], line["queueOffset"])
+    lines = [
+        line
         for line in golden_lines(version, name, "message")
         if not is_system_topic(line["topic"]) and line["topic"] not in by_batch_queue
-    )
-    assert sorted(row[:3] for row in rows_of(batches)) == expected
+    ]
+    assert sorted(row[:3] for row in rows_of(batches)) == sorted(map(place, lines))
     assert max(map(len, batches.values())) <= 500
+    tagged: Batches = {}
+    drain(spark, store, tmp_path / "tagged", tagged, subExpression="BBBB")  # AaAa has the same hash
+    assert sorted(row[:3] for row in rows_of(tagged)) == sorted(place(line) for line in lines if line["tags"] == "BBBB")
+
+
+def place(line: dict[str, Any]) -> tuple[str, int, int]:
+    return line["topic"], line["queueId"], line["queueOffset"]
 
 
 def test_a_query_goes_on_where_its_checkpoint_says_with_new_topics_and_within_its_limits(

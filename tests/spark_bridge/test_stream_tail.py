@@ -10,6 +10,8 @@ import pytest
 from engine.producer import Producer
 from ipc import waiting
 from ipc.counters import Counters
+from spark_bridge.options import parse_options
+from spark_bridge.splits import Selection
 from spark_bridge.stream_offsets import Bounds, QueueKey
 from spark_bridge.stream_stores import StoreNotReady, StreamStores
 from spark_bridge.stream_tail import QueueTail, StoreTail
@@ -24,8 +26,8 @@ SIZES = {"mappedFileSizeCommitLog": 1 << 18, "maxMessageSize": 1 << 16}
 TIMEOUT_MS = 30_000
 
 
-def anything(_topic: str, _queue_id: int) -> bool:
-    return True
+def stores_of(path: Path) -> StreamStores:
+    return StreamStores(parse_options({"path": str(path)}))
 
 
 def ends(tail: StoreTail) -> dict[tuple[str, int], tuple[int, int]]:
@@ -59,7 +61,7 @@ def test_a_store_at_rest_that_grew_shows_new_messages_queues_and_topics(tmp_path
     store = SmallStore(tmp_path, 4096)
     store.put("orders")
     store.dispatch()
-    tail = StoreTail(str(tmp_path), anything)
+    tail = StoreTail(str(tmp_path))
     assert ends(tail) == {("orders", 0): (0, 1)}
     for topic, queue_id in (("orders", 0), ("orders", 3), ("payments", 1), ("%LMQ%a", 0)):
         store.put(topic, queue_id=queue_id)
@@ -67,7 +69,7 @@ def test_a_store_at_rest_that_grew_shows_new_messages_queues_and_topics(tmp_path
     found = {("orders", 0): (0, 2), ("orders", 3): (0, 1), ("payments", 1): (0, 1)}
     assert ends(tail) == found
     assert ends(tail) == found
-    only = StoreTail(str(tmp_path), lambda topic, queue_id: (topic, queue_id) == ("orders", 3))
+    only = StoreTail(str(tmp_path), Selection(queues=frozenset({("orders", 3)})))
     assert ends(only) == {("orders", 3): (0, 1)}
 
 
@@ -76,7 +78,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_another_queue(tmp_path: Path
     for _ in range(5):
         store.put("orders")
     store.dispatch()
-    tail = StoreTail(str(tmp_path), anything)
+    tail = StoreTail(str(tmp_path))
     assert ends(tail) == {("orders", 0): (0, 5)}
     shutil.rmtree(tmp_path / "consumequeue" / "orders")
     store.records.clear()
@@ -91,7 +93,7 @@ def test_batch_queues_are_left_out_by_name(tmp_path: Path, caplog: pytest.LogCap
     store.put("batches")
     store.dispatch()
     (tmp_path / "batchconsumequeue" / "batches").mkdir(parents=True)
-    assert ends(StoreTail(str(tmp_path), anything)) == {("orders", 0): (0, 1)}
+    assert ends(StoreTail(str(tmp_path))) == {("orders", 0): (0, 1)}
     assert "topic batches has batch queues" in caplog.text
 
 
@@ -102,7 +104,7 @@ def test_a_killed_store_says_nothing_until_a_broker_recovered_it(
     store.put("orders")
     store.dispatch()
     (tmp_path / "abort").touch()
-    stores = StreamStores({"": str(tmp_path)}, anything, confirmed_only=False)
+    stores = stores_of(tmp_path)
     assert stores.look() == {}
     assert stores.judged == set()
     assert "waits for one that recovers it" in caplog.text
@@ -126,7 +128,7 @@ def await_dispatched(broker: LocalBroker) -> None:
 def test_beside_a_broker_all_that_was_dispatched_is_there_and_a_lease_holds_what_is_unread(tmp_path: Path) -> None:
     key = QueueKey("", "orders", 0)
     with LocalBroker(tmp_path / "master", brokerRole="ASYNC_MASTER", defaultTopicQueueNums=1, **SIZES) as master:
-        stores = StreamStores({"": str(master.store)}, anything, confirmed_only=False)
+        stores = stores_of(master.store)
         with Producer(master.store, timeout=20.0) as producer:
             for count in (1, 40, 41):
                 result = [producer.send("orders", b"x" * 100) for _ in range(count)][-1]
@@ -138,7 +140,7 @@ def test_beside_a_broker_all_that_was_dispatched_is_there_and_a_lease_holds_what
             again = producer.send("orders", b"x" * 100)
         stores.close()
         assert leases.held_from(master.store, 0) is None
-    stores = StreamStores({"": str(master.store)}, anything, confirmed_only=False)
+    stores = stores_of(master.store)
     bounds: Bounds = stores.look()
     assert bounds[key] == (0, again.queue_offset + 1)
     stores.hold({})
