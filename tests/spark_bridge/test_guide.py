@@ -1,4 +1,4 @@
-"""The guide's blocks run, one after the other, and say what the guide says."""
+"""The guide's blocks run, one after the other, and say what the guide says; the example draws its pictures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,17 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from engine.producer import Producer
 from store.published import running
-from tools.local_broker import free_port
+from tools.local_broker import LocalBroker, free_port
+from tools.samplers import SAMPLERS
 
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SHELL_SECONDS = 230
+SHELL_SECONDS, EXAMPLE_SECONDS = 230, 230
+PLOTS = ("cpu", "memory", "network", "processes")
 
 
 @pytest.fixture
@@ -54,7 +58,7 @@ def test_every_block_of_the_guide_runs(spark: SparkSession, directory: Path) -> 
         "python": lambda text, number: run_python(text, number, names),
     }
     blocks = BLOCK.findall((ROOT / "docs" / "spark.md").read_text())
-    assert len(blocks) >= 11
+    assert len(blocks) >= 12
     for number, (kind, text) in enumerate(blocks, start=1):
         runners[kind](text, number)
     assert names["counted"] == 1200
@@ -64,5 +68,24 @@ def test_every_block_of_the_guide_runs(spark: SparkSession, directory: Path) -> 
     assert sum(row["count"] for row in names["by_partition"]) == 1000
     assert sum(row[1] for row in names["histogram"].collect()) >= 1200
     assert (names["copies"].count(), names["copies"].first().body[:8]) == (1000, b'{"ORDER"')
-    assert names["totals"] == 100
+    assert (names["totals"], names["refunds"]) == (100, 200)
     assert "did you mean 'topic'" in names["told"]
+
+
+def test_the_example_draws_the_demonstrations_topics(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "master", brokerRole="ASYNC_MASTER", mappedFileSizeCommitLog=1 << 22) as broker:
+        with Producer(broker.store, timeout=30.0) as producer:
+            for _sample in range(4):
+                for topic, sampler in SAMPLERS.items():
+                    bodies = sampler()
+                    if bodies:
+                        producer.send_batch(topic, bodies, queue_id=0)
+                threading.Event().wait(0.2)  # the kernel's clock of CPU times has to move on
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run(
+            [sys.executable, "docs/examples/host_topics.py", str(broker.store), str(tmp_path / "plots")],
+            cwd=ROOT, env=environment, check=True, timeout=EXAMPLE_SECONDS, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    pictures = {path.stem: path.read_bytes() for path in (tmp_path / "plots").iterdir()}
+    assert sorted(pictures) == sorted(PLOTS)
+    assert all(data.startswith(b"\x89PNG") and len(data) > 4096 for data in pictures.values())
