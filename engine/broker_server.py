@@ -16,6 +16,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
+import uvloop
+
 from engine import addresses, regions
 from engine.broker_files import BrokerFiles
 from engine.config import BrokerConfig, BrokerRole
@@ -53,7 +55,7 @@ class BrokerServer:
     name = "remoting"
 
     def __init__(self, config: BrokerConfig, board: Board) -> None:
-        self._config, self._board, self._loop = config, board, asyncio.new_event_loop()
+        self._config, self._board, self._loop = config, board, uvloop.new_event_loop()
         self._is_slave = config.broker_role is BrokerRole.SLAVE
         now_ms = wall_clock_ms()
         self._files = BrokerFiles(config, now_ms)

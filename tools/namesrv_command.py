@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import click
+import uvloop
 
 from engine.protocol.name_server import NameServer
 from engine.protocol.remoting import RemotingCommand
@@ -49,7 +50,7 @@ def namesrv(
         compat, kv, lambda: write_kv(directory / KV_FILE, kv), order_message_enable=order_message_enable,
         support_acting_master=support_acting_master,
     )  # fmt: skip
-    return asyncio.run(_serve(host, port, compat, state))
+    return uvloop.run(_serve(host, port, compat, state))
 
 
 async def _serve(host: str, port: int, compat: str, state: NameServer) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
+import uvloop
 
 from engine.protocol.remoting import FrameSplitter, RemotingCommand, decode, encode
 from engine.remoting_server import Limits, RemotingServer
@@ -69,7 +70,7 @@ def served(
             with suppress(ConnectionError):
                 await peer.writer.wait_closed()
 
-    asyncio.run(run())
+    uvloop.run(run())
 
 
 def test_answers_come_in_order_of_a_pipelined_connection() -> None:

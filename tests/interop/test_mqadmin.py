@@ -1,0 +1,67 @@
+"""RocketMQ's own mqadmin, 4.9.7 and 5.3.3, at our name server and our brokers: every command that we serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.cursors import Board
+from engine.producer import Producer
+from store import published
+from tests.harness.ha_node import wait_until
+from tests.interop import needs, rocketmq
+from tests.interop.rocketmq import mqadmin
+from tests.interop.sides import OurNameServer
+from tools.local_broker import LocalBroker
+
+SIZES = {"mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536, "brokerName": "a"}
+SECONDS = 90
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+def test_its_commands_work_at_our_cluster(version: str, tmp_path: Path) -> None:
+    needs.need([version])
+    five = rocketmq.is_five(version)
+
+    def said(command: str, *arguments: str) -> str:
+        return mqadmin(tmp_path / "mqadmin", version, command, *arguments, "-n", names.address)
+
+    with OurNameServer(tmp_path / "names", version) as names:
+        both = {**SIZES, "namesrvAddr": names.address, "compat": "5" if five else "4.9"}
+        with (
+            LocalBroker(tmp_path / "m", **both) as master,
+            LocalBroker(tmp_path / "s", brokerRole="SLAVE", brokerId=1, **both) as slave,
+            Producer(str(master.store)) as producer,
+        ):
+            producer.send("mine", b"body")
+            board = Board.attach(published.require_running(master.store).region_directory, writable=True)
+            wait_until(board.ha[0].slave_ack_offset, lambda ack: ack > 0, SECONDS * 1000)
+            at = f"127.0.0.1:{master.port}"
+            listed = said("clusterList")
+            assert at in listed and f"127.0.0.1:{slave.port}" in listed
+            assert "commitLogMaxOffset" in said("brokerStatus", "-b", at)
+            assert "create topic to" in said("updateTopic", "-b", at, "-t", "made", "-r", "3", "-w", "3")
+            assert {"mine", "made"} <= set(said("topicList").split())
+            route = said("topicRoute", "-t", "made")
+            assert at in route and '"writeQueueNums":3' in route.replace(" ", "")
+            check_settings(said, at)
+            if five:
+                told = said("haStatus", "-b", at)
+                assert "#InSyncSlaveNum\t1" in told and "OK" in told
+            assert "delete topic" in said("deleteTopic", "-c", "DefaultCluster", "-t", "made")
+            assert "made" not in said("topicList").split()
+
+
+def check_settings(said: Callable[..., str], at: str) -> None:
+    """What may change is changed and shown; a path is neither changed nor answered with success."""
+    assert "update broker config success" in said("updateBrokerConfig", "-b", at, "-k", "brokerPermission", "-v", "4")
+    shown = dict(line.split("=", 1) for line in said("getBrokerConfig", "-b", at).splitlines() if "=" in line)
+    shown = {key.strip(): value.strip() for key, value in shown.items()}
+    assert shown["brokerPermission"] == "4"
+    before = shown["storePathRootDir"]
+    refused = said("updateBrokerConfig", "-b", at, "-k", "storePathRootDir", "-v", "elsewhere")
+    assert "success" not in refused
+    assert f"{before}" in said("getBrokerConfig", "-b", at)
