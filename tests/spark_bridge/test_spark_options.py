@@ -57,9 +57,8 @@ def test_a_pruned_read_with_a_condition_on_tags_and_more(spark, store, messages)
 
 
 def test_tags_keys_and_times_in_kafkas_and_rocketmqs_words(spark, store, messages):
-    reader = spark.read.format("rocketmq").schema("physicalOffset bigint").option("path", store)
-
     def read(**options: str) -> list[int]:
+        reader = spark.read.format("rocketmq").schema("physicalOffset bigint").option("path", store)
         return sorted(row.physicalOffset for row in reader.options(**options).load().collect())
 
     tagged = [line["physicalOffset"] for line in messages if line["tags"] in ("BBBB", "AaAa")]
