@@ -64,7 +64,10 @@ def _candidates(fd: int, array: npt.NDArray[np.uint8], hints: tuple[Geometry, ..
 
 
 def _where_entry_one_may_be(fd: int, array: npt.NDArray[np.uint8]) -> Iterator[int]:
-    """Slots that would put entry 1 where the header's first offset stands, with no time from the first and no chain."""
+    """Slots that would put entry 1 where the header's first offset stands, with no chain.
+
+    Only in a store's first file has it no time: in a later one RocketMQ counts that from the end of the file before.
+    """
     offset = array[16:24].tobytes()
     for low, high in file_io.data_ranges(fd, 0, len(array)):
         low += -low % SLOT_BYTES
@@ -72,7 +75,9 @@ def _where_entry_one_may_be(fd: int, array: npt.NDArray[np.uint8]) -> Iterator[i
         upper, lower = np.frombuffer(offset, np.int32)
         if len(words) < STEP_WORDS:
             continue
-        hits = (words[1:-3] == upper) & (words[2:-2] == lower) & (words[3:-1] == 0) & (words[4:] == 0)
+        hits = (words[1:-3] == upper) & (words[2:-2] == lower) & (words[4:] == 0)
+        if not (upper or lower):
+            hits &= words[3:-1] == 0
         for index in np.flatnonzero(hits & (words[:-4] != 0)).tolist():
             yield (low + index * SLOT_BYTES - ENTRY_BYTES - HEADER_BYTES) // SLOT_BYTES
 

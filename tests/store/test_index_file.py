@@ -115,6 +115,18 @@ def test_the_bytes_tell_the_geometry(tmp_path: Path, geometry: tuple[int, int], 
     assert geometry_of([tmp_path / "1"]) == made
 
 
+def test_a_file_that_follows_another_after_seconds_tells_it(tmp_path: Path) -> None:
+    """RocketMQ counts its first entry's time from the end of the file before, whatever was lost between them."""
+    file = IndexFile.fresh(tmp_path / "2", Geometry(1000, 4000))
+    file.write_header(Header(1_700_000_000_000, 1_700_000_000_000, 90_000, 90_000, 0, 1))
+    for number in range(1400):
+        place = 120_000 + 150 * (number // 2)
+        assert file.put(hash_of("topic", f"key {number}"), place, 1_700_000_005_000 + 45 * number)
+    (tmp_path / "2").write_bytes(file.array.tobytes())
+    assert file.entries[1]["time_diff_s"] == 5
+    assert geometry_of([tmp_path / "2"]) == Geometry(1000, 4000)
+
+
 def test_a_damaged_file_still_tells_it(tmp_path: Path) -> None:
     filled(tmp_path / "1", Geometry(200, 1000), 500)
     content = bytearray((tmp_path / "1").read_bytes())
