@@ -8,7 +8,7 @@ of them, or none. So a sum or a count is partial, and Spark adds up the parts.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from spark_bridge.columns import Column, schema_of
 from spark_bridge.option_values import InvalidOption
+from spark_bridge.options import parse_options
 from spark_bridge.reading import read_split
 from spark_bridge.records import Records
 from spark_bridge.source import RocketMQReader
@@ -83,11 +84,14 @@ def _source_of(kernel: Kernel, struct: StructType) -> type[DataSource]:
 class KernelReader(DataSourceReader):
     """Plans as any read does; gives the records to the kernel instead of building columns."""
 
-    def __init__(self, kernel: Kernel, schema: StructType, options: Any) -> None:
+    def __init__(self, kernel: Kernel, schema: StructType, given: Mapping[str, str]) -> None:
         self._kernel, self._schema = kernel, schema
-        self._planner = RocketMQReader(schema_of([PLANNED_BY]), options)
-        if self._planner.rows.permissive:
+        options = parse_options(given)
+        if options.table is not None:
+            raise InvalidOption(f"table={options.table}: a kernel is called with records, not with rows of a table")
+        if options.rows.permissive:
             raise InvalidOption("mode=permissive is for rows: a kernel has none for what is damaged")
+        self._planner = RocketMQReader(schema_of([PLANNED_BY]), options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The splits, planned against the log's end as it is now."""

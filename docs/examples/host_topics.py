@@ -58,11 +58,11 @@ def samples(topic: str, schema: str):
     return frame.withColumn("second", F.col("timestamp_ms") / 1000)
 
 
-def picture(name: str, title: str, unit: str) -> None:
+def picture(name: str, title: str, unit: str, legend: str = "upper left") -> None:
     """Finish the current figure and write it."""
     plt.title(title)
     plt.ylabel(unit)
-    plt.legend(loc="upper left", fontsize="small")
+    plt.legend(loc=legend, fontsize="small")
     plt.tight_layout()
     plt.savefig(PLOTS / f"{name}.png", dpi=100)
     plt.close()
@@ -92,6 +92,7 @@ plt.figure(figsize=(8, 3.5))
 for number in sorted({row.cpu for row in busy}):
     points = [(row.second - start, row.percent) for row in busy if row.cpu == number]
     plt.plot(*zip(*points, strict=True), label=f"CPU {number}")
+plt.ylim(0, 105)
 plt.xlabel("seconds")
 picture("cpu", "How busy each CPU was", "percent")
 
@@ -131,7 +132,7 @@ newest = (
 )
 plt.figure(figsize=(8, 4))
 plt.barh([row.process for row in newest][::-1], [row.rss for row in newest][::-1], label="resident memory, MB")
-picture("processes", "The largest processes", "")
+picture("processes", "The largest processes", "", "lower right")
 
 # %% [markdown]
 # ## Across the network

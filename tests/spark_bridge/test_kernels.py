@@ -19,6 +19,7 @@ pytestmark = pytest.mark.spark
 
 GOLDEN = ("rocketmq-4.9.7", "master")
 REFUSED = (AnalysisException, PythonException)
+EVERYTHING = {"includeSystemTopics": "true"}  # as the manifest has it
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def lengths_by_queue(records: Any) -> list[Any]:
 
 def test_partial_sums_of_a_kernel_add_up(spark: SparkSession, store: str, messages: list[Row]) -> None:
     parts = spark_bridge.map_segments(
-        spark, store, lengths_by_queue, "queue int, bytes bigint, n bigint", splitBytes="65536"
+        spark, store, lengths_by_queue, "queue int, bytes bigint, n bigint", splitBytes="65536", **EVERYTHING
     )
     assert parts.rdd.getNumPartitions() > 8
     found = parts.groupBy("queue").agg(F.sum("bytes"), F.sum("n")).collect()
@@ -73,7 +74,10 @@ def test_a_kernel_sees_the_mapped_bytes_of_one_topic_and_returns_a_row_where_it_
 
 
 def test_two_kernels_at_once_keep_apart(spark: SparkSession, store: str, messages: list[Row]) -> None:
-    frames = [spark_bridge.map_segments(spark, store, lambda r, n=n: [[n * len(r.starts)]], "n bigint") for n in (1, 2)]
+    frames = [
+        spark_bridge.map_segments(spark, store, lambda r, n=n: [[n * len(r.starts)]], "n bigint", **EVERYTHING)
+        for n in (1, 2)
+    ]
     assert [sum(row.n for row in frame.collect()) for frame in frames] == [len(messages), 2 * len(messages)]
 
 
@@ -93,7 +97,12 @@ def test_what_a_kernel_returns_is_checked(spark: SparkSession, store: str, kerne
 
 
 @pytest.mark.parametrize(
-    ("options", "told"), [({"tpic": "x"}, "did you mean 'topic'"), ({"mode": "permissive"}, "a kernel has none")]
+    ("options", "told"),
+    [
+        ({"tpic": "x"}, "did you mean 'topic'"),
+        ({"mode": "permissive"}, "a kernel has none"),
+        ({"table": "queues"}, "a kernel is called with records"),
+    ],
 )
 def test_options_are_those_of_a_read(spark: SparkSession, store: str, options: dict[str, str], told: str) -> None:
     with pytest.raises(REFUSED) as caught:
