@@ -5,9 +5,10 @@ MappedFileQueue.deleteExpiredFileByTime, deleteExpiredFileByOffset, retryDeleteF
 spec: store-formats, section 22
 
 A round begins each cleanResourceInterval. It goes through the files from the oldest on, one decision at a time, and
-ends at the first that may not go: too young, held by a reader, or needed. A file is condemned before it is deleted:
-from then on the log begins behind it, nobody new looks at it, and who holds it has destroyMapedFileIntervalForcibly.
-4.9 and 5.x differ in `Policy.space_trigger` and `Policy.clamped`. Unlike RocketMQ's, a file not flushed yet stays.
+ends at the first that may not go: too young, held by a reader, or needed. A file that is held is condemned: it stays
+part of the log, so that who holds it may read on with ever new plans, for destroyMapedFileIntervalForcibly at most. The
+log begins behind a file before that is deleted. 4.9 and 5.x differ in `Policy.space_trigger` and `Policy.clamped`.
+Unlike RocketMQ's, a file not flushed yet stays.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Policy(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What to do with the oldest file: publish `min_physical_offset`, then delete it unless it is held."""
+    """What to do with the oldest file: publish `min_physical_offset` and delete it, or only say that it is held."""
 
     base_offset: int
     min_physical_offset: int
@@ -161,7 +162,7 @@ class LogCleaner:
         """
         first = files[0] if len(files) > 1 and files[0].base_offset + files[0].size_bytes <= deletable_end else None
         if first is not None and first.base_offset < min_physical_offset and self._condemned is None:
-            self._condemned = first.base_offset, now_ms  # by one who was killed: its readers get the whole time again
+            self._condemned = first.base_offset, now_ms  # its cleaner was killed before it could delete it
         interval_ms = self.policy.round_interval_ms
         self.round_at_ms = min(self.round_at_ms, now_ms + max(interval_ms, FIRST_ROUND_MS))  # the clock was put back
         if self._round is None and now_ms >= self.round_at_ms:
@@ -212,7 +213,8 @@ class LogCleaner:
             return Verdict(first.base_offset, end, True, False, reason)
         if self._condemned is None or self._condemned[0] != first.base_offset:
             self._condemned = first.base_offset, now_ms
-            return Verdict(first.base_offset, end, False, False, f"{reason}; held from offset {held_from}")
+            held_reason = f"{reason}; held from offset {held_from}"
+            return Verdict(first.base_offset, first.base_offset, False, False, held_reason)
         if now_ms - self._condemned[1] < self.policy.destroy_forcibly_ms:
             return None
         self._condemned = None

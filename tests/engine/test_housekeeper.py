@@ -179,7 +179,7 @@ def test_a_leased_segment_is_respected_and_then_forced(bench: Bench) -> None:
     lease = leases.acquire(bench.log.root, SEGMENT_BYTES + 5, 10**9, NOW)
     bench.run(FIRST_ROUND_MS + 60_000)
     assert bench.segments()[0] == 1
-    assert bench.board.min_physical_offset.read() == 2 * SEGMENT_BYTES, "nobody new looks at it"
+    assert bench.board.min_physical_offset.read() == SEGMENT_BYTES, "who holds it may plan with it"
     (condemned,) = bench.audit("condemn")
     assert condemned["path"].endswith(f"{SEGMENT_BYTES:020d}") and "held from offset" in condemned["reason"]
     assert not bench.audit("delete")[0]["forced"]

@@ -173,12 +173,12 @@ def test_levels_are_clamped() -> None:
 HELD_AT = 4 * HOUR_MS + 10 * DAY_MS
 
 
-def test_a_held_file_is_condemned_at_once_and_forced_after_the_interval() -> None:
+def test_a_held_file_stays_in_the_log_and_is_forced_after_the_interval() -> None:
     disk = Disk(DEFAULTS, [0] * 4, HELD_AT)
     disk.held = SIZE - 1
     found = list(disk.run(HELD_AT + 31 * ROUND_MS))
     first, forced, next_one, next_forced = found
-    assert not first.verdict.delete and first.verdict.min_physical_offset == SIZE, "nobody new looks at it"
+    assert not first.verdict.delete and first.verdict.min_physical_offset == 0, "who holds it may plan with it"
     assert f"held from offset {SIZE - 1}" in first.verdict.reason
     assert forced.verdict.base_offset == 0 and forced.verdict.delete and forced.verdict.forced
     assert forced.at_ms - first.at_ms == FORCIBLY_MS and "forced" in forced.verdict.reason
