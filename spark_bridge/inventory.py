@@ -202,11 +202,15 @@ def queue_ends(root: str, selection: Selection) -> dict[tuple[str, int], tuple[i
     return {(queue.topic, queue.queue_id): (queue.first, queue.end) for queue in queues}
 
 
+def has_batch_queues(root: str, topic: str) -> bool:
+    """Whether the records of the topic may be inner batches, of whose messages neither queue nor index tells."""
+    return Path(root, BATCH_QUEUES_DIRECTORY, topic).exists()
+
+
 def _has_plain_queues(root: str, topic: str) -> bool:
-    path = Path(root)
-    if is_lmq(topic) or (path / BATCH_QUEUES_DIRECTORY / topic).exists():
+    if is_lmq(topic) or has_batch_queues(root, topic):
         return False
-    return (path / "consumequeue" / topic).is_dir()
+    return Path(root, "consumequeue", topic).is_dir()
 
 
 def _directories(path: Path) -> list[Path]:

@@ -2,7 +2,8 @@
 
 An index file covers the log from its first record up to its last one. What lies before, between and behind (messages
 without keys, a file that went or is damaged, what is not dispatched yet) is looked through, so that nothing is missed
-whatever the state of the index. A running broker's index reaches as far as its dispatcher.
+whatever the state of the index. A running broker's index reaches as far as its dispatcher. Inner batches are not for
+this: the index has a batch's own keys, and not those of the messages in it.
 """
 
 from __future__ import annotations

@@ -74,14 +74,15 @@ def plan_store(
         selection = replace(selection, system_topics=True)
     if selection.topics is None and selection.stored:
         log = pruned_by_time(log, selection.stored)
-    if selection.keys is not None:
-        topics = inventory.topics_of(store.root, selection) if selection.topics is None else selection.topics
-        return plan_by_keys(store.root, log, topics, tail, options.split_bytes)
     queues, scanned = inventory.find_queues(store.root, log, selection)
     if selection.topics is not None:
         _refuse_contradictions(selection)
         selection = bounded(options, log, queues, selection)
         tail = replace(tail, bounds=selection.bounds)
+    if selection.keys is not None:
+        topics = inventory.topics_of(store.root, selection) if selection.topics is None else selection.topics
+        if not any(inventory.has_batch_queues(store.root, topic) for topic in topics):
+            return plan_by_keys(store.root, log, topics, tail, options.split_bytes)
     cuts = Cuts(options.partitions_min is None, options.partition_records_max, options.partition_bytes_max)
     if cuts.records_max is not None:
         cuts = replace(cuts, offsets=tuple(_record_cuts(log, cuts.records_max, options.rows.permissive)))

@@ -264,7 +264,7 @@ class StoreTail:
             return False
         if queues is not None and (topic, queue_id) not in queues:
             return False
-        if (Path(self.root) / inventory.BATCH_QUEUES_DIRECTORY / topic).exists():
+        if inventory.has_batch_queues(self.root, topic):
             self._tell(f"topic {topic} has batch queues, whose entries are no messages: a stream leaves it out")
             return False
         return True

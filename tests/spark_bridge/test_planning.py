@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,12 @@ from spark_bridge.splits import RangeSplit, RecordSplit, Split
 from spark_bridge.stores import resolve_stores
 from store import leases
 from store.directory import StoreDirectory
+from store.record import SysFlag
 from store.topics import is_system_topic
 from tests.spark_bridge.stores import GOLDEN_STORES, Row, SmallStore, golden_lines, read_rows, unpack_golden
 
 GOLDEN = ("rocketmq-5.3.3", "master")
+ROW_PLACE = ["topic", "queueId", "queueOffset", "physicalOffset", "properties"]
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +107,10 @@ def test_two_tags_of_one_hash_are_told_apart(tmp_path):
     assert read(str(made.root), topic="orders", subExpression="BB") == [], "the queue's hash was believed"
 
 
+def _is_inner_batch(line: Row) -> bool:
+    return bool(line["sysFlag"] & SysFlag.INNER_BATCH)
+
+
 @pytest.mark.parametrize(("version", "name"), GOLDEN_STORES)
 def test_keys_are_found_through_the_index_as_rocketmq_finds_them(version, name, tmp_path):
     root = unpack_golden(version, name, tmp_path)
@@ -112,22 +118,24 @@ def test_keys_are_found_through_the_index_as_rocketmq_finds_them(version, name, 
     for line in golden_lines(version, name, "index"):
         if not is_system_topic(line["topic"]) and line["physicalOffsets"]:
             by_key.setdefault(line["key"], set()).update(line["physicalOffsets"])
-    messages = {line["physicalOffset"]: line for line in golden_lines(version, name, "message")}
-    asked = sorted(by_key)[:: len(by_key) // 12]
+    rows = read_rows(plan_read(parse_options({"path": root})), ROW_PLACE)
+    carrying: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        properties = dict(row["properties"])
+        for key in {properties.get("UNIQ_KEY"), *properties.get("KEYS", "").split(" ")} - {None, ""}:
+            carrying[key].append(row["physicalOffset"])
+    asked = sorted(by_key.keys() | carrying.keys())[:: len(by_key) // 12]
     assert len(asked) > 10
-
-    def carries(line: Row, key: str) -> bool:
-        properties = line["properties"]
-        return key == properties.get("UNIQ_KEY") or key in properties.get("KEYS", "").split(" ")
-
+    batches = {line["physicalOffset"] for line in golden_lines(version, name, "message") if _is_inner_batch(line)}
     for key in asked:
-        wanted = sorted(
-            at for at, line in messages.items() if carries(line, key) and not is_system_topic(line["topic"])
-        )
-        assert sorted(set(read(root, keys=key))) == wanted, key
-        assert by_key[key] <= {at for at, line in messages.items() if carries(line, key)}
-    together = sorted({at for key in asked for at in read(root, keys=key)})
-    assert sorted(set(read(root, keys=json.dumps(asked)))) == together
+        assert read(root, keys=key) == sorted(carrying[key]), key
+        assert by_key.get(key, set()) - batches <= set(carrying[key]), "what the index names but in a batch of messages"
+    first = rows[0]
+    own = {"topic": first["topic"], "keys": dict(first["properties"])["UNIQ_KEY"]}
+    behind = json.dumps({first["topic"]: {str(first["queueId"]): first["queueOffset"] + 1}})
+    assert read(root, **own) == [first["physicalOffset"]] and read(root, **own, startingOffsets=behind) == []
+    together = {at for key in asked for at in carrying[key]}
+    assert set(read(root, keys=json.dumps(asked))) == together
 
 
 def test_keys_are_found_with_part_of_the_index_or_none(golden, lines, tmp_path):
