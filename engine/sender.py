@@ -36,7 +36,7 @@ from store.segment_files import SegmentFiles
 
 log = logging.getLogger("slipstream.sender")
 
-FREE, CONNECTED, TRANSFER = 0, 1, 2
+FREE, CONNECTED, TRANSFER = 0, 1, sending.TRANSFERRING
 FRAMES_PER_TURN = 32
 FRAMES_MAX = 1 << 30  # of a turn that ends by its time
 REPORTS_BYTES_MAX = 64 * 1024

@@ -45,21 +45,23 @@ from ipc.system_calls import ADDRESS, LENGTH, PIECE_WORDS, recv, send, sendfile,
 NS_PER_MS = 1_000_000
 ONE_CALL_BYTES = 8 * 1024  # up to here a copy out of the mapped segment costs less than a second system call
 
-# A slave whose acknowledgements come after another's, this often in a row, has its frames by the millisecond: nobody
-# waits for it, and waking its sender for each message would cost them all. Once it is waited for, it is awake again.
-LAZY_AFTER, NAP_MS, AWAKE_MS = 32, 1, 50
+# A slave whose acknowledgements come after another's has its frames some milliseconds later: nobody waits for it, and
+# its sender, woken for each message, would cost them all. Once it is waited for, it is awake again. LATE is counted for a late
+# acknowledgement, FIRST taken off for a first one: of slaves that take turns, all but the lowest slot's become lazy.
+LAZY_AFTER, LATE, FIRST, NAP_MS, AWAKE_MS = 64, 2, 1, 5, 50
 
-# `frame`: what is left of the frame begun, and what was sent in all; when the log was last seen growing, and how many
-# acknowledgements in a row confirmed nothing (the reading half's); the rest is for system calls
+# `frame`: what is left of the frame begun, and what was sent in all; when the log was last seen growing, and how late
+# acknowledgements come (the reading half's); the rest is for system calls
 HEADER_LEFT, BODY_AT, BODY_LEFT, TRANSFERRED, GREW_MS, LATE_ACKS, POSITION, PIECES_AT = 0, 1, 2, 3, 4, 5, 6, 7
 FRAME_WORDS = PIECES_AT + 2 * PIECE_WORDS
 # `segment`: the open one, or -1 as its base
 SEGMENT_BASE, SEGMENT_FD, SEGMENT_ADDRESS, SEGMENT_WORDS = 0, 1, 2, 3
-# `places`: indices of the counters
+# `places`: indices of the counters, the states of lower slots behind them
 END, NEXT_AT, TRANSFERRED_AT, ACK_AT, LAST_READ_AT, CONFIRM, BELL, WAKE, PLACES = 0, 1, 2, 3, 4, 5, 6, 7, 8
 
 # What `transfer` came to; below zero: -errno
 BEHIND, IN_STEP, NEEDS_SEGMENT, LOOK, SHORT_FILE = 0, 1, 2, 3, 4
+TRANSFERRING = 2  # a slot's state: its slave has made itself known
 NOTHING = -1  # as a frame's size: none is due
 
 
@@ -78,7 +80,8 @@ class Line(NamedTuple):
 def line_of(board: Board, slot: int, connection: HaConnection) -> Line:
     """The line of the slave in a slot: no frame begun, no segment open."""
     words = board.ha[slot]
-    places: Words = np.zeros(PLACES, np.int64)
+    places: Words = np.zeros(PLACES + slot, np.int64)
+    places[PLACES:] = [lower.state.index for lower in board.ha[:slot]]
     for place, cursor in (
         (END, board.max_physical_offset), (NEXT_AT, words.next_transfer_offset),
         (TRANSFERRED_AT, words.transferred_bytes), (ACK_AT, words.slave_ack_offset), (LAST_READ_AT, words.last_read_ms),
@@ -233,6 +236,21 @@ def transfer(line: Line, limits: ConnectionLimits, fd: int, now_ms: int, frames:
     return BEHIND
 
 
+@inlined
+def _note_order(line: Line, is_first: bool) -> None:
+    """How late this slave's acknowledgements come, after one that was the first, or was not."""
+    is_lowest = True
+    for at in range(PLACES, line.places.size):
+        is_lowest = is_lowest and line.counters[line.places[at]] != TRANSFERRING
+    late = line.frame[LATE_ACKS]
+    if not is_first:
+        line.frame[LATE_ACKS] = min(late + LATE, LAZY_AFTER)
+    elif is_lowest:
+        line.frame[LATE_ACKS] = 0
+    else:
+        line.frame[LATE_ACKS] = max(late - FIRST, 0)
+
+
 @kernel
 def hear(line: Line, fd: int, buffer: Bytes, confirms: bool, fallbehind_bytes_max: int) -> int:
     """Believe and publish reports as they come; the bytes of `buffer` that HaConnection must judge, 0 at the end of
@@ -256,7 +274,7 @@ def hear(line: Line, fd: int, buffer: Bytes, confirms: bool, fallbehind_bytes_ma
             publish(counters, places[ACK_AT], acked)
             if confirms:
                 is_first = raise_to(counters, places[CONFIRM], acked)
-                line.frame[LATE_ACKS] = 0 if is_first else line.frame[LATE_ACKS] + 1
+                _note_order(line, is_first)
             if not confirms or load_acquire(counters, places[END]) - before >= fallbehind_bytes_max:
                 ring(counters, places[BELL])
         counters[places[LAST_READ_AT]] = now_ms

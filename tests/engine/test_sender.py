@@ -15,7 +15,7 @@ from engine.protocol.ha_connection import ConnectionLimits
 from engine.protocol.ha_wire import FRAME_HEADER, REPORT, CloseReason
 from engine.role import wall_clock_ms
 from engine.sender import FREE, TRANSFER, Sender
-from engine.sending import GREW_MS, LATE_ACKS, LAZY_AFTER
+from engine.sending import FIRST, GREW_MS, LATE, LATE_ACKS, LAZY_AFTER
 from ipc import waiting
 from tests.harness.ha_node import Node, wait_for, wait_until
 
@@ -32,17 +32,18 @@ class Bench:
     """A sender without its reading thread, and the other end of its connection."""
 
     def __init__(
-        self, directory: Path, flow_limit: int = UNLIMITED, segment_bytes: int = SEGMENT, confirms: bool = False
-    ) -> None:
+        self, directory: Path, flow_limit: int = UNLIMITED, segment_bytes: int = SEGMENT, confirms: bool = False,
+        slot: int = 0,
+    ) -> None:  # fmt: skip
         self.node = Node(directory, mappedFileSizeCommitLog=segment_bytes)
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.slave = socket.create_connection(listening.getsockname(), timeout=20)
             accepted, _ = listening.accept()
         flow = FlowMonitor(NOW_MS, flow_limit)
         limits = ConnectionLimits(segment_bytes, BATCH, 5000, 20_000)
-        self.sender = Sender(self.node.board, 0, self.node.files, limits, flow, NOW_MS, confirms=confirms)
+        self.sender = Sender(self.node.board, slot, self.node.files, limits, flow, NOW_MS, confirms=confirms)
         self.sender.attach(accepted, NOW_MS)
-        self.words = self.node.board.ha[0]
+        self.words = self.node.board.ha[slot]
 
     def expect(self, offset: int, body: bytes) -> None:
         """The next frame on the wire is this one."""
@@ -210,22 +211,45 @@ def test_a_slave_whose_acknowledgements_come_late_is_served_by_naps_until_it_is_
     bench.sender.do_work(wall_clock_ms())
     bench.expect(0, b"")
     bench.sender.start_reading()
-    for end in range(1, LAZY_AFTER + 1):  # another slave is always first
+    acks = LAZY_AFTER // LATE
+    for end in range(1, acks + 1):  # another slave is always first
         bench.node.append(b"x")
         bench.sender.do_work(wall_clock_ms())
         bench.expect(end - 1, b"x")
         waiting.publish(board.confirm_offset, end)
         bench.slave.sendall(REPORT.pack(end))
         wait_for(bench.words.slave_ack_offset, end)
-        wait_until(bench.words.wake, lambda _, end=end: late() == end)
+        wait_until(bench.words.wake, lambda _, end=end: late() == end * LATE)
     nap()
     assert late() == LAZY_AFTER, "everything is confirmed: nobody waits for this one"
     bench.node.append(b"y")
     bench.sender.do_work(wall_clock_ms())
-    bench.expect(LAZY_AFTER, b"y")
+    bench.expect(acks, b"y")
     nap()
     assert late() == 0, "the other one did not confirm what this one was sent"
-    bench.slave.sendall(REPORT.pack(LAZY_AFTER + 1))
-    wait_for(board.confirm_offset, LAZY_AFTER + 1)
+    bench.slave.sendall(REPORT.pack(acks + 1))
+    wait_for(board.confirm_offset, acks + 1)
     assert late() == 0
+    bench.close()
+
+
+@pytest.mark.parametrize(("lower_state", "turns", "is_lazy"), [(FREE, 200, False), (TRANSFER, 200, True)])
+def test_of_slaves_that_take_turns_all_but_the_lowest_slots_become_lazy(
+    tmp_path: Path, lower_state: int, turns: int, is_lazy: bool
+) -> None:
+    bench = Bench(tmp_path, confirms=True, slot=1)
+    board, frame = bench.node.board, bench.sender._line.frame
+    waiting.publish(board.ha[0].state, lower_state)
+    bench.node.append(bytes(turns + 1))
+    bench.sender.take_reports(REPORT.pack(0), wall_clock_ms())
+    while bench.words.next_transfer_offset.read() <= turns:
+        bench.sender.do_work(wall_clock_ms())
+    bench.sender.start_reading()
+    for acked in range(1, turns + 1):
+        if acked % 2:
+            waiting.publish(board.confirm_offset, acked)
+        bench.slave.sendall(REPORT.pack(acked))
+        wait_for(bench.words.slave_ack_offset, acked)
+        wait_for(board.confirm_offset, acked)
+    assert (frame[LATE_ACKS] >= LAZY_AFTER - FIRST - LATE) == is_lazy
     bench.close()
