@@ -34,7 +34,7 @@ from ipc.memory import copy_bytes, load_be32, load_be64, store_be64
 from ipc.region import Bytes, Words
 from ipc.system_calls import ADDRESS, LENGTH, PIECE_WORDS, recv, send, write_pieces
 
-INBOX_BYTES = 256 * 1024
+INBOX_BYTES = 512 * 1024
 SMALL_BYTES = 16 * 1024  # a read that brought less has emptied the socket: another one would only say so
 REPORT_AT_LATEST_BYTES = 1 << 20  # while more is waiting in the socket; else at once
 PIECES_MAX = 512  # bodies in one system call (the kernel takes 1024)

@@ -46,8 +46,9 @@ NS_PER_MS = 1_000_000
 ONE_CALL_BYTES = 8 * 1024  # up to here a copy out of the mapped segment costs less than a second system call
 
 # A slave whose acknowledgements come after another's has its frames some milliseconds later: nobody waits for it, and
-# its sender, woken for each message, would cost them all. Once it is waited for, it is awake again. LATE is counted for a late
-# acknowledgement, FIRST taken off for a first one: of slaves that take turns, all but the lowest slot's become lazy.
+# its sender, woken for each message, would cost them all. Once it is waited for, it is awake again. LATE is counted for
+# a late acknowledgement, FIRST taken off for a first one: of slaves that take turns, all but the lowest slot's become
+# lazy.
 LAZY_AFTER, LATE, FIRST, NAP_MS, AWAKE_MS = 64, 2, 1, 5, 50
 
 # `frame`: what is left of the frame begun, and what was sent in all; when the log was last seen growing, and how late

@@ -60,6 +60,7 @@ READY_DEADLINE_MS = 10_000
 STOP_DEADLINE_MS = 15_000
 POLL_MS = 1000
 START_DEATHS_MAX = 3
+YIELDING_NICENESS = 10
 # The order of the stop: who makes new bytes first, who keeps them safe last.
 STOP_ORDER = (
     "remoting", "writer", "receiver", "dispatcher", "ha_listener", "group_transfer", "housekeeper", "flusher",
@@ -180,13 +181,15 @@ class Supervisor:
 
     def _roles(self) -> list[tuple[str, Callable[[], Role]]]:
         config, board = self._config, self._running_board()
+        is_slave = config.broker_role is BrokerRole.SLAVE
+        open_dispatcher = partial(dispatcher.open_role, config, board, self._regions)
         shared: list[tuple[str, Callable[[], Role]]] = [
             ("housekeeper", partial(housekeeper.open_role, config, board)),
             ("allocator", partial(allocator.open_role, config, board)),
             ("flusher", partial(flusher.open_role, config, board)),
-            ("dispatcher", partial(dispatcher.open_role, config, board, self._regions)),
+            ("dispatcher", partial(_yielding, open_dispatcher) if is_slave else open_dispatcher),
         ]
-        if config.broker_role is BrokerRole.SLAVE:
+        if is_slave:
             shared.append(("receiver", partial(receiver.open_role, config, board)))
         else:
             shared.append(("group_transfer", partial(group_transfer.open_role, config, board)))
@@ -327,6 +330,12 @@ def _told(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"exit code {os.WEXITSTATUS(status)}"
+
+
+def _yielding(open_role: Callable[[], Role]) -> Role:
+    """A role for the CPU time that the others leave: a slave has its master's bytes first, then builds from them."""
+    os.nice(YIELDING_NICENESS)
+    return open_role()
 
 
 def _child_main(child: Child, parent: int, board: Board, cpus: str) -> int:

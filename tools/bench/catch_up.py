@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import statistics
 import time
 from pathlib import Path
@@ -50,12 +52,17 @@ def _once(directory: Path, frame_bytes: int) -> Run:
     keys: dict[str, Any] = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "haTransferBatchSize": frame_bytes}
     with LocalBroker(directory / "m", brokerRole="ASYNC_MASTER", **keys) as master:
         run_load(master.store, "batch", SIZE, MESSAGES)
-        master_board = Board.attach(published.require_running(master.store).region_directory)
+        master_board = Board.attach(published.require_running(master.store).region_directory, writable=True)
         end = master_board.max_physical_offset.read()
-        warm_memory()
+        for cursor in (master_board.flushed_offset, master_board.reput_from_offset):  # RocketMQ's is at rest, too
+            _await(cursor, end)
+        listener = master_board.pids["ha_listener"].read()
+        os.kill(listener, signal.SIGSTOP)
         with LocalBroker(
             directory / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **keys
         ) as slave:
+            warm_memory()  # now: a host that takes back what is free does so within seconds
+            os.kill(listener, signal.SIGCONT)
             spent = [cpu_seconds(broker.process.pid) for broker in (master, slave)]
             board = Board.attach(published.require_running(slave.store).region_directory, writable=True)
             began_ns = _await(board.max_physical_offset, MIB)
