@@ -8,21 +8,25 @@
 #                turn with RocketMQ's broker; writes docs/interop.md
 #   make differential  10^5 operations to RocketMQ 4.9.7, to 5.3.3 and to us, every byte compared; docs/differential.md
 #   make kills   50 times kill -9 of what runs a Spark stream, rows counted; writes docs/streaming-kills.md
+#   make spark-versions  the tests of the Spark bridge with the oldest PySpark that it supports; writes docs/spark-versions.md
 #   make fuzz    10^5 mutated frames at a broker's two ports and at a name server; writes docs/fuzz.md
 #   make bench   the figures, with the peers' where their folder is given
-#   make clean   removes what these commands made, .venv too
+#   make clean   removes what these commands made, environments too
 #
 # requirements.lock is made by this command, in an environment with pip-tools:
 #   python -m piptools compile --all-extras --allow-unsafe --strip-extras --no-annotate --no-header \
 #     --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options -o requirements.lock pyproject.toml
 
 SHELL := /bin/sh
-PYTHON := .venv/bin/python
-STAMP := .venv/setup-done
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+STAMP := $(VENV)/setup-done
+PYSPARK :=
+OLDEST_PYSPARK := 4.2.0
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run test lint bench fuzz interop differential kills clean
+.PHONY: setup run test lint bench fuzz interop differential kills spark-versions clean
 
 setup: $(STAMP)
 
@@ -37,18 +41,19 @@ $(STAMP): requirements.lock pyproject.toml
 	if [ -z "$$python" ]; then \
 	  echo "Slipstream needs Python 3.11 or newer with its venv module (on Debian the package python3-venv)" >&2; exit 2; \
 	fi; \
-	if ! $(PYTHON) -m pip --version >/dev/null 2>&1; then rm -rf .venv && $$python -m venv .venv; fi
+	if ! $(PYTHON) -m pip --version >/dev/null 2>&1; then rm -rf $(VENV) && $$python -m venv $(VENV); fi
 	@echo "setup: dependencies (the first time takes some minutes: PySpark is large)"
-	@grep -E '^(setuptools|wheel)==' requirements.lock > .venv/build-requirements.txt
-	@$(PYTHON) -m pip install --quiet -r .venv/build-requirements.txt
-	@$(PYTHON) -m pip install --quiet --no-build-isolation -r requirements.lock
+	@sed 's/^pyspark==.*/$(if $(PYSPARK),pyspark==$(PYSPARK),&)/' requirements.lock > $(VENV)/requirements.txt
+	@grep -E '^(setuptools|wheel)==' $(VENV)/requirements.txt > $(VENV)/build-requirements.txt
+	@$(PYTHON) -m pip install --quiet -r $(VENV)/build-requirements.txt
+	@$(PYTHON) -m pip install --quiet --no-build-isolation -r $(VENV)/requirements.txt
 	@$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --config-settings editable_mode=compat --editable .
 	@$(PYTHON) -m tools.java_home
 	@$(PYTHON) -m engine.warm
 	@touch $@
 
 run: setup
-	@.venv/bin/slipstream run $(foreach file,$(INPUT),--input $(file)) $(if $(filter-out 0,$(KEEP)),--keep) $(ARGS)
+	@$(VENV)/bin/slipstream run $(foreach file,$(INPUT),--input $(file)) $(if $(filter-out 0,$(KEEP)),--keep) $(ARGS)
 
 test: setup
 	@$(PYTHON) -m pytest -n auto $(ARGS)
@@ -63,6 +68,10 @@ differential: setup
 kills: setup
 	@$(PYTHON) -m tests.spark_bridge.stream_kills --ledger docs/streaming-kills.md $(ARGS)
 
+spark-versions:
+	@$(MAKE) --no-print-directory setup VENV=.venv-oldest-spark PYSPARK=$(OLDEST_PYSPARK)
+	@.venv-oldest-spark/bin/python -m tests.spark_bridge.versions --ledger docs/spark-versions.md $(ARGS)
+
 fuzz: setup
 	@mkdir -p docs && $(PYTHON) -m tests.fuzz --ledger docs/fuzz.md $(ARGS)
 
@@ -73,5 +82,5 @@ interop: setup
 	@mkdir -p docs && $(PYTHON) -m tests.interop docs/interop.md $(ARGS)
 
 clean:
-	@rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
+	@rm -rf .venv .venv-oldest-spark build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
 	@find engine ipc spark_bridge store tools tests -name __pycache__ -type d -prune -exec rm -rf {} +

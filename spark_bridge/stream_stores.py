@@ -73,8 +73,10 @@ class StreamStores:
             if known is None or known.root != store.root:
                 self._drop(name)
                 selection = selection_of(self.options, None, None, store.broker_name)
-                confirmed = self.options.only_confirmed
-                self.tails[name] = StoreTail(store.root, selection, store.broker_name, confirmed)
+                self.tails[name] = StoreTail(
+                    store.root, selection, store.broker_name,
+                    confirmed_only=self.options.only_confirmed, beyond_rot=self.options.rows.permissive,
+                )  # fmt: skip
 
     def _drop(self, name: str) -> None:
         """Let go of a store, whose name is another's now."""

@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,13 +133,15 @@ class _Broker:
 
 
 class StoreTail:
-    """The queues of one store that a query selects."""
+    """The queues of one store that a query selects; with `beyond_rot` damage in its log is left for readers to tell."""
 
     def __init__(
-        self, root: str, selection: Selection = DEFAULT_SELECTION, broker_name: str = "", confirmed_only: bool = False
-    ) -> None:
+        self, root: str, selection: Selection = DEFAULT_SELECTION, broker_name: str = "", *,
+        confirmed_only: bool = False, beyond_rot: bool = False,
+    ) -> None:  # fmt: skip
         self.root, self.broker_name, self.selection = root, broker_name, selection
         self._confirmed_only = confirmed_only
+        self._find_extent = partial(inventory.find_extent, root, broker_name, beyond_rot=beyond_rot)
         self._broker: _Broker | None = None
         self._extent: LogExtent | None = None
         self._seen: tuple[int, int] | None = None  # the limit and the log's beginning of the last look
@@ -193,7 +196,7 @@ class StoreTail:
         if self._confirmed_only:
             self._tell("onlyConfirmed: waits for a master, nobody else knows what is confirmed")
             return None
-        extent = inventory.find_extent(self.root, self.broker_name)
+        extent = self._find_extent()
         self._update(extent.reput_from_offset, extent.min_physical_offset)
         return StoreView(extent, self._queues, judged=True)
 
@@ -209,7 +212,7 @@ class StoreTail:
             limit = min(limit, broker.counters.cursor("confirm_offset").read())
         first = broker.counters.cursor("min_physical_offset").read()
         if self._extent is None or self._extent.segment_bytes == 1:  # an empty log has no segment to tell by
-            self._extent = inventory.find_extent(self.root, self.broker_name)
+            self._extent = self._find_extent()
         if not broker.judged and not broker.follows_master:
             broker.judged = max(reput, self._extent.reput_from_offset) >= broker.judged_from
         self._update(limit, first)

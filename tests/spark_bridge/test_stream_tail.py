@@ -17,6 +17,8 @@ from spark_bridge.stream_stores import StoreNotReady, StreamStores
 from spark_bridge.stream_tail import QueueTail, StoreTail
 from store import leases, published
 from store.consume_queue import ConsumeQueue
+from store.errors import BitRot
+from store.record import MAGIC_AT
 from store.segment import file_name
 from tests.spark_bridge.stores import SmallStore, np_entry
 from tools.local_broker import LocalBroker
@@ -71,6 +73,21 @@ def test_a_store_at_rest_that_grew_shows_new_messages_queues_and_topics(tmp_path
     assert ends(tail) == found
     only = StoreTail(str(tmp_path), Selection(queues=frozenset({("orders", 3)})))
     assert ends(only) == {("orders", 3): (0, 1)}
+
+
+def test_damage_at_rest_ends_a_stream_unless_it_tells_it_by_rows(tmp_path: Path) -> None:
+    store = SmallStore(tmp_path, 4096)
+    for _ in range(9):
+        store.put("orders")
+    store.dispatch()
+    segment = tmp_path / "commitlog" / f"{0:020d}"
+    content = bytearray(segment.read_bytes())
+    content[store.offsets[4] + MAGIC_AT] ^= 1
+    segment.write_bytes(content)
+    with pytest.raises(BitRot):
+        StreamStores(parse_options({"path": str(tmp_path)})).look()
+    found = StreamStores(parse_options({"path": str(tmp_path), "mode": "permissive"})).look()
+    assert found == {QueueKey("", "orders", 0): (0, 9)}
 
 
 def test_a_topic_that_was_deleted_and_made_again_is_another_queue(tmp_path: Path) -> None:
