@@ -62,6 +62,8 @@ class RemotingClient:
         try:
             if self._socket is None:
                 host, _colon, port = self.address.rpartition(":")
+                if not host or not port.isdecimal():
+                    raise ValueError("no address of the form host:port")
                 self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=self._timeout)
                 self._splitter = FrameSplitter()
             self._socket.sendall(encode(request))

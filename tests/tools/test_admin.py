@@ -27,6 +27,12 @@ def test_nothing_is_imported_that_makes_it_slow() -> None:
     assert not {"numpy", "numba", "rich", "pyarrow", "pyspark", "psutil"} & set(names)
 
 
+@pytest.mark.parametrize("address", ["here", "here:", ":9876", "here:port"])
+def test_what_is_no_address_is_told(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["admin", "clusterList", "-n", address]) == 3
+    assert f"{address}: no address of the form host:port" in capsys.readouterr().err
+
+
 def test_it_speaks_to_the_first_name_server_that_answers(
     tmp_path: Path, free_port: Callable[[], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
