@@ -1,7 +1,8 @@
 """Speaks remoting for a broker: answers at both of its ports, registers at the name servers, follows a master's tables.
 
 Implements: BrokerController's NettyRemotingServers, registerBrokerAll's timers, SlaveSynchronize's timer
-Publishes:  listen_port; ha_server_address, where a slave's registration says that its master sends the log from
+Publishes:  listen_port; ha_server_address, where a slave's registration says that its master sends the log from;
+            the words of live_settings, once an administrator changes them
 A port that cannot be bound is tried again: the log does not need it. One
 event loop, run while the role idles; the decisions are in engine/protocol.
 """
@@ -18,7 +19,7 @@ from typing import Any
 
 import uvloop
 
-from engine import addresses, regions
+from engine import addresses, live_settings, regions
 from engine.broker_files import BrokerFiles
 from engine.config import BrokerConfig, BrokerRole
 from engine.config_keys import KEYS
@@ -27,7 +28,7 @@ from engine.ha_samples import read_ha_samples
 from engine.metrics import TableSizes
 from engine.metrics_server import MetricsServer
 from engine.protocol import slave_synchronize
-from engine.protocol.broker_requests import PERMISSION, REGISTER_PERIOD, BrokerRequests, Facts
+from engine.protocol.broker_requests import BrokerRequests, Facts
 from engine.protocol.ha_client import HaClientState
 from engine.protocol.register_body import Member
 from engine.protocol.registration import Heartbeats, Learned, Registration
@@ -63,7 +64,6 @@ class BrokerServer:
             config.compat, self._files.metadata, self._facts(), is_slave=self._is_slave,
             has_timers=config.timer_wheel_enable,
         )  # fmt: skip
-        self._requests.changed_settings = self._changed_settings()
         self._servers: dict[int, RemotingServer] = {}
         self._metrics = MetricsServer(config, board, self._sizes)
         self._bind_at_ms = self._look_at_ms = 0
@@ -77,20 +77,19 @@ class BrokerServer:
         self._unresolved: str | None = None  # the last name that led nowhere, and was told
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def _changed_settings(self) -> dict[str, int]:
-        """What an administrator set before this role was started again."""
-        kept = {PERMISSION: self._board.broker_permission, REGISTER_PERIOD: self._board.register_name_server_period_ms}
-        return {name: cursor.read() - 1 for name, cursor in kept.items() if cursor.read()}
-
-    def _apply_settings(self) -> None:
+    def _change_settings(self) -> None:
         """See that what was changed just now is used, and kept until the broker ends."""
-        changed = self._requests.changed_settings
-        for name, cursor in ((PERMISSION, self._board.broker_permission),
-                             (REGISTER_PERIOD, self._board.register_name_server_period_ms)):  # fmt: skip
-            if name in changed and cursor.read() != changed[name] + 1:
-                waiting.publish(cursor, changed[name] + 1)
+        wanted, self._requests.changed_settings = self._requests.changed_settings, {}
+        before = settings_of(self._config, self._board)
+        changed = live_settings.change(self._board, wanted)
+        now = settings_of(self._config, self._board)
+        for name in changed:
+            log.info(
+                "an administrator set %s=%s (it was %s) until this broker ends; its file is unchanged",
+                name, now[name], before[name],
+            )  # fmt: skip
         for registration, _link in self._registrations.values():
-            registration.set_period(self._requests.setting(REGISTER_PERIOD))
+            registration.set_period(self._board.register_name_server_period_ms.read())
 
     def _facts(self) -> Facts:
         config, board = self._config, self._board
@@ -101,7 +100,8 @@ class BrokerServer:
         return Facts(
             lambda: runtime_info(root, board, files, config.compat),
             lambda: ha_status(board, read_ha_samples(samples), is_slave=slave, fallbehind_max_bytes=fallbehind),
-            lambda: settings_of(config),
+            lambda: settings_of(config, board),
+            live_settings.changeable(),
         )
 
     def _registration(self) -> Registration:
@@ -115,7 +115,8 @@ class BrokerServer:
             config.compatible_with_old_name_srv,
         )  # fmt: skip
         return Registration(
-            member, config.compat, period_ms=self._requests.setting(REGISTER_PERIOD), force=config.force_register,
+            member, config.compat, period_ms=self._board.register_name_server_period_ms.read(),
+            force=config.force_register,
             heartbeats=beats if config.enable_slave_acting_master else None,
         )  # fmt: skip
 
@@ -133,7 +134,6 @@ class BrokerServer:
         if not self._registrations and self._board.ha_listen_port.read():
             links = {address: RemotingLink(address, ANSWER_SECONDS) for address in self._config.name_servers}
             self._registrations = {address: (self._registration(), link) for address, link in links.items()}
-        self._apply_settings()
         self._register_where_due(now_ms)
         if self._is_slave and "synchronize" not in self._tasks:
             questions = self._synchronize.due(self._master_address, now_ms)
@@ -148,7 +148,7 @@ class BrokerServer:
                 registration.hurry()
         for address, (registration, link) in self._registrations.items():
             if address not in self._tasks:
-                permission = self._requests.setting(PERMISSION)
+                permission = self._board.broker_permission.read()
                 request = registration.next_request(self._files.metadata, permission, now_ms)
                 if request is not None:
                     self._begin(address, self._register(registration, link, request))
@@ -196,10 +196,13 @@ class BrokerServer:
 
     def _sizes(self) -> TableSizes:
         tables = self._files.metadata
-        return TableSizes(self._requests.setting(PERMISSION), len(tables.topics), len(tables.groups))
+        return TableSizes(self._board.broker_permission.read(), len(tables.topics), len(tables.groups))
 
     def _answer(self, request: RemotingCommand, connection: int) -> RemotingCommand | None:
-        return self._requests.answer(request, connection, wall_clock_ms())
+        answer = self._requests.answer(request, connection, wall_clock_ms())
+        if self._requests.changed_settings:
+            self._change_settings()
+        return answer
 
     def _look(self, now_ms: int) -> None:
         """Take what others wrote into the files; ask again for a master's name that leads nowhere."""
@@ -293,12 +296,10 @@ class BrokerServer:
         self._synchronize.done(wall_clock_ms())
 
 
-def settings_of(config: BrokerConfig) -> dict[str, str]:
+def settings_of(config: BrokerConfig, board: Board) -> dict[str, str]:
     """The settings by RocketMQ's names, as GET_BROKER_CONFIG shows them."""
-    found = {}
-    for key in KEYS:
-        found[key.name] = _setting_text(getattr(config, key.field), key.kind)
-    return found
+    live = live_settings.values(board)
+    return {key.name: _setting_text(live.get(key.name, getattr(config, key.field)), key.kind) for key in KEYS}
 
 
 def _setting_text(value: object, kind: str) -> str:

@@ -200,7 +200,7 @@ def _key_of(file: str, entry: Entry, warnings: list[str]) -> Key | None:
 def _default(key: Key) -> Any:
     if key.default is None or key.kind in ("int", "bool"):
         return key.default
-    return _converted(key, str(key.default))
+    return converted(key, str(key.default))
 
 
 def _value(file: str, key: Key, entry: Entry, warnings: list[str]) -> Any:
@@ -208,15 +208,15 @@ def _value(file: str, key: Key, entry: Entry, warnings: list[str]) -> Any:
     if text != entry.value:
         warnings.append(f"{file}:{entry.line}: {entry.key}: white space around the value is dropped; RocketMQ keeps it")
     try:
-        return _converted(key, text)
+        return converted(key, text)
     except ValueError as malformed:
         because = f" ({malformed})" if key.kind == "address" else ""
         what = f"{entry.key}={text}: not allowed{because}; allowed: {key.allowed}"
         raise ConfigError(file, entry.line, what) from malformed
 
 
-def _converted(key: Key, text: str) -> Any:
-    """The value of a setting's text. Raises ValueError."""
+def converted(key: Key, text: str) -> Any:
+    """The value of a setting's text, without what depends on other keys. Raises ValueError."""
     match key.kind:
         case "int":
             return _whole_number(text, key.low, key.high)
@@ -334,4 +334,6 @@ def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, E
         values["metrics_exporter_type"] = "PROM"
 
 
-__all__ = ["OWN_KEYS", "BrokerConfig", "BrokerRole", "ConfigError", "FlushDiskType", "from_mapping", "load"]
+__all__ = [
+    "OWN_KEYS", "BrokerConfig", "BrokerRole", "ConfigError", "FlushDiskType", "converted", "from_mapping", "load",
+]  # fmt: skip

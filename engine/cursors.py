@@ -46,9 +46,12 @@ COMMON = (
     ("ha_server_address.high", "gauge", "remoting"),
     ("ha_server_address.low", "gauge", "remoting"),
     ("metrics_port", "gauge", "remoting"),
-    # as an administrator set them while the broker runs, and 1 more: 0 says that nobody did
+    # engine.live_settings: as the file says, until an administrator changes them
     ("broker_permission", "gauge", "remoting"),
     ("register_name_server_period_ms", "gauge", "remoting"),
+    ("delete_when_hours", "gauge", "remoting"),  # a bit an hour
+    ("file_reserved_hours", "gauge", "remoting"),
+    ("disk_max_used_space_percent", "gauge", "remoting"),
     ("ha_acks_rejected", "tally", "ha_listener"),  # of connections that have ended
     ("writer_bell", "gauge", "producers"),
     ("ack_bell", "gauge", "senders|flusher"),
@@ -170,6 +173,9 @@ class Board:
         self.metrics_port = cursor("metrics_port")
         self.broker_permission = cursor("broker_permission")
         self.register_name_server_period_ms = cursor("register_name_server_period_ms")
+        self.delete_when_hours = cursor("delete_when_hours")
+        self.file_reserved_hours = cursor("file_reserved_hours")
+        self.disk_max_used_space_percent = cursor("disk_max_used_space_percent")
         self.ha_acks_rejected = cursor("ha_acks_rejected")
         self.ha_ended = {reason: cursor(label) for reason, label in ENDED.items()}
         self.writer_bell = cursor("writer_bell")

@@ -2,7 +2,8 @@
 
 Implements: DefaultMessageStore's timers for CleanCommitLogService and CleanConsumeQueueService; the decisions are in
 protocol/retention.py (spec: store-formats, section 22)
-Follows:    segment_request_offset, max_physical_offset, flushed_offset, allocation_errno, the leases
+Follows:    segment_request_offset, max_physical_offset, flushed_offset, allocation_errno, the leases; the words of
+            live_settings, each time it looks for expired files
 Publishes:  min_physical_offset, disk_state, disk_used_percent, running_flags, deleted_segments
 The only one that moves the log's beginning, and it does so before the file goes: so readers, senders and the dispatcher
 stop looking there first. Also where an empty slave's log begins is said here, once its master has told the receiver.
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from engine import live_settings
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.protocol.retention import (
@@ -67,7 +69,8 @@ class Housekeeper:
         queue_interval_ms: int, hour_of: Callable[[int], int] = local_hour, usage: Callable[[], Usage] | None = None,
     ) -> None:  # fmt: skip
         self._board, self._files, self._directory = board, files, directory
-        self._cleaner = LogCleaner(policy, now_ms)
+        self._policy = policy
+        self._cleaner = LogCleaner(self._policy_now(), now_ms)
         self._queue_interval_ms, self._hour_of, self._usage_of = queue_interval_ms, hour_of, usage or self._used
         self._audit, self._watch = Audit(directory.root), FileWatch(directory)
         self._request = board.segment_request_offset.read()
@@ -155,6 +158,7 @@ class Housekeeper:
     def _clean_log(self, now_ms: int) -> int:
         if self._cleaner.wait_ms(now_ms):
             return 0
+        self._cleaner.policy = self._policy_now().clamped()
         held = leases.look(self._directory.root, now_ms)
         self._tell_once(held.findings)
         found = [
@@ -171,6 +175,14 @@ class Housekeeper:
         elif not self._cleaner.is_in_round and found and found[0][0] > self._queues_clean_to:
             self._queue_work = self._queue_work or self._expire_queues(found[0][0])
         return int(verdict is not None and verdict.delete)
+
+    def _policy_now(self) -> Policy:
+        """With what an administrator has set since the broker read its file."""
+        wanted = live_settings.retention(self._board)
+        return self._policy._replace(
+            delete_when_hours=wanted.delete_when_hours, reserved_ms=wanted.reserved_hours * HOUR_MS,
+            max_used_percent=wanted.max_used_percent,
+        )  # fmt: skip
 
     def _deletable_end(self) -> int:
         """The file that is written stays, and what is not on disk yet."""

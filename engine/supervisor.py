@@ -28,6 +28,7 @@ from engine import (
     group_transfer,
     ha_listener,
     housekeeper,
+    live_settings,
     queue_table,
     receiver,
     regions,
@@ -170,6 +171,7 @@ class Supervisor:
             (board.segment_request_offset, -1 if unknown else end),
         ):  # fmt: skip
             waiting.publish(cursor, offset)
+        live_settings.publish(board, self._config)
         TopicTable.create(self._regions)
         create_latencies(self._regions, self._config.producers_max)
         is_slave = self._config.broker_role is BrokerRole.SLAVE

@@ -2,8 +2,8 @@
 
 Implements: AdminBrokerProcessor, ClientManageProcessor, as far as a log that others replicate needs them
 spec: remoting, 6 metadata request bodies, 8 admin requests, 12 real master, our slave
-Figures and settings come from the shell through `Facts`; what is to be saved or registered is left in
-`metadata.changed` and `wants_registration`.
+Figures and settings come from the shell through `Facts`; what is to be saved, registered or set is left in
+`metadata.changed`, `wants_registration` and `changed_settings`.
 """
 
 from __future__ import annotations
@@ -49,12 +49,17 @@ from store.topics import TOPIC_PATTERN, is_system_topic
 
 ON_SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
 PERMISSION = "brokerPermission"
-REGISTER_PERIOD = "registerNameServerPeriod"
-CHANGEABLE = {PERMISSION: range(8), REGISTER_PERIOD: range(10_000, 60_001)}
 NO_CHECKPOINT, NO_METRICS = "The checkpoint is null", "The timer message store is null"
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 TOPIC, CONFIG, KEY = '"topic"', '"config"', '"key"'  # names in what Java says
 NULL_KEY = f"{NULL_POINTER}: {null_pointer('Object.hashCode()', KEY)}"
+
+
+class Changeable(NamedTuple):
+    """A setting that may change while the broker runs."""
+
+    parsed: Callable[[str], int]  # its text as one word; raises ValueError
+    allowed: str
 
 
 class Facts(NamedTuple):
@@ -63,6 +68,7 @@ class Facts(NamedTuple):
     runtime: Callable[[], Mapping[str, str]]
     ha_status: Callable[[], Json]
     settings: Callable[[], Mapping[str, str]]
+    changeable: Mapping[str, Changeable] = {}
 
 
 class BrokerRequests(Answerer):
@@ -73,7 +79,7 @@ class BrokerRequests(Answerer):
     ) -> None:  # fmt: skip
         super().__init__(compat)
         self.metadata, self._facts, self._is_slave, self._has_timers = metadata, facts, is_slave, has_timers
-        self.changed_settings: dict[str, int] = {}
+        self.changed_settings: dict[str, int] = {}  # the shell's to take
         self.wants_registration = False
         self.handlers: dict[int, Handler] = {
             17: self._update_topic, 215: self._delete_topic, 200: self._update_group, 207: self._delete_group,
@@ -85,10 +91,6 @@ class BrokerRequests(Answerer):
             self.handlers |= {
                 402: self._request_modes, 907: self._ha_status, 60: self._timer_checkpoint, 61: self._timer_metrics,
             }  # fmt: skip
-
-    def setting(self, name: str) -> int:
-        """A setting that can change while the broker runs."""
-        return self.changed_settings.get(name, int(self._facts.settings().get(name) or 0))
 
     # what a slave asks
 
@@ -225,15 +227,16 @@ class BrokerRequests(Answerer):
     def _update_settings(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         """Only what may change while all processes run; paths, sizes, ports and roles never."""
         lines = bytes(request.body).decode(errors="replace").splitlines()
-        asked = [line.partition("=") for line in lines if "=" in line]
         wanted: dict[str, int] = {}
-        for key, _is, text in asked:
-            allowed = CHANGEABLE.get(key.strip())
-            if allowed is None:
-                raise Refused(NO_PERMISSION, f"{key.strip()} cannot change while the broker runs; set it in its file")
-            if not text.strip().isdecimal() or int(text) not in allowed:
-                raise Refused(SYSTEM_ERROR, f"{key.strip()}: a number from {allowed.start} to {allowed.stop - 1}")
-            wanted[key.strip()] = int(text)
+        for key, _is, text in (line.partition("=") for line in lines if "=" in line):
+            name = key.strip()
+            setting = self._facts.changeable.get(name)
+            if setting is None:
+                raise Refused(NO_PERMISSION, f"{name} cannot change while the broker runs; set it in its file")
+            try:
+                wanted[name] = setting.parsed(text.strip())
+            except ValueError:
+                raise Refused(SYSTEM_ERROR, f"{name}: {setting.allowed}") from None
         self.changed_settings |= wanted
         if PERMISSION in wanted:
             self.metadata.next_version(now_ms)
@@ -241,8 +244,7 @@ class BrokerRequests(Answerer):
         return self.answered(request)
 
     def _settings(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        settings = {**self._facts.settings(), **{key: str(value) for key, value in self.changed_settings.items()}}
-        text = "".join(f"{key}={value}\n" for key, value in sorted(settings.items()))
+        text = "".join(f"{key}={value}\n" for key, value in sorted(self._facts.settings().items()))
         version = body_of(self.metadata.topics_body()["dataVersion"]).decode()
         return self.answered(request, ext_fields={"version": version}, body=text.encode())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import addresses, regions
+from engine import addresses, live_settings, regions
 from engine.broker_server import BrokerServer
 from engine.config import BrokerConfig, from_mapping
 from engine.cursors import Board
@@ -24,7 +25,7 @@ from ipc import waiting
 from tools.local_broker import free_port
 
 TURNS_MAX = 2000  # of 10 ms: a machine that is busy needs more of them
-UPDATE_TOPIC, UPDATE_CONFIG = 17, 25
+UPDATE_TOPIC, UPDATE_CONFIG, SHOW_CONFIG = 17, 25, 26
 
 
 class Serving:
@@ -72,6 +73,7 @@ def role(store: Path, region_dir: Path, names: str, **settings: object) -> Itera
     })  # fmt: skip
     regions.directory_of(config).mkdir(parents=True, exist_ok=True)
     board = Board.create(regions.directory_of(config) / "counters")
+    live_settings.publish(board, config)
     waiting.publish(board.ha_listen_port, port + 1)
     server = BrokerServer(config, board)
     try:
@@ -127,9 +129,34 @@ def test_permission_and_period_outlive_the_role(store_dir: Path, region_dir: Pat
             in_a_thread(server, lambda: client.ask(UPDATE_CONFIG, None, change))
             turn_until(server, lambda: topics["TBW102"]["a"].perm == 2)
         again = BrokerServer(config, server._board)  # as the supervisor starts it when it died
-        assert again._requests.setting("brokerPermission") == 2
-        assert again._requests.setting("registerNameServerPeriod") == 20_000
+        told = again._answer(RemotingCommand(SHOW_CONFIG), 1)
         again.close()
+        assert told is not None
+        assert {"brokerPermission=2", "registerNameServerPeriod=20000"} <= set(bytes(told.body).decode().splitlines())
+
+
+def test_retention_is_set_shown_and_told(store_dir: Path, region_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with role(store_dir, region_dir, "") as (server, config):
+
+        def ask(code: int, body: bytes = b"") -> RemotingCommand:
+            answer = server._answer(RemotingCommand(code, body=body), 1)
+            assert answer is not None
+            return answer
+
+        before = live_settings.retention(server._board)
+        assert before == ({4}, 72, 75), "as configured"
+        for refused in (b"fileReservedTime=-1", b"deleteWhen=24", b"diskMaxUsedSpaceRatio=x", b"fileReservedTimes=3"):
+            assert ask(UPDATE_CONFIG, b"fileReservedTime=5\n" + refused).code != 0
+        assert live_settings.retention(server._board) == before and not caplog.text, "nothing of it"
+        wanted = b"fileReservedTime=5\ndeleteWhen=23;4;\ndiskMaxUsedSpaceRatio=99\nbrokerPermission=6"
+        assert ask(UPDATE_CONFIG, wanted).code == 0
+        assert live_settings.retention(server._board) == ({4, 23}, 5, 99)
+        shown = set(bytes(ask(SHOW_CONFIG).body).decode().splitlines())
+        assert {"fileReservedTime=5", "deleteWhen=04;23", "diskMaxUsedSpaceRatio=99", "brokerPermission=6"} <= shown
+        assert "set fileReservedTime=5 (it was 72) until this broker ends; its file is unchanged" in caplog.text
+        assert "brokerPermission" not in caplog.text, "it was 6 before"
+    assert config.file_reserved_hours == 72
 
 
 def test_a_slave_looks_its_masters_name_up_again_while_it_has_no_master(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine import housekeeper
+from engine import housekeeper, live_settings
 from engine.config import from_mapping
 from engine.cursors import Board
 from engine.housekeeper import MEASURE_MS, Housekeeper, local_hour, open_role, policy_of
@@ -38,6 +38,7 @@ class Bench:
         self.log = SmallLog(root / "store")
         self.config = from_mapping({**SETTINGS, "storePathRootDir": self.log.root, **settings})
         self.board = Board.create(root / "counters")
+        live_settings.publish(self.board, self.config)
         self.now_ms, self.hour, self.usage = NOW, 12, Usage(20, 20)
         self.index = IndexService(self.log.directory.index, 7, 30)
         self.put(messages)
@@ -368,10 +369,27 @@ def test_settings(tmp_path: Path) -> None:
     assert policy == (True, {4, 16}, 48 * HOUR_MS, 95, 80, 70, False, 3, 1, 2, 4, 5)
 
 
+def test_what_an_administrator_sets_decides_from_the_next_round_on(bench: Bench) -> None:
+    count = len(bench.segments())
+    bench.age(48, 0, 1, 2)
+    bench.hour = FOUR
+    bench.run(FIRST_ROUND_MS + 1000)
+    assert bench.segments() == list(range(count)), "younger than 72 h"
+    live_settings.change(bench.board, {"fileReservedTime": 24, "deleteWhen": 1 << 5})
+    bench.run(20_000)
+    assert bench.segments() == list(range(count)), "another hour"
+    bench.hour = 5
+    bench.run(20_000)
+    assert bench.segments() == list(range(3, count))
+    assert "deleteWhen, hour 05; 48.0 h old, older than fileReservedTime 24.0 h" in bench.audit("delete")[0]["reason"]
+
+
 def test_open_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = SmallLog(tmp_path / "store")
     log.fill(3)
-    role = open_role(from_mapping({**SETTINGS, "storePathRootDir": log.root}), Board.create(tmp_path / "counters"))
+    config, board = from_mapping({**SETTINGS, "storePathRootDir": log.root}), Board.create(tmp_path / "counters")
+    live_settings.publish(board, config)
+    role = open_role(config, board)
     assert role.do_work(housekeeper.wall_clock_ms()) == 0
     role.close()
     assert 0 <= local_hour(NOW) <= 23

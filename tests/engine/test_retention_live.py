@@ -19,6 +19,7 @@ from engine.errors import MessagesRefused, ServiceNotAvailable
 from engine.producer import Producer
 from engine.protocol.group_transfer import PutMessageStatus
 from engine.protocol.retention import DISK_FULL_BIT, DiskState
+from engine.remoting_client import PeerRefused, RemotingClient
 from ipc import waiting
 from ipc.counters import Cursor
 from store import leases, published
@@ -161,6 +162,30 @@ def test_a_leased_segment_stays_for_the_interval_and_then_goes_by_force(tmp_path
     condemned, deleted = (next(line for line in lines if line["event"] == event) for event in ("condemn", "delete"))
     assert deleted["forced"] and deleted["at_ms"] - condemned["at_ms"] >= 300
     assert condemned["path"] == deleted["path"] == f"commitlog/{0:020d}"
+
+
+def test_a_shorter_time_set_by_an_administrator_lets_files_go_at_once(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "m", **{**SETTINGS, "fileReservedTime": 72}) as broker:
+        board = board_of(broker.store)
+        with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
+            producer.send_batch("topic", [b"x" * 900] * 300, queue_id=0)
+        await_value(board.flushed_offset, lambda offset: offset >= 3 * SEGMENT)
+        await_value(board.listen_port, lambda port: port > 0)
+        for number in (0, 1):
+            at = time.time() - 3600 * 48
+            os.utime(broker.store / "commitlog" / f"{number * SEGMENT:020d}", (at, at))
+        with RemotingClient(f"127.0.0.1:{broker.port}", timeout=DEADLINE_SECONDS) as client:
+            with pytest.raises(PeerRefused, match="fileReservedTime: a whole number"):
+                client.ask(25, None, b"deleteWhen=5\nfileReservedTime=soon\n")
+            assert board.deleted_segments.read() == 0 and board.file_reserved_hours.read() == 72
+            client.ask(25, None, b"fileReservedTime=24\n")
+            await_value(board.deleted_segments, lambda count: count == 2)
+            assert b"\nfileReservedTime=24\n" in bytes(client.ask(26).body)
+        assert board.min_physical_offset.read() == 2 * SEGMENT
+        assert [board.restarts[role].read() for role in ROLES] == [0] * len(ROLES)
+    assert audit(broker.store, "delete", "segment") == [f"commitlog/{n * SEGMENT:020d}" for n in (0, 1)]
+    assert "set fileReservedTime=24 (it was 72)" in broker.log.read_text()
+    assert "fileReservedTime=72" in (tmp_path / "m" / "broker.properties").read_text()
 
 
 @contextmanager

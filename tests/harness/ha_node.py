@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from engine import allocator, group_transfer, ha_listener, housekeeper, receiver, sender
+from engine import allocator, group_transfer, ha_listener, housekeeper, live_settings, receiver, sender
 from engine.config import BrokerRole, from_mapping
 from engine.cursors import COUNTERS_FILE, Board
 from engine.role import Role, enter_child, run_role
@@ -35,6 +35,7 @@ class Node:
         }
         self.config = from_mapping({**role, **address, **common, **settings})
         self.board = Board.create(directory / COUNTERS_FILE)
+        live_settings.publish(self.board, self.config)
         self.files = SegmentFiles(self.config.store_path_commit_log, self.config.mapped_file_size_commit_log_bytes)
         self.pids: dict[str, int] = {}
         if self.config.broker_role is BrokerRole.SLAVE:

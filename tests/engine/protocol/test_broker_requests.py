@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine import live_settings
 from engine.protocol.broker_requests import BrokerRequests, Facts
 from engine.protocol.metadata import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, Identity, Metadata
 from engine.protocol.remoting import RemotingCommand, decode, encode
@@ -24,7 +25,8 @@ SAME_ANSWER = (17, 35)  # with state that others change, or bodies of the table:
 def broker(compat: str = "4.9", *, is_slave: bool = False) -> BrokerRequests:
     identity = Identity(compat == "5", "DefaultCluster", "broker-alpha")
     settings = {"brokerName": "broker-alpha", "brokerPermission": "6", "registerNameServerPeriod": "30000"}
-    facts = Facts(lambda: {"brokerVersionDesc": "V"}, lambda: {"master": True}, lambda: settings)
+    changeable = live_settings.changeable()
+    facts = Facts(lambda: {"brokerVersionDesc": "V"}, lambda: {"master": True}, lambda: settings, changeable)
     return BrokerRequests(compat, Metadata(identity, {}, 0), facts, is_slave=is_slave)
 
 
@@ -118,10 +120,41 @@ def test_only_what_is_safe_may_change_while_it_runs() -> None:
     for line, code in ((b"storePathRootDir=/x\n", 16), (b"brokerRole=SLAVE", 16), (b"brokerPermission=9", 1)):
         assert ask(of, 25, line).code == code
     assert ask(of, 25, b"brokerPermission=4\nregisterNameServerPeriod=20000\n").code == 0
-    assert (of.setting("brokerPermission"), of.wants_registration) == (4, True)
+    assert (of.changed_settings, of.wants_registration) == (
+        {"brokerPermission": 4, "registerNameServerPeriod": 20_000}, True
+    )  # fmt: skip
     told = ask(of, 26)
-    assert bytes(told.body) == b"brokerName=broker-alpha\nbrokerPermission=4\nregisterNameServerPeriod=20000\n"
+    assert bytes(told.body) == b"brokerName=broker-alpha\nbrokerPermission=6\nregisterNameServerPeriod=30000\n"
     assert told.ext_fields is not None and json.loads(told.ext_fields["version"])["counter"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("fileReservedTime=2147483648", 1, "fileReservedTime: a whole number from 0 to 2147483647 (hours)"),
+        ("fileReservedTime=1.5", 1, "fileReservedTime: a whole number"), ("fileReservedTime=", 1, "a whole number"),
+        ("fileReservedTime=" + "9" * 5000, 1, "a whole number"),
+        ("diskMaxUsedSpaceRatio=-1", 1, "diskMaxUsedSpaceRatio: a whole number from 0"),
+        ("deleteWhen=24", 1, "deleteWhen: hours of the day from 0 to 23, separated by ;"),
+        ("deleteWhen=4,5", 1, "hours of the day"), ("deleteWhen=;", 1, "hours of the day"),
+        ("registerNameServerPeriod=9999", 1, "a whole number from 10000 to 60000"),
+        ("cleanResourceInterval=1", 16, "cleanResourceInterval cannot change while the broker runs; set it"),
+        ("deletewhen=4", 16, "deletewhen cannot change while the broker runs"),
+    ],
+)  # fmt: skip
+def test_a_request_with_one_bad_setting_changes_none(line: str, code: int, said: str) -> None:
+    for body in (f"fileReservedTime=48\n{line}\n", f"{line}\nbrokerPermission=4\n"):
+        of = broker()
+        answer = ask(of, 25, body.encode())
+        assert answer.code == code and said in str(answer.remark)
+        assert not of.changed_settings and not of.wants_registration
+
+
+def test_retention_may_change_in_the_spelling_of_the_file() -> None:
+    of = broker()
+    assert ask(of, 25, b"fileReservedTime = 48 \r\ndeleteWhen=04;16;\ndiskMaxUsedSpaceRatio=+88\n").code == 0
+    assert of.changed_settings == {"fileReservedTime": 48, "deleteWhen": 1 << 4 | 1 << 16, "diskMaxUsedSpaceRatio": 88}
+    assert not of.wants_registration and of.metadata.versions[TOPICS].counter == 0, "name servers need not know"
 
 
 def test_figures_heartbeats_and_what_is_not_supported() -> None:
