@@ -16,7 +16,7 @@ from tools.local_broker import LocalBroker
 @pytest.mark.parametrize(("role", "yields"), [("SLAVE", {"dispatcher"}), ("ASYNC_MASTER", set())])
 def test_a_slave_has_its_masters_bytes_before_it_builds_queues(tmp_path: Path, role: str, yields: set[str]) -> None:
     own = psutil.Process().nice()
-    with LocalBroker(tmp_path / "broker", brokerRole=role) as broker:
+    with LocalBroker(tmp_path / "broker", brokerRole=role, brokerId=int(role == "SLAVE")) as broker:
         board = Board.attach(published.require_running(broker.store).region_directory)
         pids = {name: word.read() for name, word in board.pids.items()}
         nice = {name: psutil.Process(pid).nice() for name, pid in pids.items() if pid}
