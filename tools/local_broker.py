@@ -24,6 +24,8 @@ def free_port() -> int:
         with socket.socket() as first, socket.socket() as second, socket.socket() as third:
             first.bind(("127.0.0.1", 0))
             port: int = first.getsockname()[1]
+            for probe in (second, third):
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as brokers do: TIME_WAIT is no user
             try:
                 second.bind(("127.0.0.1", port + 1))  # for slaves
                 third.bind(("127.0.0.1", port - 2))  # where RocketMQ's slaves ask for topics

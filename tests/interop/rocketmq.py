@@ -121,7 +121,9 @@ def free_port() -> int:
             port: int = first.getsockname()[1]
             try:
                 for neighbour in (port - 2, port + 1):
-                    held.enter_context(socket.socket()).bind(("", neighbour))
+                    probe = held.enter_context(socket.socket())
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no user
+                    probe.bind(("", neighbour))
             except (OSError, OverflowError):
                 continue
             return port
