@@ -16,6 +16,7 @@ import pytest
 from engine.protocol.remoting import Serialize
 from store import broker_json, fastjson
 from tests.interop import rocketmq
+from tests.interop.needs import need
 from tests.interop.questions import Peer, Question, differences
 from tests.interop.rocketmq import NameServer, RocketMQBroker
 from tests.interop.sides import OurNameServer
@@ -107,9 +108,7 @@ def changes(five: bool) -> Iterator[Question]:
 @pytest.mark.interop
 @pytest.mark.parametrize("version", rocketmq.VERSIONS)
 def test_master_and_slave_answer_as_rocketmqs_do(version: str, tmp_path: Path) -> None:
-    reason = rocketmq.missing(version)
-    if reason is not None:
-        pytest.skip(reason)
+    need([version])
     five = rocketmq.is_five(version)
     for name in ("rm", "rs", "om", "os"):
         write_config(tmp_path / name / "store", five)

@@ -12,6 +12,7 @@ import pytest
 
 from engine.protocol.remoting import Serialize
 from tests.interop import rocketmq
+from tests.interop.needs import need
 from tests.interop.questions import Peer, Question, both, differences
 from tests.interop.rocketmq import NameServer
 from tests.interop.sides import OurNameServer
@@ -170,9 +171,7 @@ def departures() -> Iterator[Question]:
 @pytest.mark.interop
 @pytest.mark.parametrize("version", rocketmq.VERSIONS)
 def test_the_same_requests_get_the_same_answers(version: str, tmp_path: Path) -> None:
-    reason = rocketmq.missing(version)
-    if reason is not None:
-        pytest.skip(reason)
+    need([version])
     five = rocketmq.is_five(version)
     with NameServer(tmp_path / "real", version) as real:
         server = OurNameServer(tmp_path / "ours", version)
