@@ -27,6 +27,7 @@ from spark_bridge.scan import (
     wrong_entries,
 )
 from spark_bridge.splits import LogExtent
+from store.batch_consume_queue import has_batch_queues
 from store.consume_queue import ConsumeQueue
 from store.errors import CorruptRecord, StoreError
 from store.record import (
@@ -45,7 +46,6 @@ from store.record import (
 from store.topics import TOPIC_PATTERN
 
 LONGEST_FIXED_BYTES = FIXED_BYTES + 24 + 1  # two IPv6 hosts, and a topic length of two bytes
-BATCH_QUEUES_DIRECTORY = "batchconsumequeue"
 
 
 class Damage(NamedTuple):
@@ -179,7 +179,7 @@ def _has_its_entry(window: LogWindow, log: LogExtent, at: int) -> bool:
         return False
     directory = Path(log.root, "consumequeue", message.topic, str(message.queue_id))
     if not directory.is_dir():
-        return Path(log.root, BATCH_QUEUES_DIRECTORY, message.topic).is_dir()
+        return has_batch_queues(log.root, message.topic)
     try:
         entries = ConsumeQueue.open(directory).entries(message.queue_offset, message.queue_offset + 1)
     except StoreError:

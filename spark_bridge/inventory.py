@@ -16,7 +16,9 @@ from ipc.errors import RegionMissing
 from spark_bridge.option_queues import EARLIEST
 from spark_bridge.options import ReadOptions
 from spark_bridge.splits import GUIDE_QUEUES_MAX, LogExtent, Queue, Selection
-from store import batch_consume_queue, published
+from store import published
+from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
+from store.batch_consume_queue import has_batch_queues
 from store.consume_queue import ConsumeQueue, queue_directories
 from store.directory import StoreDirectory
 from store.errors import NoBroker
@@ -27,8 +29,7 @@ from store.topics import is_lmq, is_system_topic
 
 STORES_REMEMBERED_MAX = 16
 GUIDES_CONSIDERED_MAX = 256
-BATCH_QUEUES_DIRECTORY = batch_consume_queue.DIRECTORY
-QUEUE_DIRECTORIES = ("consumequeue", BATCH_QUEUES_DIRECTORY)
+QUEUE_DIRECTORIES = ("consumequeue", BATCH_DIRECTORY)
 MASTER_ROLE = "_MASTER"
 
 _at_rest: dict[tuple[str, bool], tuple[tuple[tuple[str, int, int], ...], LogExtent]] = {}
@@ -200,11 +201,6 @@ def queue_ends(root: str, selection: Selection) -> dict[tuple[str, int], tuple[i
     topics = topics_of(root, selection)
     queues, _ = find_queues(root, log, replace(selection, topics=topics, topic_pattern=None))
     return {(queue.topic, queue.queue_id): (queue.first, queue.end) for queue in queues}
-
-
-def has_batch_queues(root: str, topic: str) -> bool:
-    """Whether the records of the topic may be inner batches, of whose messages neither queue nor index tells."""
-    return Path(root, BATCH_QUEUES_DIRECTORY, topic).exists()
 
 
 def _has_plain_queues(root: str, topic: str) -> bool:

@@ -19,6 +19,7 @@ from spark_bridge.reading import open_window
 from spark_bridge.scan import record_starts
 from spark_bridge.splits import Cuts, LogExtent, Selection, Split, plan
 from spark_bridge.stores import StoreAt, resolve_stores
+from store.batch_consume_queue import has_batch_queues
 from store.errors import CorruptRecord
 from store.leases import Lease
 
@@ -81,7 +82,7 @@ def plan_store(
         tail = replace(tail, bounds=selection.bounds)
     if selection.keys is not None:
         topics = inventory.topics_of(store.root, selection) if selection.topics is None else selection.topics
-        if not any(inventory.has_batch_queues(store.root, topic) for topic in topics):
+        if not any(has_batch_queues(store.root, topic) for topic in topics):
             return plan_by_keys(store.root, log, topics, tail, options.split_bytes)
     cuts = Cuts(options.partitions_min is None, options.partition_records_max, options.partition_bytes_max)
     if cuts.records_max is not None:

@@ -23,6 +23,7 @@ from ipc.errors import RegionMissing
 from spark_bridge import inventory
 from spark_bridge.splits import LogExtent, Selection
 from store import published
+from store.batch_consume_queue import has_batch_queues
 from store.consume_queue import ConsumeQueue, queue_directories
 from store.directory import StoreDirectory
 from store.errors import NoBroker
@@ -267,7 +268,7 @@ class StoreTail:
             return False
         if queues is not None and (topic, queue_id) not in queues:
             return False
-        if inventory.has_batch_queues(self.root, topic):
+        if has_batch_queues(self.root, topic):
             self._tell(f"topic {topic} has batch queues, whose entries are no messages: a stream leaves it out")
             return False
         return True

@@ -30,6 +30,11 @@ def batch_file_bytes_of(configured_bytes: int) -> int:
     return -(-configured_bytes // UNIT_BYTES) * UNIT_BYTES
 
 
+def has_batch_queues(root: Path | str, topic: str) -> bool:
+    """Whether the topic's records may be inner batches, of whose messages neither queue nor index tells."""
+    return Path(root, DIRECTORY, topic).is_dir()
+
+
 class BatchConsumeQueue(ConsumeQueue):
     """One queue's files. Offsets of `entries`, `append`, `truncate`, `end_below` are in units, not in messages."""
 
@@ -59,7 +64,7 @@ class BatchTopics:
         self.problem = ""
 
     def __contains__(self, topic: str) -> bool:
-        if (self._root / DIRECTORY / topic).is_dir():
+        if has_batch_queues(self._root, topic):
             return True
         path = self._root / "config" / "topics.json"
         try:
