@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from store import published
+from tools.processes import end
 
 READY_SECONDS = 180.0  # kernels are compiled anew after a change of sources, on a busy machine slowly
 STOP_SECONDS = 60.0
@@ -88,10 +88,4 @@ class LocalBroker:
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL past the deadline."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        end(self.process, STOP_SECONDS)

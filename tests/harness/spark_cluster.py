@@ -13,6 +13,7 @@ from typing import Self
 import pyspark
 
 from tools import java_home
+from tools.processes import end
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS, STOP_SECONDS = 180.0, 30.0
@@ -43,14 +44,8 @@ class SparkCluster:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        for process in reversed(self._processes):
-            process.terminate()
-        for process in reversed(self._processes):
-            try:
-                process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for process in reversed(self._processes):  # the workers first, before they miss their master
+            end(process, STOP_SECONDS)
 
     def _start(self, name: str, until: str, *arguments: str) -> str:
         """Start one of the cluster's processes; the line of its log that says that it serves."""

@@ -12,7 +12,6 @@ import json
 import os
 import queue
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -23,6 +22,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tests.interop.remoting import GET_ROUTE, UPDATE_BROKER_CONFIG, Client
+from tools.processes import end
 
 VERSION = "4.9.7"
 VERSIONS = ("4.9.7", "5.3.3")
@@ -187,14 +187,8 @@ class JavaProcess:
 
     def stop(self) -> None:
         """An ordinary shutdown, which flushes; SIGKILL past the deadline."""
-        process = self._process
-        if process is None or process.poll() is not None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        if self._process is not None:
+            end(self._process, STOP_SECONDS)
 
     def kill(self) -> None:
         """SIGKILL, to this process only."""

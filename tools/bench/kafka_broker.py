@@ -14,6 +14,8 @@ import uuid
 from pathlib import Path
 from types import TracebackType
 
+from tools.processes import end
+
 LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S, STOP_TIMEOUT_S = 60.0, 20.0
 POLL_S = 0.2
@@ -61,14 +63,8 @@ class KafkaBroker:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            end(process, STOP_TIMEOUT_S)
 
     def _settings(self) -> dict[str, str]:
         own, controller = f"PLAINTEXT://{self.address}", f"CONTROLLER://{LOOPBACK}:{self._controller_port}"
