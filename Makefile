@@ -49,7 +49,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -m pip install --quiet --no-build-isolation -r $(VENV)/requirements.txt
 	@$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --config-settings editable_mode=compat --editable .
 	@$(PYTHON) -m tools.java_home
-	@$(PYTHON) -m engine.warm
+	@$(VENV)/bin/slipstream warm
 	@touch $@
 
 run: setup

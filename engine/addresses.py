@@ -20,6 +20,7 @@ PORT_BITS = 16
 PORT_MASK = (1 << PORT_BITS) - 1
 IPV6 = 1 << 62
 HALF_BITS = 64
+NETWORK_BITS = 64
 HALF_MASK = (1 << HALF_BITS) - 1
 NOWHERE = "-"
 READS_MAX = 100  # while the writer is in the middle of it: some stores, once in a connection's life
@@ -74,6 +75,21 @@ def text(word: int, high: int = 0, low: int = 0) -> str:
     """ "host:port"; "-" for no address."""
     found = unpack(word, high, low)
     return NOWHERE if found is None else told(*found)
+
+
+def network_of(host: str) -> str:
+    """Who is counted together: an IPv4 address; of IPv6 the network: its hosts choose addresses as they like."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, NETWORK_BITS), strict=False))
+
+
+def same_host(one: Packed, other: Packed) -> bool:
+    """Whether two addresses differ in their ports at most; no address is nobody's."""
+    return one.word > 0 and one.word | PORT_MASK == other.word | PORT_MASK and one[1:] == other[1:]
 
 
 def publish(at: AddressCursors, host: str, port: int) -> None:

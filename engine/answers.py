@@ -6,24 +6,61 @@ deadline still counts, because it is checked against the clock the moment its tu
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
-from engine.errors import EngineError
-from engine.role import wall_clock_ms
+from engine.errors import EngineError, ForeignProducer
+from ipc.clock import monotonic_ms
 
-PENDING_MAX = 4096  # far fewer than a ring has descriptors: a place is read before its descriptor is used again
+PENDING_MAX = 4096
 CLOSE_SECONDS = 10.0
 
 
-class Answers:
-    """The pending futures of one producer."""
+class Pending(NamedTuple):
+    """`answer` waits; `forget` is called instead where the future was cancelled before."""
 
-    def __init__(self) -> None:
-        self._pending: queue.Queue[tuple[Future[Any], Callable[[], Any]] | None] = queue.Queue()
+    future: Future[Any]
+    answer: Callable[[], Any]
+    forget: Callable[[], None]
+
+
+class SendFuture(Future[Any]):
+    """A future whose answer comes in the process that sent, and in no child of it: to wait there is an error."""
+
+    def __init__(self, store: str, owner: int) -> None:
+        super().__init__()
+        self._store, self._owner = store, owner
+
+    def result(self, timeout: float | None = None) -> Any:
+        """As a Future's; raises ForeignProducer in a process that did not send."""
+        self._require_owned()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """As a Future's; raises ForeignProducer in a process that did not send."""
+        self._require_owned()
+        return super().exception(timeout)
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """As a Future's; raises ForeignProducer in a process that did not send."""
+        self._require_owned()
+        super().add_done_callback(fn)
+
+    def _require_owned(self) -> None:
+        if os.getpid() != self._owner:
+            raise ForeignProducer(self._store, self._owner)
+
+
+class Answers:
+    """The pending futures of one producer, which it does not keep alive once all are answered."""
+
+    def __init__(self, store: str) -> None:
+        self._store, self._owner = store, os.getpid()
+        self._pending: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
         self._room = threading.BoundedSemaphore(PENDING_MAX)
         self._reserved = False
         self._thread = threading.Thread(target=self._run, name="answers", daemon=True)
@@ -33,30 +70,37 @@ class Answers:
         """Have room for one more. Raises EngineError when there is none in time."""
         if self._reserved:
             return  # the send that reserved it failed before it had a future
-        if not self._room.acquire(timeout=max(0.0, (deadline_ms - wall_clock_ms()) / 1000)):
+        if not self._room.acquire(timeout=max(0.0, (deadline_ms - monotonic_ms()) / 1000)):
             raise EngineError(f"{PENDING_MAX} futures are pending and none was answered in time; nothing was sent")
         self._reserved = True
 
-    def add(self, answer: Callable[[], Any]) -> Future[Any]:
+    def add(self, answer: Callable[[], Any], forget: Callable[[], None]) -> Future[Any]:
         """A future of what `answer`, which waits, will return or raise."""
         self._reserved = False
-        future: Future[Any] = Future()
-        self._pending.put((future, answer))
+        future = SendFuture(self._store, self._owner)
+        self._pending.put(Pending(future, answer, forget))
         return future
+
+    def end(self) -> None:
+        """Have the thread end when it has answered what is pending."""
+        self._pending.put(None)
 
     def close(self) -> None:
         """Answer what is pending, then end the thread."""
-        self._pending.put(None)
+        self.end()
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
         while (entry := self._pending.get()) is not None:
-            future, answer = entry
+            future, answer, forget = entry
             try:
                 if future.set_running_or_notify_cancel():
                     future.set_result(answer())
+                else:
+                    forget()
             except Exception as error:
                 future.set_exception(error)
             finally:
                 self._room.release()
+                del entry, future, answer, forget  # they keep their producer alive

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from engine import encoding
 from engine.connection import Connection
 from engine.encoding import Column
-from engine.errors import BatchIncomplete, MessageIllegal
+from engine.errors import BatchIncomplete, MessageIllegal, SendTimeout
 from engine.property_texts import PropertyColumn
-from engine.role import wall_clock_ms
 from ipc import ring
+from ipc.clock import monotonic_ms, wall_ms
 from store.errors import PropertiesTooLarge
 from store.properties import MAX_PROPERTIES_BYTES
 
@@ -51,21 +51,24 @@ def publish_batch(
     connection.require_running()
     connection.raise_refusals()
     count = len(bodies.ends) - 1
-    first_number, began_ms = int(connection.outlet.local[ring.TAIL_LOCAL]), wall_clock_ms()
+    first_number, began_ms = int(connection.outlet.local[ring.TAIL_LOCAL]), monotonic_ms()
     published = collected = 0
     chunk, shared = connection.ring.descriptors // 4, len(texts.ends) == 2
     numbers: tuple[Any, ...] = (properties.unique_at, properties.unique_first)
     while published < count:
-        until = min(published + chunk, count)
+        until = min(published + min(chunk, connection.room_to_publish()), count)
         before = published
-        outlet, now_ms = connection.outlet, wall_clock_ms()
+        outlet, now_ms = connection.outlet, wall_ms()
         published = int(
             encoding.put_many(outlet, template, bodies, texts, shared, published, until, now_ms, *numbers)
         )
         if published == before and not connection.await_room(deadline_ms):
-            raise BatchIncomplete(connection.store, published, count, wall_clock_ms() - began_ms)
+            raise BatchIncomplete(connection.store, published, count, monotonic_ms() - began_ms)
         if len(places) and published - collected > 2 * chunk:
-            collected = _collect(connection, first_number, collected, published - chunk, places, deadline_ms)
+            try:
+                collected = _collect(connection, first_number, collected, published - chunk, places, deadline_ms)
+            except SendTimeout as late:
+                raise BatchIncomplete(connection.store, published, count, monotonic_ms() - began_ms) from late
     if len(places):
         _collect(connection, first_number, collected, count, places, deadline_ms)
 

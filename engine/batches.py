@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.argument_checks import body_bytes
 from engine.encoding import Column
 from engine.errors import MessageIllegal
 from ipc.region import Bytes
@@ -32,11 +33,7 @@ def column_of(values: Any, what: str) -> Column:
         raise MessageIllegal(
             what, f"a sequence of bytes, a numpy or an Arrow array is wanted, not {type(values).__name__}"
         )
-    try:
-        parts = [value.encode() if isinstance(value, str) else bytes(memoryview(value)) for value in values]
-    except TypeError as error:
-        raise MessageIllegal(what, f"every value must be bytes or str ({error})") from error
-    return column_of_parts(parts)
+    return column_of_parts([value if type(value) is bytes else body_bytes(value) for value in values])
 
 
 def column_of_parts(parts: Sequence[bytes]) -> Column:

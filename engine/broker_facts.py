@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from store import broker_json, broker_tables
+from store.delay import levels_ms
 from store.message_id import Host
 from store.message_policy import POLICIES, Facts
 
@@ -23,30 +24,32 @@ class BrokerFacts:
     """The facts; `settings` of them those that stay, `current` with the topics."""
 
     def __init__(self, store: str, settings: Mapping[str, Any], store_host: Host) -> None:
-        self._topics, self._changed_ns = Path(store) / "config" / broker_tables.TOPICS, 0
+        self._topics, self._changed = Path(store) / "config" / broker_tables.TOPICS, (0, 0)
+        self.topics: Mapping[str, Mapping[Any, Any]] = {}  # by name, as `current` last found them
+        levels = levels_ms(str(settings["messageDelayLevel"]))
         self.settings = Facts(
             policy=POLICIES[str(settings["compat"])], store_host=store_host,
             cluster_name=str(settings["brokerClusterName"]), region_id=str(settings["regionId"]),
             trace_on=bool(settings["traceOn"]), message_bytes_max=int(settings["maxMessageSize"]),
             enable_lmq=bool(settings["enableLmq"]), enable_multi_dispatch=bool(settings["enableMultiDispatch"]),
             enabled_append_prop_crc=bool(settings["enabledAppendPropCRC"]),
-            timer_wheel_enable=bool(settings["timerWheelEnable"]),
+            timer_wheel_enable=bool(settings["timerWheelEnable"]), delay_level_max=len(levels),
         )  # fmt: skip
 
     def current(self) -> Facts:
         """With the topics as topics.json has them. Raises MalformedConfig."""
         try:
-            changed_ns = os.stat(self._topics).st_mtime_ns
+            found = os.stat(self._topics)
         except FileNotFoundError:
             return self.settings
-        if changed_ns != self._changed_ns:
+        changed = found.st_mtime_ns, found.st_ino
+        if changed != self._changed:
             value, path = broker_json.read(self._topics), str(self._topics)
+            self.topics = broker_tables.topics(value, path)
             multi_tag = frozenset(
-                topic
-                for topic, fields in broker_tables.topics(value, path).items()
-                if fields.get("topicFilterType") == MULTI_TAG
+                topic for topic, fields in self.topics.items() if fields.get("topicFilterType") == MULTI_TAG
             )
             batch = broker_tables.batch_topics(value, path)
             self.settings = replace(self.settings, batch_topics=batch, multi_tag_topics=multi_tag)
-            self._changed_ns = changed_ns
+            self._changed = changed
         return self.settings

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
-from engine import regions
 from engine.config import BrokerConfig, BrokerRole
-from engine.protocol.metadata import DELETED_TOPICS, FILES, TIMER_CHECKPOINT, TOPICS, Identity, Metadata
+from engine.protocol.metadata import DELAY_OFFSETS, DELETED_TOPICS, FILES, TIMER_CHECKPOINT, TOPICS, Identity, Metadata
 from engine.protocol.timer_state import FILE_BYTES, TimerCheckpoint
 from engine.topic_table import TopicTable
 from ipc.errors import IpcError
@@ -27,15 +27,16 @@ from store.served_topics import CLIENT_QUEUE_NUMS, ServedTopics
 log = logging.getLogger("slipstream.remoting")
 
 TELL_AGAIN_MS, RETRY_MS = 60_000, 1000
+REST = 5  # times as long as a round of writing took, before the next one
 
 
 class BrokerFiles:
     """The files below config/, and the tables they say."""
 
-    def __init__(self, config: BrokerConfig, now_ms: int) -> None:
+    def __init__(self, config: BrokerConfig, now_ms: int, region_directory: Path) -> None:
         directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
         self.directory, self._queues = directory.config, directory.consumequeue
-        self._is_slave, self._region_directory = config.broker_role is BrokerRole.SLAVE, regions.directory_of(config)
+        self._is_slave, self._region_directory = config.broker_role is BrokerRole.SLAVE, region_directory
         self._identity = Identity(
             config.compat == "5", config.broker_cluster_name, config.broker_name, config.default_topic_queue_nums,
             config.auto_create_topic_enable, config.timer_wheel_enable,
@@ -70,7 +71,10 @@ class BrokerFiles:
         return metadata
 
     def look(self, now_ms: int, dispatched: bool) -> bool:
-        """Take what others wrote; whether topics are to be registered again. `dispatched`: every message is counted."""
+        """Take what others wrote; whether topics are to be registered again. `dispatched`: every message is counted.
+
+        `now_ms` is wall time, which versions have.
+        """
         grown = self._read_again(now_ms)
         if not self._is_slave and self.metadata.gone_topics and dispatched:
             self._make_again(now_ms)
@@ -124,9 +128,10 @@ class BrokerFiles:
             del self._counts[topic]
 
     def save(self, now_ms: int, *, is_last: bool = False) -> None:
-        """Write what changed; a file that cannot be written is tried again later."""
+        """Write what changed; a file that cannot be written is tried again later. `now_ms` is monotonic."""
         if now_ms < self._save_at_ms and not is_last:
             return
+        begun = time.monotonic()
         for name in sorted(self.metadata.changed - self._unreadable.keys()):
             try:
                 self._write(name)
@@ -138,6 +143,12 @@ class BrokerFiles:
                 if str(error) != reason or now_ms - told_ms >= TELL_AGAIN_MS:
                     self._told[name] = str(error), now_ms
                     log.error("%s: cannot be written: %s; it is tried again", self.directory / name, error)
+        took_ms = int((time.monotonic() - begun) * 1000)
+        self._save_at_ms = max(self._save_at_ms, now_ms + REST * took_ms)  # others have their turns meanwhile
+
+    def state_of_topics(self) -> tuple[int, int] | None:
+        """Tells one content of topics.json from another."""
+        return _state_of(self.directory / TOPICS)
 
     def _write(self, name: str) -> None:
         path = self.directory / name
@@ -145,12 +156,17 @@ class BrokerFiles:
             if name == TIMER_CHECKPOINT:
                 file_io.replace_file(path, self.metadata.timer_checkpoint.file())
                 return
-            if name == TOPICS and not self._is_slave:
+            if name == TOPICS and not self._is_slave and _state_of(path) != self._seen.get(TOPICS):
                 self.metadata.take_served_topics(broker_json.read(path))
             if name == TOPICS:
                 # first, so that nobody makes them again from their queues
                 broker_json.write(self.directory / DELETED_TOPICS, self.metadata.value(DELETED_TOPICS))
+            if name == DELAY_OFFSETS and self.metadata.delay_offsets_text is not None:
+                broker_json.write_text(path, self.metadata.delay_offsets_text)
+                return
             broker_json.write(path, self.metadata.value(name))
+            if name == TOPICS:
+                self._seen[TOPICS] = _state_of(path) or (0, 0)  # ours: what an administrator made smaller stays so
 
 
 def _state_of(path: Path) -> tuple[int, int] | None:

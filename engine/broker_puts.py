@@ -7,29 +7,37 @@ The decisions are `store.put_message` and its neighbours; here drafts go into th
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from engine import composed, drain, encoding
+from engine.argument_checks import check_request, text, whole
 from engine.batches import as_bytes
 from engine.connection import LIVENESS_NS, Connection
-from engine.errors import EngineError, MessageIllegal
+from engine.errors import ForeignProducer, MessageIllegal
+from engine.op_writer import Op, OpWriter
 from engine.protocol.group_transfer import PutMessageStatus
-from engine.role import wall_clock_ms
 from engine.single_put import follow
 from engine.unique_keys import UniqueKeys
+from ipc import forks
+from ipc.clock import monotonic_ms, wall_ms
 from ipc.errors import RingFull
-from ipc.waiting import NS_PER_MS
 from store.log_reader import open_log
 from store.message_policy import Facts
-from store.op_batches import OpBatches
 from store.put_again import SendBack, check_half, committed, op_message, op_offsets, sent_back
 from store.put_batch import batch_to_log, received_batch
-from store.put_message import WAIT, SendRequest, Stored, received, to_log
+from store.put_message import LONG_MAX, WAIT, SendRequest, Stored, received, to_log
 from store.put_record import Draft, draft_of, draft_of_batch
 from store.record import Message, SysFlag, decode
+
+SECONDS_MAX = 1e9  # of a timeout
+TURNS_MAX = 65_536  # topics whose turn is remembered
 
 
 class SendResult(NamedTuple):
@@ -60,21 +68,40 @@ class BrokerPuts:
     """The base of `Producer`: everything that takes a message as a broker does."""
 
     def __init__(self, connection: Connection, timeout: float) -> None:
-        self._connection, self._timeout_ms = connection, int(timeout * 1000)
+        self._connection, self._timeout_ms = connection, _milliseconds(timeout)
         self._lock = threading.Lock()
         self._unique_keys = UniqueKeys(connection.store_host.ip)
         self._slots: dict[tuple[str, int], int] = {}
-        self._ops = OpBatches(bytes_max=connection.op_bytes_max, interval_ms=connection.op_interval_ms)
-        self._ops_changed = threading.Condition()
-        self._ops_thread: threading.Thread | None = None
-        self._is_closed = False
+        self._turns: dict[str, list[int]] = {}  # of a topic: its next queue, and how many take turns (0: to be asked)
+        self._ops = OpWriter(self, bytes_max=connection.op_bytes_max, interval_ms=connection.op_interval_ms)
+        self._when_dropped(self._ops.end)
+        forks.tell(self)
+
+    def forked(self) -> None:
+        """In a child: a lock may be held there by a thread that does not exist."""
+        self._lock = threading.Lock()
+        self._connection.forked()
+
+    def _when_dropped(self, end: Callable[[], None]) -> None:
+        """Have `end` called once this producer is collected, in its own process."""
+        weakref.finalize(self, _call_in, self._connection.owner, end).atexit = False
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        """Neither pickled nor copied. Raises ForeignProducer."""
+        raise ForeignProducer(self._connection.store, self._connection.owner)
 
     def put_message(self, request: SendRequest, *, timeout: float | None = None) -> SendResult:
         """Store what a client sent, as the broker of the setting `compat` does, and wait for it.
 
         Raises InvalidMessage, PropertiesTooLarge (nothing sent), and what `send` raises.
         """
-        deadline_ms = self._deadline(timeout)
+        self._connection.require_owned()
+        check_request(request)
+        with self._lock:
+            self._follow_topics()
+        if request.queue_id < 0:
+            request = replace(request, queue_id=self._next_queue(request.topic))
+        deadline_ms = self.deadline(timeout)
         draft, waits = self._draft_of(request)
         return self._put_draft(draft, waits, deadline_ms, request.queue_id)
 
@@ -84,10 +111,12 @@ class BrokerPuts:
         """Commit or roll back what `send_half` (or `put_message` with TRAN_MSG) put: the committed message's result.
 
         `group` is compared with the half message's producer group when given. An op message marks the half as done:
-        at once with compat 4.9, together with others with compat 5, within transactionOpBatchInterval.
+        at once with compat 4.9, together with others with compat 5, within transactionOpBatchInterval; later where the
+        broker takes no messages just then.
         Raises InvalidMessage when there is no such half message, and what `send` raises.
         """
-        deadline_ms, facts, now_ms = self._deadline(timeout), self._connection.facts.current(), wall_clock_ms()
+        self._connection.require_owned()
+        deadline_ms, facts, now_ms = self.deadline(timeout), self._connection.facts.current(), wall_ms()
         message = self._message_at(half.physical_offset)
         check_half(message, group)
         result = None
@@ -96,9 +125,9 @@ class BrokerPuts:
             result = self._put_stored(stored, facts, now_ms, deadline_ms, stored.queue_id)
         offsets = op_offsets(message.queue_offset, facts)
         if facts.policy.ops_in_batches:
-            self._add_op(message.queue_id, offsets, now_ms)
+            self._ops.add(message.queue_id, offsets, deadline_ms)
         else:
-            self._put_op(message.queue_id, offsets, facts, deadline_ms)
+            self._ops.put(Op(message.queue_id, offsets), deadline_ms)
         return result
 
     def send_back(
@@ -106,26 +135,33 @@ class BrokerPuts:
         queue_id: int = 0, timeout: float | None = None,
     ) -> SendResult:  # fmt: skip
         """Give the message at `physical_offset` back, for `group` to get it again later, or for its dead letters."""
-        deadline_ms, facts, now_ms = self._deadline(timeout), self._connection.facts.current(), wall_clock_ms()
+        self._connection.require_owned()
+        deadline_ms, facts, now_ms = self.deadline(timeout), self._connection.facts.current(), wall_ms()
+        physical_offset = whole(physical_offset, "offset", 0, LONG_MAX)
         asked = SendBack(
-            group=group, delay_level=delay_level, max_reconsume_times=max_reconsume_times, queue_id=queue_id
+            group=text(group, "group"), delay_level=whole(delay_level, "delay level"),
+            max_reconsume_times=whole(max_reconsume_times, "max_reconsume_times"),
+            queue_id=whole(queue_id, "queue id", 0),
         )
         stored = sent_back(self._message_at(physical_offset), asked, facts)
+        self._connection.rules.check_retry(stored.topic)
         return self._put_stored(stored, facts, now_ms, deadline_ms, stored.queue_id)
 
     def write_ops(self, timeout: float | None = None) -> None:
         """Write the op messages that are pending, without waiting for more (compat 5)."""
-        deadline_ms, facts = self._deadline(timeout), self._connection.facts.current()
-        with self._ops_changed:
-            pending = self._ops.due(wall_clock_ms(), all_of_them=True)
-        for queue_id, offsets in pending:
-            self._put_op(queue_id, offsets, facts, deadline_ms)
+        self._connection.require_owned()
+        self._ops.write(self.deadline(timeout))
+
+    def deadline(self, timeout: float | None) -> int:
+        """When a call that begins now has taken `timeout` seconds (the producer's), monotonic milliseconds."""
+        return monotonic_ms() + (self._timeout_ms if timeout is None else _milliseconds(timeout))
 
     # into the ring
 
     def _draft_of(self, request: SendRequest) -> tuple[Draft, bool]:
         """What is stored for a request, and whether its client waits for it. Raises InvalidMessage and its like."""
-        facts, now_ms = self._connection.facts.current(), wall_clock_ms()
+        self._connection.rules.check(request.topic, request.queue_id)
+        facts, now_ms = self._connection.facts.current(), wall_ms()
         if not request.batch:
             stored = received(request, facts, self._unique_keys.new())
         else:
@@ -134,8 +170,25 @@ class BrokerPuts:
                 return draft_of_batch(batch_to_log(stored, facts, now_ms), facts), _waits(stored)
         return draft_of(to_log(stored, facts, now_ms), facts), _waits(stored)
 
-    def _deadline(self, timeout: float | None) -> int:
-        return time.time_ns() // NS_PER_MS + (self._timeout_ms if timeout is None else int(timeout * 1000))
+    def _next_queue(self, topic: str) -> int:
+        """The queue whose turn it is. Raises NoPermission, TopicNotExist."""
+        turn = self._turns.get(topic)
+        if turn is None or not turn[1]:
+            if turn is None and len(self._turns) >= TURNS_MAX:
+                self._turns.clear()
+            turn = self._turns[topic] = [turn[0] if turn else 0, self._connection.rules.served(topic).queue_nums]
+        queue_id = turn[0] if turn[0] < turn[1] else 0
+        turn[0] = queue_id + 1
+        return queue_id
+
+    def _follow_topics(self) -> bool:
+        """Forget what was known of topics if they may be others by now; whether they may."""
+        if self._connection.topics_are_seen:
+            return False
+        self._connection.see_topics()
+        for turn in list(self._turns.values()):
+            turn[1] = 0
+        return True
 
     def _message_at(self, physical_offset: int) -> Message:
         """The message that begins there. Raises OffsetOutOfRange, CorruptRecord, NotAStore."""
@@ -160,6 +213,7 @@ class BrokerPuts:
         began_ns = time.monotonic_ns()
         with self._lock:
             sent = self._publish(draft, waits, deadline_ms, queue_id)
+            self._connection.places.expect(sent.number)
         return self._answer_of(sent, deadline_ms, began_ns)
 
     def _publish(self, draft: Draft, waits: bool, deadline_ms: int, queue_id: int) -> Sent:
@@ -177,10 +231,10 @@ class BrokerPuts:
         if waits:
             connection.require_replicas(in_sync_slaves)
         arguments, began_ms = (*connection.outlet, as_bytes(payload), slot), 0
-        while (number := int(encoding.put_payload(*arguments))) < 0:
-            began_ms = began_ms or wall_clock_ms()
+        while connection.room_to_publish() < 1 or (number := int(encoding.put_payload(*arguments))) < 0:
+            began_ms = began_ms or monotonic_ms()
             if not connection.await_room(deadline_ms):
-                raise RingFull(connection.ring.path, len(payload), wall_clock_ms() - began_ms)
+                raise RingFull(connection.ring.path, len(payload), monotonic_ms() - began_ms)
         length = 0 if draft.holes else len(draft.pieces[0])
         batch = draft.pieces[0] if draft.records > 1 else b""
         return Sent(number, queue_id, length, in_sync_slaves, waits, batch)
@@ -192,18 +246,24 @@ class BrokerPuts:
         return slot
 
     def _answer_of(self, sent: Sent, deadline_ms: int, began_ns: int) -> SendResult:
-        """Wait for the answer to what was sent. Raises MessagesRefused, SendTimeout, BrokerGone."""
+        """Wait for the answer to what was sent, whose place is expected.
+
+        Raises MessagesRefused, SendTimeout, BrokerGone.
+        """
         connection, number, is_done, status = self._connection, sent.number, False, PutMessageStatus.PUT_OK
-        if not (sent.waits and sent.length):
-            status, physical_offset, queue_offset = self._answer_of_any_length(sent, deadline_ms, began_ns)
-        else:
-            if connection.follows_one and sent.in_sync_slaves >= connection.slaves_needed:
-                answer = follow(connection.block, number, sent.length, LIVENESS_NS, began_ns)
-                is_done, physical_offset, queue_offset = answer
-            if not is_done:
-                status, physical_offset, queue_offset = connection.await_status(
-                    number, sent.length, sent.in_sync_slaves, deadline_ms, began_ns
-                )
+        try:
+            if not (sent.waits and sent.length):
+                status, physical_offset, queue_offset = self._answer_of_any_length(sent, deadline_ms, began_ns)
+            else:
+                if connection.follows_one and sent.in_sync_slaves >= connection.slaves_needed:
+                    answer = follow(connection.block, number, sent.length, LIVENESS_NS, began_ns)
+                    is_done, physical_offset, queue_offset = answer
+                if not is_done:
+                    status, physical_offset, queue_offset = connection.await_status(
+                        number, sent.length, sent.in_sync_slaves, deadline_ms, began_ns
+                    )
+        finally:
+            connection.places.forget(number)
         prefix = connection.message_id_prefix
         if not sent.batch:
             return SendResult(status, f"{prefix}{physical_offset:016X}", sent.queue_id, queue_offset, physical_offset)
@@ -224,44 +284,24 @@ class BrokerPuts:
 
     # op messages
 
-    def _put_op(self, queue_id: int, offsets: str, facts: Facts, deadline_ms: int) -> None:
-        now_ms = wall_clock_ms()
-        self._put_stored(op_message(queue_id, offsets, facts, now_ms), facts, now_ms, deadline_ms, queue_id)
+    def put_op(self, op: Op, deadline_ms: int) -> None:
+        """Put one op message. Raises what `send` raises."""
+        self._connection.require_running()
+        facts, now_ms = self._connection.facts.current(), wall_ms()
+        stored = op_message(op.queue_id, op.offsets, facts, now_ms)
+        self._put_stored(stored, facts, now_ms, deadline_ms, op.queue_id)
 
-    def _add_op(self, queue_id: int, offsets: str, now_ms: int) -> None:
-        with self._ops_changed:
-            self._ops.add(queue_id, offsets, now_ms)
-            pending = self._ops.due(now_ms)
-            if self._ops_thread is None:
-                self._ops_thread = threading.Thread(target=self._write_due_ops, name="ops", daemon=True)
-                self._ops_thread.start()
-            self._ops_changed.notify()
-        for of_queue, text in pending:
-            self._put_op(of_queue, text, self._connection.facts.current(), self._deadline(None))
 
-    def _write_due_ops(self) -> None:
-        """The thread of TransactionalOpBatchService: ends with the producer, or with its broker."""
-        while not self._is_closed:
-            with self._ops_changed:
-                next_ms = self._ops.next_due_ms()
-                self._ops_changed.wait(None if next_ms is None else max(0, next_ms - wall_clock_ms()) / 1000)
-                pending = [] if self._is_closed else self._ops.due(wall_clock_ms())
-            try:
-                for queue_id, offsets in pending:
-                    self._put_op(queue_id, offsets, self._connection.facts.current(), self._deadline(None))
-            except EngineError:
-                return  # the broker is gone; halves without an op message are asked about again
+def _call_in(process: int, end: Callable[[], None]) -> None:
+    if os.getpid() == process:
+        end()
 
-    def _close_ops(self) -> None:
-        """Write what is pending, end the thread."""
-        try:
-            self.write_ops()
-        finally:
-            with self._ops_changed:
-                self._is_closed = True
-                self._ops_changed.notify()
-            if self._ops_thread is not None:
-                self._ops_thread.join()
+
+def _milliseconds(seconds: float) -> int:
+    """A timeout. Raises MessageIllegal."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= SECONDS_MAX:
+        raise MessageIllegal(f"timeout {seconds!r}", "it is a number of seconds, 0 or more")
+    return math.ceil(seconds * 1000)
 
 
 def _waits(stored: Stored) -> bool:

@@ -19,12 +19,13 @@ from typing import Any
 
 import uvloop
 
-from engine import addresses, live_settings, regions
+from engine import addresses, live_settings
 from engine.broker_files import BrokerFiles
 from engine.config import BrokerConfig, BrokerRole
 from engine.config_keys import KEYS
 from engine.cursors import Board
 from engine.ha_samples import read_ha_samples
+from engine.listening import bind_address
 from engine.metrics import TableSizes
 from engine.metrics_server import MetricsServer
 from engine.protocol import slave_synchronize
@@ -33,18 +34,21 @@ from engine.protocol.ha_client import HaClientState
 from engine.protocol.register_body import Member
 from engine.protocol.registration import Heartbeats, Learned, Registration
 from engine.protocol.remoting import MalformedFrame, RemotingCommand
+from engine.rare_lines import RareLines
 from engine.remoting_link import NoAnswer, RemotingLink
 from engine.remoting_server import RemotingServer
-from engine.role import wall_clock_ms
 from engine.runtime_figures import ha_status, runtime_info
 from ipc import waiting
+from ipc.clock import monotonic_ms, wall_ms
 from store.errors import StoreError
 from store.segment_files import SegmentFiles
 
 log = logging.getLogger("slipstream.remoting")
 
 ANSWER_SECONDS, UNREGISTER_SECONDS = 6.0, 1.0  # registerBrokerTimeoutMills
+SYNCHRONIZE_SECONDS = 3.0  # for each of a slave's questions to its master
 BIND_RETRY_MS = 1000
+SAID_CHARACTERS_MAX = 500
 LOOK_MS = 1000
 TURN_MS_MAX = 500  # the longest time from a wish to stop to its fulfilment
 FAST_BELOW = slave_synchronize.FAST_PORT_BELOW
@@ -58,21 +62,24 @@ class BrokerServer:
     def __init__(self, config: BrokerConfig, board: Board) -> None:
         self._config, self._board, self._loop = config, board, uvloop.new_event_loop()
         self._is_slave = config.broker_role is BrokerRole.SLAVE
-        now_ms = wall_clock_ms()
-        self._files = BrokerFiles(config, now_ms)
+        self._files = BrokerFiles(config, wall_ms(), board.directory)
         self._requests = BrokerRequests(
             config.compat, self._files.metadata, self._facts(), is_slave=self._is_slave,
             has_timers=config.timer_wheel_enable,
         )  # fmt: skip
         self._servers: dict[int, RemotingServer] = {}
+        self._unbound: dict[int, str] = {}  # port: why not, as it was told
         self._metrics = MetricsServer(config, board, self._sizes)
         self._bind_at_ms = self._look_at_ms = 0
+        self._topics_seen: tuple[int, int] | None = (0, 0)  # no state that a file has: what was told before is unknown
         self._registrations: dict[str, tuple[Registration, RemotingLink]] = {}  # made once the HA port is known
         self._synchronize = slave_synchronize.SlaveSynchronize(
-            config.compat, now_ms, has_timers=config.timer_wheel_enable
+            config.compat, monotonic_ms(), has_timers=config.timer_wheel_enable
         )
         self._masters: dict[str, RemotingLink] = {}
         self._master_address: str | None = None
+        self._learned: dict[str, Learned] = {}  # by name server, of those that answer
+        self._lines = RareLines(log)
         self._ha_server_name: str | None = None
         self._unresolved: str | None = None  # the last name that led nowhere, and was told
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -82,6 +89,7 @@ class BrokerServer:
         wanted, self._requests.changed_settings = self._requests.changed_settings, {}
         before = settings_of(self._config, self._board)
         changed = live_settings.change(self._board, wanted)
+        waiting.add(self._board.topics_changes, 1)  # a topic's permission is the broker's, too
         now = settings_of(self._config, self._board)
         for name in changed:
             log.info(
@@ -96,7 +104,7 @@ class BrokerServer:
         files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         root = os.fspath(config.store_path_root_dir)
         slave, fallbehind = self._is_slave, config.ha_slave_fallbehind_max_bytes
-        samples = regions.directory_of(config)
+        samples = board.directory
         return Facts(
             lambda: runtime_info(root, board, files, config.compat),
             lambda: ha_status(board, read_ha_samples(samples), is_slave=slave, fallbehind_max_bytes=fallbehind),
@@ -129,8 +137,10 @@ class BrokerServer:
             self._loop.run_until_complete(self._bind())
         if now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + LOOK_MS
-            self._look(now_ms)
+            self._lines.flush(now_ms)
+            self._look()
         self._files.save(now_ms)
+        self._note_topics()
         if not self._registrations and self._board.ha_listen_port.read():
             links = {address: RemotingLink(address, ANSWER_SECONDS) for address in self._config.name_servers}
             self._registrations = {address: (self._registration(), link) for address, link in links.items()}
@@ -140,6 +150,13 @@ class BrokerServer:
             if questions:
                 self._begin("synchronize", self._ask_master(questions))
         return 0
+
+    def _note_topics(self) -> None:
+        """Tell producers when topics.json is another file than before, whoever wrote it."""
+        found = self._files.state_of_topics()
+        if found != self._topics_seen:
+            self._topics_seen = found
+            waiting.add(self._board.topics_changes, 1)
 
     def _register_where_due(self, now_ms: int) -> None:
         if self._requests.wants_registration:
@@ -163,7 +180,7 @@ class BrokerServer:
     def close(self) -> None:
         """Say goodbye to the name servers, hang up, save."""
         self._loop.run_until_complete(self._leave())
-        self._files.save(wall_clock_ms(), is_last=True)
+        self._files.save(monotonic_ms(), is_last=True)
         self._loop.close()
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
@@ -184,9 +201,11 @@ class BrokerServer:
                 continue
             server = RemotingServer(self._answer, lambda _connection: None)
             try:
-                bound = await server.start("0.0.0.0", port)
+                bound = await server.start(bind_address(self._config.bind_address, self._config.broker_ip1), port)
             except OSError as error:
-                log.error("port %d of this broker cannot be served (%s); it is tried again", port, error.strerror)
+                if self._unbound.get(port) != error.strerror:
+                    log.error("this broker cannot serve %s (listenPort, bindAddress); tried again", error.strerror)
+                self._unbound[port] = str(error.strerror)
                 continue
             self._servers[port] = server
             if port == self._config.listen_port:
@@ -199,16 +218,16 @@ class BrokerServer:
         return TableSizes(self._board.broker_permission.read(), len(tables.topics), len(tables.groups))
 
     def _answer(self, request: RemotingCommand, connection: int) -> RemotingCommand | None:
-        answer = self._requests.answer(request, connection, wall_clock_ms())
+        answer = self._requests.answer(request, connection, wall_ms())
         if self._requests.changed_settings:
             self._change_settings()
         return answer
 
-    def _look(self, now_ms: int) -> None:
+    def _look(self) -> None:
         """Take what others wrote into the files; ask again for a master's name that leads nowhere."""
         board = self._board
         dispatched = board.reput_from_offset.read() == board.max_physical_offset.read()
-        if self._files.look(now_ms, dispatched):
+        if self._files.look(wall_ms(), dispatched):
             self._requests.wants_registration = True
         is_lost = self._is_slave and board.ha_client.state.read() != HaClientState.TRANSFER
         if is_lost and self._ha_server_name is not None and "resolve" not in self._tasks:
@@ -220,34 +239,60 @@ class BrokerServer:
         try:
             answer = await link.ask(request)
         except NoAnswer as error:
-            log.warning("name server %s", error)
-            registration.lost(wall_clock_ms())
+            self._lost(registration, link, error)
             return
         try:
-            learned = registration.on_answer(request, answer, wall_clock_ms())
+            learned = registration.on_answer(request, answer, monotonic_ms())
         except MalformedFrame as error:
-            log.warning("name server %s: %s", link.address, error)
-            registration.lost(wall_clock_ms())
+            self._lost(registration, link, error)
             return
         if answer.code:
-            log.warning("name server %s refuses this broker: code %d, %s", link.address, answer.code, answer.remark)
+            self._lines.tell(
+                "refused registrations", monotonic_ms(), "name server %s refuses this broker: code %d, %s",
+                link.address, answer.code, (answer.remark or "")[:SAID_CHARACTERS_MAX],
+            )  # fmt: skip
         if learned is not None:
-            await self._learn(learned)
+            await self._learn(link.address, learned)
+
+    def _lost(self, registration: Registration, link: RemotingLink, error: Exception) -> None:
+        """No answer, or nonsense: what this name server said of our master is not its word any longer."""
+        now_ms = monotonic_ms()
+        self._lines.tell("registrations without an answer", now_ms, "name server %s: %s", link.address, error)
+        registration.lost(now_ms)
+        self._learned.pop(link.address, None)
 
     async def _tell(self, link: RemotingLink, request: RemotingCommand) -> None:
         with suppress(NoAnswer):  # the next registration says so
             await link.tell(request)
 
-    async def _learn(self, learned: Learned) -> None:
+    async def _learn(self, name_server: str, learned: Learned) -> None:
         if not self._is_slave:
             ordered = learned.order_topics
-            if ordered is not None and self._files.metadata.set_order_topics(ordered, wall_clock_ms()):
+            if ordered is not None and self._files.metadata.set_order_topics(ordered, wall_ms()):
                 self._requests.wants_registration = True
             return
-        self._master_address = learned.master_address or self._master_address
-        if learned.ha_server_address is not None and self._config.ha_master_address is None:
-            self._ha_server_name = learned.ha_server_address
-            await self._resolve(learned.ha_server_address)
+        self._learned[name_server] = learned
+        said = [self._learned[name] for name in self._config.name_servers if name in self._learned]
+        first = next((one for one in said if one.master_address), learned)  # in the order of namesrvAddr
+        self._follow(first.master_address or None)
+        if first.ha_server_address is not None and self._config.ha_master_address is None:
+            self._ha_server_name = first.ha_server_address
+            await self._resolve(first.ha_server_address)
+
+    def _follow(self, master_address: str | None) -> None:
+        """Ask this master for its tables from now on; nobody, while the name servers know of none."""
+        if master_address is not None and not slave_synchronize.is_address(master_address):
+            self._lines.tell("addresses of masters", monotonic_ms(), "the master's address %r is none", master_address)
+            master_address = None
+        if master_address == f"{self._config.broker_ip1}:{self._config.listen_port}":
+            master_address = None  # ourselves
+        if master_address == self._master_address:
+            return
+        log.info("the master's tables are asked for at %s", master_address or "nobody: no name server knows a master")
+        self._master_address = master_address
+        for link in self._masters.values():
+            link.close()
+        self._masters.clear()
 
     async def _resolve(self, address: str) -> None:
         """Publish where the master sends its log from; the receiver reads that at each connect."""
@@ -284,22 +329,39 @@ class BrokerServer:
     # the master's tables
 
     async def _ask_master(self, questions: list[slave_synchronize.Question]) -> None:
+        """All of them, at both ports at once: one that is not answered, or refused, holds up none of the others."""
+        by_address: dict[str, list[slave_synchronize.Question]] = {}
         for question in questions:
-            link = self._masters.setdefault(question.address, RemotingLink(question.address, ANSWER_SECONDS))
+            by_address.setdefault(question.address, []).append(question)
+        taken = await asyncio.gather(*(self._ask_at(address, asked) for address, asked in by_address.items()))
+        if all(taken):
+            self._synchronize.done(monotonic_ms())
+
+    async def _ask_at(self, address: str, questions: list[slave_synchronize.Question]) -> bool:
+        """Ask one port; whether all was answered and taken in."""
+        link, all_of_it = self._masters.setdefault(address, RemotingLink(address, SYNCHRONIZE_SECONDS)), True
+        for question in questions:
+            code = question.request.code
             try:
-                answer = await link.ask(question.request)
-                self._synchronize.take(self._files.metadata, question.request.code, answer)
+                self._synchronize.take(self._files.metadata, code, await link.ask(question.request))
+                continue
+            except slave_synchronize.Refused as error:  # it will say so again: asked when all are asked
+                reason: Exception = error
             except (NoAnswer, StoreError) as error:
-                log.warning("the master's answer to request %d: %s", question.request.code, error)
-                self._synchronize.failed(wall_clock_ms())
-                return
-        self._synchronize.done(wall_clock_ms())
+                reason = error
+                self._synchronize.failed(code, monotonic_ms())
+            all_of_it = False
+            self._lines.tell(
+                f"answers to request {code}", monotonic_ms(), "the master's answer to request %d at %s: %s", code,
+                address, reason,
+            )  # fmt: skip
+        return all_of_it
 
 
 def settings_of(config: BrokerConfig, board: Board) -> dict[str, str]:
     """The settings by RocketMQ's names, as GET_BROKER_CONFIG shows them."""
-    live = live_settings.values(board)
-    return {key.name: _setting_text(live.get(key.name, getattr(config, key.field)), key.kind) for key in KEYS}
+    known = {"bindAddress": bind_address(config.bind_address, config.broker_ip1), **live_settings.values(board)}
+    return {key.name: _setting_text(known.get(key.name, getattr(config, key.field)), key.kind) for key in KEYS}
 
 
 def _setting_text(value: object, kind: str) -> str:

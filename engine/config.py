@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.config_keys import KEYS, OLD_SPELLINGS, OWN_KEYS, SYNONYMS, Key
-from engine.config_names import ROCKETMQ_4_9, ROCKETMQ_5_ONLY, SAMPLES_ONLY
+from engine.config_names import REFUSED, ROCKETMQ_4_9, ROCKETMQ_5_ONLY, SAMPLES_ONLY, UNGUARDED
 from engine.properties_file import Entry, MalformedEscape, parse
+from store.delay import levels_ms
 
 CONSUME_QUEUE_UNIT_BYTES = 20
 BY_NAME = {key.name: key for key in KEYS}
@@ -52,6 +53,7 @@ class BrokerConfig:
     broker_role: BrokerRole
     broker_ip1: str
     broker_ip2: str
+    bind_address: str | None
     listen_port: int
     ha_listen_port: int
     name_servers: tuple[str, ...]
@@ -62,6 +64,7 @@ class BrokerConfig:
     broker_not_active_timeout_ms: int
     force_register: bool
     auto_create_topic_enable: bool
+    message_delay_level: str
     store_path_root_dir: Path
     store_path_commit_log: Path
     mapped_file_size_commit_log_bytes: int
@@ -112,7 +115,6 @@ class BrokerConfig:
     ha_reconnect_interval_ms: int
     ha_transfer_batch_bytes: int
     ha_slave_fallbehind_max_bytes: int
-    total_replicas: int
     in_sync_replicas: int
     min_in_sync_replicas: int
     enable_auto_in_sync_replicas: bool
@@ -124,6 +126,7 @@ class BrokerConfig:
     max_ha_transfer_byte_in_second: int
     compat: str
     region_path: Path
+    store_group: str | None
     ring_bytes: int
     producers_max: int
     affinity: str
@@ -142,13 +145,17 @@ class ConfigError(Exception):
 def load(path: str | os.PathLike[str]) -> tuple[BrokerConfig, list[str]]:
     """The settings in a broker.properties file, and the warnings, a line each. Raises ConfigError."""
     file = os.fspath(path)
+    return _read(file, entries_of(file))
+
+
+def entries_of(file: str) -> list[Entry]:
+    """The lines of a properties file. Raises ConfigError."""
     try:
-        entries = list(parse(Path(file).read_bytes()))
+        return list(parse(Path(file).read_bytes()))
     except MalformedEscape as malformed:
         raise ConfigError(file, malformed.line, str(malformed)) from malformed
     except OSError as failed:
         raise ConfigError(file, 0, f"cannot be read: {failed.strerror}") from failed
-    return _read(file, entries)
 
 
 def from_mapping(settings: Mapping[str, Any]) -> BrokerConfig:
@@ -183,9 +190,12 @@ def _key_of(file: str, entry: Entry, warnings: list[str]) -> Key | None:
         warnings.append(f"{where}: the old spelling of {name}, taken as such; RocketMQ 4.9 and 5.x ignore it")
     if name in BY_NAME:
         return BY_NAME[name]
+    if name in REFUSED and entry.value.strip().lower() == "true":
+        raise ConfigError(file, entry.line, f"{entry.key}={entry.value.strip()}: not allowed; {REFUSED[name]}")
     if name in ROCKETMQ_4_9 or name in ROCKETMQ_5_ONLY:
         only = " 5.x" if name in ROCKETMQ_5_ONLY else ""
-        warnings.append(f"{where}: a key of RocketMQ{only} that this version does not use; accepted")
+        without = "; nothing here asks who calls, bindAddress says who can" if name in UNGUARDED else ""
+        warnings.append(f"{where}: a key of RocketMQ{only} that this version does not use; accepted{without}")
         return None
     if name in SAMPLES_ONLY:
         warnings.append(f"{where}: no key of RocketMQ 4.9 or 5.x, although common in samples; it has no effect")
@@ -210,7 +220,7 @@ def _value(file: str, key: Key, entry: Entry, warnings: list[str]) -> Any:
     try:
         return converted(key, text)
     except ValueError as malformed:
-        because = f" ({malformed})" if key.kind == "address" else ""
+        because = f" ({malformed})" if key.kind == "address" or (key.kind == "path" and text) else ""
         what = f"{entry.key}={text}: not allowed{because}; allowed: {key.allowed}"
         raise ConfigError(file, entry.line, what) from malformed
 
@@ -223,9 +233,9 @@ def converted(key: Key, text: str) -> Any:
         case "bool":
             return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _refuse(text)
         case "text":
-            return text or _refuse(text)
+            return text if text and text.isprintable() else _refuse(text)
         case "path":
-            return Path(text).expanduser() if text and "," not in text else _refuse(text)
+            return Path(_one_path(text)).expanduser()
         case "address":
             return _address(text)
         case "host_port":
@@ -241,10 +251,19 @@ def converted(key: Key, text: str) -> Any:
             return text if text in ("4.9", "5") else _refuse(text)
         case "addresses":
             return tuple(_checked_address(part.strip()) for part in text.split(";") if part.strip())
+        case "delays":
+            return text if levels_ms(text) else _refuse(text)
         case "hours":  # Java's split drops empty parts at the end
             return frozenset(_whole_number(hour, 0, 23) for hour in (text.rstrip(";") or _refuse(text)).split(";"))
         case "affinity":
             return text if re.fullmatch(r"|sync|\d+(-\d+)?(,\d+(-\d+)?)*", text) else _refuse(text)
+
+
+def _one_path(text: str) -> str:
+    """RocketMQ separates several directories by commas, and writes segments into them in turn."""
+    if "," in text:
+        raise ValueError("several directories, by the comma; this broker writes one, of any size: join disks below it")
+    return text if text and text.isprintable() else _refuse(text)
 
 
 def _refuse(text: str) -> Any:
@@ -335,5 +354,6 @@ def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, E
 
 
 __all__ = [
-    "OWN_KEYS", "BrokerConfig", "BrokerRole", "ConfigError", "FlushDiskType", "converted", "from_mapping", "load",
+    "OWN_KEYS", "BrokerConfig", "BrokerRole", "ConfigError", "FlushDiskType", "converted", "entries_of", "from_mapping",
+    "load",
 ]  # fmt: skip

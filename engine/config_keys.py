@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from store.delay import DEFAULT_LEVELS
+
 Kind = Literal[
     "int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity", "hours",
-    "addresses", "exporter",
+    "addresses", "exporter", "delays",
 ]
 INT_MAX = 2**31 - 1
 MIB = 1 << 20
@@ -39,7 +41,7 @@ class Key(NamedTuple):
 
 ALLOWED: dict[str, str] = {
     "bool": "true or false",
-    "text": "any text that is not empty",
+    "text": "any printable text that is not empty",
     "path": "one path",
     "address": "an IPv4 or IPv6 address, or a host name that resolves to one",
     "host_port": "host:port, with a port from 1 to 65535",
@@ -48,6 +50,7 @@ ALLOWED: dict[str, str] = {
     "compat": "4.9 or 5",
     "exporter": "PROM or DISABLE (OTLP_GRPC and LOG are taken as PROM), or RocketMQ's numbers for them, 0 to 3",
     "addresses": "host:port, several separated by ;",
+    "delays": "levels of delay, each a number with s, m, h or d, separated by spaces, as in 1s 5s 1m 2h",
     "hours": "hours of the day from 0 to 23, separated by ;",
     "affinity": "empty (the kernel decides), sync (the synchronous path on one CPU), or CPU numbers as in 0,2-3",
 }
@@ -60,6 +63,7 @@ KEYS = (
     Key("brokerRole", "broker_role", "role", "ASYNC_MASTER"),
     Key("brokerIP1", "broker_ip1", "address", None),
     Key("brokerIP2", "broker_ip2", "address", None),
+    Key("bindAddress", "bind_address", "address", None),  # of all three ports; engine/listening.py
     Key("listenPort", "listen_port", "int", 10911, 1, 65534),
     Key("namesrvAddr", "name_servers", "addresses", ""),
     Key("registerNameServerPeriod", "register_name_server_period_ms", "int", 30_000, 1, INT_MAX, "ms"),
@@ -69,6 +73,7 @@ KEYS = (
     Key("brokerNotActiveTimeoutMillis", "broker_not_active_timeout_ms", "int", 10_000, 1, INT_MAX, "ms"),
     Key("forceRegister", "force_register", "bool", True),
     Key("autoCreateTopicEnable", "auto_create_topic_enable", "bool", True),
+    Key("messageDelayLevel", "message_delay_level", "delays", DEFAULT_LEVELS),
     Key("haListenPort", "ha_listen_port", "int", None, 0, 65535, "0 lets the kernel choose"),
     # files
     Key("storePathRootDir", "store_path_root_dir", "path", "~/store"),
@@ -125,7 +130,6 @@ KEYS = (
     Key("haReconnectInterval", "ha_reconnect_interval_ms", "int", 5000, 1, INT_MAX, "ms"),
     Key("haTransferBatchSize", "ha_transfer_batch_bytes", "int", 32 * 1024, 1, FRAME_BODY_BYTES_MAX, "bytes"),
     Key("haSlaveFallbehindMax", "ha_slave_fallbehind_max_bytes", "int", 256 * MIB, 0, INT_MAX, "bytes"),
-    Key("totalReplicas", "total_replicas", "int", 1, 1, SENDERS_MAX + 1, "the master counted"),
     Key("inSyncReplicas", "in_sync_replicas", "int", None, 1, SENDERS_MAX + 1, "the master counted"),
     Key("minInSyncReplicas", "min_in_sync_replicas", "int", None, 1, SENDERS_MAX + 1, "the master counted"),
     Key("enableAutoInSyncReplicas", "enable_auto_in_sync_replicas", "bool", False),
@@ -139,11 +143,14 @@ KEYS = (
     # our own
     Key("compat", "compat", "compat", "4.9"),
     Key("regionPath", "region_path", "path", "/dev/shm"),
+    Key("storeGroup", "store_group", "text", None),
     Key("ringSizeInBytes", "ring_bytes", "int", 16 * MIB, 64 * 1024, 1024 * MIB, "bytes"),
     Key("maxProducers", "producers_max", "int", 64, 1, 1024),
     Key("affinity", "affinity", "affinity", None),
 )
-OWN_KEYS = frozenset({"compat", "regionPath", "ringSizeInBytes", "maxProducers", "affinity", "haReconnectInterval"})
+OWN_KEYS = frozenset(
+    {"compat", "regionPath", "storeGroup", "ringSizeInBytes", "maxProducers", "affinity", "haReconnectInterval"}
+)
 
 # Other names of the same setting: without a warning, and with one.
 SYNONYMS = {"haMaxGapNotInSync": "haSlaveFallbehindMax"}

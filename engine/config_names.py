@@ -30,7 +30,7 @@ ROCKETMQ_4_9 = frozenset(
     highSpeedMode isolateLogEnable longPollingEnable maxDelayTime
     maxErrorRateOfBloomFilter maxLmqConsumeQueueNum maxMsgsNumBatch
     maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
-    maxTransferCountOnMessageInMemory messageDelayLevel messageStorePlugIn
+    maxTransferCountOnMessageInMemory messageStorePlugIn
     msgTraceTopicName notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
     preferredLeaderId processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
     putMessageFutureThreadPoolNums putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
@@ -57,7 +57,7 @@ ROCKETMQ_5_ONLY = frozenset(
     appendCkAsync asyncLearner asyncSendEnable authConfigPath authenticationEnabled authenticationMetadataProvider
     authenticationProvider authenticationStrategy authenticationWhitelist authorizationEnabled
     authorizationMetadataProvider authorizationProvider authorizationStrategy authorizationWhitelist
-    autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums bindAddress
+    autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
     bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
     brokerConfigPath brokerElectionPriority cgColdReadThreshold
     channelExpiredTimeout checkSyncStateSetPeriod cleanOfflineBrokerInterval cleanRocksDBDirtyCQIntervalMin
@@ -113,7 +113,7 @@ ROCKETMQ_5_ONLY = frozenset(
     syncMasterFlushOffsetWhenStartup timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics
     timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel
     timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
-    timerRollWindowSlot timerSkipUnknownError timerStopEnqueue topicQueueLockNum
+    timerRollWindowSlot timerSkipUnknownError timerStopEnqueue topicQueueLockNum totalReplicas
     transactionMetricFlushInterval travelCqFileNumWhenGetMessage
     updateNameServerAddrPeriod useABSLock usePIDColdCtrStrategy userCacheExpiredSecond userCacheMaxNum
     userCacheRefreshSecond useServerSideResetOffset useStaticSubscription validateSystemTopicWhenUpdateTopic
@@ -121,6 +121,13 @@ ROCKETMQ_5_ONLY = frozenset(
     wakeFlushWhenPutMessage writeWithoutMmap
     """.split()
 )
+
+# With these another broker is asked for than ours: it must not come up as a plain master.
+REFUSED = {
+    "enableDLegerCommitLog": "there is no DLedger here; leave the line out, and brokerRole says who is master",
+    "enableControllerMode": "no controller elects brokers here; leave the line out, and brokerRole says who is master",
+}
+UNGUARDED = frozenset("aclEnable authenticationEnabled authorizationEnabled useTLS".split())  # what a file relies on
 
 # Common in samples although no setter of 4.9 or 5.x has these names: the brokers ignore them in silence.
 SAMPLES_ONLY = frozenset(

@@ -2,24 +2,29 @@
 
 Implements: the client's side of GroupCommitRequest (spec: ha-protocol, 6)
 Each waiter compares its own offset and its own deadline with the published cursors, so nobody waits in line. Every wait
-looks each `LIVENESS_MS` whether the broker still runs.
+looks each `LIVENESS_MS` whether the broker still runs. All times here are monotonic.
 """
 
 from __future__ import annotations
 
-import time
+import os
+from collections.abc import Callable
 
 import numpy as np
 
-from engine import encoding, ha_settings
+from engine import addresses, encoding, ha_settings
+from engine.awaited_places import AwaitedPlaces
 from engine.broker_facts import BrokerFacts
 from engine.cursors import RUNNING, Board
 from engine.errors import (
     BrokerGone,
-    EngineError,
+    ForeignProducer,
     InSyncReplicasNotEnough,
     MessageIllegal,
     MessagesRefused,
+    NoQueueLeft,
+    NotAMaster,
+    ProducerClosed,
     SendTimeout,
     ServiceNotAvailable,
 )
@@ -27,18 +32,17 @@ from engine.latencies import Clock
 from engine.protocol.group_transfer import PutMessageStatus, put_status
 from engine.protocol.ha_policy import may_append, put_policy, replicas_needed
 from engine.protocol.retention import DiskState
-from engine.role import wall_clock_ms
-from engine.single_put import APPENDED, REFUSALS_SEEN, block_of
+from engine.single_put import APPENDED, KEEP_UNTIL, REFUSALS_SEEN, TOPICS_SEEN, block_of
+from engine.topic_rules import TopicRules
 from ipc import atomics, ring, waiting
+from ipc.clock import monotonic_ms
 from ipc.counters import Cursor
-from ipc.process import is_alive
 from ipc.region import Words
 from store import published
 from store.message_id import Host, offset_message_id
 from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES, MAX_TOPIC_BYTES_V2, SysFlag
 from store.topics import TOPIC_PATTERN
 
-CLIENT_QUEUE_NUMS = 4  # what a client asks for when its topic is made by the first message
 LIVENESS_MS = 100
 LIVENESS_NS = LIVENESS_MS * waiting.NS_PER_MS
 
@@ -49,29 +53,36 @@ class Connection:
     def __init__(self, store: str) -> None:
         self.store = store
         running = published.require_running(store)
-        self._pid, self._started, self.is_gone = running.pid, running.start_time, False
+        self._running, self._pid, self.is_gone = running, running.pid, False
+        self.owner, self._is_closed = os.getpid(), False
         settings = running.settings
         self.board = Board.attach(running.region_directory, writable=True)
+        if settings["brokerRole"] == "SLAVE":
+            told = str(settings["haMasterAddress"]) or addresses.text_of(self.board.ha_server_address)
+            raise NotAMaster(store, told)
         self._controls = ring.attach_rings(running.region_directory)
         self._claimed = ring.ClaimedRing(running.region_directory, self._controls, int(settings["ringSizeInBytes"]))
         self.ring, self.control = self._claimed.ring, self._claimed.control
         self.clock = Clock(running.region_directory, self._claimed.number)
         self.outlet = self._claimed.outlet(self.board.counters.words, self.board.writer_bell.index)
+        self._first_number = int(self.outlet.local[ring.TAIL_LOCAL])  # what came before is another producer's
+        self.places = AwaitedPlaces(self.control, self.ring.words)
         address, port = str(settings["storeHost"]).rsplit(":", 1)
         self.store_host = Host(address.strip("[]"), int(port))
         self.message_id_prefix = offset_message_id(self.store_host, 0)[:-16]
         self.body_bytes_max = int(settings["maxMessageSize"])
         self.facts = BrokerFacts(store, settings, self.store_host)
+        self.rules = TopicRules(self.facts, self.board, settings)
         self.op_bytes_max = int(settings["transactionOpMsgMaxSize"])
         self.op_interval_ms = int(settings["transactionOpBatchInterval"])
         self._segment_room = int(settings["mappedFileSizeCommitLog"]) - BLANK_BYTES
         self.record_bytes_max = min(
             self._segment_room, len(self.ring.data), self.body_bytes_max + MAX_RECORD_OVERHEAD_BYTES
         )
-        self.queue_nums = min(CLIENT_QUEUE_NUMS, int(settings["defaultTopicQueueNums"]))
         self._flush_ms, self._slave_ms = int(settings["syncFlushTimeout"]), int(settings["slaveTimeout"])
         policy = self._policy = put_policy(ha_settings.of_running(settings))
         waits_for_slave = policy.in_sync_replicas > 1
+        self.answer_ms = max(policy.wait_for_flush * self._flush_ms, waits_for_slave * self._slave_ms)
         self._followed = self.board.confirm_offset if waits_for_slave else self.board.flushed_offset
         self.slaves_needed = policy.in_sync_replicas - 1
         self.checks_replicas = policy.check_before_append
@@ -79,18 +90,29 @@ class Connection:
         followed = self._followed.index if waits_for_slave or self._policy.wait_for_flush else APPENDED
         sync_cpu = int(settings["syncCpu"]) if waits_for_slave else -1
         self.block = block_of(self.outlet, self.board, followed, self.clock.words, sync_cpu)
-        # Kept beside their addresses: a thread that still waits when another one closes needs them mapped.
-        self._kept = (self.outlet, self.clock.words)
 
     def close(self) -> None:
-        """Give the ring back; what was published in it is still appended."""
-        self.is_gone = True
+        """Give the ring back; what was published in it is still appended.
+
+        All stays mapped until the last reference goes: another thread may wait for an answer.
+        """
+        self.refuse_use()
+        self._claimed.give_back()
+
+    def refuse_use(self) -> None:
+        """Have `require_running` raise ProducerClosed from now on, also in threads that wait for room."""
+        self.is_gone = self._is_closed = True
         self.refusals_seen = -1
-        self._claimed.close()
-        self.clock.close()
-        self.control = np.zeros(ring.WORDS_PER_RING, np.int64)
-        self.board.counters.close()
-        self._controls.close()
+
+    def forked(self) -> None:
+        """In a child: nothing of it is to be used any more."""
+        self.is_gone = True
+        self._claimed.forked()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another process made it."""
+        return os.getpid() != self.owner
 
     @property
     def refusals_seen(self) -> int:
@@ -101,37 +123,52 @@ class Connection:
     def refusals_seen(self, refused: int) -> None:
         self.block[REFUSALS_SEEN] = refused
 
+    @property
+    def topics_are_seen(self) -> bool:
+        """Whether topics are what they were when `see_topics` was called last."""
+        return bool(self.board.topics_changes.read() == self.block[TOPICS_SEEN])
+
+    def see_topics(self) -> None:
+        """What is asked of topics from now on is up to date."""
+        self.block[TOPICS_SEEN] = self.board.topics_changes.read()
+
     # the ring
 
-    def template_of(self, topic: str, queue_id: int, deadline_ms: int) -> encoding.Template:
-        """The template of a queue. Raises MessageIllegal, SendTimeout, BrokerGone."""
+    def template_of(self, topic: str, queue_id: int, slot_of: Callable[[], int]) -> encoding.Template:
+        """The template of a queue. Raises MessageIllegal, NoQueueLeft, SendTimeout, BrokerGone."""
         if not isinstance(topic, str) or len(topic) > MAX_TOPIC_BYTES:
             raise MessageIllegal(f"topic {topic!r}", f"1 to {MAX_TOPIC_BYTES} characters are allowed")
-        slot = self.slot_of(topic, queue_id, deadline_ms)
+        slot = slot_of()
         sys_flag = SysFlag.MULTI_TAGS if topic in self.facts.current().multi_tag_topics else 0
         return encoding.template_of(topic, queue_id, slot, self.store_host, self.store_host, sys_flag)
 
     def slot_of(self, topic: str, queue_id: int, deadline_ms: int) -> int:
-        """Ask the writer for the queue's slot. Raises MessageIllegal, SendTimeout, BrokerGone."""
+        """Ask the writer for the queue's slot. Raises MessageIllegal, NoQueueLeft, SendTimeout, BrokerGone."""
         if not TOPIC_PATTERN.fullmatch(topic) or len(topic) > MAX_TOPIC_BYTES_V2:
             what = f"1 to {MAX_TOPIC_BYTES} characters of % | a-z A-Z 0-9 _ - are allowed"
             raise MessageIllegal(f"topic {topic!r}", what)
         if not 0 <= queue_id < 1 << 31:
             raise MessageIllegal(f"queue id {queue_id}", "it is a number from 0 to 2147483647")
         self.require_running()
+        began_ms = monotonic_ms()
+        self._await_answer(began_ms, deadline_ms)  # of a question that nobody waits for any more
         name = topic.encode()
         question = queue_id.to_bytes(8, "little") + len(name).to_bytes(8, "little") + name
         self.ring.question[: len(question)] = np.frombuffer(question, np.uint8)
-        asked = int(self.control[ring.ASKED]) + 1
-        atomics.publish(self.control, ring.ASKED, asked)
+        atomics.publish(self.control, ring.ASKED, int(self.control[ring.ASKED]) + 1)
         waiting.ring(self.board.writer_bell)
-        began_ms = wall_clock_ms()
-        while (answered := int(self.control[ring.ANSWERED])) != asked:
-            self._pause(self.control, ring.ANSWERED, answered, self._left(began_ms, deadline_ms))
+        self._await_answer(began_ms, deadline_ms)
         slot = int(self.control[ring.ANSWER])
         if slot < 0:
-            raise MessageIllegal(f"topic {topic!r} queue {queue_id}", "the broker's queue table is full")
+            raise NoQueueLeft(self.store, topic, queue_id, -slot)
         return slot
+
+    def _await_answer(self, began_ms: int, deadline_ms: int) -> None:
+        """Wait until the writer has answered all our questions. Raises SendTimeout, BrokerGone."""
+        asked = int(self.control[ring.ASKED])
+        while (answered := int(self.control[ring.ANSWERED])) != asked:
+            left_ms = self._left(began_ms, deadline_ms, may_be_appended=False)
+            self._pause(self.control, ring.ANSWERED, answered, left_ms)
 
     def check_record(self, length: int) -> None:
         """Raises MessageIllegal for a record that no segment, or this ring, can ever hold."""
@@ -153,9 +190,11 @@ class Connection:
 
     def await_room(self, deadline_ms: int) -> bool:
         """Wait until the writer has taken something; False when the time is over."""
-        left_ms = deadline_ms - wall_clock_ms()
+        left_ms = deadline_ms - monotonic_ms()
         if left_ms <= 0:
             return False
+        if self.is_gone:  # closed by another thread
+            self.require_running()
         head = int(self.control[ring.HEAD])
         atomics.await_change(self.control, ring.HEAD, head, min(left_ms, LIVENESS_MS) * waiting.NS_PER_MS)
         self.check_alive()
@@ -163,35 +202,34 @@ class Connection:
 
     def await_appended(self, number: int, deadline_ms: int) -> None:
         """Wait until the writer has passed record `number`. Raises SendTimeout, BrokerGone."""
-        began_ms = wall_clock_ms()
+        began_ms = monotonic_ms()
         while (head := int(self.control[ring.HEAD])) <= number:
-            self._pause(self.control, ring.HEAD, head, self._left(began_ms, deadline_ms))
+            self._pause(self.control, ring.HEAD, head, self._left(began_ms, deadline_ms, may_be_appended=True))
+
+    def room_to_publish(self) -> int:
+        """How many records may be published now without the loss of a place that somebody waits for."""
+        tail = int(self.outlet.local[ring.TAIL_LOCAL])
+        self.block[KEEP_UNTIL] = until = self.places.free_until(tail)
+        return until - tail
 
     def await_place(self, number: int, deadline_ms: int) -> tuple[int, int]:
         """(physical offset, queue offset) once the writer has passed it. Raises MessagesRefused too."""
         self.await_appended(number, deadline_ms)
-        physical_offset, queue_offset = self.place_of(number)
+        physical_offset, queue_offset = self.places.place_of(number)
         if physical_offset < 0:
             self.refusals_seen += 1
             raise MessagesRefused(self.store, 1, -physical_offset)
         return physical_offset, queue_offset
 
-    def place_of(self, number: int) -> tuple[int, int]:
-        """(physical offset, or -errno when refused; queue offset) of a record the writer has passed."""
-        if self.outlet.local[ring.TAIL_LOCAL] - number > self.ring.descriptors:
-            raise EngineError(
-                f"{self.store}: the place of record {number} was overwritten by later ones before it was asked for"
-            )
-        at = (number % self.ring.descriptors) * ring.DESCRIPTOR_WORDS
-        return int(self.ring.words[at + 2]), int(self.ring.words[at + 3])
-
     def raise_refusals(self) -> None:
         """Raises MessagesRefused when the writer refused anything of ours since the last look."""
         refused = int(self.control[ring.REFUSALS])
         if refused != self.refusals_seen:
-            count, self.refusals_seen = refused - self.refusals_seen, refused
-            last = self.place_of(int(self.control[ring.HEAD]) - 1)[0]
-            raise MessagesRefused(self.store, count, -last if last < 0 else 0)
+            head = int(self.control[ring.HEAD])
+            count, self.refusals_seen = min(refused - self.refusals_seen, head - self._first_number), refused
+            if count > 0:
+                at = (head - 1) % self.ring.descriptors * ring.DESCRIPTOR_WORDS
+                raise MessagesRefused(self.store, count, max(0, -int(self.ring.words[at + 2])), earlier=True)
 
     # answers
 
@@ -202,7 +240,7 @@ class Connection:
 
         Counts how long it took since `began_ns`. Raises MessagesRefused, SendTimeout, BrokerGone.
         """
-        began_ms = wall_clock_ms() - (time.monotonic_ns() - began_ns) // waiting.NS_PER_MS
+        began_ms = began_ns // waiting.NS_PER_MS
         physical_offset, queue_offset = self.await_place(number, deadline_ms)
         status = self.status_of_log(physical_offset + length, in_sync_slaves, deadline_ms, began_ms)
         self.clock.stop(began_ns)
@@ -217,7 +255,7 @@ class Connection:
     def _status(self, end_offset: int, in_sync_slaves: int, began_ms: int, deadline_ms: int) -> PutMessageStatus | None:
         board = self.board
         return put_status(
-            end_offset, wall_clock_ms(), min(began_ms + self._flush_ms, deadline_ms),
+            end_offset, monotonic_ms(), min(began_ms + self._flush_ms, deadline_ms),
             min(began_ms + self._slave_ms, deadline_ms), flushed_offset=board.flushed_offset.read(),
             confirm_offset=self._confirmed(in_sync_slaves).read(), in_sync_slaves=in_sync_slaves, policy=self._policy,
             flush_failed=board.flush_errno.read() != 0,
@@ -227,7 +265,7 @@ class Connection:
         self, end_offset: int, in_sync_slaves: int, deadline_ms: int, began_ms: int | None = None
     ) -> PutMessageStatus:
         """What a put that ends at `end_offset` and began at `began_ms` (now) is told; waits for it."""
-        began_ms = wall_clock_ms() if began_ms is None else began_ms
+        began_ms = monotonic_ms() if began_ms is None else began_ms
         followed = self._confirmed(in_sync_slaves) if self._policy.replicas_min else self._followed
         while True:
             seen = followed.read()
@@ -241,17 +279,25 @@ class Connection:
         if atomics.await_change(words, index, seen, pause_ms * waiting.NS_PER_MS) == seen:
             self.check_alive()
 
-    def _left(self, began_ms: int, deadline_ms: int) -> int:
+    def _left(self, began_ms: int, deadline_ms: int, *, may_be_appended: bool) -> int:
         """How long the next sleep may last, in milliseconds. Raises SendTimeout."""
-        now_ms = wall_clock_ms()
+        now_ms = monotonic_ms()
         if now_ms >= deadline_ms:
-            raise SendTimeout(self.store, now_ms - began_ms)
+            raise SendTimeout(self.store, now_ms - began_ms, may_be_appended=may_be_appended)
         return min(LIVENESS_MS, deadline_ms - now_ms)
 
     # the broker
 
+    def require_owned(self) -> None:
+        """Raises ForeignProducer in a process that did not make it, ProducerClosed."""
+        if self.is_foreign:
+            raise ForeignProducer(self.store, self.owner)
+        if self._is_closed:
+            raise ProducerClosed(self.store)
+
     def require_running(self) -> None:
-        """Raises BrokerGone, ServiceNotAvailable unless the broker takes messages: a look at two counters."""
+        """Raises BrokerGone, ServiceNotAvailable unless the broker takes messages; and what `require_owned` raises."""
+        self.require_owned()
         if self.is_gone or self.board.broker_state.read() != RUNNING:
             raise BrokerGone(self.store, self._pid)
         if (state := self.board.disk_state.read()) >= DiskState.READ_ONLY:
@@ -265,6 +311,6 @@ class Connection:
 
     def check_alive(self) -> None:
         """Raises BrokerGone when the broker's process has ended."""
-        if not is_alive(self._pid, self._started):
+        if not self._running.is_alive():
             self.is_gone = True
             raise BrokerGone(self.store, self._pid)

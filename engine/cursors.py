@@ -25,6 +25,7 @@ COMMON = (
     ("allocated_offset", "cursor", "allocator"),
     ("allocation_errno", "gauge", "allocator"),
     ("max_physical_offset", "cursor", "writer|receiver"),
+    ("recovered_offset", "gauge", "supervisor"),
     ("flushed_offset", "cursor", "flusher"),
     ("flush_errno", "gauge", "flusher"),
     ("log_flushes", "tally", "flusher"),
@@ -48,6 +49,7 @@ COMMON = (
     ("metrics_port", "gauge", "remoting"),
     # engine.live_settings: as the file says, until an administrator changes them
     ("broker_permission", "gauge", "remoting"),
+    ("topics_changes", "tally", "remoting"),  # what topics.json says, or a setting, may be another since
     ("register_name_server_period_ms", "gauge", "remoting"),
     ("delete_when_hours", "gauge", "remoting"),  # a bit an hour
     ("file_reserved_hours", "gauge", "remoting"),
@@ -61,6 +63,7 @@ PER_HA_CONNECTION = (
     "slave_request_offset",
     "next_transfer_offset",
     "slave_ack_offset",
+    "held_offset",  # what of it counts for confirm_offset
     "transferred_bytes",
     "acks_rejected",
     "last_read_ms",
@@ -85,6 +88,8 @@ ROLES = (
     "writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver", "housekeeper",
     "remoting",
 )  # fmt: skip
+# How often a role died within the last minute; how often in a row by its own failure at one place; not started again.
+ROLE_TROUBLE = ("deaths", "stuck", "given_up")
 SENDERS = tuple(f"sender.{slot}" for slot in range(HA_CONNECTIONS_MAX))
 
 
@@ -108,6 +113,7 @@ class HaConnectionCursors:
         self.slave_request_offset = cursor("slave_request_offset")
         self.next_transfer_offset = cursor("next_transfer_offset")
         self.slave_ack_offset = cursor("slave_ack_offset")
+        self.held_offset = cursor("held_offset")
         self.transferred_bytes = cursor("transferred_bytes")
         self.acks_rejected = cursor("acks_rejected")
         self.last_read_ms = cursor("last_read_ms")
@@ -149,6 +155,7 @@ class Board:
         self.allocated_offset = cursor("allocated_offset")
         self.allocation_errno = cursor("allocation_errno")
         self.max_physical_offset = cursor("max_physical_offset")
+        self.recovered_offset = cursor("recovered_offset")
         self.flushed_offset = cursor("flushed_offset")
         self.flush_errno = cursor("flush_errno")
         self.log_flushes = cursor("log_flushes")
@@ -172,6 +179,7 @@ class Board:
         )
         self.metrics_port = cursor("metrics_port")
         self.broker_permission = cursor("broker_permission")
+        self.topics_changes = cursor("topics_changes")
         self.register_name_server_period_ms = cursor("register_name_server_period_ms")
         self.delete_when_hours = cursor("delete_when_hours")
         self.file_reserved_hours = cursor("file_reserved_hours")
@@ -185,12 +193,15 @@ class Board:
         self.heartbeats = {role: cursor(f"heartbeat.{role}") for role in (*ROLES, *SENDERS)}
         self.pids = {role: cursor(f"pid.{role}") for role in (*ROLES, *SENDERS)}
         self.restarts = {role: cursor(f"restarts.{role}") for role in ROLES}
+        self.deaths, self.stuck, self.given_up = (
+            {role: cursor(f"{name}.{role}") for role in ROLES} for name in ROLE_TROUBLE
+        )
 
     @classmethod
     def create(cls, path: Path) -> Board:
         """Make the counters region of a new broker; only the supervisor does."""
         per_connection = len(PER_HA_CONNECTION) * HA_CONNECTIONS_MAX
-        roles = len(ROLES) * 3 + len(SENDERS) * 2
+        roles = len(ROLES) * (3 + len(ROLE_TROUBLE)) + len(SENDERS) * 2
         reasons = len(ENDED) + len(CLIENT_ENDED) + len(CONFIRM_OFFSETS)
         counters = Counters.create(path, len(COMMON) + per_connection + len(HA_CLIENT) + reasons + roles)
         for label, kind, owner in COMMON:
@@ -211,7 +222,14 @@ class Board:
             counters.allocate(f"pid.{role}", kind="gauge", owner=parent)
         for role in ROLES:
             counters.allocate(f"restarts.{role}", kind="tally", owner="supervisor")
+            for name in ROLE_TROUBLE:
+                counters.allocate(f"{name}.{role}", kind="gauge", owner="supervisor")
         return cls(counters)
+
+    @property
+    def directory(self) -> Path:
+        """The region directory that the board lies in, with all of the broker's other regions."""
+        return self.counters.path.parent
 
     @classmethod
     def attach(cls, region_directory: Path, writable: bool = False) -> Board:

@@ -2,12 +2,20 @@
 
 EngineError
 ├── BrokerGone         the broker that this producer was connected to has ended
+├── ProducerClosed     the producer was closed before
+├── ForeignProducer    another process made this producer: it was forked, or the producer pickled
 ├── MessageIllegal     topic, body or properties break RocketMQ's rules; refused before anything was sent
+│   ├── NoPermission   the topic, or the broker, is not to be written to
+│   ├── QueueIdIllegal the topic has fewer queues
+│   └── TopicNotExist  nobody made the topic, and messages do not (autoCreateTopicEnable=false)
 ├── MessagesRefused    the writer could not append: disk full, failed fsync
+├── NoQueueLeft        the broker has as many queues as it can have, or no memory for one more
 ├── ServiceNotAvailable the disk is read-only or full: refused before anything was sent
-├── SendTimeout        no answer within the time; the message may still be appended
+│   └── NotAMaster     the store is a slave's
+├── SendTimeout        no answer within the time; says whether the message may still be appended
 ├── BatchIncomplete    a batch that did not fit the ring in time; says how many of its messages were published
-└── StartRefused       the broker cannot start as configured
+├── StartRefused       the broker cannot start as configured
+└── StopIncomplete     the broker stopped, and something was lost or may have been
 """
 
 from __future__ import annotations
@@ -17,15 +25,20 @@ import os
 
 
 class EngineError(Exception):
-    """Base of the engine's errors; `code` is stable, the text is for people."""
+    """Base of the engine's errors; `code` is stable, the text is for people.
+
+    `may_be_appended`: whether what was to be sent may be in the log, or come there yet; False: it is not, nor will be.
+    """
 
     code = "ENGINE"
+    may_be_appended = False
 
 
 class BrokerGone(EngineError):
     """Raised when the broker of a producer has ended, or another one has taken its place."""
 
     code = "BROKER_GONE"
+    may_be_appended = True
 
     def __init__(self, store: str, pid: int) -> None:
         super().__init__(
@@ -34,21 +47,70 @@ class BrokerGone(EngineError):
         )
 
 
+class ProducerClosed(EngineError):
+    """Raised by every call of a producer that was closed."""
+
+    code = "PRODUCER_CLOSED"
+
+    def __init__(self, store: str) -> None:
+        super().__init__(f"{store}: this producer is closed; nothing was sent. Make a new Producer")
+
+
+class ForeignProducer(EngineError):
+    """Raised by every call of a producer in a process that did not make it, and by pickling one."""
+
+    code = "FOREIGN_PRODUCER"
+
+    def __init__(self, store: str, owner: int) -> None:
+        super().__init__(
+            f"{store}: this producer belongs to process {owner} and cannot be used by another one; nothing was sent. "
+            "Make a Producer of its own in each process"
+        )
+
+
 class MessageIllegal(EngineError):
-    """Raised before sending, for a message that RocketMQ would refuse too."""
+    """Raised before sending, for a message that RocketMQ would refuse too; `response_code` is what it answers."""
 
     code = "MESSAGE_ILLEGAL"
+    response_code = 13
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(f"{what}: {why}; nothing was sent")
 
 
+class NoPermission(MessageIllegal):
+    """Raised before sending to a topic that is the broker's own, or that may not be written to."""
+
+    code, response_code = "NO_PERMISSION", 16
+
+
+class TopicNotExist(MessageIllegal):
+    """Raised before sending to a topic that nobody made, where messages make none."""
+
+    code, response_code = "TOPIC_NOT_EXIST", 17
+
+    def __init__(self, topic: str) -> None:
+        what = "not there, and autoCreateTopicEnable is false: create it first, `slipstream admin updateTopic`"
+        super().__init__(f"topic {topic}", what)
+
+
+class QueueIdIllegal(MessageIllegal):
+    """Raised before sending to a queue that the topic does not have; RocketMQ 5.x has a code of its own for that."""
+
+    def __init__(self, topic: str, queue_id: int, queue_ids: int, *, five: bool) -> None:
+        self.code, self.response_code = ("INVALID_PARAMETER", 29) if five else ("SYSTEM_ERROR", 1)
+        super().__init__(f"topic {topic!r} queue id {queue_id}", f"the topic has queues 0 to {queue_ids - 1}")
+
+
 class MessagesRefused(EngineError):
-    """Raised when the writer refused messages; they are not in the log and will not be."""
+    """Raised when the writer refused messages; they are not in the log and will not be.
+
+    `earlier`: it refused messages that were sent before without waiting; what was to be sent now was not.
+    """
 
     code = "MESSAGES_REFUSED"
 
-    def __init__(self, store: str, count: int, because: int) -> None:
+    def __init__(self, store: str, count: int, because: int, *, earlier: bool = False) -> None:
         hint = {
             errno.ENOSPC: "the disk is full: make room, the broker goes on by itself",
             errno.EIO: "a flush to disk failed: make sure of the disk, then restart the broker",
@@ -56,14 +118,30 @@ class MessagesRefused(EngineError):
             errno.EBADMSG: "the record in the ring was damaged: the producer's memory is not sound",
         }.get(because, "see the broker's log")
         reason = os.strerror(because) if because else "unknown reason"
-        super().__init__(f"{store}: {count} message(s) refused, not in the log: {reason}; {hint}")
+        which = "message(s) sent before" if earlier else "message(s)"
+        now = "; nothing was sent now" if earlier else ""
+        super().__init__(f"{store}: {count} {which} refused, not in the log: {reason}; {hint}{now}")
         self.count, self.errno = count, because
+
+
+class NoQueueLeft(EngineError):
+    """Raised before sending, to a queue that the broker has no place for."""
+
+    code = "NO_QUEUE_LEFT"
+
+    def __init__(self, store: str, topic: str, queue_id: int, because: int) -> None:
+        why = {
+            errno.ENOSPC: "the broker has all the queues that it can; delete topics that nobody needs, and restart it",
+            errno.ENOMEM: "the shared memory (regionPath) has no room for its place; enlarge that",
+        }.get(because, os.strerror(because))
+        super().__init__(f"{store}: no queue {queue_id} of topic {topic!r} can be made: {why}; nothing was sent")
+        self.errno = because
 
 
 class ServiceNotAvailable(EngineError):
     """Raised before sending while the broker's disk is read-only or full; the broker takes messages again by itself."""
 
-    code = "SERVICE_NOT_AVAILABLE"
+    code, response_code = "SERVICE_NOT_AVAILABLE", 14
 
     def __init__(self, store: str, state: str, used_percent: int) -> None:
         super().__init__(
@@ -72,6 +150,18 @@ class ServiceNotAvailable(EngineError):
             "diskSpaceWarningLevelRatio, `slipstream status STORE`"
         )
         self.state = state
+
+
+class NotAMaster(ServiceNotAvailable):
+    """Raised by making a producer on a slave's store: messages come there from the master alone."""
+
+    def __init__(self, store: str, master: str) -> None:
+        EngineError.__init__(
+            self,
+            f"{store}: this is a slave's store, whose log comes from its master at {master}; nothing was sent. "
+            "Send there: with a Producer on the master's host and store",
+        )
+        self.state = "SLAVE"
 
 
 class InSyncReplicasNotEnough(EngineError):
@@ -88,15 +178,16 @@ class InSyncReplicasNotEnough(EngineError):
 
 
 class SendTimeout(EngineError):
-    """Raised when the writer did not take a message within the caller's time."""
+    """Raised when the writer did not answer within the caller's time; `may_be_appended` says what that leaves open."""
 
     code = "SEND_TIMEOUT"
 
-    def __init__(self, store: str, waited_ms: int) -> None:
+    def __init__(self, store: str, waited_ms: int, *, may_be_appended: bool) -> None:
+        left = "the message is in its ring and may yet be appended" if may_be_appended else "nothing was sent"
         super().__init__(
-            f"{store}: no answer from the writer after {waited_ms} ms; the message is in its ring and may yet "
-            "be appended. See `slipstream status STORE`"
+            f"{store}: no answer from the writer after {waited_ms} ms; {left}. See `slipstream status STORE`"
         )
+        self.may_be_appended = may_be_appended
 
 
 class BatchIncomplete(EngineError):
@@ -109,7 +200,7 @@ class BatchIncomplete(EngineError):
             f"{store}: the first {published} of {count} messages were sent, no room for the rest after {waited_ms} ms; "
             "send the rest again, or give more time"
         )
-        self.published = published
+        self.published, self.may_be_appended = published, published > 0
 
 
 class StartRefused(EngineError):
@@ -119,3 +210,15 @@ class StartRefused(EngineError):
 
     def __init__(self, what: str, why: str, remedy: str) -> None:
         super().__init__(f"{what}: {why}; {remedy}")
+
+
+class StopIncomplete(EngineError):
+    """Raised at the end of a stop that did not bring everything to disk, or cannot say that it did."""
+
+    code = "STOP_INCOMPLETE"
+
+    def __init__(self, store: str, what: list[str]) -> None:
+        super().__init__(
+            f"{store}: not stopped in order: {'; '.join(what)}. What is on disk is recovered by the next start; if the "
+            "cause is not plain, look at the broker's log and run `slipstream log verify STORE` first"
+        )

@@ -6,6 +6,7 @@ Publishes:  flushed_offset, only after fdatasync succeeded; flush_errno; rings a
 A failed fdatasync is final: the kernel may have dropped the pages, so a second one that succeeds would prove nothing.
 flush_errno then stays, nothing is called flushed any more and nothing acknowledged; a restart recovers from the disk.
 SYNC_FLUSH: one fdatasync answers everybody whose message is in the log by then (group commit).
+The mark (`store.flushed_mark`) follows each fdatasync and goes to disk with the next one, or when nothing more comes.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import time
 from dataclasses import replace
 from typing import NamedTuple
 
-from engine.config import BrokerConfig, FlushDiskType
+from engine.config import BrokerConfig, BrokerRole, FlushDiskType
 from engine.cursors import Board
 from engine.index_of import index_of
 from ipc import waiting
@@ -24,6 +26,7 @@ from store import checkpoint as checkpoint_file
 from store import file_io
 from store.consume_queue import file_bytes_of
 from store.directory import StoreDirectory
+from store.flushed_mark import FlushedMark
 from store.index_sync import IndexSync
 from store.log_end import store_timestamp_ms
 from store.queue_sync import QueueSync, totals
@@ -34,6 +37,10 @@ log = logging.getLogger("slipstream.flusher")
 PAGE_BYTES = 4096
 # The checkpoint also follows the log itself: what lies behind it is looked at by the next start after a crash.
 NOTED_BYTES, NOTED_LEAST_MS = 256 << 20, 5000
+REST_TIMES = 9  # a round over very many queues takes no more than a tenth of the time
+# The mark is brought to disk by itself once the log rests, and once a second if it never does.
+MARK_RESTED_MS, MARK_LATEST_MS = 100, 1000
+PAGES_LOOKED_AT = 16
 
 
 class Pace(NamedTuple):
@@ -55,7 +62,7 @@ class Flusher:
 
     def __init__(
         self, board: Board, files: SegmentFiles, directory: StoreDirectory, queue_file_bytes: int, *,
-        sync_flush: bool, log_pace: Pace, queue_pace: Pace, index: IndexSync | None = None,
+        sync_flush: bool, log_pace: Pace, queue_pace: Pace, index: IndexSync | None = None, is_slave: bool = False,
     ) -> None:  # fmt: skip
         self._board, self._files, self._directory, self._queue_file_bytes = board, files, directory, queue_file_bytes
         self._queues = QueueSync(directory.consumequeue, queue_file_bytes)
@@ -68,23 +75,30 @@ class Flusher:
         self._queues_looked_ms = self._queues_thorough_ms = 0
         self._queues_synced_to = -1  # reput_from_offset when the queues were last looked at
         self._seen_end = board.max_physical_offset.read()
-        self._now_ms = 0
+        self._now_ms = self._rest_ms = 0
+        self._began_ns = time.monotonic_ns()
         self._fd = self._fd_base = -1
+        self._is_slave = is_slave
+        self._mark = FlushedMark(directory)
+        self._marked_ms = self._flushed_ms = 0
 
     # turns
 
     def do_work(self, now_ms: int) -> int:
         """Flush what is due; the bytes of log that went to disk."""
-        self._now_ms = now_ms
+        self._now_ms, self._began_ns = now_ms, time.monotonic_ns()
         if self._failed:
             return 0
         start = self._board.flushed_offset.read()
         self._seen_end = self._board.max_physical_offset.read()
         if self._is_log_due(start, now_ms):
             self._flush_log(self._seen_end)
-        if not self._failed and now_ms - self._queues_looked_ms >= self._queue_pace.interval_ms:
+        if not self._failed and now_ms - self._queues_looked_ms >= max(self._queue_pace.interval_ms, self._rest_ms):
             self._queues_looked_ms = now_ms
             self._flush_queues(now_ms)
+            self._rest_ms = REST_TIMES * (time.monotonic_ns() - self._began_ns) // waiting.NS_PER_MS
+        if self._mark.is_dirty and not self._failed and now_ms >= self._mark_due_ms():
+            self._sync_mark()
         return self._board.flushed_offset.read() - start
 
     def _is_log_due(self, flushed: int, now_ms: int) -> bool:
@@ -115,11 +129,58 @@ class Flusher:
             except OSError as error:
                 self._fail(str(self._files.path_of(base)), error)
                 return
-            flushed = min(end, base + self._files.segment_bytes)
+            start, flushed = flushed, min(end, base + self._files.segment_bytes)
+            if not self._move_mark(start, flushed):
+                return
             waiting.add(self._board.log_flushes, 1)
             waiting.publish(self._board.flushed_offset, flushed)
             if not self._sync_flush:  # else each of the many would cost a turn of group_transfer, which learns nothing
                 waiting.ring(self._board.ack_bell)
+
+    # the mark
+
+    def _move_mark(self, start: int, end: int) -> bool:
+        """Note that the log is on disk up to `end`; False when that failed.
+
+        Before what recovery could take for torn without the mark is called flushed, the mark is on disk.
+        """
+        if self._is_slave:  # its log ends anywhere, what is dispatched on a record's boundary
+            built_to = self._board.reput_from_offset.read()
+            end = min(end, built_to)
+        self._flushed_ms = self._now_ms
+        try:
+            self._mark.note(end)
+            if not self._is_slave and self._may_seem_torn(start, end):
+                self._mark.sync()
+                self._marked_ms = self._now_ms
+        except OSError as error:
+            return self._mark_failed(error)
+        return True
+
+    def _may_seem_torn(self, start: int, end: int) -> bool:
+        """Whether a page that was just written, or the last record, ends with a zero: so it looks without its end."""
+        lasts = [end - 1, *range(start - start % PAGE_BYTES + PAGE_BYTES - 1, end, PAGE_BYTES)]
+        if len(lasts) > PAGES_LOOKED_AT:
+            return True  # so much at once that the mark's turn adds little
+        return any(os.pread(self._fd, 1, at - self._fd_base) == b"\0" for at in lasts)
+
+    def _mark_due_ms(self) -> int:
+        return min(self._flushed_ms + MARK_RESTED_MS, self._marked_ms + MARK_LATEST_MS)
+
+    def _sync_mark(self) -> None:
+        self._marked_ms = self._now_ms
+        try:
+            self._mark.sync()
+        except OSError as error:
+            self._mark_failed(error)
+
+    def _mark_failed(self, error: OSError) -> bool:
+        """Without room (a file system that writes to new places) the mark says too little; else the disk is bad."""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            log.warning("%s: not written (%s); it is tried again", self._directory.mark, error.strerror)
+            return True
+        self._fail(str(self._directory.mark), error)
+        return False
 
     def _descriptor_of(self, base: int) -> int:
         """Kept open while its segment is the current one: an error of writing back is told to who had the file open."""
@@ -170,9 +231,12 @@ class Flusher:
             self._fail(str(self._directory.consumequeue), error)
 
     def _flush_waiting(self) -> None:
-        """Puts that wait for the disk do not wait for the queues."""
-        if self._sync_flush:
-            self._flush_log(self._board.max_physical_offset.read())
+        """Puts that wait for the disk do not wait for the queues, nor does the log wait for much longer than else."""
+        now_ms = self._now_ms + (time.monotonic_ns() - self._began_ns) // waiting.NS_PER_MS
+        waiting.note(self._board.heartbeats[self.name], now_ms)
+        self._seen_end = self._board.max_physical_offset.read()
+        if not self._failed and self._is_log_due(self._board.flushed_offset.read(), now_ms):
+            self._flush_log(self._seen_end)
 
     def _save(self, checkpoint: checkpoint_file.Checkpoint) -> bool:
         """False when there is no room for it: nothing is lost, only the next start walks more of the log."""
@@ -199,7 +263,7 @@ class Flusher:
         self._flush_log(max(self._board.flushed_offset.read(), built_to))
         if self._failed:
             return
-        held = totals(self._directory.consumequeue, self._queue_file_bytes, built_to)
+        held = totals(self._directory.consumequeue, self._queue_file_bytes, built_to, self._flush_waiting)
         stored_ms = self._checkpoint.physic_msg_timestamp_ms
         if held.last_physical_offset is not None:
             stored_ms = store_timestamp_ms(self._files, held.last_physical_offset) or stored_ms
@@ -218,6 +282,8 @@ class Flusher:
 
     def idle(self, timeout_ms: int) -> None:
         """Until the next timer; with SYNC_FLUSH, or not timed, also until the log grows."""
+        if self._mark.is_dirty and not self._failed:
+            timeout_ms = min(timeout_ms, max(1, self._mark_due_ms() - self._now_ms))
         if self._sync_flush and not self._failed:
             waiting.await_change(self._board.max_physical_offset, self._seen_end, timeout_ms)
             return
@@ -237,12 +303,15 @@ class Flusher:
             if not self._failed:
                 self._flush_log(self._board.max_physical_offset.read())
             if not self._failed:
-                self._queues.sync(0)
+                self._queues.sync(0, self._flush_waiting)
                 self._write_checkpoint(built_to)
+                self._mark.sync()
         except OSError as error:
             self._fail(str(self._directory.consumequeue), error)
         finally:
             self._close_descriptor()
+            self._mark.close()
+            self._queues.close()
 
 
 def open_role(config: BrokerConfig, board: Board) -> Flusher:
@@ -261,5 +330,5 @@ def open_role(config: BrokerConfig, board: Board) -> Flusher:
             config.flush_interval_consume_queue_ms, config.flush_consume_queue_least_pages,
             config.flush_consume_queue_thorough_interval_ms,
         ),
-        index=IndexSync(index) if index is not None else None,
+        index=IndexSync(index) if index is not None else None, is_slave=config.broker_role is BrokerRole.SLAVE,
     )  # fmt: skip

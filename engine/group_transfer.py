@@ -1,7 +1,8 @@
 """Says how far the log is held by the replicas asked for: what every waiting put compares with its own end.
 
 Implements: GroupTransferService (spec: ha-protocol, 6 put path and acks); its decisions: protocol/group_transfer.py
-Follows:    slave_ack_offset of every connection and max_physical_offset, through one bell, `ack_bell`
+Follows:    held_offset of every connection (what counts), slave_ack_offset (how far behind it is) and
+            max_physical_offset, through one bell, `ack_bell`
 Publishes:  confirm_offset, in_sync_slaves
 It holds no requests: producers wait on `confirm_offset` themselves, so a kill of this process loses nothing but time.
 """
@@ -18,11 +19,12 @@ from engine.cursors import Board
 from engine.protocol.group_transfer import SlaveAck, confirm_offset, in_sync_slaves, slave_identity
 from engine.protocol.ha_policy import put_policy
 from ipc import waiting
-from ipc.atomics import await_change, load_acquire, raise_to, wall_clock_ms
+from ipc.atomics import await_change, load_acquire, monotonic_ms, raise_to
 from ipc.compiling import kernel
 from ipc.region import Words
 
 TRANSFER = 2
+SLOT_PLACES = 4  # of the words of a slot that are looked at
 
 
 @kernel
@@ -34,11 +36,11 @@ def follow_single_slave(
     Publishes what `protocol.group_transfer.confirm_offset` says of a single slave in step, ring after ring; returns
     what is confirmed as soon as anything else is the case, or the time is over.
     """
-    until_ms = wall_clock_ms() + timeout_ms
+    until_ms = monotonic_ms() + timeout_ms
     while True:
         seen = load_acquire(words, bell)
         slave = 0
-        for at in range(1, places.size, 3):
+        for at in range(1, places.size, SLOT_PLACES):
             if load_acquire(words, places[at]) == TRANSFER:
                 if slave:
                     return confirmed
@@ -48,10 +50,11 @@ def follow_single_slave(
         acked, end = load_acquire(words, places[slave + 1]), load_acquire(words, places[0])
         if end - acked >= fallbehind_bytes_max:
             return confirmed
-        if min(acked, end) > confirmed:
-            confirmed = min(acked, end)
+        held = load_acquire(words, places[slave + 3])
+        if min(held, end) > confirmed:
+            confirmed = min(held, end)
             raise_to(words, confirm, confirmed)
-        left_ms = until_ms - wall_clock_ms()
+        left_ms = until_ms - monotonic_ms()
         if left_ms <= 0 or await_change(words, bell, seen, left_ms * waiting.NS_PER_MS) == seen:
             return confirmed
 
@@ -71,7 +74,10 @@ class GroupTransfer:
         self._bell_seen = 0
         self._in_sync = -1
         self._confirmed = board.confirm_offset.read()
-        slots = [(words.state.index, words.slave_ack_offset.index, words.peer.index) for words in board.ha]
+        slots = [
+            (words.state.index, words.slave_ack_offset.index, words.peer.index, words.held_offset.index)
+            for words in board.ha
+        ]
         self._places = np.array([board.max_physical_offset.index, *(place for slot in slots for place in slot)])
         # A bell counts only while somebody is registered. We are, for life: a ring between our look at the
         # acknowledgements and our sleep would be lost otherwise. One that a kill left costs a system call a ring.
@@ -83,27 +89,26 @@ class GroupTransfer:
         board = self._board
         self._bell_seen = board.ack_bell.read()
         end, *slots = board.counters.words[self._places].tolist()  # one look at all: a turn is a part of every put
-        acks = [
-            SlaveAck(self._identity(at // 3, slots[at + 2]), slots[at + 1])
-            for at in range(0, len(slots), 3)
-            if slots[at] == TRANSFER
-        ]
+        connected = [at for at in range(0, len(slots), SLOT_PLACES) if slots[at] == TRANSFER]
+        names = [self._identity(at // SLOT_PLACES, slots[at + 2]) for at in connected]
+        held = [SlaveAck(name, slots[at + 3]) for name, at in zip(names, connected, strict=True)]
+        acks = [SlaveAck(name, slots[at + 1]) for name, at in zip(names, connected, strict=True)]
         # What was confirmed once was held by that many: it stays confirmed when they go.
-        confirmed = confirm_offset(acks, self._in_sync_replicas, end)
+        confirmed = confirm_offset(held, self._in_sync_replicas, end)
         if confirmed > self._confirmed:
             self._confirmed = confirmed
             waiting.raise_to(board.confirm_offset, confirmed)  # senders raise it, too
         if self._for_each_count:
-            self._confirm_each(acks, end)
+            self._confirm_each(held, end)
         in_sync = in_sync_slaves(acks, end, self._fallbehind_bytes_max)
         if in_sync != self._in_sync:
             self._in_sync = in_sync
             waiting.publish(board.in_sync_slaves, in_sync)
         return 0
 
-    def _confirm_each(self, acks: list[SlaveAck], end: int) -> None:
+    def _confirm_each(self, held: list[SlaveAck], end: int) -> None:
         for count, cursor in self._board.confirm_offsets.items():
-            if count > 1 and (confirmed := confirm_offset(acks, count, end)) > cursor.read():
+            if count > 1 and (confirmed := confirm_offset(held, count, end)) > cursor.read():
                 waiting.publish(cursor, confirmed)
 
     def _identity(self, slot: int, peer: int) -> tuple[int, ...]:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from engine import addresses, ha_settings
 from engine.cursors import HA_CONNECTIONS_MAX, Board
 from engine.ha_samples import read_ha_samples, sample_now
+from engine.problems import problems
 from engine.protocol.group_transfer import SlaveAck, push2_slave_max_offset
 from engine.protocol.ha_policy import put_policy, replicas_needed
 from engine.protocol.ha_rates import HaSample, catch_up_seconds, received_rate, replica_rate
 from engine.protocol.ha_wire import ADVICE, CODES, CloseReason, ReasonCode
-from engine.role import wall_clock_ms
+from ipc.clock import monotonic_ms
 from store import published
 from store.record import FIXED_BYTES, Kind, decode, inspect
 from store.segment_files import SegmentFiles
@@ -101,6 +102,7 @@ class HaStatus:
     ended: dict[str, int] = field(default_factory=dict)
     client: ClientStatus | None = None
     client_ended: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for json.dumps."""
@@ -110,15 +112,21 @@ class HaStatus:
 def ha_status(store_root: str | os.PathLike[str]) -> HaStatus:
     """Of the broker that runs on this store, now. Raises NoBroker."""
     running = published.require_running(os.fspath(store_root))
-    board, samples = Board.attach(running.region_directory), read_ha_samples(running.region_directory)
+    board = Board.attach(running.region_directory)
     try:
-        return of_board(board, samples, os.fspath(store_root), running.settings)
+        return of_running(running, board, os.fspath(store_root))
     finally:
         board.counters.close()
 
 
+def of_running(running: published.Running, board: Board, store: str) -> HaStatus:
+    """The same with its counters attached already."""
+    found = of_board(board, read_ha_samples(running.region_directory), store, running.settings)
+    return replace(found, problems=problems(board, running.region_directory, found.role))
+
+
 def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: dict[str, Any]) -> HaStatus:
-    """The same from what is attached already."""
+    """What the counters alone tell of replication, without problems of other kinds."""
     asked = ha_settings.of_running(settings)
     files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
     replicas = connections(board, files, samples, asked.ha_slave_fallbehind_max_bytes)
@@ -149,7 +157,7 @@ def connections(
     board: Board, files: SegmentFiles, samples: Sequence[HaSample], fallbehind_bytes_max: int
 ) -> list[ConnectionStatus]:
     """The slaves connected now."""
-    now, found = sample_now(board, wall_clock_ms()), []
+    now, found = sample_now(board, monotonic_ms()), []
     end = now.max_physical_offset
     for slot in range(HA_CONNECTIONS_MAX):
         words = board.ha[slot]
@@ -186,7 +194,7 @@ def connections(
 
 def _gone(board: Board) -> list[EndedStatus]:
     """The last connection of each slot that is free now; a slave that is back sits in its slot again, mostly."""
-    now_ms, found = wall_clock_ms(), []
+    now_ms, found = monotonic_ms(), []
     for words in board.ha:
         reason = CloseReason(words.reason.read())
         if words.state.read() != FREE or reason is CloseReason.NONE:
@@ -223,7 +231,7 @@ def _lag_seconds(board: Board, files: SegmentFiles, ack: int, end: int) -> float
 
 def client(board: Board, samples: Sequence[HaSample]) -> ClientStatus:
     """A slave's connection to its master."""
-    words, now_ms = board.ha_client, wall_clock_ms()
+    words, now_ms = board.ha_client, monotonic_ms()
     last_read_ms, reason = words.last_read_ms.read(), CloseReason(words.reason.read())
     state = CLIENT_STATES.get(words.state.read(), "UNKNOWN")
     code, advice = CODES[reason], ADVICE[reason]

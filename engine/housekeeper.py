@@ -32,8 +32,8 @@ from engine.protocol.retention import (
     expired_count,
     running_flags,
 )
-from engine.role import wall_clock_ms
 from ipc import waiting
+from ipc.clock import monotonic_ms, wall_of
 from store import file_io, leases, queue_files
 from store.audit import Audit
 from store.directory import StoreDirectory
@@ -54,9 +54,9 @@ TOLD = {
 }
 
 
-def local_hour(now_ms: int) -> int:
+def local_hour(wall_ms: int) -> int:
     """The hour on this machine's clock, which is what deleteWhen means."""
-    return time.localtime(now_ms / 1000).tm_hour
+    return time.localtime(wall_ms / 1000).tm_hour
 
 
 class Housekeeper:
@@ -67,11 +67,13 @@ class Housekeeper:
     def __init__(
         self, board: Board, files: SegmentFiles, directory: StoreDirectory, policy: Policy, now_ms: int, *,
         queue_interval_ms: int, hour_of: Callable[[int], int] = local_hour, usage: Callable[[], Usage] | None = None,
+        wall_of: Callable[[int], int] = wall_of,
     ) -> None:  # fmt: skip
         self._board, self._files, self._directory = board, files, directory
         self._policy = policy
         self._cleaner = LogCleaner(self._policy_now(), now_ms)
         self._queue_interval_ms, self._hour_of, self._usage_of = queue_interval_ms, hour_of, usage or self._used
+        self._wall_of = wall_of  # files and the audit have wall time, all else here is monotonic
         self._audit, self._watch = Audit(directory.root), FileWatch(directory)
         self._request = board.segment_request_offset.read()
         self._usage = Usage(-1, -1)
@@ -83,14 +85,14 @@ class Housekeeper:
         self._told: set[str] = set()
         self._now_ms = now_ms
         self._measure(now_ms)
-        self._begin_audit(now_ms)
+        self._begin_audit()
 
     def do_work(self, now_ms: int) -> int:
         """Delete one file, or the expired ones of one queue, if any is due; how many."""
         self._now_ms = now_ms
         self._request = self._board.segment_request_offset.read()
         self._begin_log()
-        if now_ms >= self._measure_at_ms or now_ms < self._measure_at_ms - MEASURE_MS:
+        if now_ms >= self._measure_at_ms:
             self._measure(now_ms)
         self._look(now_ms)
         return self._clean_log(now_ms) or self._clean_queues(now_ms)
@@ -106,8 +108,9 @@ class Housekeeper:
         """The last changes into the audit."""
         self._watch_at_ms = 0
         self._reput_seen = -1
-        self._look(wall_clock_ms())
-        self._audit.write(wall_clock_ms(), "stop", "store", None, "the broker stops")
+        self._now_ms = monotonic_ms()
+        self._look(self._now_ms)
+        self._note("stop", "store", None, "the broker stops")
 
     # where the log begins
 
@@ -161,12 +164,13 @@ class Housekeeper:
         self._cleaner.policy = self._policy_now().clamped()
         held = leases.look(self._directory.root, now_ms)
         self._tell_once(held.findings)
+        behind_ms = self._wall_of(now_ms) - now_ms
         found = [
-            LogFile(base, stat.st_size, stat.st_mtime_ns // 1_000_000)
+            LogFile(base, stat.st_size, stat.st_mtime_ns // 1_000_000 - behind_ms)
             for base, stat in stated_files(self._files.directory)
         ]
         verdict = self._cleaner.next(
-            now_ms, self._hour_of(now_ms), self._usage, found,
+            now_ms, self._hour_of(now_ms + behind_ms), self._usage, found,
             min_physical_offset=self._board.min_physical_offset.read(), deletable_end=self._deletable_end(),
             held_from=held.from_offset, no_room=self._has_no_room(),
         )  # fmt: skip
@@ -198,13 +202,13 @@ class Housekeeper:
         path = self._files.path_of(verdict.base_offset)
         if not verdict.delete:
             log.info("%s: expired, but %s", path, verdict.reason)
-            self._audit.write(now_ms, "condemn", SEGMENT, path, verdict.reason)
+            self._note("condemn", SEGMENT, path, verdict.reason)
             return
         try:
             self._remove_segment(verdict.base_offset, verdict.reason, forced=verdict.forced)
         except OSError as error:
             log.error("%s: expired, but cannot be deleted (%s); it is tried again", path, error.strerror)
-            self._audit.write(now_ms, "delete_failed", SEGMENT, path, error.strerror or str(error))
+            self._note("delete_failed", SEGMENT, path, error.strerror or str(error))
             self._cleaner.hung(verdict.base_offset, now_ms)
             return
         waiting.add(board.deleted_segments, 1)
@@ -212,7 +216,7 @@ class Housekeeper:
 
     def _remove_segment(self, base: int, reason: str, **facts: object) -> None:
         path = self._files.path_of(base)
-        self._audit.write(self._now_ms, "delete", SEGMENT, path, reason, **facts)
+        self._note("delete", SEGMENT, path, reason, **facts)
         self._watch.forget(path)
         self._files.remove(base)
 
@@ -258,20 +262,23 @@ class Housekeeper:
         return count
 
     def _remove(self, kind: str, path: Path, reason: str) -> None:
-        self._audit.write(self._now_ms, "delete", kind, path, reason)
+        self._note("delete", kind, path, reason)
         self._watch.forget(path)
         file_io.unlink(path)
 
     # the audit
 
-    def _begin_audit(self, now_ms: int) -> None:
+    def _begin_audit(self) -> None:
         self._watch.look_at_segments()
         self._watch.look()
         board = self._board
-        self._audit.write(
-            now_ms, "start", "store", None, "what was there when the broker began to look", **self._watch.counts(),
+        self._note(
+            "start", "store", None, "what was there when the broker began to look", **self._watch.counts(),
             min_physical_offset=board.min_physical_offset.read(), max_physical_offset=board.max_physical_offset.read(),
         )  # fmt: skip
+
+    def _note(self, event: str, kind: str, path: Path | None, reason: str, **facts: object) -> None:
+        self._audit.write(self._wall_of(self._now_ms), event, kind, path, reason, **facts)
 
     def _look(self, now_ms: int) -> None:
         """Tell what came, was sealed, or vanished: segments at once, the others at the pace of the rounds."""
@@ -281,25 +288,25 @@ class Housekeeper:
         )
         if allocated != self._allocated_seen:
             self._allocated_seen = allocated
-            self._tell(now_ms, self._watch.look_at_segments(), f"the log's end is at {end}: room for what comes")
+            self._tell(self._watch.look_at_segments(), f"the log's end is at {end}: room for what comes")
         self._sealed_to = max(self._sealed_to, board.min_physical_offset.read())
         while self._sealed_to + self._files.segment_bytes <= end:
             path = self._files.path_of(self._sealed_to)
-            self._audit.write(now_ms, "seal", SEGMENT, path, "full: the log goes on in the next segment")
+            self._note("seal", SEGMENT, path, "full: the log goes on in the next segment")
             self._sealed_to += self._files.segment_bytes
         if now_ms < self._watch_at_ms or built_to == self._reput_seen:
             return
         self._watch_at_ms, self._reput_seen = now_ms + self._cleaner.policy.round_interval_ms, built_to
-        self._tell(now_ms, self._watch.look(), f"built from the log up to {built_to}")
+        self._tell(self._watch.look(), f"built from the log up to {built_to}")
 
-    def _tell(self, now_ms: int, changes: list[Change], came_because: str) -> None:
+    def _tell(self, changes: list[Change], came_because: str) -> None:
         for change in changes:
             if not change.came:
-                self._audit.write(now_ms, "vanish", change.kind, change.path, "removed, but not by retention")
+                self._note("vanish", change.kind, change.path, "removed, but not by retention")
                 continue
             if change.follows is not None and change.kind != SEGMENT:
-                self._audit.write(now_ms, "seal", change.kind, change.follows, f"full: {change.path.name} follows")
-            self._audit.write(now_ms, "create", change.kind, change.path, came_because)
+                self._note("seal", change.kind, change.follows, f"full: {change.path.name} follows")
+            self._note("create", change.kind, change.path, came_because)
 
     def _tell_once(self, findings: list[str]) -> None:
         news = set(findings) - self._told
@@ -331,6 +338,6 @@ def open_role(config: BrokerConfig, board: Board) -> Housekeeper:
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
     directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
     return Housekeeper(
-        board, files, directory, policy_of(config), wall_clock_ms(),
+        board, files, directory, policy_of(config), monotonic_ms(),
         queue_interval_ms=config.delete_consume_queue_files_interval_ms,
     )  # fmt: skip

@@ -17,11 +17,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from engine import ha_status
 from engine.cursors import Board
-from engine.ha_samples import read_ha_samples
+from engine.failures import Failing, failing
 from engine.ha_status import CLIENT_STATES, ConnectionStatus, HaStatus
 from engine.protocol.ha_wire import CODES, CloseReason
-from engine.role import wall_clock_ms
 from engine.topic_table import TopicTable
+from ipc.clock import wall_ms
 from store import published
 from store.log_end import store_timestamp_ms
 from store.segment_files import SegmentFiles
@@ -68,10 +68,11 @@ def families(store_root: str | os.PathLike[str], sizes: TableSizes) -> Iterator[
     settings, directory = running.settings, running.region_directory
     board = Board.attach(directory)
     try:
-        status = ha_status.of_board(board, read_ha_samples(directory), os.fspath(store_root), settings)
+        status = ha_status.of_running(running, board, os.fspath(store_root))
         figures = Figures(status)
         files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
         yield from _broker(figures, sizes)
+        yield from _troubles(figures, len(status.problems), failing(board, directory))
         yield from _storage(figures, board, files, store_root)
         if status.role != "SLAVE":
             yield from _topics(figures, directory)
@@ -89,6 +90,13 @@ def _broker(figures: Figures, sizes: TableSizes) -> Iterator[Metric]:
     yield figures.one(GAUGE, "rocketmq_consumer_group_number", "Active subscription group number", sizes.groups)
 
 
+def _troubles(figures: Figures, problems: int, roles: list[Failing]) -> Iterator[Metric]:
+    yield figures.one(GAUGE, "rocketmq_broker_problems", "What `slipstream status` calls a problem", problems)
+    told = [((one.role, "GIVEN_UP" if one.is_given_up else "LOOPING", one.error), float(one.deaths)) for one in roles]
+    what = "Deaths within a minute of a process that dies again and again"
+    yield figures.family(GAUGE, "rocketmq_broker_failing_role_deaths", what, ("role", "state", "error"), told)
+
+
 def _storage(
     figures: Figures, board: Board, files: SegmentFiles, store_root: str | os.PathLike[str]
 ) -> Iterator[Metric]:
@@ -101,7 +109,7 @@ def _storage(
     ]
     earliest_ms = store_timestamp_ms(files, start) if end > start else None
     if earliest_ms:
-        kept_ms = wall_clock_ms() - earliest_ms
+        kept_ms = wall_ms() - earliest_ms
         found.append(("message_reserve_time_milliseconds", "Broker message reserve time", kept_ms))
     for name, what, value in found:
         yield figures.family(GAUGE, f"rocketmq_storage_{name}", what, STORAGE_LABELS, [(STORAGE, value)])

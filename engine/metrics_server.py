@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 
@@ -22,6 +23,8 @@ from prometheus_client.registry import Collector
 from engine import addresses
 from engine.config import BrokerConfig
 from engine.cursors import Board
+from engine.listening import listen
+from engine.log_lines import Seldom
 from engine.metrics import TableSizes, families
 from ipc import waiting
 from store.errors import NoBroker
@@ -29,8 +32,10 @@ from store.errors import NoBroker
 log = logging.getLogger("slipstream.metrics")
 
 PATH, DEFAULT_PORT = "/metrics", 5557
-REQUEST_BYTES_MAX, CONNECTIONS_MAX = 8192, 16
+REQUEST_BYTES_MAX, CONNECTIONS_MAX = 8192, 32
 REQUEST_SECONDS = 5.0
+FRESH_SECONDS = 0.5  # whoever asks again so soon gets the same figures
+ENCODINGS_MAX = 8  # of those figures: what clients accept is theirs to choose
 END_OF_REQUEST = b"\r\n\r\n"
 
 
@@ -41,7 +46,10 @@ class MetricsServer:
         self._config, self._board, self._sizes = config, board, sizes
         self._store = os.fspath(config.store_path_root_dir)
         self._server: asyncio.Server | None = None
-        self._connections = 0
+        self._connections: dict[asyncio.StreamWriter, None] = {}  # oldest first
+        self._seldom = Seldom(log)
+        self._found_at, self._found = -FRESH_SECONDS, CollectorRegistry()
+        self._encoded: dict[str, tuple[str, bytes]] = {}
         self._is_told = False
 
     @property
@@ -63,9 +71,9 @@ class MetricsServer:
         host, failure = self._config.metrics_host, ""
         for port in self.ports():
             try:
-                server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)
+                server = await asyncio.start_server(self._serve, sock=listen(host, port), limit=REQUEST_BYTES_MAX)
             except OSError as error:
-                failure = f"{addresses.told(host, port)}: {error.strerror}"
+                failure = str(error.strerror)
                 continue
             self._server = server
             bound = server.sockets[0].getsockname()[1]
@@ -73,7 +81,8 @@ class MetricsServer:
             waiting.publish(self._board.metrics_port, bound)
             return
         if not self._is_told:
-            log.error("metrics cannot be served at %s; it is tried again. Set metricsPromExporterPort", failure)
+            keys = "metricsPromExporterHost, metricsPromExporterPort"
+            log.error("metrics cannot be served at %s; it is tried again (%s)", failure, keys)
             self._is_told = True
 
     async def stop(self) -> None:
@@ -83,15 +92,25 @@ class MetricsServer:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
+        """One request; the oldest connection makes room for this one, so that silent ones lock nobody out."""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]
+            oldest.transport.abort()
+            self._seldom.tell("there are %d connections for metrics: the oldest is hung up on", CONNECTIONS_MAX)
+        self._connections[writer] = None
         try:
-            if self._connections <= CONNECTIONS_MAX:
-                await asyncio.wait_for(self._answer(reader, writer), REQUEST_SECONDS)
+            async with asyncio.timeout(REQUEST_SECONDS):
+                await self._answer(reader, writer)
+                writer.close()
+                await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
             log.debug("a request for metrics came to nothing: %r", error)
+        except Exception:
+            self._seldom.tell("a request for metrics failed", level=logging.ERROR, error=True)
         finally:
-            self._connections -= 1
-            writer.close()
+            self._connections.pop(writer, None)
+            writer.transport.abort()  # what it has not read by now is lost
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = (await reader.readuntil(END_OF_REQUEST)).decode("latin-1").split("\r\n")
@@ -112,13 +131,34 @@ class MetricsServer:
         if rest.partition(" ")[0].partition("?")[0] != PATH:
             return HTTPStatus.NOT_FOUND, plain, f"only {PATH}\n".encode()
         headers = dict(line.lower().split(":", 1) for line in request[1:] if ":" in line)
-        encode, content_type = choose_encoder(headers.get("accept", "").strip())
-        registry = CollectorRegistry()
         try:
-            registry.register(Collected(self._store, self._sizes()))
-            return HTTPStatus.OK, content_type, encode(registry)
+            content_type, body = self._figures(headers.get("accept", "").strip())
         except NoBroker:
             return HTTPStatus.SERVICE_UNAVAILABLE, plain, b"this broker is starting or stopping\n"
+        return HTTPStatus.OK, content_type, body
+
+    def _figures(self, accept: str) -> tuple[str, bytes]:
+        """(content type, body) of figures that are hardly older than this moment. Raises NoBroker."""
+        now = time.monotonic()
+        if now - self._found_at >= FRESH_SECONDS:
+            registry = CollectorRegistry()
+            registry.register(Collected(self._store, self._sizes()))
+            self._found_at, self._found, self._encoded = now, registry, {}
+        encode, content_type = _encoder(accept)
+        if content_type not in self._encoded and len(self._encoded) >= ENCODINGS_MAX:
+            encode, content_type = _encoder("")
+        if content_type not in self._encoded:
+            self._encoded[content_type] = content_type, encode(self._found)
+        return self._encoded[content_type]
+
+
+def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    """What a client asks for, and text where the library cannot make sense of that."""
+    try:
+        return choose_encoder(accept)
+    except Exception as error:  # whatever it trips over: the header is a stranger's
+        log.debug("Accept: %r: %r", accept, error)
+        return choose_encoder("")
 
 
 class Collected(Collector):

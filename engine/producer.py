@@ -8,6 +8,7 @@ is set to: appended; on disk (SYNC_FLUSH); held by enough slaves (SYNC_MASTER).
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -19,27 +20,30 @@ import numpy.typing as npt
 
 from engine import encoding
 from engine.answers import Answers
+from engine.argument_checks import body_bytes, joined, named, text, whole
 from engine.batch_outlet import check_sizes, publish_batch
 from engine.batches import check_property, column_of
 from engine.broker_puts import BrokerPuts, SendResult, Sent
 from engine.connection import Connection
 from engine.encoding import Column
-from engine.errors import EngineError, MessageIllegal, MessagesRefused
+from engine.errors import BatchIncomplete, EngineError, MessageIllegal, MessagesRefused, SendTimeout
 from engine.property_texts import PropertyTexts, rows_of
 from engine.protocol.group_transfer import PutMessageStatus
-from engine.role import wall_clock_ms
 from engine.single_put import LOOK, Form, form_of, put
 from ipc import ring
+from ipc.clock import NS_PER_MS, monotonic_ms, wall_ms
 from ipc.errors import RingFull
 from store.errors import PropertiesTooLarge
 from store.properties import DELAY, MAX_PROPERTIES_BYTES, NAME_SEPARATOR, PAIR_SEPARATOR, UNIQ_KEY
 from store.put_again import PRODUCER_GROUP
 from store.put_message import POLICY_PROPERTIES, TRANSACTION_PREPARED, SendRequest
+from store.put_record import Draft
 from store.record import SysFlag
 
 __all__ = ["BatchResult", "Producer", "PutMessageStatus", "SendRequest", "SendResult"]
 
 RESERVED = ("KEYS", "TAGS")
+TIMEOUT_SECONDS = 3.0  # sendMsgTimeout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,20 +58,26 @@ class BatchResult:
 
 
 class Producer(BrokerPuts):
-    """A connection to the broker that runs on `store` (its directory). Threads may share one, processes may not.
+    """A connection to the broker that runs on `store` (its directory). Threads may share one, processes may not: in a
+    forked child every call raises ForeignProducer, as does pickling one. Dropped without `close` its ring is free.
 
-    Raises NoBroker at once when none runs there. `timeout` (seconds) is the default of all calls. `unique_keys` gives
-    every message a UNIQ_KEY, as Java clients do; with compat 5 every message has one anyway.
+    Raises NoBroker at once when none runs there. `timeout` (seconds) is the default of all calls: 3, or as long as the
+    broker's settings have a put wait (syncFlushTimeout, slaveTimeout), if that is longer. A shorter one ends that wait
+    early, with the same status. `unique_keys` gives every message a UNIQ_KEY, as Java clients do; with compat 5 every
+    message has one anyway.
     """
 
-    def __init__(self, store: str | os.PathLike[str], *, timeout: float = 3.0, unique_keys: bool = False) -> None:
-        super().__init__(Connection(os.fspath(store)), timeout)
+    def __init__(
+        self, store: str | os.PathLike[str], *, timeout: float | None = None, unique_keys: bool = False
+    ) -> None:
+        connection = Connection(os.fspath(store))
+        super().__init__(connection, max(TIMEOUT_SECONDS, connection.answer_ms / 1000) if timeout is None else timeout)
         self._adds_keys, self._appends_crc = unique_keys, self._connection.facts.settings.appends_crc
         self._texts = PropertyTexts(self._connection.facts.settings, self._unique_keys, unique_keys=unique_keys)
         self._forms: dict[tuple[str, int], Form] = {}
         self._templates: dict[tuple[str, int], encoding.Template] = {}
-        self._round_robin: dict[str, int] = {}
         self._answers: Answers | None = None
+        self._closing = threading.Lock()  # taken once, for good
 
     @overload
     def send(
@@ -93,10 +103,13 @@ class Producer(BrokerPuts):
         With a `delay_level` (1 to 18) it waits in the delay topic; levels above the last are the last.
         Raises MessageIllegal and RingFull (nothing sent), MessagesRefused (not in the log), SendTimeout, BrokerGone.
         """
-        began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
-        fields = _fields(tags, _joined(keys), properties, delay_level)
+        began_ns = time.monotonic_ns()
+        deadline_ms = began_ns // NS_PER_MS + self._timeout_ms if timeout is None else self.deadline(timeout)
+        fields = _fields(tags, joined(keys), properties, delay_level)
         with self._lock:
             sent = self._put(topic, body, fields, queue_id, flag, deadline_ms)
+            if wait:
+                self._connection.places.expect(sent.number)
         return self._answer_of(sent, deadline_ms, began_ns) if wait else None
 
     def send_async(
@@ -108,14 +121,19 @@ class Producer(BrokerPuts):
 
         `add_done_callback` of the future is the callback form; callbacks run in one thread of this producer.
         """
-        began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
-        fields = _fields(tags, _joined(keys), properties, delay_level)
+        began_ns, deadline_ms, connection = time.monotonic_ns(), self.deadline(timeout), self._connection
+        fields = _fields(tags, joined(keys), properties, delay_level)
         with self._lock:
             if self._answers is None:
-                self._answers = Answers()
+                connection.require_owned()
+                self._answers = Answers(connection.store)
+                self._when_dropped(self._answers.end)
             self._answers.await_room(deadline_ms)
             sent = self._put(topic, body, fields, queue_id, flag, deadline_ms)
-            return self._answers.add(lambda: self._answer_of(sent, deadline_ms, began_ns))
+            connection.places.expect(sent.number)
+            return self._answers.add(
+                lambda: self._answer_of(sent, deadline_ms, began_ns), lambda: connection.places.forget(sent.number)
+            )
 
     def send_half(
         self, topic: str, body: bytes | str, *, group: str, tags: str | None = None,
@@ -126,10 +144,12 @@ class Producer(BrokerPuts):
 
         Its result has the queue id where it will be, and the queue offset that it has among the half messages.
         """
-        began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
-        fields = {**_fields(tags, _joined(keys), properties), TRANSACTION_PREPARED: "true", PRODUCER_GROUP: group}
+        began_ns, deadline_ms = time.monotonic_ns(), self.deadline(timeout)
+        fields = _fields(tags, joined(keys), properties)
+        fields.update({TRANSACTION_PREPARED: "true", PRODUCER_GROUP: text(group, "group")})
         with self._lock:
             sent = self._put(topic, body, fields, queue_id, flag, deadline_ms, SysFlag.TRANSACTION_PREPARED)
+            self._connection.places.expect(sent.number)
         return self._answer_of(sent, deadline_ms, began_ns)
 
     def send_batch(
@@ -143,7 +163,8 @@ class Producer(BrokerPuts):
         Messages become visible in order, each whole; the batch as such is not one unit. Raises as `send`, and
         BatchIncomplete when only its beginning found room in the ring within the time.
         """
-        began_ns, deadline_ms = time.monotonic_ns(), self._deadline(timeout)
+        self._connection.require_owned()
+        began_ns, deadline_ms = time.monotonic_ns(), self.deadline(timeout)
         column = column_of(bodies, "bodies")
         count = len(column.ends) - 1
         fields = _fields(tags, keys, properties)
@@ -178,8 +199,8 @@ class Producer(BrokerPuts):
 
         Raises MessagesRefused, SendTimeout, BrokerGone; EngineError when all is appended but the status is not PUT_OK.
         """
-        deadline_ms = self._deadline(timeout)
-        connection = self._connection
+        connection, deadline_ms = self._connection, self.deadline(timeout)
+        connection.require_owned()
         with self._lock:
             connection.await_appended(int(connection.outlet.local[ring.TAIL_LOCAL]) - 1, deadline_ms)
             connection.raise_refusals()
@@ -192,13 +213,22 @@ class Producer(BrokerPuts):
             raise EngineError(f"{connection.store}: everything sent is appended, but its status is {status.value}")
 
     def close(self) -> None:
-        """Answer the futures, give the ring back. What was sent stays sent."""
+        """Answer the futures, write pending op messages, give the ring back. What was sent stays sent.
+
+        Harmless when done already, and in a forked child, where nothing of it is the child's to give back.
+        """
+        if self._connection.is_foreign or not self._closing.acquire(blocking=False):
+            return
         if self._answers is not None:
             self._answers.close()
         try:
-            self._close_ops()
+            self._ops.write(self.deadline(None))
         finally:
-            self._connection.close()
+            self._ops.end()
+            self._ops.join()
+            self._connection.refuse_use()  # who waits for room in the ring has the lock
+            with self._lock:
+                self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -207,20 +237,37 @@ class Producer(BrokerPuts):
         self.close()
 
     def _queue(self, topic: str, queue_id: int | None, deadline_ms: int) -> tuple[int, encoding.Template]:
-        """The queue id, the next in turn when none is given, and its template."""
+        """The queue id, the next in turn when none is given, and its template. Raises what the topic's rules refuse."""
+        connection = self._connection
+        self._follow_topics()
         queue_id = self._queue_id(topic, queue_id)
+        connection.rules.check(topic, queue_id)
         template = self._templates.get((topic, queue_id))
         if template is None:
-            template = self._connection.template_of(topic, queue_id, deadline_ms)
+            template = connection.template_of(topic, queue_id, lambda: self._slot((topic, queue_id), deadline_ms))
             self._templates[topic, queue_id] = template  # bounded by the broker's queue table
             self._forms[topic, queue_id] = form_of(template)
         return queue_id, template
 
+    def _form(self, topic: str, asked: int | None, queue_id: int | None, deadline_ms: int) -> tuple[int, Form]:
+        """A queue id and its form, where they are not known (any more); `queue_id` had its turn if none was `asked`."""
+        if self._follow_topics():
+            turn = self._turns.get(topic)
+            if asked is None and queue_id is not None and turn is not None:
+                turn[0] = queue_id  # once more: there may be fewer queues by now
+            queue_id = asked
+        queue_id, _template = self._queue(topic, queue_id, deadline_ms)
+        return queue_id, self._forms[topic, queue_id]
+
+    def _follow_topics(self) -> bool:
+        if is_moved := super()._follow_topics():
+            self._forms.clear()
+            self._templates.clear()
+        return is_moved
+
     def _queue_id(self, topic: str, queue_id: int | None) -> int:
-        if queue_id is None:
-            queue_id = self._round_robin.get(topic, 0)
-            self._round_robin[topic] = (queue_id + 1) % self._connection.queue_nums
-        return queue_id
+        text(topic, "topic")
+        return self._next_queue(topic) if queue_id is None else whole(queue_id, "queue id", 0)
 
     def _policies_apply(self, fields: Mapping[str, Any]) -> bool:
         """Whether a message is more than its template and a property string."""
@@ -234,9 +281,16 @@ class Producer(BrokerPuts):
         connection = self._connection
         if connection.is_gone:  # the kernel sees what its broker says; a killed one says nothing
             connection.require_running()
-        data = body if type(body) is bytes else body.encode() if isinstance(body, str) else bytes(memoryview(body))
+        data = body if type(body) is bytes else body_bytes(body)
+        if flag or type(flag) is not int:
+            flag = whole(flag, "flag")
+        if type(topic) is not str or (queue_id is not None and type(queue_id) is not int):
+            text(topic, "topic")
+            queue_id = None if queue_id is None else whole(queue_id, "queue id", 0)
         if self._policies_apply(fields):
-            return self._put_by_policy(topic, data, fields, queue_id, flag, deadline_ms, sys_flag)
+            queue_id = self._queue_id(topic, queue_id)
+            draft, waits = self._draft(topic, data, fields, queue_id, flag, sys_flag)
+            return self._publish(draft, waits, deadline_ms, queue_id)
         if len(data) > connection.body_bytes_max:
             raise MessageIllegal(f"body of {len(data)} bytes", f"maxMessageSize is {connection.body_bytes_max}")
         if not data and not connection.facts.settings.policy.stores_empty_bodies:
@@ -244,9 +298,11 @@ class Producer(BrokerPuts):
         encoded = self._texts.of(fields)
         if len(encoded) > MAX_PROPERTIES_BYTES:
             raise PropertiesTooLarge(len(encoded), MAX_PROPERTIES_BYTES)
+        asked = queue_id
+        if queue_id is None and topic in self._turns:
+            queue_id = self._next_queue(topic)
         if (form := self._forms.get((topic, queue_id))) is None:  # type: ignore[arg-type]
-            queue_id, _template = self._queue(topic, queue_id, deadline_ms)
-            form = self._forms[topic, queue_id]
+            queue_id, form = self._form(topic, asked, queue_id, deadline_ms)
         in_sync_slaves = connection.board.in_sync_slaves.read() if connection.slaves_needed else 0
         if connection.checks_replicas:
             connection.require_replicas(in_sync_slaves)
@@ -259,50 +315,54 @@ class Producer(BrokerPuts):
             if number == LOOK:
                 connection.require_running()
                 connection.raise_refusals()
-                continue
-            began_ms = began_ms or wall_clock_ms()
+                if not connection.topics_are_seen:
+                    queue_id, form = self._form(topic, asked, queue_id, deadline_ms)
+                if connection.room_to_publish() > 0:
+                    continue
+            began_ms = began_ms or monotonic_ms()
             if not connection.await_room(deadline_ms):
-                raise RingFull(connection.ring.path, length, wall_clock_ms() - began_ms)
+                raise RingFull(connection.ring.path, length, monotonic_ms() - began_ms)
         return Sent(number, queue_id, length, in_sync_slaves)  # type: ignore[arg-type]
 
-    def _put_by_policy(
-        self, topic: str, body: bytes, fields: Mapping[str, str], queue_id: int | None, flag: int, deadline_ms: int,
-        sys_flag: int = 0,
-    ) -> Sent:  # fmt: skip
-        """The same for a message that the broker's rules make something else of."""
+    def _draft(
+        self, topic: str, body: bytes, fields: Mapping[str, str], queue_id: int, flag: int, sys_flag: int = 0
+    ) -> tuple[Draft, bool]:
+        """What is stored for a message that the broker's rules make something of, and whether it waits."""
         for name, value in fields.items():
             check_property(name, value)
         if self._adds_keys and UNIQ_KEY not in fields:
             fields = {**fields, UNIQ_KEY: self._unique_keys.new()}
         properties = PAIR_SEPARATOR.join(f"{name}{NAME_SEPARATOR}{value}" for name, value in fields.items())
-        request = SendRequest(
-            topic=topic, body=bytes(body), queue_id=self._queue_id(topic, queue_id), flag=flag, sys_flag=sys_flag,
-            properties=properties, born_timestamp_ms=wall_clock_ms(), born_host=self._connection.store_host,
-        )  # fmt: skip
-        draft, waits = self._draft_of(request)
-        return self._publish(draft, waits, deadline_ms, request.queue_id)
+        return self._draft_of(SendRequest(
+            topic=topic, body=body, queue_id=queue_id, flag=flag, sys_flag=sys_flag,
+            properties=properties, born_timestamp_ms=wall_ms(), born_host=self._connection.store_host,
+        ))  # fmt: skip
 
     def _send_each(
         self, topic: str, column: Column, fields: Mapping[str, Any], queue_id: int | None, wait: bool, deadline_ms: int
     ) -> BatchResult | None:
-        """A batch whose messages go through the broker's rules, one by one."""
-        began_ns, results = time.monotonic_ns(), []
+        """A batch whose messages go through the broker's rules, one by one; all checked before the first is sent."""
+        began_ns, results, count = time.monotonic_ns(), [], len(column.ends) - 1
         with self._lock:
-            sent_to = self._queue_id(topic, queue_id)
-            for number, row in enumerate(rows_of(len(column.ends) - 1, fields)):
+            sent_to, drafts = self._queue_id(topic, queue_id), []
+            for number, row in enumerate(rows_of(count, fields)):
                 body = column.data[column.ends[number] : column.ends[number + 1]].tobytes()
-                sent = self._put_by_policy(topic, body, row, sent_to, 0, deadline_ms)
+                drafts.append(self._draft(topic, body, row, sent_to, 0))
+                self._connection.check_record(sum(map(len, drafts[-1][0].pieces)))
+            for number, (draft, waits) in enumerate(drafts):
+                try:
+                    sent = self._publish(draft, waits, deadline_ms, sent_to)
+                except (RingFull, SendTimeout) as late:
+                    waited_ms = (time.monotonic_ns() - began_ns) // NS_PER_MS
+                    raise BatchIncomplete(self._connection.store, number, count, waited_ms) from late
                 if wait:
+                    self._connection.places.expect(sent.number)
                     results.append(self._answer_of(sent, deadline_ms, began_ns))
         if not wait:
             return None
         status = results[-1].status if results else PutMessageStatus.PUT_OK
         places = np.array([(one.physical_offset, one.queue_offset) for one in results], np.int64).reshape(-1, 2)
         return BatchResult(status, len(places), sent_to, places[:, 1], places[:, 0])
-
-
-def _joined(keys: str | list[str] | None) -> str | None:
-    return keys if keys is None or isinstance(keys, str) else " ".join(keys)
 
 
 def _fields(tags: Any, keys: Any, properties: Mapping[str, Any] | None, delay_level: int = 0) -> dict[str, Any]:
@@ -313,10 +373,11 @@ def _fields(tags: Any, keys: Any, properties: Mapping[str, Any] | None, delay_le
     if tags is not None:
         fields["TAGS"] = tags
     if properties:
+        named(properties)
         for name in RESERVED:
             if name in properties:
                 raise MessageIllegal(f"property {name}", "it has an argument of its own")
         fields.update(properties)
-    if delay_level:
-        fields[DELAY] = str(delay_level)
+    if delay_level or type(delay_level) is not int:
+        fields[DELAY] = str(whole(delay_level, "delay level"))
     return fields

@@ -69,10 +69,9 @@ class PropertyTexts:
         for name, value in fields.items():
             if isinstance(value, str):
                 check_property(name, value)
-            elif len(value) != count:
-                raise MessageIllegal(f"property {name}", f"{len(value)} values for {count} messages")
             else:
-                check_property(name, "".join(map(str, value)) or "-")
+                _check_values(name, value, count)
+                check_property(name, "".join(one for one in value if one is not None) or "-")
                 varying = True
         if varying:
             columns = [[value] * count if isinstance(value, str) else value for value in fields.values()]
@@ -120,11 +119,23 @@ class PropertyTexts:
         return Pattern("%s".join(parts[::2]), _picker(order), len(names) in order)
 
 
+def _check_values(name: str, values: Any, count: int) -> None:
+    """A column of a property: a str, or None, for each message. Raises MessageIllegal."""
+    if isinstance(values, (bytes, bytearray, Mapping)) or not hasattr(values, "__len__"):
+        what = f"it is a str for all, or a sequence of one for each, not {type(values).__name__}"
+        raise MessageIllegal(f"property {name!r}", what)
+    if len(values) != count:
+        raise MessageIllegal(f"property {name}", f"{len(values)} values for {count} messages")
+    wrong = next((one for one in values if one is not None and not isinstance(one, str)), None)
+    if wrong is not None:
+        raise MessageIllegal(f"property {name!r}", f"each of its values is a str or None, not {type(wrong).__name__}")
+
+
 def rows_of(count: int, fields: Mapping[str, Any]) -> Iterator[dict[str, str]]:
     """The properties of each message of a batch; what is None or empty it lacks. Raises MessageIllegal."""
     for name, value in fields.items():
-        if not isinstance(value, str) and len(value) != count:
-            raise MessageIllegal(f"property {name}", f"{len(value)} values for {count} messages")
+        if not isinstance(value, str):
+            _check_values(name, value, count)
     for number in range(count):
         row = {name: value if isinstance(value, str) else value[number] for name, value in fields.items()}
         yield {name: str(value) for name, value in row.items() if value not in (None, "")}

@@ -4,25 +4,38 @@ Implements: the topicQueueTable of CommitLog (spec: store-formats, section 8)
 Written by the writer only (the supervisor fills it from recovery before there is a writer). A queue keeps its slot for
 the life of the broker, so descriptors in the rings name queues by slot.
 
-Region "queues": word 0 capacity, word 1 used | from word 8: next queue offset of each slot | names, 264 bytes each:
-queue id (4), topic bytes (4), topic (256). An entry counts once `used` has passed it.
+Region "queues": word 0 capacity, word 1 used, word 2 reserved | from word 8: next queue offset of each slot | names,
+264 bytes each: queue id (4), topic bytes (4), topic (256). An entry counts once `used` has passed it. The file is as
+long as all QUEUES_MAX need, and has blocks for the first `reserved` slots: a step more whenever those are used up.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from ipc.atomics import publish
+from ipc.errors import RegionNoSpace
 from ipc.region import Region, Words
 
-REGION_KIND, LAYOUT = "queues", 1
+REGION_KIND, LAYOUT = "queues", 2
 QUEUES_FILE = "queues"
-CAPACITY, USED, NEXT_AT = 0, 1, 8
+CAPACITY, USED, RESERVED, NEXT_AT = 0, 1, 2, 8
 NAME_DTYPE = np.dtype([("queue_id", "<i4"), ("topic_bytes", "<i4"), ("topic", "V256")])
-QUEUES_MIN = 16384
+QUEUES_STEP = 16384  # 4.3 MiB
+QUEUES_MAX = 1 << 20
+
+
+class NoQueueSlot(Exception):
+    """Raised when there is no slot for one more queue; `errno` says whether the table or the memory is full."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(os.strerror(number))
+        self.errno = number
 
 
 class QueueTable:
@@ -40,17 +53,20 @@ class QueueTable:
             self._slots[self._name(slot)] = slot
 
     @classmethod
-    def create(cls, directory: Path, queue_offsets: Mapping[tuple[str, int], int]) -> QueueTable:
-        """The table of a store as recovery found it, with room for at least as many queues again."""
-        capacity = max(QUEUES_MIN, 2 * len(queue_offsets))
+    def create(
+        cls, directory: Path, queue_offsets: Mapping[tuple[str, int], int], queues_max: int = QUEUES_MAX
+    ) -> QueueTable:
+        """The table of a store as recovery found it. Raises RegionNoSpace."""
+        capacity = max(queues_max, len(queue_offsets))
         size = NEXT_AT * 8 + capacity * (8 + NAME_DTYPE.itemsize)
-        region = Region.create(directory / QUEUES_FILE, size, kind=REGION_KIND, layout=LAYOUT)
+        path = directory / QUEUES_FILE
+        region = Region.create(path, size, kind=REGION_KIND, layout=LAYOUT, reserved_bytes=NEXT_AT * 8)
         region.words[CAPACITY] = capacity
         table = cls(region)
+        while table._reserved < min(len(queue_offsets) + 1, capacity):
+            table._reserve_step()
         for (topic, queue_id), next_offset in queue_offsets.items():
-            slot = table.slot_of(topic.encode(), queue_id)
-            assert slot is not None
-            table.next_offsets[slot] = next_offset
+            table.next_offsets[table.slot_of(topic.encode(), queue_id)] = next_offset
         return table
 
     @classmethod
@@ -70,19 +86,35 @@ class QueueTable:
         entry = self._names[slot]
         return entry["topic"].tobytes()[: int(entry["topic_bytes"])], int(entry["queue_id"])
 
-    def slot_of(self, topic: bytes, queue_id: int) -> int | None:
-        """The queue's slot, a new one at its first message; None when the table is full."""
+    def slot_of(self, topic: bytes, queue_id: int) -> int:
+        """The queue's slot, a new one at its first message. Raises NoQueueSlot."""
         slot = self._slots.get((topic, queue_id))
         if slot is not None:
             return slot
         slot = int(self.words[USED])
         if slot == self.capacity:
-            return None
+            raise NoQueueSlot(errno.ENOSPC)
+        if slot == self._reserved:
+            try:
+                self._reserve_step()
+            except RegionNoSpace:
+                raise NoQueueSlot(errno.ENOMEM) from None
         self._names[slot] = (queue_id, len(topic), topic.ljust(256, b"\0"))
         self.next_offsets[slot] = 0
         publish(self.words, USED, slot + 1)
         self._slots[topic, queue_id] = slot
         return slot
+
+    @property
+    def _reserved(self) -> int:
+        return int(self.words[RESERVED])
+
+    def _reserve_step(self) -> None:
+        """Blocks for the next slots. Raises RegionNoSpace."""
+        first, until = self._reserved, min(self._reserved + QUEUES_STEP, self.capacity)
+        for start, width in ((NEXT_AT * 8, 8), ((NEXT_AT + self.capacity) * 8, NAME_DTYPE.itemsize)):
+            self._region.reserve(start + first * width, (until - first) * width)
+        self.words[RESERVED] = until
 
     def close(self) -> None:
         """Unmap."""

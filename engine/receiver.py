@@ -19,11 +19,13 @@ import struct
 from engine import addresses, receiving
 from engine.config import BrokerConfig
 from engine.cursors import Board
+from engine.failures import is_unreadable
 from engine.protocol.ha_client import ClientLimits, HaClient, HaClientState
 from engine.protocol.ha_wire import ADVICE, FRAME_HEADER_BYTES, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
 from engine.receiving import BEGIN, END, INBOX_BYTES, IS_DRAINED, NO_SEGMENT, PUBLISHED, RECEIVED
-from engine.role import wall_clock_ms
 from ipc import waiting
+from ipc.clock import monotonic_ms
+from store.log_end import bytes_missing
 from store.segment import Segment
 from store.segment_files import SegmentFiles
 
@@ -43,7 +45,9 @@ class Receiver:
     name = "receiver"
 
     def __init__(self, board: Board, files: SegmentFiles, limits: ClientLimits, master: Address | None) -> None:
-        self.client = HaClient(limits, board.max_physical_offset.read())
+        end, built_to = board.max_physical_offset.read(), board.reput_from_offset.read()
+        known = max(built_to, board.min_physical_offset.read())  # where a record begins
+        self.client = HaClient(limits, end, bytes_missing(files, known, end))
         self._board = board
         self._words = board.ha_client
         self._files = files
@@ -64,6 +68,10 @@ class Receiver:
         Also 0 when they were the last: the next turn would only find that out, and every put would pay for it.
         """
         self._now_ms = now_ms
+        if is_unreadable(self._board):  # no acknowledgement of what nobody here can read
+            if self._socket is not None:
+                self._hang_up(CloseReason.LOG_UNREADABLE, "")
+            return 0
         if self.client.state is not HaClientState.TRANSFER:
             return self._connect(now_ms)
         before = int(self._held[RECEIVED])
@@ -173,11 +181,15 @@ class Receiver:
         while True:
             outcome = receiving.receive(self._line, self._target, segment_bytes, fd, now_ms, BYTES_PER_TURN, sleep_ms)
             if outcome == receiving.JUDGE:
-                self._judge(now_ms or wall_clock_ms())
+                self._judge(now_ms or monotonic_ms())
             elif outcome != receiving.NEEDS_SEGMENT:
                 break
             elif self._lacks_space():
                 return False
+        if outcome == receiving.UNFIT:
+            self._publish_end()
+            self._report(now_ms or monotonic_ms())
+            raise self.client.unfit()
         if outcome == receiving.PEER_ENDED:
             raise ConnectionError("end of stream")
         if outcome <= receiving.DISK:
@@ -196,7 +208,7 @@ class Receiver:
         self._publish_end()
 
     def _publish_end(self) -> None:
-        end = self.client.max_physical_offset
+        end = self.client.end
         if end == self._held[PUBLISHED]:
             return
         if self._segment is None and self._lacks_space():
@@ -205,7 +217,7 @@ class Receiver:
         self._held[PUBLISHED] = end
 
     def _report(self, now_ms: int) -> None:
-        if self._held[PUBLISHED] != self.client.max_physical_offset:
+        if self._held[PUBLISHED] != self.client.end:
             return  # never report what is not published
         report = self.client.report(now_ms)
         if report is None or self._socket is None:
@@ -251,6 +263,8 @@ class Receiver:
     def idle(self, timeout_ms: int) -> None:
         """Sleep until bytes come, room comes, the connection stands, or something is due."""
         wait_ms = min(timeout_ms, self.client.wait_ms(self._now_ms))
+        if is_unreadable(self._board):
+            wait_ms = timeout_ms
         if self.client.state is not HaClientState.TRANSFER:
             writing = [] if self._socket is None else [self._socket]
             select.select([], writing, [], (wait_ms if writing or self._master else timeout_ms) / 1000)

@@ -21,18 +21,23 @@ from engine.cursors import Board
 from engine.protocol.ha_client import (
     BODY_LEFT,
     FRAMES,
+    HEAD,
+    HEAD_BYTES,
     LAST_READ_MS,
     LAST_WRITE_MS,
     MAX_PHYSICAL,
+    NOT_FOLLOWED,
+    RECORD_LEFT,
     REPORTED,
     HaClient,
 )
 from engine.protocol.ha_wire import FRAME_HEADER_BYTES, REPORT_BYTES
-from ipc.atomics import address_of, publish, wall_clock_ms
-from ipc.compiling import kernel
+from ipc.atomics import address_of, monotonic_ms, publish, wall_clock_ms
+from ipc.compiling import inlined, kernel
 from ipc.memory import copy_bytes, load_be32, load_be64, store_be64
 from ipc.region import Bytes, Words
 from ipc.system_calls import ADDRESS, LENGTH, PIECE_WORDS, recv, send, write_pieces
+from store.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_V1, MAGIC_V2
 
 INBOX_BYTES = 512 * 1024
 SMALL_BYTES = 16 * 1024  # a read that brought less has emptied the socket: another one would only say so
@@ -45,7 +50,7 @@ BEGIN, END, RECEIVED, PUBLISHED, IS_DRAINED, HELD_WORDS = 0, 1, 2, 3, 4, 5
 END_AT, RECEIVED_AT, LAST_READ_AT, LAST_WRITE_AT, STORED_AT, PLACES = 0, 1, 2, 3, 4, 5
 
 # What a kernel came to. Below zero: -errno of the socket, or of the file when DISK is added to it
-DRAINED, MORE, NEEDS_SEGMENT, JUDGE, PEER_ENDED, UNREAD, DISK = 0, 1, 2, 3, 4, 5, -10_000
+DRAINED, MORE, NEEDS_SEGMENT, JUDGE, PEER_ENDED, UNREAD, UNFIT, DISK = 0, 1, 2, 3, 4, 5, 6, -10_000
 
 
 class Line(NamedTuple):
@@ -101,6 +106,45 @@ def begins_frame(client: Words, inbox: Bytes, at: int, segment_bytes: int) -> bo
     return True
 
 
+@inlined
+def _record_left(head: int, offset: int, segment_bytes: int) -> int:
+    """What follows the head of the record at that offset, in bytes; -1 when it does not fit its segment."""
+    size, magic, room = head >> 32, head & 0xFFFFFFFF, segment_bytes - offset % segment_bytes
+    if magic == BLANK_MAGIC:
+        return size - BLANK_BYTES if size == room else -1
+    if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < FIXED_BYTES:
+        return NOT_FOLLOWED  # the dispatcher says what it is
+    return size - BLANK_BYTES if size <= room - BLANK_BYTES else -1
+
+
+@kernel
+def fitting(client: Words, inbox: Bytes, begin: int, size: int, segment_bytes: int) -> int:
+    """How many of the next `size` bytes of a body may be taken: all, or those before a record that does not fit.
+
+    Records are followed from head to head, however frames cut them; a head is as long as a blank record.
+    """
+    at, end, offset = begin, begin + size, client[MAX_PHYSICAL] - begin
+    while at < end:
+        if client[RECORD_LEFT] > 0:
+            step = min(client[RECORD_LEFT], end - at)
+            client[RECORD_LEFT] -= step
+            at += step
+            continue
+        head, filled, start = client[HEAD], client[HEAD_BYTES], at
+        while filled < BLANK_BYTES and at < end:
+            head = (head << 8) | np.int64(inbox[at])
+            at, filled = at + 1, filled + 1
+        if filled < BLANK_BYTES:
+            client[HEAD], client[HEAD_BYTES] = head, filled
+            break
+        left = _record_left(head, offset + at - BLANK_BYTES, segment_bytes)
+        if left < 0:
+            client[HEAD] = head
+            return start - begin
+        client[HEAD], client[HEAD_BYTES], client[RECORD_LEFT] = 0, 0, left
+    return size
+
+
 @kernel
 def take(line: Line, target: Target, segment_bytes: int) -> int:
     """Put what the inbox holds where it belongs, and publish it: MORE when all is taken."""
@@ -111,13 +155,20 @@ def take(line: Line, target: Target, segment_bytes: int) -> int:
             if client[MAX_PHYSICAL] >= target.end or client[MAX_PHYSICAL] < target.base:
                 outcome = NEEDS_SEGMENT
                 break
-            size = min(client[BODY_LEFT], held[END] - held[BEGIN])
+            due = min(client[BODY_LEFT], held[END] - held[BEGIN])
+            size = fitting(client, line.inbox, held[BEGIN], due, segment_bytes)
+            if size < due:
+                outcome = UNFIT
+            if size == 0:
+                break
             pieces[count * PIECE_WORDS + ADDRESS] = address_of(line.inbox, held[BEGIN])
             pieces[count * PIECE_WORDS + LENGTH] = size
             count += 1
             held[BEGIN] += size
             client[BODY_LEFT] -= size
             client[MAX_PHYSICAL] += size
+            if outcome == UNFIT:
+                break
         else:
             if held[END] - held[BEGIN] < FRAME_HEADER_BYTES:
                 break
@@ -129,8 +180,10 @@ def take(line: Line, target: Target, segment_bytes: int) -> int:
         failed = write_pieces(target.fd, pieces, address_of(pieces, 0), count, start - target.base)
         if failed:
             return failed + DISK
-        held[PUBLISHED] = client[MAX_PHYSICAL]
-        publish(line.counters, line.places[END_AT], client[MAX_PHYSICAL])
+        log_end = client[MAX_PHYSICAL] - client[HEAD_BYTES]
+        if held[PUBLISHED] != log_end:
+            held[PUBLISHED] = log_end
+            publish(line.counters, line.places[END_AT], log_end)
     if outcome == MORE and count == PIECES_MAX:
         return UNREAD
     return outcome
@@ -165,11 +218,12 @@ def _read(line: Line, fd: int, flags: int) -> int:
 def _report(line: Line, fd: int, now_ms: int) -> int:
     """HaClient.report, when our end grew since the last one: 0, or -errno."""
     client = line.client
-    if client[REPORTED] == client[MAX_PHYSICAL] or client[MAX_PHYSICAL] != line.held[PUBLISHED]:
+    log_end = client[MAX_PHYSICAL] - client[HEAD_BYTES]
+    if client[REPORTED] == log_end or log_end != line.held[PUBLISHED]:
         return 0
-    client[REPORTED] = client[MAX_PHYSICAL]
+    client[REPORTED] = log_end
     client[LAST_WRITE_MS] = now_ms
-    store_be64(line.report, 0, client[MAX_PHYSICAL])
+    store_be64(line.report, 0, log_end)
     sent = send(fd, address_of(line.report, 0), REPORT_BYTES, 0)
     line.counters[line.places[LAST_WRITE_AT]] = now_ms
     return 0 if sent == REPORT_BYTES else min(sent, -EAGAIN)
@@ -183,7 +237,7 @@ def receive(line: Line, target: Target, segment_bytes: int, fd: int, now_ms: int
     """
     held, client, has_read = line.held, line.client, False
     if sleep_ms:
-        now_ms = wall_clock_ms()
+        now_ms = monotonic_ms()
     until_ms, until_bytes = now_ms + sleep_ms, held[RECEIVED] + bytes_max
     while True:
         outcome = take(line, target, segment_bytes)
@@ -204,11 +258,11 @@ def receive(line: Line, target: Target, segment_bytes: int, fd: int, now_ms: int
         if count == 0:
             return PEER_ENDED
         if sleep_ms:
-            now_ms = wall_clock_ms()
+            now_ms = monotonic_ms()
         if count > 0:
             client[LAST_READ_MS] = now_ms
             line.counters[line.places[LAST_READ_AT]] = now_ms
-            line.counters[line.places[STORED_AT]] = now_ms
+            line.counters[line.places[STORED_AT]] = wall_clock_ms()
         elif count != -EAGAIN and count != -EINTR:
             return count
         elif waits:

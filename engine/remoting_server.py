@@ -1,52 +1,75 @@
 """Serves remoting requests over TCP: frames in, answers out, one task a connection; what is answered is its caller's.
 
 Implements: NettyRemotingServer, without TLS (spec: remoting, 3 server behaviour)
-Bounded: connections, the frame that one may send, what waits to be sent to one that does not read, and the time
-in which one may be silent. A connection that sends what is no frame is closed at once.
+Bounded: connections and the bytes that all of them have in flight (`engine.connections`), the frame that one may send
+and the time for it, how long one may be silent or not read, and how long one is answered while others wait. A
+connection that sends what is no frame is closed at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from engine.connections import (
+    BYTES_IN_FLIGHT_MAX,
+    CONNECTIONS_MAX,
+    Bounds,
+    Connection,
+    Connections,
+    allowed_connections,
+)
+from engine.listening import listen
+from engine.log_lines import Seldom
 from engine.protocol.remoting import FRAME_BYTES_MAX, FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
+from engine.protocol.requests import SYSTEM_ERROR
 
 log = logging.getLogger("slipstream.remoting")
 
 READ_BYTES = 64 * 1024
-CONNECTIONS_MAX = 4096
 IDLE_SECONDS = 120.0  # serverChannelMaxIdleTimeSeconds
+FRAME_SECONDS = 60.0  # from a frame's first byte to its last
 STOP_SECONDS = 2.0
-WRITE_SECONDS = 10.0  # one that does not take its answer for so long is hung up on
+WRITE_SECONDS = 10.0  # one that takes nothing of its answer for so long is hung up on
+TURN_SECONDS = 0.01  # then it is the turn of other connections
 
-Answer = Callable[[RemotingCommand, int], RemotingCommand | None]
+Answered = RemotingCommand | None
+Answer = Callable[[RemotingCommand, int], Answered | Awaitable[Answered]]
 
 
 class Limits(NamedTuple):
-    """What one connection may cost."""
+    """What one connection may cost, and all of them."""
 
     frame_bytes: int = FRAME_BYTES_MAX
     connections: int = CONNECTIONS_MAX
     idle_seconds: float = IDLE_SECONDS
+    frame_seconds: float = FRAME_SECONDS
+    bytes_in_flight: int = BYTES_IN_FLIGHT_MAX
 
 
 class RemotingServer:
-    """One listening port. `answer(request, connection)` gives the answer, None for none; `on_close(connection)`."""
+    """One listening port. `answer(request, connection)` gives the answer, None for none, or what it is awaited from.
 
-    def __init__(self, answer: Answer, on_close: Callable[[int], None], limits: Limits | None = None) -> None:
+    `on_close(connection)` is told of every end; connections of which `is_kept` says so are the last to make room.
+    """
+
+    def __init__(
+        self, answer: Answer, on_close: Callable[[int], None], limits: Limits | None = None,
+        is_kept: Callable[[int], bool] = lambda _connection: False,
+    ) -> None:  # fmt: skip
         self._answer, self._on_close, self._limits = answer, on_close, limits or Limits()
-        self._numbers = itertools.count(1)
-        self._connections: dict[int, asyncio.StreamWriter] = {}
+        bounds = Bounds(allowed_connections(self._limits.connections), self._limits.bytes_in_flight)
+        self._connections = Connections(bounds, is_kept)
         self._tasks: set[asyncio.Task[None] | None] = set()
         self._server: asyncio.Server | None = None
+        self._seldom = Seldom(log)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port bound. Raises OSError."""
-        self._server = await asyncio.start_server(self._serve, host, port, limit=READ_BYTES, reuse_address=True)
+        self._server = await asyncio.start_server(self._serve, sock=listen(host, port), limit=READ_BYTES)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
@@ -54,46 +77,82 @@ class RemotingServer:
         """Stop listening, hang up on everybody."""
         assert self._server is not None
         self._server.close()
-        for number in list(self._connections):
-            self.close_connection(number)
+        for connection in self._connections.all():
+            connection.transport.close()
         talks = [task for task in self._tasks if task is not None]
         if talks:
             await asyncio.wait(talks, timeout=STOP_SECONDS)
+        for connection in self._connections.all():
+            self._connections.hang_up(connection)
 
     def close_connection(self, number: int) -> None:
         """Hang up on one connection, if it is still there."""
-        writer = self._connections.get(number)
-        if writer is not None:
-            writer.close()
+        connection = self._connections.find(number)
+        if connection is not None:
+            connection.transport.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        number, peer = next(self._numbers), writer.get_extra_info("peername")
-        if len(self._connections) >= self._limits.connections:
-            log.warning("%s: refused, there are %d connections", peer, len(self._connections))
-            writer.close()
+        connection = self._connections.admit(writer.transport, writer.get_extra_info("peername"))
+        if connection is None:
+            writer.transport.abort()
             return
-        self._connections[number] = writer
-        task = asyncio.current_task()
+        task, peer = asyncio.current_task(), connection.peer
         self._tasks.add(task)
         try:
-            await self._talk(number, reader, writer)
+            await self._talk(connection, reader, writer)
+            writer.close()
+            await asyncio.wait_for(writer.wait_closed(), WRITE_SECONDS)  # it may still read
         except TimeoutError:
-            log.info("%s: silent for %.0f s, or it does not read: closed", peer, self._limits.idle_seconds)
+            self._seldom.tell("%s: silent, too slow, or it does not read: closed", peer, level=logging.INFO)
         except MalformedFrame as malformed:
-            log.warning("%s: %s: %s", peer, malformed.code, malformed)
+            self._seldom.tell("%s: %s: %s", peer, malformed.code, malformed)
         except ConnectionError as error:
             log.debug("%s: %s", peer, error)
+        except Exception:
+            self._seldom.tell("%s: its request failed; it is hung up on", peer, level=logging.ERROR, error=True)
         finally:
-            del self._connections[number]
+            self._connections.hang_up(connection)
             self._tasks.discard(task)
-            writer.close()
-            self._on_close(number)
+            self._on_close(connection.number)
 
-    async def _talk(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        splitter = FrameSplitter(self._limits.frame_bytes)
-        while data := await asyncio.wait_for(reader.read(READ_BYTES), self._limits.idle_seconds):
-            for frame in splitter.feed(data):
-                answer = self._answer(decode(frame), number)
-                if answer is not None:
-                    writer.write(encode(answer))
-            await asyncio.wait_for(writer.drain(), WRITE_SECONDS)
+    async def _talk(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        splitter, limits = FrameSplitter(self._limits.frame_bytes), self._limits
+        left = limits.idle_seconds
+        while data := await asyncio.wait_for(reader.read(READ_BYTES), left):
+            begun, frames = time.monotonic(), splitter.feed(data)
+            for frame in frames:
+                self._connections.spoke(connection)
+                self._connections.hold(connection, len(frame) + splitter.pending_bytes, for_peer=False)
+                await self._respond(connection, decode(frame), writer)
+                if time.monotonic() - begun > TURN_SECONDS:
+                    await asyncio.sleep(0)
+                    begun = time.monotonic()
+            self._connections.hold(connection, splitter.pending_bytes, for_peer=True)
+            left = limits.idle_seconds
+            if connection.waits_since is not None:
+                left = min(left, connection.waits_since + limits.frame_seconds - time.monotonic())
+
+    async def _respond(self, connection: Connection, request: RemotingCommand, writer: asyncio.StreamWriter) -> None:
+        answer = self._answer(request, connection.number)
+        if answer is not None and not isinstance(answer, RemotingCommand):
+            answer = await answer
+        if answer is None:
+            return
+        try:
+            frame = encode(answer)
+        except MalformedFrame as malformed:
+            told = f"the answer has no frame: {malformed}"
+            frame = encode(request.answer(SYSTEM_ERROR, told, version=answer.version))
+        writer.write(frame)
+        await self._sent(connection, writer)
+
+    async def _sent(self, connection: Connection, writer: asyncio.StreamWriter) -> None:
+        """Wait until little is left to be taken; as long as the peer takes something. Raises TimeoutError."""
+        while left := writer.transport.get_write_buffer_size():
+            self._connections.hold(connection, left, for_peer=True)
+            try:
+                await asyncio.wait_for(writer.drain(), WRITE_SECONDS)
+                return
+            except TimeoutError:
+                if writer.transport.get_write_buffer_size() >= left:
+                    raise

@@ -15,9 +15,12 @@ from types import FrameType
 from typing import Protocol
 
 from ipc import waiting
+from ipc.clock import monotonic_ms
 from ipc.counters import Cursor
+from ipc.stop_signals import STOP_SIGNALS
 
 IDLE_MS_MAX = 1000
+FINISH_NS = 10_000_000_000  # for what arrived before the stop: producers may go on for as long as we take it
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 
 
@@ -27,7 +30,7 @@ class Role(Protocol):
     name: str
 
     def do_work(self, now_ms: int) -> int:
-        """One small turn; how much it moved, 0 when there was nothing to do."""
+        """One small turn; how much it moved, 0 when there was nothing to do. `now_ms` is monotonic."""
 
     def idle(self, timeout_ms: int) -> None:
         """Wait until there may be work, `timeout_ms` at most."""
@@ -37,7 +40,7 @@ class Role(Protocol):
 
 
 class StopFlag:
-    """Turns true once SIGTERM has come; the handler does nothing else, the loop acts."""
+    """Turns true once a signal to stop has come; the handler does nothing else, the loop acts."""
 
     def __init__(self) -> None:
         self._stopping = False
@@ -50,26 +53,22 @@ class StopFlag:
         self._stopping = True
 
     def on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """Handler for SIGTERM."""
+        """Handler for what ends a command."""
         self._stopping = True
 
 
-def wall_clock_ms() -> int:
-    """Milliseconds since the epoch, as RocketMQ's timestamps are."""
-    return time.time_ns() // 1_000_000
-
-
 def run_role(
-    role: Role, heartbeat: Cursor, stopping: Callable[[], bool], clock_ms: Callable[[], int] = wall_clock_ms
+    role: Role, heartbeat: Cursor, stopping: Callable[[], bool], clock_ms: Callable[[], int] = monotonic_ms
 ) -> None:
-    """Turn until `stopping()`, then once more for what arrived before the stop; close in any case."""
+    """Turn until `stopping()`, then for what arrived before the stop, FINISH_NS at most; close in any case."""
     try:
         while not stopping():
             now_ms = clock_ms()
             waiting.note(heartbeat, now_ms)
             if role.do_work(now_ms) == 0:
                 role.idle(IDLE_MS_MAX)
-        while role.do_work(clock_ms()) != 0:
+        until_ns = time.monotonic_ns() + FINISH_NS
+        while role.do_work(clock_ms()) != 0 and time.monotonic_ns() < until_ns:
             waiting.note(heartbeat, clock_ms())
     finally:
         role.close()
@@ -78,7 +77,8 @@ def run_role(
 def enter_child(name: str, parent_pid: int) -> StopFlag:
     """First thing in a forked child: its name, its stop flag, and death together with its parent.
 
-    SIGINT (Ctrl-C reaches the whole terminal) is left to the supervisor, which stops its children in order.
+    SIGINT and SIGHUP (both reach the whole terminal) are left to the supervisor, which stops its children in order.
+    Its parent may have blocked them, so that none comes before there are handlers.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -88,6 +88,8 @@ def enter_child(name: str, parent_pid: int) -> StopFlag:
     stop = StopFlag()
     signal.signal(signal.SIGTERM, stop.on_signal)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     return stop

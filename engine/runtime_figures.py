@@ -16,8 +16,8 @@ from engine.ha_samples import sample_now
 from engine.protocol.flow_monitor import WINDOW_MS as FLOW_WINDOW_MS
 from engine.protocol.ha_rates import HaSample, received_rate, replica_rate
 from engine.protocol.requests import VERSIONS
-from engine.role import wall_clock_ms
 from engine.store_stats import stats
+from ipc.clock import monotonic_ms, wall_of
 from store.log_end import store_timestamp_ms
 from store.segment_files import SegmentFiles
 
@@ -89,12 +89,13 @@ def ha_status(
     board: Board, samples: Sequence[HaSample], *, is_slave: bool, fallbehind_max_bytes: int
 ) -> dict[str, Any]:
     """HARuntimeInfo; rates are those of the last second."""
-    end, client, now = board.max_physical_offset.read(), board.ha_client, sample_now(board, wall_clock_ms())
+    end, client, now = board.max_physical_offset.read(), board.ha_client, sample_now(board, monotonic_ms())
     received = received_rate(samples, now, FLOW_WINDOW_MS) or 0.0
     sent = {slot: replica_rate(samples, now, slot, FLOW_WINDOW_MS) for slot in range(len(board.ha))}
     return {
         "haClientRuntimeInfo": {
-            "lastReadTimestamp": client.last_read_ms.read(), "lastWriteTimestamp": client.last_write_ms.read(),
+            "lastReadTimestamp": wall_of(client.last_read_ms.read()),
+            "lastWriteTimestamp": wall_of(client.last_write_ms.read()),
             **({"masterAddr": addresses.text_of(client.master_address)} if is_slave else {}),
             "masterFlushOffset": 0, "maxOffset": end if is_slave else 0,
             "transferredByteInSecond": int(received) if is_slave else 0,

@@ -3,8 +3,9 @@
 Implements: the sampling of StoreStatsService; the supervisor takes the samples, so no restart of a role loses any
 Once a minute the latencies of all producers are kept as well, twice in turn: the difference is the last whole minute's.
 
-Region "samples": word 0 start of the broker in ms, 1 samples taken, 2 minutes taken | from word 8: samples of 4 words
-(time in ms, messages, bytes, -), the newest over the oldest | two blocks as in "latencies", of the last two minutes.
+Region "samples": word 0 start of the broker by the wall clock in ms, 1 samples taken, 2 minutes taken, 3 the start by
+the monotonic clock | from word 8: samples of 4 words (monotonic time in ms, messages, bytes, -), the newest over the
+oldest | two blocks as in "latencies", of the last two minutes.
 """
 
 from __future__ import annotations
@@ -23,16 +24,20 @@ from ipc.atomics import publish
 from ipc.region import Region, Words
 
 REGION_KIND, LAYOUT, SAMPLES_FILE = "samples", 1, "samples"
-BOOT_MS, TAKEN, MINUTES = 0, 1, 2
+BOOT_MS, TAKEN, MINUTES, BEGAN_MS = 0, 1, 2, 3
 SAMPLES_AT, SAMPLE_WORDS = 8, 4
 ROOM = SAMPLES + 1  # the one that may be written just now does not count
 MINUTES_AT = SAMPLES_AT + ROOM * SAMPLE_WORDS
 
 
 class Sampled(NamedTuple):
-    """What a reader finds: all samples there are, oldest first, and the last whole minute."""
+    """What a reader finds: all samples there are, oldest first, and the last whole minute.
+
+    The broker's start is `boot_ms` by the wall clock, `began_ms` by the one of the samples.
+    """
 
     boot_ms: int
+    began_ms: int
     samples: list[Sample]
     minute: Latencies
 
@@ -47,12 +52,12 @@ def totals_of(board: Board, topics: TopicTable, *, is_slave: bool) -> tuple[int,
 class Sampler:
     """The one who takes the samples."""
 
-    def __init__(self, directory: Path, board: Board, now_ms: int, *, is_slave: bool) -> None:
+    def __init__(self, directory: Path, board: Board, now_ms: int, boot_ms: int, *, is_slave: bool) -> None:
         self._directory, self._board, self._is_slave = directory, board, is_slave
         size = (MINUTES_AT + 2 * BLOCK_WORDS) * 8
         self._region = Region.create(directory / SAMPLES_FILE, size, kind=REGION_KIND, layout=LAYOUT)
         self._words: Words = self._region.words
-        self._words[BOOT_MS] = now_ms
+        self._words[BOOT_MS], self._words[BEGAN_MS] = boot_ms, now_ms
         self._topics, self._ha = TopicTable.attach(directory), HaSampler(directory, board)
         self._last: list[Sample] = []
         self._minute_at_ms = now_ms
@@ -68,7 +73,7 @@ class Sampler:
         publish(self._words, TAKEN, taken + 1)
         self._last = [Sample(now_ms, messages, size)]
         self._ha.take(now_ms)
-        if not 0 <= now_ms - self._minute_at_ms < MINUTE_MS:
+        if now_ms - self._minute_at_ms >= MINUTE_MS:
             self._minute_at_ms = now_ms
             self._take_minute()
 
@@ -97,6 +102,7 @@ def read_samples(directory: Path) -> Sampled:
         blocks = words[MINUTES_AT : MINUTES_AT + 2 * BLOCK_WORDS].reshape(2, BLOCK_WORDS)
         last, before = blocks[(minutes - 1) & 1], blocks[minutes & 1]
         minute = last - before if minutes else np.zeros(BLOCK_WORDS, np.int64)
-        return Sampled(int(words[BOOT_MS]), [Sample(*sample) for sample in newest], latencies_of(minute))
+        boot_ms, began_ms = int(words[BOOT_MS]), int(words[BEGAN_MS])
+        return Sampled(boot_ms, began_ms, [Sample(*sample) for sample in newest], latencies_of(minute))
     finally:
         region.close()

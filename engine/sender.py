@@ -17,7 +17,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -25,11 +25,12 @@ from engine import addresses, ha_settings, sending
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.protocol.flow_monitor import UNLIMITED, FlowMonitor
+from engine.protocol.group_transfer import slave_identity
 from engine.protocol.ha_connection import ConnectionLimits, HaConnection
 from engine.protocol.ha_policy import put_policy
 from engine.protocol.ha_wire import ADVICE, REPORT_BYTES, CloseReason, PeerError
-from engine.role import wall_clock_ms
 from ipc import atomics, waiting
+from ipc.clock import monotonic_ms
 from ipc.region import Bytes
 from store.segment import Segment
 from store.segment_files import SegmentFiles
@@ -42,6 +43,7 @@ FRAMES_MAX = 1 << 30  # of a turn that ends by its time
 REPORTS_BYTES_MAX = 64 * 1024
 SEND_TIMEOUT_S = 1
 READER_JOIN_S = 5.0
+PROOF_LOOK_MS = 50  # how soon it is seen that acknowledgements count from now on
 TIMEVAL = struct.Struct("@ll")
 
 
@@ -50,7 +52,8 @@ class Sender:
 
     def __init__(
         self, board: Board, slot: int, files: SegmentFiles, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int,
-        *, confirms: bool = False, fallbehind_bytes_max: int = 0,
+        *, confirms: bool = False, fallbehind_bytes_max: int = 0, is_told: bool = True,
+        confirmed_counts: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self.name = f"sender.{slot}"
         self.connection = HaConnection(limits, flow, now_ms)
@@ -65,24 +68,23 @@ class Sender:
         self._wake_seen = 0
         self._now_ms = now_ms
         self._confirms, self._fallbehind_bytes_max = confirms, fallbehind_bytes_max
+        self._is_told = is_told
+        self._awaits_proof = False
+        self._confirmed_by = [board.confirm_offsets[count] for count in confirmed_counts] or [board.confirm_offset]
         self._line = sending.line_of(board, slot, self.connection)
         self._reports: Bytes = np.zeros(REPORTS_BYTES_MAX, np.uint8)
 
-    def attach(self, sock: socket.socket, now_ms: int) -> None:
-        """Take over an accepted socket, and the slot's words with it."""
-        sock.setblocking(True)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # The kernel keeps the deadlines: Python's own time-outs cost a poll before every call.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, TIMEVAL.pack(SEND_TIMEOUT_S, 0))
-        receive_s = self.connection.limits.housekeeping_interval_ms // 1000 + 1
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIMEVAL.pack(receive_s, 0))
+    def attach(self, sock: socket.socket, peer: tuple[str, int], now_ms: int) -> None:
+        """Take over an accepted socket, and the slot's words with it. The peer may be gone again by now."""
         self._socket, self._socket_fd = sock, sock.fileno()
         words, connection = self._words, self.connection
-        addresses.publish(words.peer_address, *sock.getpeername()[:2])
+        connection.known_offset = max(self._board.recovered_offset.read(), self._sent_before(peer))
+        addresses.publish(words.peer_address, *peer)
         for cursor, value in (
             (words.slave_request_offset, connection.slave_request_offset),
             (words.next_transfer_offset, connection.next_transfer_offset),
             (words.slave_ack_offset, connection.slave_ack_offset),
+            (words.held_offset, connection.held_offset),
             (words.transferred_bytes, 0),
             (words.acks_rejected, 0),
             (words.last_read_ms, now_ms),
@@ -90,6 +92,31 @@ class Sender:
             (words.state, CONNECTED),
         ):
             waiting.publish(cursor, value)
+        try:
+            sock.setblocking(True)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # The kernel keeps the deadlines: Python's own time-outs cost a poll before every call.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, TIMEVAL.pack(SEND_TIMEOUT_S, 0))
+            self._look_up_after(connection.limits.housekeeping_interval_ms + 1000)
+        except OSError as error:
+            self._end(CloseReason.PEER_CLOSED, str(error))
+
+    def _sent_before(self, peer: tuple[str, int]) -> int:
+        """How far earlier connections of this slave were sent the log; of one that lasts still, where its address tells
+        that it is the same slave."""
+        own, found = addresses.pack(*peer), 0
+        for words in self._board.ha:
+            other = addresses.read(words.peer_address)
+            is_over = words.state.read() == FREE
+            if addresses.same_host(own, other) and (is_over or slave_identity(*own) == slave_identity(*other)):
+                found = max(found, words.next_transfer_offset.read())
+        return found
+
+    def _look_up_after(self, timeout_ms: int) -> None:
+        """How long the reading half waits for reports before it looks at the clock."""
+        if self._socket is not None:
+            timeout = TIMEVAL.pack(timeout_ms // 1000, timeout_ms % 1000 * 1000)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
 
     @property
     def ended(self) -> bool:
@@ -122,7 +149,7 @@ class Sender:
         if outcome == sending.SHORT_FILE:
             raise EOFError(f"{self._frame_base()}: the segment is shorter than what the log has")
         if outcome == sending.LOOK:
-            self._end(CloseReason.HOUSEKEEPING, f"{wall_clock_ms() - self.connection.last_read_ms} ms")
+            self._drop_if_silent(now_ms or monotonic_ms())
         elif outcome < 0 and outcome not in (-errno.EAGAIN, -errno.EINTR):  # a slow slave; the rest waits for its turn
             self._end(CloseReason.PEER_CLOSED, os.strerror(-outcome))
         return bool(outcome != sending.IN_STEP)
@@ -166,7 +193,7 @@ class Sender:
 
     # the reading half
 
-    def start_reading(self, clock_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def start_reading(self, clock_ms: Callable[[], int] = monotonic_ms) -> None:
         """Read reports in a thread of its own, blocked in recv: the wire, not a poll, wakes it."""
         self._reader = threading.Thread(target=self._read, args=(clock_ms,), name="ReadSocketService", daemon=True)
         self._reader.start()
@@ -179,24 +206,36 @@ class Sender:
             count = sending.hear(self._line, self._socket_fd, space, self._confirms, self._fallbehind_bytes_max)
             if count >= 0:
                 self.take_reports(self._reports[:count].tobytes(), clock_ms())
-            elif count not in (-errno.EAGAIN, -errno.EINTR):  # else the writing half watches for how long
+            elif count not in (-errno.EAGAIN, -errno.EINTR):
                 self._end(CloseReason.PEER_CLOSED, os.strerror(-count))
+            else:
+                self._drop_if_silent(clock_ms())
+                self.connection.look_at_proof(clock_ms(), self._confirmed())
+                self._publish_held(clock_ms())
+
+    def _drop_if_silent(self, now_ms: int) -> None:
+        """Hang up on a slave that said nothing for too long. Both halves look: either may be held up by the socket."""
+        if self.connection.is_silent(now_ms):
+            self._end(CloseReason.HOUSEKEEPING, f"{now_ms - self.connection.last_read_ms} ms")
 
     def take_reports(self, data: bytes, now_ms: int) -> None:
         """Judge what the slave sent (nothing: it hung up), publish what it acknowledged, ring."""
         if not data:
             self._end(CloseReason.PEER_CLOSED, "end of stream")
+        if self.ended:
             return
         words, connection = self._words, self.connection
         acked_before = connection.slave_ack_offset
         try:
             connection.receive(
-                data, now_ms, self._board.min_physical_offset.read(), self._board.max_physical_offset.read()
-            )
+                data, now_ms, self._board.min_physical_offset.read(), self._board.max_physical_offset.read(),
+                self._confirmed(),
+            )  # fmt: skip
         except PeerError as error:
             waiting.publish(words.acks_rejected, connection.acks_rejected)
             self._end(error.reason, error.detail)
             return
+        self._publish_held(now_ms)
         if connection.slave_ack_offset != acked_before:
             waiting.publish(words.slave_ack_offset, connection.slave_ack_offset)
             if acked_before < 0:
@@ -206,14 +245,33 @@ class Sender:
             waiting.ring(self._board.ack_bell)
         waiting.note(words.last_read_ms, now_ms)
 
+    def _confirmed(self) -> int:
+        """The end of what no put waits for any longer, whatever number of replicas it asked for."""
+        return min(cursor.read() for cursor in self._confirmed_by)
+
+    def _publish_held(self, now_ms: int) -> None:
+        """Say what counts of what the slave acknowledged, and be back in time when that is a matter of time."""
+        connection = self.connection
+        if connection.held_offset != self._words.held_offset.read():
+            waiting.publish(self._words.held_offset, connection.held_offset)
+            waiting.ring(self._board.ack_bell)
+        if connection.proof_is_due(now_ms) != self._awaits_proof:
+            self._awaits_proof = not self._awaits_proof
+            patience_ms = connection.limits.housekeeping_interval_ms + 1000
+            self._look_up_after(PROOF_LOOK_MS if self._awaits_proof else patience_ms)
+
     def _end(self, reason: CloseReason, detail: str) -> None:
         """The connection is over. Called by either half; what the other one still does fails on the socket."""
         if self.ended:
             return
         self.reason = reason
         level = logging.INFO if reason in (CloseReason.PEER_CLOSED, CloseReason.STOPPED) else logging.WARNING
-        log.log(level, "%s: connection ended: %s %s; %s", self.name, reason.name, detail, ADVICE[reason])
-        waiting.note(self._words.ended_at_ms, wall_clock_ms())
+        peer = addresses.text_of(self._words.peer_address)
+        log.log(
+            level if self._is_told else logging.DEBUG, "%s: connection of %s ended: %s %s; %s", self.name, peer,
+            reason.name, detail, ADVICE[reason],
+        )  # fmt: skip
+        waiting.note(self._words.ended_at_ms, monotonic_ms())
         waiting.publish(self._words.reason, reason)
         waiting.publish(self._words.state, FREE)
         waiting.ring(self._board.ack_bell)
@@ -244,14 +302,18 @@ class Sender:
             self._segment.close()
 
 
-def open_role(config: BrokerConfig, board: Board, slot: int, sock: socket.socket) -> Sender:
-    """The sender of one accepted slave, reading already."""
-    now_ms = wall_clock_ms()
+def open_role(
+    config: BrokerConfig, board: Board, slot: int, sock: socket.socket, peer: tuple[str, int], report: bytes,
+    is_told: bool = True,
+) -> Sender:  # fmt: skip
+    """The sender of one slave that has sent its first report, reading already. `is_told`: the log says why it ends."""
+    now_ms = monotonic_ms()
     limits = ConnectionLimits(
         segment_bytes=config.mapped_file_size_commit_log_bytes,
         transfer_batch_bytes=config.ha_transfer_batch_bytes,
         send_heartbeat_interval_ms=config.ha_send_heartbeat_interval_ms,
         housekeeping_interval_ms=config.ha_housekeeping_interval_ms,
+        slave_timeout_ms=config.slave_timeout_ms,
     )
     limit = config.max_ha_transfer_byte_in_second if config.ha_flow_control_enable else UNLIMITED
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
@@ -259,8 +321,10 @@ def open_role(config: BrokerConfig, board: Board, slot: int, sock: socket.socket
     confirms = policy.in_sync_replicas == 2 and not policy.replicas_min
     sender = Sender(
         board, slot, files, limits, FlowMonitor(now_ms, limit), now_ms, confirms=confirms,
-        fallbehind_bytes_max=config.ha_slave_fallbehind_max_bytes,
+        fallbehind_bytes_max=config.ha_slave_fallbehind_max_bytes, is_told=is_told,
+        confirmed_counts=range(2, policy.in_sync_replicas + 1) if policy.replicas_min else (),
     )  # fmt: skip
-    sender.attach(sock, now_ms)
+    sender.attach(sock, peer, now_ms)
+    sender.take_reports(report, now_ms)
     sender.start_reading()
     return sender

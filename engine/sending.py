@@ -21,6 +21,7 @@ from engine.protocol.ha_connection import (
     LAST_READ_MS,
     LAST_WRITE_MS,
     NEXT_OFFSET,
+    PROVES_FROM,
     REQUEST_OFFSET,
     UNKNOWN_OFFSET,
     ConnectionLimits,
@@ -31,11 +32,11 @@ from ipc.atomics import (
     address_of,
     await_change,
     load_acquire,
+    monotonic_ms,
     publish,
     raise_to,
     ring,
     store_release,
-    wall_clock_ms,
 )
 from ipc.compiling import inlined, kernel
 from ipc.memory import load_be64, store_be32, store_be64
@@ -58,7 +59,7 @@ FRAME_WORDS = PIECES_AT + 2 * PIECE_WORDS
 # `segment`: the open one, or -1 as its base
 SEGMENT_BASE, SEGMENT_FD, SEGMENT_ADDRESS, SEGMENT_WORDS = 0, 1, 2, 3
 # `places`: indices of the counters, the states of lower slots behind them
-END, NEXT_AT, TRANSFERRED_AT, ACK_AT, LAST_READ_AT, CONFIRM, BELL, WAKE, PLACES = 0, 1, 2, 3, 4, 5, 6, 7, 8
+END, NEXT_AT, TRANSFERRED_AT, ACK_AT, LAST_READ_AT, CONFIRM, BELL, WAKE, HELD_AT, PLACES = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 # What `transfer` came to; below zero: -errno
 BEHIND, IN_STEP, NEEDS_SEGMENT, LOOK, SHORT_FILE = 0, 1, 2, 3, 4
@@ -87,6 +88,7 @@ def line_of(board: Board, slot: int, connection: HaConnection) -> Line:
         (END, board.max_physical_offset), (NEXT_AT, words.next_transfer_offset),
         (TRANSFERRED_AT, words.transferred_bytes), (ACK_AT, words.slave_ack_offset), (LAST_READ_AT, words.last_read_ms),
         (CONFIRM, board.confirm_offset), (BELL, board.ack_bell), (WAKE, words.wake),
+        (HELD_AT, words.held_offset),
     ):  # fmt: skip
         places[place] = cursor.index
     frame: Words = np.zeros(FRAME_WORDS, np.int64)
@@ -132,7 +134,7 @@ def next_frame(connection: Words, flow: Words, limits: ConnectionLimits, now_ms:
 @kernel
 def believes(connection: Words, buffer: Bytes, count: int) -> int:
     """The last acknowledgement of `count` bytes of reports; -1 when HaConnection must judge them, one by one."""
-    if count % REPORT_BYTES != 0 or connection[REQUEST_OFFSET] == UNKNOWN_OFFSET:
+    if count % REPORT_BYTES != 0 or connection[REQUEST_OFFSET] == UNKNOWN_OFFSET or connection[PROVES_FROM] != 0:
         return -1
     sent = max(load_acquire(connection, NEXT_OFFSET), connection[REQUEST_OFFSET])
     acked = connection[ACK_OFFSET]
@@ -205,13 +207,13 @@ def transfer(line: Line, limits: ConnectionLimits, fd: int, now_ms: int, frames:
     With a `timeout_ms` the clock is looked at in here; without, the time is `now_ms`. Returns why it ended.
     """
     frame, connection, end_at = line.frame, line.connection, line.places[END]
-    until_ms = wall_clock_ms() + timeout_ms
+    until_ms = monotonic_ms() + timeout_ms
     while frames > 0:
         if timeout_ms:
-            now_ms = wall_clock_ms()
+            now_ms = monotonic_ms()
+        if now_ms - connection[LAST_READ_MS] > limits.housekeeping_interval_ms:
+            return LOOK  # also in the middle of a frame: who reads nothing any more leaves one behind a full buffer
         if frame[HEADER_LEFT] + frame[BODY_LEFT] == 0:
-            if now_ms - connection[LAST_READ_MS] > limits.housekeeping_interval_ms:
-                return LOOK
             end = load_acquire(line.counters, end_at)
             offset, size = next_frame(connection, line.flow, limits, now_ms, end)
             if size == NOTHING:
@@ -226,14 +228,17 @@ def transfer(line: Line, limits: ConnectionLimits, fd: int, now_ms: int, frames:
                 frame[GREW_MS] = now_ms
             if not _begin(line, limits, offset, size):
                 return NEEDS_SEGMENT
+        body_left = frame[BODY_LEFT]
         written = _write(line, fd)
         line.counters[line.places[TRANSFERRED_AT]] = frame[TRANSFERRED]
         if written <= 0:
             return written if written < 0 else SHORT_FILE
         if frame[HEADER_LEFT] + frame[BODY_LEFT] == 0:
             frames -= 1
-            if timeout_ms and now_ms >= until_ms:
-                return BEHIND
+        elif timeout_ms == 0 and frame[HEADER_LEFT] == 0 and frame[BODY_LEFT] < body_left:
+            return BEHIND  # the buffer is full: the next turn brings its own time
+        if timeout_ms and now_ms >= until_ms:
+            return BEHIND
     return BEHIND
 
 
@@ -268,10 +273,11 @@ def hear(line: Line, fd: int, buffer: Bytes, confirms: bool, fallbehind_bytes_ma
         acked, before = believes(connection, buffer, count), connection[ACK_OFFSET]
         if acked < 0:
             return count
-        now_ms = wall_clock_ms()
+        now_ms = monotonic_ms()
         connection[LAST_READ_MS] = now_ms
         if acked != before:
             connection[ACK_OFFSET] = acked
+            store_release(counters, places[HELD_AT], acked)
             publish(counters, places[ACK_AT], acked)
             if confirms:
                 is_first = raise_to(counters, places[CONFIRM], acked)

@@ -11,7 +11,7 @@ from numba import carray  # type: ignore[attr-defined]
 
 from engine.composed import append_composed
 from engine.drain import DRAINED, END, NEEDS_COMPOSING, VERSION, Shared, Source, Target, drain, record_at
-from ipc.atomics import wall_clock_ms
+from ipc.atomics import monotonic_ms, wall_clock_ms
 from ipc.compiling import kernel
 from ipc.memory import bytes_at, words_at
 from ipc.region import Words
@@ -34,17 +34,17 @@ def serve(
     """
     journal, controls = shared.journal, shared.controls
     begun_at = journal[record_at(journal, journal[VERSION]) + END]
-    until_ms = wall_clock_ms() + SERVE_MS
+    until_ms = monotonic_ms() + SERVE_MS
     while True:
-        now_ms = wall_clock_ms()
+        now_ms = monotonic_ms()
         left = bytes_max - (journal[record_at(journal, journal[VERSION]) + END] - begun_at)
         if left <= 0 or now_ms >= until_ms or shared.counters[errno_at] != 0:
             return DRAINED
         data = carray(bytes_at(sources[ring, DATA_AT]), (sources[ring, DATA_BYTES],))
         words = carray(words_at(sources[ring, WORDS_AT]), (sources[ring, WORDS],))
-        outcome = drain(Source(data, words, ring), target, shared, slots, now_ms, left)
+        outcome = drain(Source(data, words, ring), target, shared, slots, wall_clock_ms(), left)
         if outcome == NEEDS_COMPOSING:
-            outcome = append_composed(Source(data, words, ring), target, shared, slots, now_ms)
+            outcome = append_composed(Source(data, words, ring), target, shared, slots, wall_clock_ms())
         if outcome != DRAINED:
             return outcome
         following = (ring + 1) % (controls.size // WORDS_PER_RING)  # the others first

@@ -10,6 +10,7 @@ addresses of all they look at. What is not usual they leave to `engine.producer`
 
 from __future__ import annotations
 
+import mmap
 from typing import NamedTuple
 
 import numpy as np
@@ -24,15 +25,18 @@ from ipc.compiling import kernel
 from ipc.memory import address_of_bytes, bytes_at, words_at
 from ipc.placement import PLACE_WORDS, hold_to, let_go
 from ipc.region import Bytes, Words
-from ipc.ring import DESCRIPTOR_WORDS, HEAD, LOCAL_WORDS, REFUSALS, TAIL, WORDS_PER_RING, Outlet
+from ipc.ring import DESCRIPTOR_WORDS, HEAD, LOCAL_WORDS, REFUSALS, TAIL, TAIL_LOCAL, WORDS_PER_RING, Outlet
 
 CONTROL_AT, DESCRIPTORS_AT, DESCRIPTORS, COUNTERS_AT, COUNTERS = 0, 1, 2, 3, 4
 FOLLOWED, FAILED, LATENCIES_AT, LATENCIES = 5, 6, 7, 8
 DATA_AT, DATA_BYTES, LOCAL_AT, BELL, STATE, DISK, REFUSALS_SEEN, SYNC_CPU = 9, 10, 11, 12, 13, 14, 15, 16
-BLOCK_WORDS = 17
+KEEP_UNTIL = 17  # the number from which on a record's descriptor may still be asked for
+TOPICS, TOPICS_SEEN = 18, 19
+BLOCK_WORDS = 20
 APPENDED = -1  # as `followed`: the ring's own head is followed, to be in the log is enough
 WAKES_MAX = 64  # in one call, each for somebody else's record
-NO_ROOM, LOOK = -1, -2  # of `put`: the ring is full; the broker has something to say
+NO_ROOM, LOOK = -1, -2  # of `put`: the ring is full; there is something to look at before
+MADV_WIPEONFORK = 18  # of a mapping: zeros in a forked child
 READ_ONLY = int(DiskState.READ_ONLY)
 
 
@@ -52,8 +56,13 @@ def form_of(template: Template) -> Form:
 
 def block_of(outlet: Outlet, board: Board, followed: int, latencies: Words, sync_cpu: int = -1) -> Words:
     """What the kernels look at: the producer's ring; the broker's counters, of which `followed` is the index of the one
-    that a put waits for; the ring's latencies. All must stay mapped. `sync_cpu`: where those run who answer a put."""
-    block, counters = np.zeros(BLOCK_WORDS, np.int64), board.counters.words
+    that a put waits for; the ring's latencies. All must stay mapped. `sync_cpu`: where those run who answer a put.
+
+    In a forked child the block is zeros, however it was forked: `put` sees that it is not its own.
+    """
+    own = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    own.madvise(MADV_WIPEONFORK)
+    block, counters = np.frombuffer(own, np.int64, BLOCK_WORDS), board.counters.words
     block[CONTROL_AT] = outlet.control.ctypes.data
     block[DESCRIPTORS_AT], block[DESCRIPTORS] = outlet.words.ctypes.data, len(outlet.words) // DESCRIPTOR_WORDS
     block[COUNTERS_AT], block[COUNTERS] = counters.ctypes.data, len(counters)
@@ -63,22 +72,29 @@ def block_of(outlet: Outlet, board: Board, followed: int, latencies: Words, sync
     block[LOCAL_AT], block[BELL] = outlet.local.ctypes.data, outlet.bell_index
     block[STATE], block[DISK] = board.broker_state.index, board.disk_state.index
     block[REFUSALS_SEEN], block[SYNC_CPU] = outlet.control[REFUSALS], sync_cpu
+    block[TOPICS], block[TOPICS_SEEN] = board.topics_changes.index, board.topics_changes.read()
     return block
 
 
 @kernel
 def put(block: Words, form: Words, body: bytes, properties: bytes, flag: int) -> int:
-    """Publish one message; its number in the ring, NO_ROOM, or LOOK: not running, disk full, or something refused."""
+    """Publish one message; its number in the ring, NO_ROOM, or LOOK: not ours, not running, disk full, some refused,
+    a place to be kept first."""
+    if block[CONTROL_AT] == 0:
+        return LOOK
     counters = carray(words_at(block[COUNTERS_AT]), (block[COUNTERS],))
     control = carray(words_at(block[CONTROL_AT]), (WORDS_PER_RING,))
     if counters[block[STATE]] != RUNNING or counters[block[DISK]] >= READ_ONLY:
         return LOOK
-    if control[REFUSALS] != block[REFUSALS_SEEN]:
+    if counters[block[TOPICS]] != block[TOPICS_SEEN]:
+        return LOOK
+    local = carray(words_at(block[LOCAL_AT]), (LOCAL_WORDS,))
+    if control[REFUSALS] != block[REFUSALS_SEEN] or local[TAIL_LOCAL] >= block[KEEP_UNTIL]:
         return LOOK
     return put_one(
         carray(bytes_at(block[DATA_AT]), (block[DATA_BYTES],)),
         carray(words_at(block[DESCRIPTORS_AT]), (block[DESCRIPTORS] * DESCRIPTOR_WORDS,)), control,
-        carray(words_at(block[LOCAL_AT]), (LOCAL_WORDS,)), counters, block[BELL],
+        local, counters, block[BELL],
         carray(bytes_at(form[0]), (form[1],)), form[2], form[3], flag,
         carray(bytes_at(address_of_bytes(body)), (len(body),)),
         carray(bytes_at(address_of_bytes(properties)), (len(properties),)), wall_clock_ms(),

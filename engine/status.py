@@ -11,11 +11,9 @@ import psutil
 
 from engine import ha_status
 from engine.cursors import COMMON, ROLES, SENDERS, Board
-from engine.ha_samples import read_ha_samples
 from engine.ha_status import BROKER_STATES, ClientStatus, ConnectionStatus
-from engine.protocol.retention import DiskState
-from engine.role import wall_clock_ms
 from engine.store_stats import stats
+from ipc.clock import monotonic_ms
 from store import published
 
 CPU_SAMPLE_SECONDS = 0.2
@@ -73,9 +71,7 @@ def snapshot(store_root: str | os.PathLike[str], *, cpu_sample_seconds: float = 
     board = Board.attach(running.region_directory)
     settings = running.settings
     try:
-        replication = ha_status.of_board(
-            board, read_ha_samples(running.region_directory), os.fspath(store_root), settings
-        )
+        replication = ha_status.of_running(running, board, os.fspath(store_root))
         return Status(
             store=os.fspath(store_root),
             broker_name=str(settings["brokerName"]),
@@ -88,7 +84,7 @@ def snapshot(store_root: str | os.PathLike[str], *, cpu_sample_seconds: float = 
             connections=replication.replicas,
             client=replication.client,
             processes=_processes(board, running.pid, cpu_sample_seconds),
-            problems=_problems(board),
+            problems=replication.problems,
             puts=_puts(store_root),
         )
     finally:
@@ -102,35 +98,6 @@ def _puts(store_root: str | os.PathLike[str]) -> PutStatus:
     return PutStatus(found.put_messages, rates, percentiles["50"], percentiles["99"])
 
 
-def _problems(board: Board) -> list[str]:
-    """What keeps the broker from its work, in words; nothing when all is well."""
-    problems = []
-    flush_errno, allocation_errno = board.flush_errno.read(), board.allocation_errno.read()
-    if flush_errno:
-        flushed = board.flushed_offset.read()
-        problems.append(
-            f"the disk failed ({_reason(flush_errno)}): what lies above offset {flushed:,} may be lost, and no message"
-            " is acknowledged any more. Check the disk, then restart the broker: it recovers what is there"
-        )
-    disk_state = DiskState(board.disk_state.read())
-    if disk_state > DiskState.NORMAL:
-        refused = "messages are refused" if disk_state >= DiskState.READ_ONLY else "files go before their time"
-        problems.append(
-            f"the disk is {disk_state.name} (used to {board.disk_used_percent.read()} %): {refused}."
-            " Free space, or keep messages for less long (fileReservedTime): it is looked at each second"
-        )
-    if allocation_errno:
-        problems.append(
-            f"no new segment can be made ({_reason(allocation_errno)}): messages are refused once the last one is full."
-            " Free space on the store's file system: it is tried again each second"
-        )
-    return problems
-
-
-def _reason(number: int) -> str:
-    return os.strerror(number) if number > 0 else "unknown error"
-
-
 def _processes(board: Board, supervisor_pid: int, cpu_sample_seconds: float) -> list[ProcessStatus]:
     pids = {"supervisor": supervisor_pid}
     pids.update({role: board.pids[role].read() for role in (*ROLES, *SENDERS) if board.pids[role].read() > 0})
@@ -142,7 +109,7 @@ def _processes(board: Board, supervisor_pid: int, cpu_sample_seconds: float) -> 
         except psutil.NoSuchProcess:
             continue
     psutil.cpu_percent(interval=cpu_sample_seconds)
-    now_ms = wall_clock_ms()
+    now_ms = monotonic_ms()
     found = []
     for role, handle in handles.items():
         beat_ms = board.heartbeats[role].read() if role in board.heartbeats else 0
@@ -159,6 +126,6 @@ def _processes(board: Board, supervisor_pid: int, cpu_sample_seconds: float) -> 
                     pss_bytes=memory.pss,
                 )
             )
-        except psutil.NoSuchProcess:
+        except psutil.Error:  # gone since, or another user's
             continue
     return found

@@ -23,9 +23,9 @@ from engine.protocol.store_stats import (
     rate,
     runtime_info,
 )
-from engine.role import wall_clock_ms
 from engine.sampler import read_samples, totals_of
 from engine.topic_table import TopicCount, TopicTable
+from ipc.clock import monotonic_ms, wall_ms
 from store import published
 
 PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
@@ -96,7 +96,7 @@ def stats(store_root: str | os.PathLike[str]) -> StoreStats:
     running = published.require_running(os.fspath(store_root))
     board, topics = Board.attach(running.region_directory), TopicTable.attach(running.region_directory)
     try:
-        sampled, now_ms = read_samples(running.region_directory), wall_clock_ms()
+        sampled, now_ms = read_samples(running.region_directory), monotonic_ms()
         is_slave = running.settings["brokerRole"] == "SLAVE"
         messages, size = totals_of(board, topics, is_slave=is_slave)
         now = Sample(now_ms, messages, size)
@@ -112,7 +112,7 @@ def stats(store_root: str | os.PathLike[str]) -> StoreStats:
             broker_name=str(running.settings["brokerName"]),
             role=str(running.settings["brokerRole"]),
             boot_ms=sampled.boot_ms,
-            now_ms=now_ms,
+            now_ms=wall_ms(),
             put_messages=messages,
             put_bytes=size,
             put_refused=refused,
@@ -120,7 +120,7 @@ def stats(store_root: str | os.PathLike[str]) -> StoreStats:
             latency=latency_stats(latencies),
             topics=topics.read(),
             dispatch_behind_bytes=behind,
-            runtime_info=runtime_info(totals, sampled.samples, sampled.boot_ms, now_ms, behind),
+            runtime_info=runtime_info(totals, sampled.samples, sampled.boot_ms, now_ms - sampled.began_ms, behind),
         )
     finally:
         board.counters.close()

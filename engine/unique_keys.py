@@ -14,7 +14,7 @@ import threading
 import time
 from functools import lru_cache
 
-from engine.role import wall_clock_ms
+from ipc.clock import wall_ms
 
 PID_MASK, VARYING_DIGITS = 0xFFFF, 12
 VARYING_MASK = (1 << 4 * VARYING_DIGITS) - 1
@@ -45,7 +45,7 @@ class UniqueKeys:
 
     def reserve(self, count: int) -> int:
         """The first of `count` numbers that nobody else gets."""
-        begin = milliseconds_into_month(wall_clock_ms()) << COUNTER_BITS
+        begin = milliseconds_into_month(wall_ms()) << COUNTER_BITS
         with self._lock:
             if self._next - begin > NEW_MONTH_MS << COUNTER_BITS:
                 self._next = 0

@@ -1,12 +1,11 @@
 """Compile and load every kernel before the first message: once in the supervisor, for all its forked children.
 
-A miniature store is made in a temporary directory and one message goes all the way through, by hand. Run as a module
-(`python -m engine.warm`) it fills numba's cache on disk; the set-up does that once.
+A miniature store is made in a temporary directory and one message goes all the way through, by hand. `slipstream warm`
+fills the folder of compiled kernels by it, those of verification included; the set-up does that once.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import tempfile
@@ -19,23 +18,25 @@ import numpy as np
 
 from engine import allocator, composed, dispatcher, drain, encoding, queue_table, receiving, sending, writer
 from engine.batches import as_bytes, column_of_parts
-from engine.config import BrokerConfig, from_mapping
+from engine.config import BrokerConfig
 from engine.cursors import COUNTERS_FILE, RUNNING, Board
 from engine.journal import create_journal
 from engine.latencies import Clock, create_latencies
 from engine.protocol.flow_monitor import FlowMonitor
 from engine.protocol.ha_client import ClientLimits, HaClient
 from engine.protocol.ha_connection import ConnectionLimits, HaConnection
-from engine.role import wall_clock_ms
 from engine.single_put import block_of, follow, form_of, put
 from engine.topic_table import TopicTable
 from ipc import atomics, ring, waiting
+from ipc.clock import monotonic_ms
+from ipc.kernel_folders import note_as_installed
 from store import index_kernel
 from store.index_file import Geometry
 from store.message_id import Host
 from store.put_record import Draft
 from store.record import encode
 from store.topics import SELF_TEST_TOPIC
+from store.verify import Verification
 
 SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
 LOCALHOST = Host("127.0.0.1", 10911)
@@ -63,22 +64,22 @@ def _miniature(config: BrokerConfig) -> Iterator[tuple[BrokerConfig, Board, Path
         shutil.rmtree(root)
 
 
-def warm_up(config: BrokerConfig) -> None:
-    """Put a message and a batch into a ring, and have them appended and dispatched."""
+def warm_up(config: BrokerConfig, *, verification: bool = False) -> None:
+    """Put a message and a batch into a ring, and have them appended and dispatched; and what is there verified."""
     with _miniature(config) as (small, board, root):
         controls = ring.attach_rings(root)
         claimed = ring.ClaimedRing(root, controls, RING_BYTES)
         making = allocator.open_role(small, board)
-        making.do_work(wall_clock_ms())
+        making.do_work(monotonic_ms())
         slot = queue_table.QueueTable.attach(root, writable=True).slot_of(SELF_TEST_TOPIC.encode(), 0)
         assert slot == 0
         writing = writer.open_role(small, board, root)
         _put(board, claimed, Clock(root, 0))
-        while writing.do_work(wall_clock_ms()):
+        while writing.do_work(monotonic_ms()):
             pass
         writing.idle(0)
         dispatching = dispatcher.open_role(small, board, root)
-        dispatching.do_work(wall_clock_ms())
+        dispatching.do_work(monotonic_ms())
         end = board.max_physical_offset.read()
         assert board.reput_from_offset.read() == end > 0, "nothing was dispatched, so nothing of it is compiled"
         for role in (dispatching, writing, making):
@@ -92,6 +93,9 @@ def warm_up(config: BrokerConfig) -> None:
         waiting.await_change(board.ack_bell, 0, 0)
         waiting.publish(board.flushed_offset, 1)
         waiting.raise_to(board.confirm_offset, 1)
+        if verification:
+            list(Verification(small.store_path_root_dir).findings())  # what it says of a store so odd is of no interest
+    note_as_installed()
 
 
 def _warm_index() -> None:
@@ -106,7 +110,7 @@ def _warm_index() -> None:
 
 def _warm_replication(board: Board) -> None:
     """One turn of each loop between a master and a slave that say nothing."""
-    now_ms, limits = wall_clock_ms(), ConnectionLimits(SEGMENT_BYTES, SEGMENT_BYTES, 1000, 1000)
+    now_ms, limits = monotonic_ms(), ConnectionLimits(SEGMENT_BYTES, SEGMENT_BYTES, 1000, 1000, 1000)
     connection = HaConnection(limits, FlowMonitor(now_ms), now_ms)
     client = HaClient(ClientLimits(SEGMENT_BYTES, 1000, 1000, 1000), 0)
     master, slave = socket.socketpair()
@@ -125,18 +129,14 @@ def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
     block = block_of(outlet, board, board.confirm_offset.index, clock.words)
     waiting.publish(board.broker_state, RUNNING)
     put(block, form_of(template).words, b"body", b"", 0)
-    record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST)
+    record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST, properties=b"KEYS\1key\2")
     encoding.put_payload(*outlet, as_bytes(encoding.hidden(record)), 0)
     draft = Draft(topic=SELF_TEST_TOPIC, queue_id=0, pieces=(record * 2,), records=2, record_bytes_max=SEGMENT_BYTES)
     encoding.put_payload(*outlet, as_bytes(composed.payload_of(draft, lambda _queue: 0)), drain.COMPOSED)
     bodies, nothing = column_of_parts([b"body", b"another"]), column_of_parts([b""])
-    encoding.put_many(outlet, template, bodies, nothing, True, 0, 2, wall_clock_ms(), -1, 0)
+    encoding.put_many(outlet, template, bodies, nothing, True, 0, 2, monotonic_ms(), -1, 0)
     atomics.publish(claimed.control, ring.ASKED, 0)
     atomics.await_change(claimed.control, ring.HEAD, 0, 0)
     clock.stop(0)
     follow(block, 0, 1, 0, 0)
 
-
-if __name__ == "__main__":
-    region_path = os.environ.get("TMPDIR", tempfile.gettempdir())
-    warm_up(from_mapping({"regionPath": region_path, "storePathRootDir": region_path}))

@@ -19,11 +19,11 @@ from engine.ahead import SegmentAhead
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.journal import attach_journal
-from engine.queue_table import QueueTable
-from engine.role import wall_clock_ms
+from engine.queue_table import NoQueueSlot, QueueTable
 from engine.topic_keeper import TopicKeeper
 from ipc import ring, waiting
 from ipc.atomics import publish
+from ipc.clock import monotonic_ms, wall_ms
 from ipc.region import Words
 from store import file_io
 from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES_V2
@@ -34,6 +34,7 @@ DRAIN_BYTES_MAX = 1 << 20
 POPULATE_BYTES = 2 << 20  # at least twice what one drain may write
 POPULATE_IDLE_BYTES, POPULATE_AHEAD_BYTES = 256 * 1024, 16 << 20
 ALLOCATION_DEADLINE_MS = 5000  # RocketMQ's wait for the next file
+BEAT_SECONDS = 0.2
 QUESTION = struct.Struct("<qq")
 QUEUE_ID_MAX = (1 << 31) - 1
 
@@ -73,9 +74,9 @@ class Writer:
         self._topics = TopicKeeper(config)
         self._topics.note(self._queues.names())
 
-    def do_work(self, now_ms: int) -> int:
+    def do_work(self, _now_ms: int) -> int:
         """Empty one ring, and serve it while no other asks, or answer its producer's question."""
-        self._topics.save_if_due(now_ms)
+        self._topics.save_if_due()
         number = int(ring.first_pending(self._controls.words, self._next_ring))
         if number < 0:
             return 0
@@ -84,7 +85,7 @@ class Writer:
         at = number * ring.WORDS_PER_RING
         control = self._controls.words[at : at + ring.WORDS_PER_RING]
         if control[ring.ASKED] != control[ring.ANSWERED]:
-            self._answer(opened, control, now_ms)
+            self._answer(opened, control)
         if control[ring.TAIL] != control[ring.HEAD]:
             self._append(opened, number)
         return 1
@@ -97,7 +98,8 @@ class Writer:
 
     def close(self) -> None:
         """Unmap everything."""
-        self._topics.save(wall_clock_ms())
+        while not self._topics.finish(wall_ms(), BEAT_SECONDS):
+            waiting.note(self._board.heartbeats[self.name], monotonic_ms())
         self._ahead.close()
         if self._segment is not None:
             self._segment.close()
@@ -112,8 +114,8 @@ class Writer:
             self._sources[number] = (data.ctypes.data, len(data), words.ctypes.data, len(words))
         return opened
 
-    def _answer(self, opened: ring.Ring, control: Words, now_ms: int) -> None:
-        """Tell a producer the slot of the queue it asks for; -errno when the table is full."""
+    def _answer(self, opened: ring.Ring, control: Words) -> None:
+        """Tell a producer the slot of the queue it asks for; -errno when there is none for it."""
         asked = int(control[ring.ASKED])
         question = opened.question.tobytes()
         queue_id, topic_bytes = QUESTION.unpack_from(question)
@@ -121,11 +123,13 @@ class Writer:
             control[ring.ANSWER] = -errno.EINVAL  # its producer died while it wrote the question, or is damaged
         else:
             topic, known = question[QUESTION.size : QUESTION.size + topic_bytes], len(self._queues)
-            slot = self._queues.slot_of(topic, queue_id)
+            try:
+                control[ring.ANSWER] = self._queues.slot_of(topic, queue_id)
+            except NoQueueSlot as error:
+                control[ring.ANSWER] = -error.errno
             if len(self._queues) > known:
                 self._topics.note([(topic.decode(errors="replace"), queue_id)], in_use=True)
-                self._topics.save_if_due(now_ms)
-            control[ring.ANSWER] = -errno.ENOSPC if slot is None else slot
+                self._topics.save_if_due()
         publish(control, ring.ANSWERED, asked)
 
     def _append(self, opened: ring.Ring, number: int) -> None:

@@ -148,7 +148,7 @@ CLOCK_REALTIME, CLOCK_MONOTONIC = 0, 1
 
 @kernel
 def wall_clock_ms() -> int:
-    """Milliseconds since the epoch."""
+    """Milliseconds since the epoch: for what is written. What is measured goes by `monotonic_ms`."""
     now = np.empty(2, np.int64)
     _clock_gettime(CLOCK_REALTIME, address_of(now, 0))
     return now[0] * 1000 + now[1] // 1_000_000
@@ -160,6 +160,12 @@ def monotonic_ns() -> int:
     now = np.empty(2, np.int64)
     _clock_gettime(CLOCK_MONOTONIC, address_of(now, 0))
     return now[0] * NS_PER_S + now[1]
+
+
+@kernel
+def monotonic_ms() -> int:
+    """The clock of ipc.clock.monotonic_ms."""
+    return monotonic_ns() // 1_000_000
 
 
 @kernel

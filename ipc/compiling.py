@@ -3,64 +3,87 @@
 Decorators of our own, because numba's are untyped: a `kernel` is a compiled function, an `inlined` one a piece of a
 kernel, an `instruction` writes LLVM itself.
 
-numba keeps a kernel as long as its own file is unchanged, although code of other files is compiled into it. So every
-state of our sources has a folder of its own: a kernel of another state is never taken for this one's.
+numba keeps a kernel as long as its own file is unchanged, although code of other files is compiled into it. So the
+kernels of a module lie in a folder that is named by what this module and all that it imports say: a kernel of other
+sources is never taken for these ones'.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numba
 from numba import njit
+from numba.core import event
 from numba.extending import intrinsic
 
+from ipc.kernel_folders import folder_of
+
 config: Any = numba.config  # untyped
+numba_event: Any = event
 
-COMPILED_PACKAGES = ("ipc", "store", "engine")
-STATES_KEPT = 4
-FOLDER = "kernels-"
-
-
-def _state_of_sources(root: Path) -> str:
-    """A name for what all files that may be compiled say now."""
-    digest = hashlib.sha256()
-    for package in COMPILED_PACKAGES:
-        for path in sorted((root / package).glob("*.py")):
-            digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
+_given_folder: str = config.CACHE_DIR  # what NUMBA_CACHE_DIR says
+TOLD_EACH_SECONDS = 3.0
+COMPILING = "numba:compile"  # the event: a function was found neither in memory nor on disk
 
 
-def _cache_folder() -> Path:
-    """Beside the sources where that may be written, else below the user's cache; NUMBA_CACHE_DIR goes before both."""
-    root = Path(__file__).resolve().parent.parent
-    own = root / "ipc" / "__pycache__"
-    if config.CACHE_DIR:
-        base = Path(config.CACHE_DIR)
-    elif os.access(own if own.exists() else own.parent, os.W_OK):
-        base = own
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slipstream"
-    folder = base / f"{FOLDER}{_state_of_sources(root)}"
-    if not folder.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        states = sorted(base.glob(f"{FOLDER}*"), key=lambda path: path.stat().st_mtime)
-        for old in states[:-STATES_KEPT]:
-            shutil.rmtree(old, ignore_errors=True)  # another process may be removing it, too
-    return folder
+class _Progress(event.Listener):
+    """Counts what is compiled, and tells of it after the first seconds and then every few."""
+
+    def __init__(self, tell: Callable[[str], None] | None) -> None:
+        self.tell = tell
+        self._depth = self._done = 0
+        self._spent = self._told_at = self._began = 0.0
+
+    def on_start(self, event: Any) -> None:
+        if not self._depth:
+            self._began = time.monotonic()
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        self._done += 1
+        now = time.monotonic()
+        spent = self._spent + now - self._began
+        if not self._depth:
+            self._spent = spent
+        if self.tell is not None and spent >= self._told_at + TOLD_EACH_SECONDS:
+            self._told_at = spent
+            self.tell(f"compiling for this machine, once for each version: {self._done} functions in {spent:.0f} s")
 
 
-config.CACHE_DIR = str(_cache_folder())
+def _print(line: str) -> None:
+    print(f"slipstream: {line}", file=sys.stderr, flush=True)
+
+
+_progress = _Progress(_print if sys.stderr is not None and sys.stderr.isatty() else None)
+numba_event.register(COMPILING, _progress)
+
+
+def tell_progress_to(tell: Callable[[str], None]) -> None:
+    """Who is told every few seconds what is being compiled; a terminal is without being asked."""
+    _progress.tell = tell
+
+
+def _compile(function: Callable[..., Any], **options: Any) -> Any:
+    """numba looks for its folder when a function is decorated, so each is given its own there."""
+    folder = folder_of(Path(function.__code__.co_filename), _given_folder)
+    if folder is None:  # nothing here may be written: compiled anew by every process
+        return njit(nogil=True, **options)(function)
+    config.CACHE_DIR = str(folder)
+    try:
+        return njit(cache=True, nogil=True, **options)(function)
+    finally:
+        config.CACHE_DIR = _given_folder
 
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile on first use, cache on disk, run without the interpreter's lock."""
-    return njit(cache=True, nogil=True)(function)
+    return _compile(function)
 
 
 def bare_kernel(function: Callable[..., Any]) -> Any:
@@ -68,8 +91,7 @@ def bare_kernel(function: Callable[..., Any]) -> Any:
 
     References to arrays are not counted, which saves atomic adds at every use, and none is passed on the stack.
     """
-    options: Any = {"cache": True, "nogil": True, "_nrt": False, "forceinline": True}
-    return njit(**options)(function)
+    return _compile(function, _nrt=False, forceinline=True)
 
 
 def inlined(function: Callable[..., Any]) -> Any:

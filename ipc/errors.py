@@ -2,6 +2,7 @@
 
 IpcError
 ├── RegionMissing    the file is not there: no broker made it, or the broker has gone
+├── RegionDenied     this process's user may not read it, or not write it
 ├── RegionMismatch   the file is there and is something else (magic, version, layout, kind, size)
 ├── RegionNoSpace    the file system of the regions cannot hold it
 ├── CountersFull     no slot is left for another counter
@@ -27,6 +28,20 @@ class RegionMissing(IpcError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path}: no such region; is the broker of this store running? see `slipstream status STORE`")
+        self.path = path
+
+
+class RegionDenied(IpcError, PermissionError):
+    """Raised when a region may not be opened."""
+
+    code = "ACCESS_DENIED"
+
+    def __init__(self, path: Path, owner_uid: int, *, writable: bool) -> None:
+        whose = f"the shared memory of a broker that runs as the user with number {owner_uid}"
+        mend = f"only that user puts messages: run this as user {owner_uid}"
+        if not writable:
+            mend = "readers need its group: set storeGroup in the broker's file to a group of theirs, then start it"
+        super().__init__(f"{path}: {whose} may not be {'written' if writable else 'read'} by this one; {mend}")
         self.path = path
 
 

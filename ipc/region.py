@@ -1,6 +1,7 @@
 """A region: one file mapped by several processes, known by its magic, kind, layout and size.
 
-Made 0600 with all blocks reserved, so a store through the mapping is never a SIGBUS; removed only by the supervisor.
+Made 0640, its blocks reserved before they are touched, so a store through the mapping is never a SIGBUS; removed only
+by the supervisor.
 
 Header (4096 bytes, native 64-bit words; a region never leaves its machine):
 word 0 magic | 1 version | 2 layout | 3 payload bytes | 4 creator's pid | 5 its start time | byte 64: kind, 32 bytes
@@ -17,14 +18,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ipc.errors import RegionMismatch, RegionMissing, RegionNoSpace
-from ipc.process import start_time
+from ipc.errors import RegionDenied, RegionMismatch, RegionMissing, RegionNoSpace
+from ipc.process import hold_standard_descriptors, start_time
 
 HEADER_BYTES = 4096
 MAGIC = int.from_bytes(b"SLIPREGN", "little")
 VERSION = 1
 WORD_BYTES = 8
 KIND_AT, KIND_BYTES = 64, 32
+FILE_MODE = 0o640  # the group may read
 
 Words = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -41,19 +43,24 @@ class Region:
         self.words: Words = self.bytes[: len(self.bytes) // WORD_BYTES * WORD_BYTES].view(np.int64)
 
     @classmethod
-    def create(cls, path: Path, payload_bytes: int, *, kind: str, layout: int) -> Region:
-        """A new region of zeros. Raises RegionNoSpace, or FileExistsError when the path is taken."""
+    def create(
+        cls, path: Path, payload_bytes: int, *, kind: str, layout: int, reserved_bytes: int | None = None
+    ) -> Region:
+        """A new region of zeros. Raises RegionNoSpace, or FileExistsError when the path is taken.
+
+        With `reserved_bytes` only the beginning gets its blocks: its owner calls `reserve` before it touches the rest.
+        """
         size = HEADER_BYTES + payload_bytes
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        reserved = size if reserved_bytes is None else HEADER_BYTES + reserved_bytes
+        hold_standard_descriptors()
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         try:
-            os.posix_fallocate(fd, 0, size)
+            os.ftruncate(fd, size)
+            _reserve(fd, path, 0, reserved)
             region = cls(path, mmap.mmap(fd, size))
-        except OSError as error:
+        except (OSError, RegionNoSpace):
             os.unlink(path)
-            if error.errno != errno.ENOSPC:
-                raise
-            free = os.statvfs(path.parent)
-            raise RegionNoSpace(path, size, free.f_bavail * free.f_frsize) from error
+            raise
         finally:
             os.close(fd)
         label = kind.encode("ascii")[:KIND_BYTES]
@@ -65,10 +72,13 @@ class Region:
     @classmethod
     def attach(cls, path: Path, *, kind: str, layout: int, writable: bool = False) -> Region:
         """Map a region that another process made. Raises RegionMissing, RegionMismatch."""
+        hold_standard_descriptors()  # a mapping keeps a descriptor of its own
         try:
             fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         except FileNotFoundError as error:
             raise RegionMissing(path) from error
+        except PermissionError:
+            raise RegionDenied(path, path.parent.stat().st_uid, writable=writable) from None
         try:
             size = os.fstat(fd).st_size
             if size < HEADER_BYTES:
@@ -96,6 +106,14 @@ class Region:
             return f"{payload} bytes promised, {size - HEADER_BYTES} found"
         return None
 
+    def reserve(self, start: int, length: int) -> None:
+        """Blocks for a part of the payload that was made without. Raises RegionNoSpace."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            _reserve(fd, self.path, HEADER_BYTES + start, length)
+        finally:
+            os.close(fd)
+
     @property
     def creator(self) -> tuple[int, int]:
         """(pid, start time) of the process that made the region."""
@@ -112,3 +130,20 @@ class Region:
             mapping.close()
         except BufferError:
             del mapping  # an array of the caller still points into it; the last one to go unmaps it
+
+
+def is_region(path: Path) -> bool:
+    """Whether that file is a region, or one that its maker did not come to finish."""
+    with open(path, "rb") as file:
+        magic = file.read(WORD_BYTES)
+    return len(magic) < WORD_BYTES or int.from_bytes(magic, "little") in (0, MAGIC)
+
+
+def _reserve(fd: int, path: Path, start: int, length: int) -> None:
+    try:
+        os.posix_fallocate(fd, start, length)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        free = os.statvfs(path.parent)
+        raise RegionNoSpace(path, length, free.f_bavail * free.f_frsize) from error

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
+import weakref
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,15 +122,17 @@ class Ring:
 
 
 class ClaimedRing:
-    """A ring that this process owns until it closes it or dies."""
+    """A ring that this process owns until it closes it, drops it, or dies; a forked child never owns it."""
 
     def __init__(self, directory: Path, controls: Region, data_bytes: int) -> None:
-        self.number, self._lock = _claim(directory, len(controls.words) // WORDS_PER_RING, data_bytes)
-        self.ring = Ring.attach(directory, self.number, data_bytes)
-        at = self.number * WORDS_PER_RING
+        self.number, lock = _claim(directory, len(controls.words) // WORDS_PER_RING, data_bytes)
+        at, owner = self.number * WORDS_PER_RING, os.getpid()
         self.control: Words = controls.words[at : at + WORDS_PER_RING]
-        self.control[OWNER_START] = start_time(os.getpid()) or 0
-        self.control[OWNER_PID] = os.getpid()
+        self._lock = lock
+        self.give_back = weakref.finalize(self, _give_back, self.control, lock, owner)  # once, whoever calls it
+        self.ring = Ring.attach(directory, self.number, data_bytes)
+        self.control[OWNER_START] = start_time(owner) or 0
+        self.control[OWNER_PID] = owner
 
     def outlet(self, bell: Words, bell_index: int) -> Outlet:
         """For kernels that publish: goes on behind what was published before. `bell` is what the consumer sleeps on."""
@@ -138,11 +142,23 @@ class ClaimedRing:
         return Outlet(self.ring.data, self.ring.words, self.control, local, bell, bell_index)
 
     def close(self) -> None:
-        """Give the ring back; what was published in it is still consumed."""
-        self.control[OWNER_PID] = 0
+        """Give the ring back, unmap it; what was published in it is still consumed. Harmless when done already."""
+        self.give_back()
         self.control = np.empty(0, np.int64)
         self.ring.close()
-        os.close(self._lock)
+
+    def forked(self) -> None:
+        """In a child: the lock is its parent's, and must not outlive the parent by the child's copy of it."""
+        if self.give_back.detach() is not None:
+            os.close(self._lock)
+
+
+def _give_back(control: Words, lock: int, owner: int) -> None:
+    """The end of an ownership. A child that the hooks of fork did not reach has only a copy of the descriptor."""
+    if os.getpid() == owner:
+        control[OWNER_PID] = 0
+        fcntl.flock(lock, fcntl.LOCK_UN)  # of all copies: a child may have one
+    os.close(lock)
 
 
 def _claim(directory: Path, rings: int, data_bytes: int) -> tuple[int, int]:
@@ -163,9 +179,12 @@ def _claim(directory: Path, rings: int, data_bytes: int) -> tuple[int, int]:
 
 def _make(path: Path, data_bytes: int) -> None:
     """Make the file whole under another name first: two producers may want it at once."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     Region.create(temporary, Ring.payload_bytes(data_bytes), kind=RING_KIND, layout=LAYOUT).close()
     try:
+        if os.geteuid() == 0:  # root's file, in another user's directory: that one's writer has to open it
+            owner = path.parent.stat()
+            os.chown(temporary, owner.st_uid, owner.st_gid)
         os.link(temporary, path)
     except FileExistsError:
         pass  # the other one's file is as good

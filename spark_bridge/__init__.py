@@ -7,7 +7,7 @@ The log's end is found once, when a read is planned: everything below it is read
 are mapped where they lie, so the files (a master's, a slave's, or a stopped broker's) must be on the executors' host.
 
     module          responsibility
-    source.py       Spark's entry: the data source, and which filters it takes
+    source.py       Spark's entry: the data source
     session.py      helpers for a driver program
     options.py      options, checked
     inventory.py    the log's ends and the consume queues, found once on the driver

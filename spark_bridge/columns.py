@@ -156,6 +156,12 @@ def schema_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_ROW
     return StructType([StructField(column.name, column.spark_type) for column in columns_of(names, rows)])
 
 
+def canonical(names: Sequence[str]) -> list[str]:
+    """The names as columns have them, in whatever case they are written; each once. Unknown ones stay as they are."""
+    by_lower = {name.lower(): name for name in BY_NAME}
+    return list(dict.fromkeys(by_lower.get(name.lower(), name) for name in names))
+
+
 def columns_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_ROWS) -> list[Column]:
     """The columns named, in that order, of either schema; without names those of the schema asked for.
 

@@ -3,20 +3,19 @@
 The driver holds the log from the lowest offset planned on, for as long as its program runs and `leaseSeconds` at most.
 Executors hold it while they read, each worker process for itself, and go on for that long after their last read: tasks
 of one query follow each other. A lease of a dead process holds nothing. Only a broker of ours deletes by leases, so
-none is taken where none runs; nor where the store's directory cannot be written, which is said.
+none is taken where none runs; nor where the store's directory cannot be written, which is said once.
 """
 
 from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from spark_bridge.splits import LeaseTerms, LogExtent, QueueSplit, RangeSplit, Split
-from store import leases, published
+from store import leases, pointer, published
 from store.consume_queue import ConsumeQueue
 
 RENEWED_EACH = 3  # times while it lasts
@@ -34,7 +33,7 @@ def hold_log(root: str, log: LogExtent, ttl_ms: int) -> leases.Lease | None:
     try:
         return leases.acquire(root, log.min_physical_offset, ttl_ms, owner_pid=_driver_pid())
     except OSError as error:
-        warnings.warn(f"{root}: no lease can be taken ({error}), so retention may delete what is read", stacklevel=2)
+        _tell(root, error)
         return None
 
 
@@ -66,7 +65,16 @@ def keep(terms: LeaseTerms) -> None:
             lease.renew()
         _held[key] = lease, now
     except OSError as error:
-        warnings.warn(f"{terms.root}: no lease can be taken ({error}), retention may delete what is read", stacklevel=2)
+        _tell(terms.root, error)
+
+
+def _tell(root: str, error: OSError) -> None:
+    """Once: whoever may only read is served all the same."""
+    reason = f"{error.strerror or error}: {error.filename or root}"
+    pointer.say_once(
+        f"{root}: read without a lease ({reason}): retention may delete what is read meanwhile; let this user write to"
+        " the folder of leases (storeGroup in the broker's file does that for a group)"
+    )
 
 
 def _drop_oldest() -> None:

@@ -15,24 +15,27 @@ from pathlib import Path
 from ipc.errors import RegionMissing
 from spark_bridge.option_queues import EARLIEST
 from spark_bridge.options import ReadOptions
+from spark_bridge.reading import open_window
+from spark_bridge.replica import Stamp, place_of, stamp_of
+from spark_bridge.scan import record_starts
 from spark_bridge.splits import GUIDE_QUEUES_MAX, LogExtent, Queue, Selection
 from store import published
 from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.batch_consume_queue import has_batch_queues
 from store.consume_queue import ConsumeQueue, queue_directories
 from store.directory import StoreDirectory
-from store.errors import NoBroker
+from store.errors import BrokerOutOfReach, CorruptRecord, NoBroker
 from store.record import Kind, inspect
-from store.segment import file_name
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
-from store.topics import is_lmq, is_system_topic
+from store.topics import is_system_topic
 
 STORES_REMEMBERED_MAX = 16
 GUIDES_CONSIDERED_MAX = 256
+LOOKED_THROUGH_BYTES_MAX = 64 << 20
 QUEUE_DIRECTORIES = ("consumequeue", BATCH_DIRECTORY)
 MASTER_ROLE = "_MASTER"
 
-_at_rest: dict[tuple[str, bool], tuple[tuple[tuple[str, int, int], ...], LogExtent]] = {}
+_at_rest: dict[tuple[str, bool], tuple[Stamp, LogExtent]] = {}
 
 
 def find_extent(
@@ -43,8 +46,7 @@ def find_extent(
     With `beyond_rot` that is no damage in the log: a reader that comes by tells it.
     `only_confirmed` ends it where enough replicas hold it; NoBroker, unless a master runs and knows that.
     """
-    pointer = StoreDirectory(root).read_pointer() or {}
-    directory = StoreDirectory(root, pointer.get("settings", {}).get("storePathCommitLog"))
+    directory = _directory_of(root)
     directory.require()
     # Before max_physical_offset, so that the records below it are in the queues whatever happens meanwhile.
     reput = cursor_of(root, "reput_from_offset")
@@ -55,13 +57,27 @@ def find_extent(
     limits = published.readable_range(root, beyond_rot=beyond_rot)
     extent = _extent(directory, limits, limits.min_physical_offset if reput is None else reput)
     end = extent.max_physical_offset if confirmed is None else min(confirmed, extent.max_physical_offset)
-    return replace(
+    found = replace(
         extent,
         broker_name=broker_name,
         max_physical_offset=end,
         reput_from_offset=min(extent.reput_from_offset, end),
         min_physical_offset=min(extent.min_physical_offset, end),
     )
+    return _whole(found, extent.reput_from_offset) if limits.source == published.BROKER else found
+
+
+def _directory_of(root: str) -> StoreDirectory:
+    """The store's paths below the root as the reader names it: executors find their own replica by it.
+
+    A broker names its commit log by a path of its own, which counts where the log is set apart from the root.
+    """
+    plain = StoreDirectory(root)
+    settings = (plain.read_pointer() or {}).get("settings", {})
+    named = Path(settings.get("storePathCommitLog") or plain.commitlog)
+    if plain.commitlog.is_dir() and (not named.is_dir() or named.samefile(plain.commitlog)):
+        return plain
+    return StoreDirectory(root, named)
 
 
 def _confirmed(root: str) -> int:
@@ -76,8 +92,7 @@ def _confirmed(root: str) -> int:
 
 def _extent_at_rest(directory: StoreDirectory, beyond_rot: bool) -> LogExtent:
     """The ends of a store that was left in order: found once for as long as nobody writes there again."""
-    files = [directory.commitlog / file_name(base) for base, _ in named_files(directory.commitlog)]
-    stamp = tuple((path.name, path.stat().st_ino, path.stat().st_mtime_ns) for path in files)
+    stamp = stamp_of(directory.commitlog)
     key = str(directory.root), beyond_rot
     known = _at_rest.get(key)
     if known is None or known[0] != stamp:
@@ -96,7 +111,27 @@ def _extent(directory: StoreDirectory, limits: published.Range, reput: int) -> L
         return LogExtent(str(directory.commitlog), 1, first, first, end)
     files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
     reput = _behind_blank(files, min(max(reput, first), end), end)
-    return LogExtent(str(directory.commitlog), files.segment_bytes, first, reput, end, str(directory.root))
+    is_written = limits.source == published.BROKER or directory.was_aborted()
+    planned = place_of(directory.commitlog, is_written=is_written)
+    commitlog, root = str(directory.commitlog), str(directory.root)
+    return LogExtent(commitlog, files.segment_bytes, first, reput, end, root, planned=planned)
+
+
+def _whole(log: LogExtent, reput: int) -> LogExtent:
+    """The log up to its last whole record: a slave's may end inside of one, each slave's at another place of it."""
+    end = log.max_physical_offset
+    base = end - end % log.segment_bytes
+    start = max(base, reput) if reput <= end else base
+    if start == end or end - start > LOOKED_THROUGH_BYTES_MAX:
+        return log
+    window = open_window(log, base)
+    try:
+        for positions in record_starts(window, start - base, start - base, end - base):
+            last = positions[-1:]
+            start = base + int(last[0]) + int(window.int32(last)[0])
+    except CorruptRecord:  # who reads it tells
+        return log
+    return replace(log, max_physical_offset=start)
 
 
 def cursor_of(root: str, label: str) -> int | None:
@@ -106,7 +141,8 @@ def cursor_of(root: str, label: str) -> int | None:
         return None
     try:
         counters = broker.counters()
-    except RegionMissing:  # it has stopped since
+    except (RegionMissing, BrokerOutOfReach) as error:  # it has stopped since, or cannot be reached
+        published.tell_unreached(error)
         return None
     try:
         return counters.cursor(label).read()
@@ -135,10 +171,9 @@ def _behind_blank(files: SegmentFiles, offset: int, end: int) -> int:
     return min(end, base + files.segment_bytes) if found.kind is Kind.BLANK else offset
 
 
-def selection_of(
-    options: ReadOptions, topics: frozenset[str] | None, queue_ids: frozenset[int] | None, broker_name: str = ""
-) -> Selection:
-    """What options and pushed filters want of one broker's store; offsets given are bounds, moments not yet."""
+def selection_of(options: ReadOptions, broker_name: str = "") -> Selection:
+    """What options want of one broker's store; offsets given are bounds, moments not yet."""
+    topics, tags = options.where.topics, options.where.tags
     named = None if options.topics is None else frozenset(options.topics)
     hides = named is None and not options.include_system_topics
     if topics is not None:
@@ -154,12 +189,12 @@ def selection_of(
             bounds.append((topic, queue_id, max(0, start), end if end >= 0 else None))
     return Selection(
         named if topics is None else topics,
-        queue_ids,
+        options.where.queue_ids,
         tuple(bounds),
         topic_pattern=options.topic_pattern if topics is None else None,
         system_topics=not hides,
         queues=assigned if options.assigned else None,
-        tags=options.tags,
+        tags=options.tags if tags is None else tags & (options.tags or tags),
         keys=frozenset(options.keys) or None,
     )
 
@@ -182,9 +217,9 @@ def find_queues(root: str, log: LogExtent, selection: Selection) -> tuple[list[Q
 
 
 def topics_of(root: str, selection: Selection) -> frozenset[str]:
-    """The topics with queues, of any kind but those of multi-dispatch, that are selected."""
-    names = {path.name for kind in QUEUE_DIRECTORIES for path in _directories(Path(root) / kind)}
-    return frozenset(name for name in names if selection.admits(name) and not is_lmq(name))
+    """The topics with queues that are selected; multi-dispatch queues only by their names."""
+    names = {path.name for kind in QUEUE_DIRECTORIES for path in directories(Path(root) / kind)}
+    return frozenset(name for name in names if selection.admits(name) and selection.may_be_queue(name))
 
 
 def has_system_queues(root: str) -> bool:
@@ -204,12 +239,13 @@ def queue_ends(root: str, selection: Selection) -> dict[tuple[str, int], tuple[i
 
 
 def _has_plain_queues(root: str, topic: str) -> bool:
-    if is_lmq(topic) or has_batch_queues(root, topic):
+    if has_batch_queues(root, topic):
         return False
     return Path(root, "consumequeue", topic).is_dir()
 
 
-def _directories(path: Path) -> list[Path]:
+def directories(path: Path) -> list[Path]:
+    """The directories in a directory; none when there is no such one."""
     try:
         return [entry for entry in path.iterdir() if entry.is_dir()]
     except (FileNotFoundError, NotADirectoryError):

@@ -25,7 +25,8 @@ from spark_bridge.option_values import InvalidOption
 from spark_bridge.options import parse_options
 from spark_bridge.reading import read_split
 from spark_bridge.records import Records
-from spark_bridge.source import RocketMQReader
+from spark_bridge.source import RocketMQReader, first_plan_kept
+from spark_bridge.told import in_one_line, one_line
 
 FORMAT = "rocketmq-kernel"
 PLANNED_BY = "queueId"  # any column: the plan of a read does not depend on it
@@ -75,6 +76,7 @@ def _source_of(kernel: Kernel, struct: StructType) -> type[DataSource]:
         def schema(self) -> StructType:
             return struct
 
+        @in_one_line
         def reader(self, schema: StructType) -> DataSourceReader:
             return KernelReader(kernel, schema, self.options)
 
@@ -89,6 +91,8 @@ class KernelReader(DataSourceReader):
         options = parse_options(given)
         if options.table is not None:
             raise InvalidOption(f"table={options.table}: a kernel is called with records, not with rows of a table")
+        if options.columns is not None:
+            raise InvalidOption("columns: a kernel is called with records, and returns the columns of its own schema")
         if options.rows.permissive:
             raise InvalidOption("mode=permissive is for rows: a kernel has none for what is damaged")
         self._planner = RocketMQReader(schema_of([PLANNED_BY]), options)
@@ -102,7 +106,8 @@ class KernelReader(DataSourceReader):
         if partition.value is not None:
             arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
             columns = kernel_columns(self._kernel, self._schema, arrow_schema)
-            yield from read_split(partition.value, columns, arrow_schema, self._planner.rows)
+            with one_line(of_files=False), first_plan_kept():  # a kernel's own errors keep their stack
+                yield from read_split(partition.value, columns, arrow_schema, self._planner.rows)
 
 
 def kernel_columns(kernel: Kernel, schema: StructType, arrow_schema: pa.Schema) -> list[Column]:

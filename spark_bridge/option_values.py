@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+NAMES_TOLD_MAX = 100
+FILE_SCHEME = "file:"
+ELSEWHERE = re.compile(r"(?:^|,)\s*(?!file:)([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
 
 
 class InvalidOption(ValueError):
@@ -13,12 +18,13 @@ class InvalidOption(ValueError):
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of an error message: the nearest known name, and all there are."""
+    """The end of an error message: the nearest known name, and those there are."""
     names = list(names)
     by_lower = {known.lower(): known for known in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     hint = f"did you mean {by_lower[near[0]]!r}? " if near else ""
-    return f"{hint}known: {', '.join(names)}"
+    told, more = ", ".join(names[:NAMES_TOLD_MAX]) or "none", len(names) - NAMES_TOLD_MAX
+    return f"{hint}known: {told}" + (f" and {more} more" if more > 0 else "")
 
 
 def choice(option: str, value: str, choices: tuple[str, ...]) -> str:
@@ -44,3 +50,14 @@ def count(option: str, text: str | None, least: int) -> int | None:
     if value < least:
         raise InvalidOption(f"{option}={value}: at least {least}")
     return value
+
+
+def local_path(option: str, path: str) -> str:
+    """The path, as it is without `file:`. Files are mapped where they lie, so others are InvalidOption."""
+    elsewhere = ELSEWHERE.search(path)
+    if elsewhere is not None:
+        told = f"{option}={path!r}: {elsewhere[1]} cannot be mapped into memory, and a store is read where it lies"
+        do = "give a directory of each executor's own host, as a slave there keeps it, or one that all of them mount"
+        raise InvalidOption(f"{told}; {do}")
+    bare = path.removeprefix(FILE_SCHEME)
+    return "/" + bare.lstrip("/") if bare.startswith("//") else bare or path

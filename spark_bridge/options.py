@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,19 +23,20 @@ from spark_bridge.option_queues import (
     parse_moments,
     parse_offsets,
 )
-from spark_bridge.option_values import InvalidOption, choice, count, flag, nearest
+from spark_bridge.option_values import InvalidOption, choice, count, flag, local_path, nearest
 from spark_bridge.row_options import DEFAULT_ROWS, ROW_OPTION_NAMES, RowOptions, parse_row_options
+from spark_bridge.where import ANYTHING, Where, parse_where
 
 STORE_OPTION_NAMES = ("path", "paths", "nameServer")
-TOPIC_OPTION_NAMES = ("topic", "subscribe", "subscribePattern", "assign", "includeSystemTopics")
+TOPIC_OPTION_NAMES = ("topic", "subscribe", "subscribePattern", "assign", "includeSystemTopics", "allowMissingTopics")
 START_OPTION_NAMES = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 END_OPTION_NAMES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-RECORD_OPTION_NAMES = ("subExpression", "keys", "startingOffsetsByTimestampStrategy", "onlyConfirmed")
+RECORD_OPTION_NAMES = ("where", "subExpression", "keys", "startingOffsetsByTimestampStrategy", "onlyConfirmed")
 SPLIT_OPTION_NAMES = ("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition", "splitBytes", "leaseSeconds")
 STREAM_OPTION_NAMES = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
 OPTION_NAMES = (
     *STORE_OPTION_NAMES, *TOPIC_OPTION_NAMES, *START_OPTION_NAMES, *END_OPTION_NAMES, *RECORD_OPTION_NAMES,
-    *SPLIT_OPTION_NAMES, *ROW_OPTION_NAMES, "table", *STREAM_OPTION_NAMES,
+    *SPLIT_OPTION_NAMES, *ROW_OPTION_NAMES, "columns", "table", *STREAM_OPTION_NAMES,
 )  # fmt: skip
 # Of Kafka's source and rocketmq-spark: how their clients ask a broker.
 CLIENT_OPTION_NAMES = (
@@ -58,6 +60,8 @@ class ReadOptions:
     topic_pattern: str | None = None
     assigned: tuple[QueueName, ...] = ()
     include_system_topics: bool = False
+    allow_missing_topics: bool = False
+    where: Where = ANYTHING
     tags: frozenset[str] | None = None
     keys: tuple[str, ...] = ()
     starting_offsets: tuple[QueueOffset, ...] = ()
@@ -72,6 +76,7 @@ class ReadOptions:
     partition_bytes_max: int | None = None
     lease_ms: int = LEASE_SECONDS_DEFAULT * 1000
     table: str | None = None
+    columns: tuple[str, ...] | None = None
     rows: RowOptions = DEFAULT_ROWS
 
     @property
@@ -86,7 +91,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
     _refuse_unknown(given)
     for names in (TOPIC_OPTION_NAMES[:4], START_OPTION_NAMES, END_OPTION_NAMES, ("splitBytes", "maxBytesPerPartition")):
         _one_of(given, names)
-    _none_of(given, STREAM_OPTION_NAMES, "readStream, this is a batch read")
+    _warn_of_stream_options(given)
     paths, name_servers = _places(given)
     starting_offsets = _offsets(given, "startingOffsets", EARLIEST)
     ending_offsets = _offsets(given, "endingOffsets", LATEST)
@@ -102,6 +107,8 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         topic_pattern=_pattern(given.get("subscribepattern")),
         assigned=assigned,
         include_system_topics=flag("includeSystemTopics", given.get("includesystemtopics", "false")),
+        allow_missing_topics=flag("allowMissingTopics", given.get("allowmissingtopics", "false")),
+        where=parse_where(given.get("where")),
         tags=_tags(given.get("subexpression")),
         keys=_keys(given.get("keys")),
         starting_offsets=starting_offsets,
@@ -116,6 +123,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         partition_bytes_max=count("maxBytesPerPartition", given.get("maxbytesperpartition"), 1),
         lease_ms=1000 * (count("leaseSeconds", given.get("leaseseconds"), 1) or LEASE_SECONDS_DEFAULT),
         table=_table(given),
+        columns=_columns(given.get("columns")),
         rows=parse_row_options(given),
     )
 
@@ -141,18 +149,26 @@ def _none_of(given: Mapping[str, str], names: tuple[str, ...], belongs_to: str) 
             raise InvalidOption(f"{name} belongs to {belongs_to}")
 
 
+def _warn_of_stream_options(given: Mapping[str, str]) -> None:
+    """As Kafka's source has it: a batch read takes them, and does without."""
+    found = [name for name in STREAM_OPTION_NAMES if name.lower() in given]
+    if found:
+        warnings.warn(f"{', '.join(found)}: without effect in a batch read, which takes all there is", stacklevel=3)
+
+
 def _places(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Paths, or name servers: where the stores are."""
     _one_of(given, STORE_OPTION_NAMES)
     if "path" in given or "paths" in given:
         paths = _listed(given.get("path", given.get("paths", "")))
         if paths:
-            return paths, ()
+            return tuple(local_path("path", path) for path in paths), ()
     servers = tuple(re.split(r"[;,\s]+", given.get("nameserver", given.get(KAFKA_SERVERS, "")).strip()))
     if servers != ("",):
         return (), tuple(filter(None, servers))
     told = 'the root directory of a store, .option("path", STORE), or .option("nameServer", "host:9876")'
-    raise InvalidOption(f"option path is missing: {told}")
+    of_tables = "a table keeps its options if CREATE TABLE names no columns of its own (give the option columns)"
+    raise InvalidOption(f"option path is missing: {told}; {of_tables}")
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -207,6 +223,16 @@ def _pattern(text: str | None) -> str | None:
         except re.error as error:
             raise InvalidOption(f"subscribePattern={text!r}: no regular expression ({error})") from error
     return text
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    """Names of columns: a JSON list, or texts with commas between them."""
+    if text is None:
+        return None
+    listed = _listed(text) if text.lstrip().startswith("[") else tuple(name.strip() for name in text.split(","))
+    if not listed or not all(listed):
+        raise InvalidOption(f"columns={text!r}: a column, or several with commas between them, as topic,queueId,body")
+    return listed
 
 
 def _tags(text: str | None) -> frozenset[str] | None:

@@ -1,4 +1,4 @@
-"""One read's plan: from options and pushed filters, over all of its stores, to splits under leases."""
+"""One read's plan: from options, over all of its stores, to splits under leases."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from spark_bridge import inventory
 from spark_bridge.bounds import bounded, pruned_by_time, stored_bounds
 from spark_bridge.holding import hold_log, hold_plan
 from spark_bridge.key_plan import plan_by_keys
+from spark_bridge.named import refuse_missing
 from spark_bridge.option_values import InvalidOption
 from spark_bridge.options import ReadOptions
-from spark_bridge.pushed import NOTHING_PUSHED, Pushed
 from spark_bridge.reading import open_window
 from spark_bridge.scan import record_starts
 from spark_bridge.splits import Cuts, LogExtent, Selection, Split, plan
@@ -22,29 +22,29 @@ from spark_bridge.stores import StoreAt, resolve_stores
 from store.batch_consume_queue import has_batch_queues
 from store.errors import CorruptRecord
 from store.leases import Lease
+from store.topics import is_lmq
 
 SPLITS_PER_CPU = 2  # a Python task costs about 40 ms, so few; two, so that a slow one does not leave a CPU idle
 
 
-def plan_read(options: ReadOptions, pushed: Pushed = NOTHING_PUSHED) -> list[Split]:
+def plan_read(options: ReadOptions) -> list[Split]:
     """The splits of a batch read, planned against each log's end as it is now.
 
     Raises what options, stores and recovery find wrong.
     """
     now_ms = time.time_ns() // 1_000_000
-    wanted = [at for at in resolve_stores(options) if pushed.brokers is None or at.broker_name in pushed.brokers]
+    where = options.where
+    stores = resolve_stores(options)
+    refuse_missing(options, stores)
+    wanted = [at for at in stores if where.brokers is None or at.broker_name in where.brokers]
     found = [(store, *_leased(store, options)) for store in wanted]
     sizes = [log.max_physical_offset - log.min_physical_offset for _, log, _ in found]
     partitions = options.partitions_min or SPLITS_PER_CPU * (os.cpu_count() or 1)
     splits: list[Split] = []
     for (store, log, lease), size in zip(found, sizes, strict=True):
         share = max(1, -(-partitions * size // max(1, sum(sizes))))
-        selection = inventory.selection_of(options, pushed.topics, pushed.queue_ids, store.broker_name)
-        selection = replace(
-            selection,
-            stored=stored_bounds(options, store.broker_name, now_ms),
-            tags=selection.tags if pushed.tags is None else pushed.tags & (selection.tags or pushed.tags),
-        )
+        selection = inventory.selection_of(options, store.broker_name)
+        selection = replace(selection, stored=stored_bounds(options, store.broker_name, now_ms))
         try:
             splits += hold_plan(lease, plan_store(store, log, options, selection, share))
         except BaseException:
@@ -82,7 +82,7 @@ def plan_store(
         tail = replace(tail, bounds=selection.bounds)
     if selection.keys is not None:
         topics = inventory.topics_of(store.root, selection) if selection.topics is None else selection.topics
-        if not any(has_batch_queues(store.root, topic) for topic in topics):
+        if not any(is_lmq(topic) or has_batch_queues(store.root, topic) for topic in topics):
             return plan_by_keys(store.root, log, topics, tail, options.split_bytes)
     cuts = Cuts(options.partitions_min is None, options.partition_records_max, options.partition_bytes_max)
     if cuts.records_max is not None:

@@ -19,6 +19,7 @@ from spark_bridge.bodies import with_bodies
 from spark_bridge.columns import Column, damage_batch, record_batch
 from spark_bridge.damage import Damage, sound_entries, sound_starts
 from spark_bridge.records import Records
+from spark_bridge.replica import await_planned, explained
 from spark_bridge.row_options import DEFAULT_ROWS, RowOptions
 from spark_bridge.scan import LogWindow, Positions, check_records, record_starts
 from spark_bridge.selecting import may_have_tags, records_at, select, select_messages
@@ -46,7 +47,8 @@ def read_split(
     """The wanted columns of a split's records.
 
     Damage is an error that names file and offset (CorruptRecord, MalformedData), or a row, as `rows.mode` says; so
-    is what was removed since the plan (SegmentRemoved, QueueEntriesRemoved), unless its loss may pass.
+    is what was removed since the plan (SegmentRemoved, QueueEntriesRemoved), unless its loss may pass. A replica that
+    lags behind the planned one is no damage: it is waited for, then ReplicaBehind.
     """
     heavy = any(column.heavy for column in columns)
     bodies = any(column.reads_body for column in columns)
@@ -79,13 +81,18 @@ def open_window(log: LogExtent, base_offset: int) -> LogWindow:
 
 
 def _chunks(split: Split, rows: RowOptions) -> Iterator[Chunk | Damage]:
-    """The wanted messages of a split, some thousands at a time, under its plan's lease if there is one."""
+    """The wanted messages of a split, some thousands at a time, under its plan's lease if there is one.
+
+    They are here: a replica that lags behind the planned one is waited for.
+    """
     if split.log.lease is None:
+        await_planned(split, rows.replica_wait_s, queues_too=rows.permissive)
         yield from _chunks_of(split, rows)
         return
     from spark_bridge.holding import keep  # it has to know processes, which reading does not
 
     keep(split.log.lease)
+    await_planned(split, rows.replica_wait_s, queues_too=rows.permissive)
     for chunk in _chunks_of(split, rows):
         yield chunk
         keep(split.log.lease)
@@ -103,7 +110,7 @@ def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Chunk | Damag
     try:
         window = open_window(log, split.base_offset)
     except (SegmentRemoved, SegmentSizeMismatch) as error:
-        yield from _told(Damage(error, split.start), rows)
+        yield from _told(Damage(explained(error, log), split.start), rows)
         return
     chain_from, start, end = (at - split.base_offset for at in (split.chain_from, split.start, split.end))
     if not rows.permissive:
@@ -123,7 +130,7 @@ def _record_chunks(split: RecordSplit, rows: RowOptions) -> Iterator[Chunk | Dam
         try:
             window = open_window(split.log, base)
         except (SegmentRemoved, SegmentSizeMismatch) as error:
-            yield from _told(Damage(error, split.offsets[first]), rows)
+            yield from _told(Damage(explained(error, split.log), split.offsets[first]), rows)
             continue
         positions = records_at(window, np.array(split.offsets[first:behind], np.int64) - base)
         yield from _messages(window, select(window, positions, split.selection), split.selection, rows)
@@ -136,13 +143,14 @@ def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Chunk | Damag
     for piece in split.pieces:
         for entries in _piece_chunks(piece, split.log.segment_bytes, pruning):
             if isinstance(entries, Damage):
-                yield from _told(entries, rows)
+                yield from _told(entries._replace(error=explained(entries.error, split.log)), rows)
                 continue
             base, offsets, sizes, first = entries
             try:
                 window = windows[base] if base in windows else open_window(split.log, base)
             except (SegmentRemoved, SegmentSizeMismatch) as error:
-                yield from _told(Damage(error, int(offsets[0]), piece.topic, piece.queue_id, first), rows)
+                told = explained(error, split.log)
+                yield from _told(Damage(told, int(offsets[0]), piece.topic, piece.queue_id, first), rows)
                 continue
             windows[base] = window
             if not rows.permissive:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import DataType, StringType
 
-from spark_bridge.option_values import InvalidOption, choice, flag
+from spark_bridge.option_values import InvalidOption, choice, count, flag
 from spark_bridge.value_types import avro_type, named_type
 
 ROW_OPTION_NAMES = (
@@ -24,11 +24,13 @@ ROW_OPTION_NAMES = (
     "includeHeaders",
     "verifyCrc",
     "failOnDataLoss",
+    "replicaWaitSeconds",
 )
 ROCKETMQ, KAFKA = "rocketmq", "kafka"
 RAW, JSON, AVRO = "raw", "json", "avro"
 PERMISSIVE, FAILFAST = "permissive", "failfast"
 ERROR_COLUMN = "_error"
+REPLICA_WAIT_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class RowOptions:
     include_headers: bool = False
     verify_body_crc: bool = False
     fail_on_data_loss: bool = True
+    replica_wait_s: float = REPLICA_WAIT_SECONDS
 
     @property
     def permissive(self) -> bool:
@@ -63,6 +66,7 @@ def parse_row_options(given: Mapping[str, str]) -> RowOptions:
     _refuse(options, "includeProperties", schema == ROCKETMQ, "schema=rocketmq; schema=kafka has includeHeaders")
     _refuse(options, "valueSchema", decode == JSON, "decode=json")
     _refuse(options, "avroSchema", decode == AVRO, "decode=avro")
+    replica_wait = count("replicaWaitSeconds", options.get("replicawaitseconds"), 0)
     return RowOptions(
         schema=schema,
         decode=decode,
@@ -73,6 +77,7 @@ def parse_row_options(given: Mapping[str, str]) -> RowOptions:
         include_headers=flag("includeHeaders", options.get("includeheaders", "false")),
         verify_body_crc=choice("verifyCrc", options.get("verifycrc", "none"), ("none", "body")) == "body",
         fail_on_data_loss=flag("failOnDataLoss", options.get("failondataloss", "true")),
+        replica_wait_s=REPLICA_WAIT_SECONDS if replica_wait is None else replica_wait,
     )
 
 

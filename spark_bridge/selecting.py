@@ -15,7 +15,8 @@ from spark_bridge.scan import LogWindow, Positions
 from spark_bridge.splits import Selection
 from store.consume_queue import Entries
 from store.delay import SCHEDULE_TOPIC
-from store.properties import KEYS, TAGS, UNIQ_KEY, java_hash
+from store.multi_dispatch import SEPARATOR
+from store.properties import KEYS, MULTI_DISPATCH, MULTI_QUEUE_OFFSET, TAGS, UNIQ_KEY, java_hash
 from store.queue_ext import LAST_ADDRESS
 from store.record import (
     FIXED_BYTES,
@@ -28,7 +29,7 @@ from store.record import (
     SysFlag,
     store_timestamp_at,
 )
-from store.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_system_topic
+from store.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_lmq, is_system_topic
 
 KEY_SEPARATOR = " "
 STORE_TIMESTAMP_AT = store_timestamp_at(0)  # with an IPv4 born host
@@ -100,6 +101,8 @@ def _of_queues(records: Records, selection: Selection) -> Positions:
     topics = records.topic.dictionary_encode()
     names, codes = topics.dictionary.to_pylist(), topics.indices.to_numpy()
     wanted: Mask = np.array([selection.admits(name) for name in names], np.bool_)[codes]
+    for name in filter(is_lmq, selection.topics or ()):
+        wanted |= in_multi_dispatch(records, name)
     if selection.queues is not None:
         queue_ids = records.int32_at(QUEUE_ID_AT)
         code_of = {name: code for code, name in enumerate(names)}
@@ -108,6 +111,15 @@ def _of_queues(records: Records, selection: Selection) -> Positions:
             assigned |= (codes == code_of.get(topic, -1)) & (queue_ids == queue_id)
         wanted &= assigned
     return records.starts[wanted]
+
+
+def in_multi_dispatch(records: Records, name: str) -> Mask:
+    """Which of the records a multi-dispatch queue holds, too: the broker gave them an offset there."""
+    named = pc.binary_join_element_wise("", property_value(records.properties, MULTI_DISPATCH), "", SEPARATOR)
+    found = _mask(pc.match_substring(named, f"{SEPARATOR}{name}{SEPARATOR}"))
+    if found.any():
+        found &= _mask(pc.is_valid(property_value(records.properties, MULTI_QUEUE_OFFSET)))
+    return found
 
 
 def _of_system_topics(records: Records) -> npt.NDArray[np.intp]:

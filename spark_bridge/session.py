@@ -1,29 +1,31 @@
 """Helpers for a driver program: a Spark session with the settings that this source likes, and a pruned read.
 
-None of them is needed: `spark.read.format("rocketmq")` works in any session that finds `pyspark_slipstream`.
+None of them is needed: `spark.read.format("rocketmq")` works in any session that finds `pyspark_slipstream`. A session
+that runs is left as it is, by both.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark import SparkContext
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.types import StructType
 
 from spark_bridge.columns import schema_of
+from spark_bridge.conditions import admitted, columns_named
 from spark_bridge.row_options import parse_row_options
 from spark_bridge.source import FORMAT, RocketMQSource
+from spark_bridge.where import COLUMNS, where_text
 
-PUSHDOWN_CONF = "spark.sql.python.filterPushdown.enabled"
-WORD = re.compile(r"\w+")
 LOOPBACK = "127.0.0.1"
 RECOMMENDED_CONF = {
-    PUSHDOWN_CONF: "true",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
@@ -34,10 +36,13 @@ RECOMMENDED_CONF = {
 
 
 def session(app_name: str = "slipstream", master: str = "local[2]", **conf: Any) -> SparkSession:
-    """A session on this machine; `conf` (`**{"spark.driver.memory": "2g"}`) overrides the recommended settings.
+    """The session that runs, as it is; without one a session on this machine.
 
-    Java is the one of JAVA_HOME, or `java` in PATH: 17 or newer.
+    `conf` (`**{"spark.driver.memory": "2g"}`) overrides the recommended settings. Java is the one of JAVA_HOME, or
+    `java` in PATH: 17 or newer.
     """
+    if SparkContext._active_spark_context is not None:
+        return _running(conf)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # a virtual environment that is not activated has no PATH
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     _make_importable(Path(__file__).resolve().parent.parent)
@@ -45,6 +50,16 @@ def session(app_name: str = "slipstream", master: str = "local[2]", **conf: Any)
     for name, value in {**RECOMMENDED_CONF, **conf}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _running(conf: Mapping[str, Any]) -> SparkSession:
+    """The session of the user, who is told which of the settings asked for it does not have."""
+    running = SparkSession.builder.getOrCreate()
+    lacking = [name for name, value in conf.items() if running.conf.get(name, None) != _text(value)]
+    if lacking:
+        told = f"a Spark session is running and stays as it is, without {', '.join(sorted(lacking))}; stop it before"
+        warnings.warn(told, stacklevel=3)
+    return running
 
 
 def _make_importable(root: Path) -> None:
@@ -68,28 +83,36 @@ def read(
     where: str | Column | None = None,
     **options: Any,
 ) -> DataFrame:
-    """A store, or several, as a DataFrame of these columns and topics, None is all; switches filter push-down on.
+    """A store, or several, as a DataFrame of these columns and topics, None is all; changes no setting.
 
     Spark does not prune the columns of a Python source itself: those left out here cost nothing, others are decoded.
-    `where` may name any column; equalities on topic, queue, tags and broker are taken into the plan.
+    `where` may name any column; of its equalities those on topic, queue, tags and broker become options of the read,
+    so that nothing else is touched. What Spark is told later, `read(...).filter(...)`, is its own to do.
     """
-    spark.conf.set(PUSHDOWN_CONF, "true")
     rows = parse_row_options({name: _text(value) for name, value in options.items()})
+    if topics is not None:
+        options["topic"] = ",".join(topics)
+    if where is None:
+        return _reader(spark, store, schema_of(columns, rows), options).load()
+    every = _reader(spark, store, schema_of(rows=rows), options).load()
     needed = None
     if columns is not None:
-        words = set(WORD.findall(str(where))) if where is not None else set()
-        named = [*columns, *(name for name in schema_of(rows=rows).fieldNames() if name in words)]
-        needed = list(dict.fromkeys(named))
-    reader = spark.read.format(FORMAT).schema(schema_of(needed, rows))
-    if isinstance(store, str | Path):
-        reader = reader.option("path", str(store))
-    else:
-        reader = reader.option("paths", json.dumps([str(path) for path in store]))
-    if topics is not None:
-        reader = reader.option("topic", ",".join(topics))
-    frame = reader.options(**options).load()
-    frame = frame if where is None else frame.filter(where)
+        named = columns_named(every, where)
+        needed = list(dict.fromkeys([*columns, *(name for name in every.columns if name in named)]))
+    wanted = {name: values for name, values in admitted(every, where).items() if name in COLUMNS}
+    if wanted:
+        options["where"] = where_text(wanted)
+    frame = _reader(spark, store, schema_of(needed, rows), options).load().filter(where)
     return frame if columns is None or needed == list(columns) else frame.select(*columns)
+
+
+def _reader(
+    spark: SparkSession, store: str | Path | Sequence[str | Path], schema: StructType, options: Mapping[str, Any]
+) -> DataFrameReader:
+    reader = spark.read.format(FORMAT).schema(schema).options(**options)
+    if isinstance(store, str | Path):
+        return reader.option("path", str(store))
+    return reader.option("paths", json.dumps([str(path) for path in store]))
 
 
 def _text(value: Any) -> str:

@@ -11,10 +11,11 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -22,8 +23,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from spark_bridge.sink_options import NOTHING, WriteOptions, parse_write_options, sink_columns
-from spark_bridge.sink_rows import Messages, Rows, queue_of_key, row_keys
+from spark_bridge.sink_rows import Messages, Refusal, RowRefused, Rows, queue_of_key, row_keys
 from spark_bridge.sink_task import TaskId, TaskLock
+from spark_bridge.told import in_one_line
 from store import broker_json, broker_tables
 from store.errors import NoBroker, NotAStore
 from store.properties import UNIQ_KEY
@@ -68,6 +70,7 @@ class RocketMQWriter(DataSourceArrowWriter):
         # A write that nobody can repeat later has nothing in the older index files.
         self.since_ms = 0 if self.options.write_id else time.time_ns() // 1_000_000 - CLOCKS_APART_MS
 
+    @in_one_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """All rows of one partition, by the executor. Raises NoEngine before the first row."""
         context = TaskContext.get()
@@ -82,6 +85,7 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
         self.options = parse_write_options(options, overwrite=overwrite)
         self.columns = sink_columns(schema, self.options.topic)
 
+    @in_one_line
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """All rows of one partition of an epoch, by the executor. Raises NoEngine before the first row."""
         context = TaskContext.get()
@@ -106,10 +110,13 @@ def append(
             from spark_bridge.sink_log import written_keys
 
             written = written_keys(options.path, broker, since_ms, options.timeout_s)
-        rows = Rows(columns, options.topic, drops_system_properties=options.drops_system_properties)
+        rows = Rows(
+            columns, options.topic, drops_system_properties=options.drops_system_properties,
+            body_bytes_max=int(broker.settings["maxMessageSize"]),
+        )  # fmt: skip
         appended = found = 0
         with Producer(options.path, timeout=options.timeout_s) as producer:
-            outlet = _Outlet(producer, _queue_counts(options.path, broker), columns.is_keyed, task)
+            outlet = _Outlet(producer, partial(_queues_of, options.path, broker), columns.is_keyed, task)
             credits: dict[str, int] = {}
             for batch in batches:
                 messages = rows.messages(batch)
@@ -147,25 +154,42 @@ def _missing(
             yield row
 
 
-def _queue_counts(path: str, broker: Running) -> Mapping[str, int]:
-    """How many queues each topic has to write to; "" stands for topics that the broker does not have yet."""
+class _Queues(NamedTuple):
+    """How many queues of a topic take turns, and below which number one may be named."""
+
+    turns: int
+    ids: int
+
+
+def _queues_of(path: str, broker: Running) -> Mapping[str, _Queues]:
+    """The queues that each topic has to write to; "" stands for topics that the broker does not have yet."""
     table = Path(path) / "config" / broker_tables.TOPICS
-    found: dict[str, int] = {}
+    found: dict[str, _Queues] = {}
     if table.exists():
         for topic, fields in broker_tables.topics(broker_json.read(table), str(table)).items():
-            found[topic] = max(1, int(fields.get("writeQueueNums", CLIENT_QUEUES)))
-    return {"": min(CLIENT_QUEUES, int(broker.settings["defaultTopicQueueNums"])), **found}
+            read, write = (int(fields.get(name, CLIENT_QUEUES)) for name in ("readQueueNums", "writeQueueNums"))
+            found[topic] = _Queues(max(1, write), max(read, write))
+    fresh = min(CLIENT_QUEUES, int(broker.settings["defaultTopicQueueNums"]))
+    return {"": _Queues(fresh, fresh), **found}
 
 
 class _Outlet:
     """Rows to queues. Without a queue of its own, or a key, a row goes to whose turn it is."""
 
-    def __init__(self, producer: Producer, queues: Mapping[str, int], is_keyed: bool, task: TaskId) -> None:
-        self._producer, self._queues, self._is_keyed = producer, queues, is_keyed
+    def __init__(
+        self, producer: Producer, find_queues: Callable[[], Mapping[str, _Queues]], is_keyed: bool, task: TaskId
+    ) -> None:
+        self._producer, self._find_queues, self._is_keyed = producer, find_queues, is_keyed
+        self._queues = find_queues()
         self._turn = task.partition + task.epoch
 
     def send(self, messages: Messages, keys: list[str], rows: list[int]) -> None:
-        """Into the ring: the rows named, those of one queue together and in their order."""
+        """Into the ring: the rows named, those of one queue together and in their order. Raises RowRefused."""
+        if any(self._beyond(messages, rows)):
+            self._queues = self._find_queues()
+            refusals = [Refusal(messages.first_row + row, *why) for row, why in self._beyond(messages, rows)]
+            if refusals:
+                raise RowRefused(refusals)
         groups: dict[tuple[str, int], list[int]] = {}
         for number, row in enumerate(rows):
             topic = messages.topics[row]
@@ -175,11 +199,18 @@ class _Outlet:
             for part in _few_names(messages, chosen):
                 self._send(topic, queue_id, messages, keys, part)
 
+    def _beyond(self, messages: Messages, rows: list[int]) -> Iterator[tuple[int, tuple[str, str]]]:
+        """The rows that name a queue which their topic does not have."""
+        for row in rows:
+            given, topic = messages.queue_ids[row], messages.topics[row]
+            if given is not None and given >= (ids := self._queues.get(topic, self._queues[""]).ids):
+                yield row, (f"queueId {given}", f"topic {topic} has queues 0 to {ids - 1}")
+
     def _queue(self, messages: Messages, row: int, topic: str, piece: int) -> int:
         given, key = messages.queue_ids[row], messages.keys[row]
         if given is not None:
             return given
-        queues = self._queues.get(topic, self._queues[""])
+        queues = self._queues.get(topic, self._queues[""]).turns
         return queue_of_key(key, queues) if self._is_keyed and key else (self._turn + piece) % queues
 
     def _send(self, topic: str, queue_id: int, messages: Messages, keys: list[str], rows: list[int]) -> None:

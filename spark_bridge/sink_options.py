@@ -20,10 +20,14 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from spark_bridge.option_values import InvalidOption, nearest
+from spark_bridge.option_values import InvalidOption, choice, flag, local_path, nearest
+from spark_bridge.options import CLIENT_OPTION_NAMES, KAFKA_PREFIX
 
+HEADERS = "headers"
+INCLUDE_HEADERS = "includeHeaders"  # of Kafka's users: the column is written where there is one
 OPTION_NAMES = (
     "path", "topic", "acks", "idempotent", "writeId", "timeout", "systemProperties", "checkpointLocation",
+    INCLUDE_HEADERS,
 )  # fmt: skip
 NOTHING, APPENDED, BROKER = "none", "appended", "broker"
 ACKS = {
@@ -42,17 +46,22 @@ PARTS: Mapping[str, tuple[tuple[str, tuple[DataType, ...]], ...]] = {
     "keys": (("keys", (STRING, ArrayType(STRING))), ("key", TEXTS)),
     "properties": (
         ("properties", (MapType(STRING, STRING),)),
-        ("headers", (ArrayType(StructType().add("key", STRING).add("value", BINARY)),)),
+        (HEADERS, (ArrayType(StructType().add("key", STRING).add("value", BINARY)),)),
     ),
     "body": (("body", TEXTS), ("value", TEXTS)),
     "queue_id": (("queueId", INTEGERS), ("partition", INTEGERS)),
 }
+# Of Kafka's rows as they are read: its sink takes them, and does without.
+KAFKA_READ_COLUMNS = frozenset({"offset", "timestamp", "timestamptype"})
 COLUMN_NAMES = tuple(name for columns in PARTS.values() for name, _types in columns)
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What one write asked for. `topic` None: each row says it; `write_id` None: this write will not be repeated."""
+    """What one write asked for. `topic` None: each row says it; `write_id` None: this write will not be repeated.
+
+    `drops_system_properties` None: those among headers only.
+    """
 
     path: str
     topic: str | None = None
@@ -60,15 +69,19 @@ class WriteOptions:
     idempotent: bool = True
     write_id: str | None = None
     timeout_s: float = TIMEOUT_SECONDS
-    drops_system_properties: bool = False
+    drops_system_properties: bool | None = None
 
 
 @dataclass(frozen=True)
 class SinkColumns:
-    """Which column, by its place, is which part of a message; `is_keyed`: equal keys go to one queue, as Kafka's."""
+    """Which column, by its place, is which part of a message; `is_keyed`: equal keys go to one queue, as Kafka's.
+
+    `has_headers`: properties are Kafka's headers.
+    """
 
     places: Mapping[str, int]
     is_keyed: bool
+    has_headers: bool = False
 
 
 def parse_write_options(options: Mapping[str, str], *, overwrite: bool) -> WriteOptions:
@@ -76,26 +89,26 @@ def parse_write_options(options: Mapping[str, str], *, overwrite: bool) -> Write
     if overwrite:
         raise InvalidOption('a log cannot be overwritten: write with .mode("append"), or outputMode "append"')
     given = {name.lower(): value for name, value in options.items()}
-    known = {name.lower(): name for name in OPTION_NAMES}
+    known = {name.lower() for name in (*OPTION_NAMES, *CLIENT_OPTION_NAMES)}
     for name in given:
-        if name not in known:
+        if name not in known and not name.startswith(KAFKA_PREFIX):
             raise InvalidOption(f"unknown option {name!r} of a write to rocketmq; {nearest(name, OPTION_NAMES)}")
     if not given.get("path"):
         raise InvalidOption('option path is missing: the root directory of a broker\'s store, .option("path", STORE)')
     acks = given.get("acks", BROKER).lower()
     if acks not in ACKS:
         raise InvalidOption(f"acks={given['acks']!r}: one of {', '.join(ACKS)}")
+    flag(INCLUDE_HEADERS, given.get(INCLUDE_HEADERS.lower(), "true"))
+    system = given.get("systemproperties")
     return WriteOptions(
-        path=given["path"],
+        path=local_path("path", given["path"]),
         topic=_text("topic", given.get("topic")),
         acks=ACKS[acks],
-        idempotent=_choice("idempotent", given.get("idempotent", "true"), ("true", "false")) == "true",
+        idempotent=flag("idempotent", given.get("idempotent", "true")),
         write_id=_text("writeId", given.get("writeid")),
         timeout_s=_seconds(given.get("timeout")),
-        drops_system_properties=_choice(
-            "systemProperties", given.get("systemproperties", REFUSE), (REFUSE, DROP)
-        ) == DROP,
-    )  # fmt: skip
+        drops_system_properties=None if system is None else choice("systemProperties", system, (REFUSE, DROP)) == DROP,
+    )
 
 
 def sink_columns(schema: StructType, topic: str | None) -> SinkColumns:
@@ -104,6 +117,8 @@ def sink_columns(schema: StructType, topic: str | None) -> SinkColumns:
     places: dict[str, int] = {}
     names: dict[str, str] = {}
     for place, field in enumerate(schema.fields):
+        if field.name.lower() in KAFKA_READ_COLUMNS:
+            continue
         if field.name.lower() not in by_name:
             raise InvalidOption(f"a message has no column {field.name!r}; {nearest(field.name, COLUMN_NAMES)}")
         part, name, types = by_name[field.name.lower()]
@@ -117,7 +132,7 @@ def sink_columns(schema: StructType, topic: str | None) -> SinkColumns:
         raise InvalidOption("no column body (or value): what the messages say")
     if "topic" not in places and topic is None:
         raise InvalidOption('no topic: a column topic, or .option("topic", NAME) for all rows')
-    return SinkColumns(places, names.get("keys") == "key")
+    return SinkColumns(places, names.get("keys") == "key", names.get("properties") == HEADERS)
 
 
 def _same(found: DataType, wanted: DataType) -> bool:
@@ -129,12 +144,6 @@ def _text(option: str, value: str | None) -> str | None:
     if value is not None and not value.strip():
         raise InvalidOption(f"{option} is empty")
     return value
-
-
-def _choice(option: str, value: str, choices: tuple[str, ...]) -> str:
-    if value.lower() not in choices:
-        raise InvalidOption(f"{option}={value!r}: one of {', '.join(choices)}")
-    return value.lower()
 
 
 def _seconds(text: str | None) -> float:

@@ -15,7 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-FOLDER = "sinks"
+from store.pointer import SINKS_NAME
+
 POLL_SECONDS = 0.02
 NOTES_MAX = 4096
 NOTE_BYTES_MAX = 64
@@ -53,7 +54,7 @@ class TaskLock:
     def __init__(self, regions: Path, task: TaskId, timeout_s: float) -> None:
         self._task, self._timeout_s = task, timeout_s
         name = hashlib.sha256(f"{task.query}\n{task.partition}".encode()).hexdigest()[:24]
-        self._path = regions / FOLDER / name
+        self._path = regions / SINKS_NAME / name
         self._fd = -1
         self.may_be_written = True
 

@@ -6,9 +6,10 @@ again. They import this package and `store`, nothing of the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -17,53 +18,77 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    In,
     InputPartition,
-    IsNotNull,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_bridge.columns import columns_of, schema_of, settled
+from spark_bridge.catalogue import keeping, kept_options, options_of_creation
+from spark_bridge.columns import canonical, columns_of, schema_of, settled
+from spark_bridge.option_values import InvalidOption
 from spark_bridge.options import ReadOptions, parse_options
-from spark_bridge.pushed import Pushed
 from spark_bridge.reading import read_split
 from spark_bridge.stream_options import without_stream_only
 from spark_bridge.tables import TableReader, table_schema
+from spark_bridge.told import RefusedStream, in_one_line, one_line
+from store.errors import QueueEntriesRemoved, SegmentRemoved
 
 FORMAT = "rocketmq"
-# Columns of which filters are taken into the plan; schema=kafka calls the queue's id `partition`.
-TAKEN = {"topic": "topics", "queueId": "queue_ids", "partition": "queue_ids", "tags": "tags", "brokerName": "brokers"}
-NEVER_NULL = ("topics", "queue_ids")
+LOAD_AGAIN = (
+    "a DataFrame or view keeps the plan of its first use: load it again (spark.read...load(), spark_bridge.read(...),"
+    " CREATE OR REPLACE TEMPORARY VIEW ...), or CREATE TABLE ... USING rocketmq, which each query plans anew"
+)
+
+
+def _restored(place: str, options: dict[str, str]) -> DataSource:
+    """The source where it is unpickled: a stream's process on the driver does not look into what --py-files sent."""
+    import sys
+
+    if place not in sys.path:
+        sys.path.append(place)
+    from spark_bridge.source import RocketMQSource
+
+    return RocketMQSource(options)
+
+
+_restored.__module__ = "__main__"  # so that the function itself is pickled, and not where to import it from
 
 
 class RocketMQSource(DataSource):
     """`spark.read.format("rocketmq")`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (str(Path(__file__).parent.parent), self.options)
 
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
         return FORMAT
 
+    @in_one_line
     def schema(self) -> StructType:
-        """All columns; a schema given by the user prunes them."""
-        options = parse_options(without_stream_only(self.options))
-        return schema_of(rows=options.rows) if options.table is None else table_schema(options.table)
+        """All columns, or those of the option `columns`; a schema given by the user prunes them, too."""
+        creation = options_of_creation(self.options)
+        given = self.options if creation is None else creation
+        options = parse_options(without_stream_only(given))
+        schema = _schema(options)
+        return schema if creation is None else keeping(schema, given)
 
+    @in_one_line
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of the columns in `schema`, of messages or of a metadata table."""
-        options = parse_options(self.options)
+        options = parse_options(kept_options(schema, self.options))
+        _refuse_two_lists(options, schema)
         return RocketMQReader(schema, options) if options.table is None else TableReader(schema, options)
 
+    @in_one_line
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write through the engine on the executors' hosts."""
         from spark_bridge.sink import RocketMQWriter  # readers do without it
 
         return RocketMQWriter(schema, self.options, overwrite=overwrite)
 
+    @in_one_line
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """A streaming query's sink."""
         from spark_bridge.sink import RocketMQStreamWriter
@@ -74,68 +99,62 @@ class RocketMQSource(DataSource):
         """A stream of the columns in `schema`."""
         from spark_bridge.stream import RocketMQStreamReader  # batch reads need nothing of it
 
-        return RocketMQStreamReader(schema, self.options)
-
-
-class SoftPush:
-    """A `pushFilters` that Spark calls when push-down is switched on, and does not refuse when it is off (the default).
-
-    Spark refuses a reader whose pushFilters is overridden, unless the conf is on; it tells by `__func__`.
-    """
-
-    __func__: ClassVar[Any] = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, push: Callable[[list[Filter]], Iterable[Filter]]) -> None:
-        self._push = push
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Takes what it can; returns what Spark still has to check."""
-        return self._push(filters)
+        try:
+            with one_line():
+                options = kept_options(schema, self.options)
+                _refuse_two_lists(parse_options(without_stream_only(options)), schema)
+                return RocketMQStreamReader(schema, options)
+        except Exception as error:
+            return RefusedStream(error)
 
 
 class RocketMQReader(DataSourceReader):
-    """One read: options and pushed filters to splits on the driver, splits to batches on the executors."""
+    """One read: options to splits on the driver, splits to batches on the executors.
+
+    It takes no filters: a frame's scans share one plan, so what one of them left out would be missing in all answers.
+    """
 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self.options = options
         self.column_names = schema.fieldNames()
         self.rows = settled(schema, self.options.rows)
         self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        self.pushed = Pushed()
-        self.pushFilters = SoftPush(self.push)  # type: ignore[method-assign]
 
-    def push(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take the filters on topic and queue, use those on tags and broker; yields what Spark has to check."""
-        for condition in filters:
-            path, values = getattr(condition, "attribute", None), _values(condition)
-            name = TAKEN.get(path[0]) if path is not None and len(path) == 1 else None
-            if name is not None and values is not None:
-                known = getattr(self.pushed, name)
-                both = values if known is None else known & values
-                self.pushed = replace(self.pushed, **{name: both})
-            if name in NEVER_NULL and (values is not None or isinstance(condition, IsNotNull)):
-                continue
-            yield condition
-
+    @in_one_line
     def partitions(self) -> list[InputPartition]:
         """The splits, planned against the log's end as it is now."""
         from spark_bridge.planning import plan_read  # the driver's part only: executors need no cursors
 
-        return [InputPartition(split) for split in plan_read(self.options, self.pushed)]
+        return [InputPartition(split) for split in plan_read(self.options)]
 
+    @in_one_line
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one split; Spark makes up a partition without a value when there is none."""
         if partition.value is not None:
             columns = columns_of(self.column_names, self.rows)
-            yield from read_split(partition.value, columns, self.arrow_schema, self.rows)
+            with first_plan_kept():
+                yield from read_split(partition.value, columns, self.arrow_schema, self.rows)
 
 
-def _values(condition: Filter) -> frozenset[Any] | None:
-    """The values that an equality admits; None when the filter is of another kind. Nothing equals null."""
-    if isinstance(condition, EqualNullSafe) and condition.value is None:
-        return None
-    if isinstance(condition, EqualTo | EqualNullSafe):
-        return frozenset({condition.value} - {None})
-    if isinstance(condition, In):
-        return frozenset(set(condition.value) - {None})
-    return None
+@contextmanager
+def first_plan_kept() -> Iterator[None]:
+    """What was removed since the plan is told with what makes another plan."""
+    try:
+        yield
+    except (SegmentRemoved, QueueEntriesRemoved) as error:
+        error.args = (f"{error}; {LOAD_AGAIN}",)
+        raise
+
+
+def _schema(options: ReadOptions) -> StructType:
+    """The columns of messages or of a table, those asked for."""
+    if options.table is None:
+        return schema_of(None if options.columns is None else canonical(options.columns), options.rows)
+    return table_schema(options.table, options.columns)
+
+
+def _refuse_two_lists(options: ReadOptions, schema: StructType) -> None:
+    """Columns are named by the option or by a schema."""
+    if options.columns is not None and _schema(options).fieldNames() != schema.fieldNames():
+        told = f"columns={','.join(options.columns)!r}, and a schema of {', '.join(schema.fieldNames())}"
+        raise InvalidOption(f"{told}: name the columns once, by the option or by the schema")

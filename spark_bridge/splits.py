@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from store.topics import is_system_topic
+from store.topics import is_lmq, is_system_topic
 
 SPLIT_BYTES_DEFAULT_MIN = 64 << 20
 QUEUE_COST_MIN = 32 << 20  # bytes of records below which a task is not worth its 40 ms
@@ -53,6 +53,18 @@ class LeaseTerms(NamedTuple):
     ttl_ms: int
 
 
+class PlannedPlace(NamedTuple):
+    """The directory of the planned log, as the kernel knows it: who finds the very same one reads what was planned.
+
+    `modified_ns` is when the newest file of a log at rest was written; 0 for a log that may be written to.
+    """
+
+    boot_id: str
+    device: int
+    inode: int
+    modified_ns: int
+
+
 @dataclass(frozen=True)
 class LogExtent:
     """Where the log is and what of it may be read: found once, on the driver."""
@@ -65,6 +77,7 @@ class LogExtent:
     root: str = ""
     broker_name: str = ""
     lease: LeaseTerms | None = None
+    planned: PlannedPlace | None = None
 
 
 class StoredBounds(NamedTuple):
@@ -121,6 +134,10 @@ class Selection:
         if self.topic_pattern is not None and re.fullmatch(self.topic_pattern, topic) is None:
             return False
         return not (self.hides_system and is_system_topic(topic))
+
+    def may_be_queue(self, name: str) -> bool:
+        """Whether it holds messages of its own; a multi-dispatch queue holds those of others, and has to be named."""
+        return not is_lmq(name) or (self.topics is not None and name in self.topics)
 
     def bounds_of(self, topic: str, queue_id: int) -> tuple[int, int | None]:
         """First and end queue offset wanted of one queue."""

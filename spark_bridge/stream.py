@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_bridge.columns import columns_of, settled
+from spark_bridge.named import refuse_missing, refuse_unstreamable
 from spark_bridge.reading import read_split
 from spark_bridge.splits import Selection
 from spark_bridge.stream_limits import Limits, Span, cut_to_bytes, cut_to_rows
@@ -46,6 +47,7 @@ from spark_bridge.stream_options import parse_stream_options
 from spark_bridge.stream_plan import Part, pack
 from spark_bridge.stream_start import starting_offsets
 from spark_bridge.stream_stores import StreamStores
+from spark_bridge.told import in_one_line
 
 log = logging.getLogger("slipstream.spark")
 
@@ -65,12 +67,15 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_seen: Bounds = {}
         self._target: Offsets | None = None
         self._last_batch_s = float("-inf")
+        self._are_names_known = False
 
     # the driver
 
+    @in_one_line
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint starts."""
         there = self._stores.await_all(READY_S)
+        self._refuse_missing({})
         return self._json(starting_offsets(self.options, self._stores, there))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -82,10 +87,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(limits.bytes_max)
         return ReadAllAvailable() if limits.rows_min is None else ReadMinRows(limits.rows_min)
 
+    @in_one_line
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """How far the next batch goes; `start` itself when there is nothing to do. Raises DataLost."""
         done = self._offsets(start)
         self._last_seen = there = self._stores.look()
+        self._refuse_missing(done)
         step = advance(done, there, self._stores.judged)
         if self.rows.fail_on_data_loss:
             self._lost(step.losses)
@@ -98,6 +105,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if rows:
             self._last_batch_s = time.monotonic()
         return self._json(self._limited(done, end, there, limits))
+
+    def _refuse_missing(self, done: Offsets) -> None:
+        """Once, raise UnknownTopic for a name that no store has; what the query has read already is another matter."""
+        if not self._are_names_known:
+            refuse_missing(self.options.read, self._stores.places, {key.topic for key in done})
+            refuse_unstreamable(self.options.read, self._stores.places)
+            self._are_names_known = True
 
     def _limited(self, done: Offsets, end: Offsets, there: Bounds, limits: Limits) -> Offsets:
         """The end of a batch within its limits, each store's part of them."""
@@ -124,10 +138,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the queues ended at the last look: in the query's progress, beside how far it has read."""
         return self._json({key: end for key, (_, end) in self._last_seen.items()}) if self._last_seen else None
 
+    @in_one_line
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Nothing that comes after this moment is read. Raises StoreNotReady."""
         self._target = {key: end for key, (_, end) in self._stores.await_all(READY_S).items()}
 
+    @in_one_line
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one batch. Raises DataLost, StoreNotReady."""
         done, until = self._offsets(start), self._offsets(end)
@@ -174,6 +190,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for loss in losses:
             log.warning("DATA_LOST: %s; goes on, as failOnDataLoss=false says", loss)
 
+    @in_one_line
     def commit(self, end: dict[str, Any]) -> None:
         """What lies before `end` is not needed any more."""
         self._stores.hold(self._offsets(end))
@@ -197,6 +214,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # the executors
 
+    @in_one_line
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one task."""
         columns = columns_of(self.column_names, self.rows)

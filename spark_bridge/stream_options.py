@@ -1,7 +1,8 @@
 """The options of `spark.readStream.format("rocketmq")`: those of a batch read, and what only a stream has.
 
 Names and meanings are Kafka's: maxOffsetsPerTrigger, minOffsetsPerTrigger, maxTriggerDelay, maxBytesPerTrigger.
-A stream starts at `startingOffsets` when it has no checkpoint, and has no end.
+A stream starts at `startingOffsets` when it has no checkpoint, and has no end. With Kafka's columns (`schema=kafka`) it
+starts where Kafka's does unless told: at the end of each queue.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from dataclasses import dataclass
 
 from spark_bridge.option_queues import EARLIEST, LATEST, QueueOffset, parse_offsets
 from spark_bridge.option_values import InvalidOption, count
-from spark_bridge.options import STREAM_OPTION_NAMES, ReadOptions, parse_options
+from spark_bridge.options import START_OPTION_NAMES, STREAM_OPTION_NAMES, ReadOptions, parse_options
+from spark_bridge.row_options import KAFKA
 from spark_bridge.stream_limits import Limits
 
 NOT_IN_A_STREAM = (
-    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "keys", "table", "splitBytes",
-    "maxRecordsPerPartition", "maxBytesPerPartition", "leaseSeconds",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "where", "keys", "table",
+    "splitBytes", "maxRecordsPerPartition", "maxBytesPerPartition", "leaseSeconds",
 )  # fmt: skip
 NEVER = EARLIEST - 1  # no offset is refused: a stream may well start at its end
 STARTING = "startingOffsets"
@@ -60,13 +62,19 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     )
     if limits.rows_min is not None and limits.rows_max is not None and limits.rows_min > limits.rows_max:
         raise InvalidOption(f"minOffsetsPerTrigger={limits.rows_min} is above maxOffsetsPerTrigger={limits.rows_max}")
-    text = given.get(STARTING.lower(), "earliest").strip()
+    text = given.get(STARTING.lower(), _default_start(read, given)).strip()
     return StreamOptions(
         read=read,
         limits=limits,
         starts_latest=text.lower() == "latest",
         starting=_starting(text),
     )
+
+
+def _default_start(read: ReadOptions, given: Mapping[str, str]) -> str:
+    """As Kafka's source for Kafka's columns, unless a time is given: then queues without one are read whole."""
+    has_time = any(name.lower() in given for name in START_OPTION_NAMES)
+    return "latest" if read.rows.schema == KAFKA and not has_time else "earliest"
 
 
 def _as_batch(text: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from spark_bridge.inventory import selection_of
 from spark_bridge.option_values import InvalidOption
 from spark_bridge.options import ReadOptions
-from spark_bridge.stores import GLOB_MARKS, resolve_stores
+from spark_bridge.stores import GLOB_MARKS, StoreAt, resolve_stores
 from spark_bridge.stream_offsets import ONLY_STORE, Bounds, Offsets, QueueKey
 from spark_bridge.stream_tail import QueueTail, StoreTail, StoreView
 from store import leases
@@ -72,7 +72,7 @@ class StreamStores:
             known = self.tails.get(name)
             if known is None or known.root != store.root:
                 self._drop(name)
-                selection = selection_of(self.options, None, None, store.broker_name)
+                selection = selection_of(self.options, store.broker_name)
                 self.tails[name] = StoreTail(
                     store.root, selection, store.broker_name,
                     confirmed_only=self.options.only_confirmed, beyond_rot=self.options.rows.permissive,
@@ -113,6 +113,11 @@ class StreamStores:
 
     def _silent(self) -> str | None:
         return next((tail.root for name, tail in self.tails.items() if name not in self.views), None)
+
+    @property
+    def places(self) -> list[StoreAt]:
+        """Where the stores are."""
+        return [StoreAt(tail.root, tail.broker_name) for tail in self.tails.values()]
 
     @property
     def judged(self) -> set[str]:

@@ -28,7 +28,6 @@ from store.consume_queue import ConsumeQueue, queue_directories
 from store.directory import StoreDirectory
 from store.errors import NoBroker
 from store.segment_files import named_files
-from store.topics import is_lmq
 
 log = logging.getLogger("slipstream.spark")
 
@@ -264,7 +263,7 @@ class StoreTail:
 
     def _wants(self, topic: str, queue_id: int) -> bool:
         queues = self.selection.queues
-        if is_lmq(topic) or not self.selection.admits(topic):
+        if not (self.selection.may_be_queue(topic) and self.selection.admits(topic)):
             return False
         if queues is not None and (topic, queue_id) not in queues:
             return False

@@ -71,7 +71,7 @@ def rows_of(table: str, stores: Iterable[StoreAt], options: ReadOptions) -> list
 
 
 def _selected(store: StoreAt, options: ReadOptions) -> Selection:
-    return inventory.selection_of(options, None, None, store.broker_name)
+    return inventory.selection_of(options, store.broker_name)
 
 
 def queue_rows(store: StoreAt, options: ReadOptions) -> list[QueueRow]:

@@ -6,7 +6,7 @@ plans the read, because cursors and recovery are the driver's part; there is one
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from spark_bridge.option_values import InvalidOption, nearest
 from spark_bridge.options import ReadOptions
+from spark_bridge.told import in_one_line
 
 INT, BIGINT, STRING, TIMESTAMP, BOOLEAN = IntegerType(), LongType(), StringType(), TimestampType(), BooleanType()
 TIMES = (("minTimestamp", TIMESTAMP), ("maxTimestamp", TIMESTAMP))
@@ -55,9 +56,15 @@ TABLES: dict[str, Columns] = {
 }  # fmt: skip
 
 
-def table_schema(table: str) -> StructType:
-    """Spark's schema of a metadata table."""
-    return StructType([StructField(name, kind) for name, kind in TABLES[table]])
+def table_schema(table: str, names: Sequence[str] | None = None) -> StructType:
+    """Spark's schema of a metadata table, or of its columns that are named, in any case. Raises InvalidOption."""
+    fields = {name.lower(): StructField(name, kind) for name, kind in TABLES[table]}
+    asked = dict.fromkeys(fields if names is None else (name.lower() for name in names))
+    for name in asked:
+        if name not in fields:
+            known = [field.name for field in fields.values()]
+            raise InvalidOption(f"no column {name!r} in table {table}; {nearest(name, known)}")
+    return StructType([fields[name] for name in asked])
 
 
 class TableReader(DataSourceReader):
@@ -69,12 +76,16 @@ class TableReader(DataSourceReader):
         self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self.places = _places(self.table, schema)
 
+    @in_one_line
     def partitions(self) -> list[InputPartition]:
         """All rows, in one partition."""
-        from spark_bridge.stores import resolve_stores  # the driver's part only: executors need no cursors
+        from spark_bridge.named import refuse_missing  # the driver's part only: executors need no cursors
+        from spark_bridge.stores import resolve_stores
         from spark_bridge.table_rows import rows_of
 
-        rows = rows_of(self.table, resolve_stores(self.options), self.options)
+        stores = resolve_stores(self.options)
+        refuse_missing(self.options, stores)
+        rows = rows_of(self.table, stores, self.options)
         return [InputPartition([[row[place] for row in rows] for place in self.places])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from store.broker_tables import read_batch_topics
 from store.consume_queue import ConsumeQueue, Entries
+from store.directory import BATCH_NAME
 from store.errors import MalformedConfig
 
 BATCH_DTYPE = np.dtype(
@@ -22,7 +23,7 @@ BATCH_DTYPE = np.dtype(
 )  # fmt: skip
 UNIT_BYTES = BATCH_DTYPE.itemsize
 NOT_COMPACTED = -1
-DIRECTORY = "batchconsumequeue"
+DIRECTORY = BATCH_NAME
 
 
 def batch_file_bytes_of(configured_bytes: int) -> int:
@@ -60,7 +61,7 @@ class BatchTopics:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._known: frozenset[str] = frozenset()
-        self._mtime_ns = -1
+        self._seen: tuple[int, ...] | None = None
         self.problem = ""
 
     def __contains__(self, topic: str) -> bool:
@@ -68,11 +69,12 @@ class BatchTopics:
             return True
         path = self._root / "config" / "topics.json"
         try:
-            mtime_ns = path.stat().st_mtime_ns
+            found = path.stat()
+            seen: tuple[int, ...] = found.st_mtime_ns, found.st_ino  # replaced twice in a tick, it is another file
         except OSError:
-            mtime_ns = 0
-        if mtime_ns != self._mtime_ns:
-            self._mtime_ns = mtime_ns
+            seen = ()
+        if seen != self._seen:
+            self._seen = seen
             self._known, self.problem = frozenset(), ""
             try:
                 self._known = read_batch_topics(path.parent)

@@ -67,7 +67,7 @@ def parse(content: bytes, path: str = "") -> dict[Any, Any]:
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
     """Nobody else of ours reads and replaces files of this directory meanwhile; held for one file's writing."""
-    directory.mkdir(parents=True, exist_ok=True)
+    file_io.make_directories(directory)
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -78,7 +78,12 @@ def exclusive(directory: Path) -> Iterator[None]:
 
 def write(path: Path, value: dict[Any, Any], *, pretty: bool = True) -> None:
     """Replace the file, all or nothing; what it said becomes the backup, unless that was no sound content."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, encode(value, pretty=pretty))
+
+
+def write_text(path: Path, text: bytes) -> None:
+    """As `write`, with these bytes."""
+    file_io.make_directories(path.parent)
     try:
         before = _content(path)
         if before:
@@ -86,7 +91,7 @@ def write(path: Path, value: dict[Any, Any], *, pretty: bool = True) -> None:
             file_io.replace_file(path.with_name(path.name + BACKUP_SUFFIX), before)
     except MalformedConfig:
         before = b""  # the backup is the better one, it stays
-    file_io.replace_file(path, encode(value, pretty=pretty))
+    file_io.replace_file(path, text)
 
 
 def encode(value: dict[Any, Any], *, pretty: bool = True) -> bytes:

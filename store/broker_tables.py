@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from store import broker_json
 from store.errors import MalformedConfig
+from store.fastjson import whole_number
 from store.properties import java_hash
 
 TOPICS, CONSUMER_OFFSETS, GROUPS, DELAY_OFFSETS = (
@@ -29,6 +31,7 @@ GROUP_SEPARATOR = "@"
 TOPIC_CAPACITY, OFFSET_CAPACITY, GROUP_CAPACITY, DELAY_CAPACITY = 1024, 512, 1024, 32  # of RocketMQ's maps
 GROUP_TOPIC_CAPACITY = 64  # a HashMap of 128 buckets
 GROWS_AT = 0.75
+NAMES_REMEMBERED = 1 << 17
 Key = TypeVar("Key", str, int)
 
 
@@ -50,6 +53,13 @@ class DataVersion:
         state = fields.get("stateVersion")
         counter, timestamp = (_number(fields.get(name, 0), name, path) for name in ("counter", "timestamp"))
         return cls(counter, timestamp, None if state is None else _number(state, "stateVersion", path))
+
+    def is_behind(self, other: DataVersion) -> bool:
+        """Whether this is an older state of the same table. Fewer changes alone are not: a table made anew has few."""
+        ours, theirs = self.state_version or 0, other.state_version or 0
+        if ours != theirs:
+            return ours < theirs
+        return self.counter < other.counter and self.timestamp_ms < other.timestamp_ms
 
     def next(self, now_ms: int) -> DataVersion:
         """The version after one more change."""
@@ -82,7 +92,13 @@ def hash_map_order(keys: Iterable[Key], buckets: int = 16) -> list[Key]:
 
 
 def _by_bucket(keys: list[Key], buckets: int) -> list[Key]:
-    return sorted(keys, key=lambda key: _spread(java_hash(key) if isinstance(key, str) else key) & (buckets - 1))
+    return sorted(keys, key=lambda key: _spread(_hash_of(key) if isinstance(key, str) else key) & (buckets - 1))
+
+
+@lru_cache(NAMES_REMEMBERED)
+def _hash_of(name: str) -> int:
+    """The tables are listed over and over, with the same names."""
+    return java_hash(name)
 
 
 def _spread(code: int) -> int:
@@ -101,11 +117,11 @@ def _mapping(value: Any, what: str, path: str) -> dict[Any, Any]:
 
 
 def _number(value: Any, what: str, path: str) -> int:
-    """A whole number, quoted or not."""
-    text = str(value)
-    if isinstance(value, bool) or not text.lstrip("-").isdecimal() or len(text) > 20:
-        raise MalformedConfig(path, f"{what} is {text[:40]!r}, no whole number")
-    return int(text)
+    """A whole number of Java's long, quoted or not."""
+    try:
+        return whole_number(value)
+    except ValueError as reason:
+        raise MalformedConfig(path, f"{what}: {reason}") from None
 
 
 def _table(value: Mapping[Any, Any], name: str, path: str) -> dict[str, dict[Any, Any]]:

@@ -99,6 +99,15 @@ def decode(content: bytes) -> Checkpoint:
     return replace(found, index_offset=index_offset, index_file=index_file, index_count=index_count)
 
 
+def sum_of_times(path: Path) -> int:
+    """A CRC-32 of what RocketMQ, too, writes into that file: whether a broker of its kind changed it since."""
+    try:
+        with path.open("rb") as file:
+            return zlib.crc32(file.read(TIMES.size))
+    except (FileNotFoundError, IsADirectoryError):
+        return zlib.crc32(b"")
+
+
 def damage(content: bytes) -> str:
     """What of our own parts cannot be what we wrote, though something is there; empty when nothing is wrong."""
     for start, crc_at, name in ((OURS_AT, CRC_AT, "flushed offset"), (INDEX_AT, INDEX_CRC_AT, "index")):

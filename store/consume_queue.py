@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from store import file_io
+from store.directory import directories_in
 from store.errors import ForeignFile, QueueFileMismatch
 from store.segment import file_name
 from store.segment_files import named_files
@@ -50,10 +51,10 @@ def queue_directories(consumequeue: Path) -> Iterator[tuple[str, int, Path]]:
         if consumequeue.exists():
             raise ForeignFile(str(consumequeue), "a file in the place of the queues' directory")
         return
-    for topic in sorted(path for path in consumequeue.iterdir() if path.is_dir()):
-        numbered = [path for path in topic.iterdir() if _is_queue_id(path.name) and path.is_dir()]
-        for path in sorted(numbered, key=lambda path: int(path.name)):
-            yield topic.name, int(path.name), path
+    for topic in directories_in(consumequeue):
+        below = consumequeue / topic
+        for name in sorted(filter(_is_queue_id, directories_in(below)), key=int):
+            yield topic, int(name), below / name
 
 
 def _is_queue_id(name: str) -> bool:
@@ -170,19 +171,8 @@ class ConsumeQueue:
             if first >= end:
                 file_io.unlink(path)
                 continue
-            self._clear(path, (end - first) * self.dtype.itemsize)
+            file_io.clear(path, (end - first) * self.dtype.itemsize, self.file_bytes)
             return
-
-    def _clear(self, path: Path, start: int) -> None:
-        """Zeros from byte `start` on, without filling holes."""
-        fd = file_io.open_file(path, writable=True)
-        try:
-            mapped = np.frombuffer(file_io.map_file(fd, self.file_bytes, writable=False), np.uint8)
-            for low, high in list(file_io.data_ranges(fd, start, self.file_bytes)):
-                if mapped[low:high].any():
-                    file_io.write_at(fd, bytes(high - low), low)
-        finally:
-            os.close(fd)
 
     def sound_end(self, max_physical_offset: int) -> int:
         """The queue offset up to which the last entries make sense: sizes and offsets in order and inside the log."""

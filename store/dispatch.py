@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from store import dispatch_kernel as kernel
+from store.delay import DELAYS_MS
 from store.errors import CorruptRecord
 from store.index_service import IndexService
 from store.queue_set import PLAIN_QUEUES, ROWS_MAX, QueueKinds, QueueSet
@@ -48,6 +49,8 @@ class Dispatcher:
         self._queues = QueueSet(
             consumequeue, file_bytes, kinds, self._report, refuse_gaps=refuse_gaps, batch_root=batch_root
         )
+        usual = kinds.delays_ms == DELAYS_MS  # which the scan knows
+        self._delays_ms = None if usual else np.array(kinds.delays_ms, np.int64)
         self._segment: Segment | None = None
         self._rows = np.zeros((BATCH_ROWS, kernel.ROW_WORDS), np.int64)
         self.last_store_timestamp_ms = 0
@@ -82,6 +85,8 @@ class Dispatcher:
         limit = min(to_offset, segment.end_offset) - base
         position, count, stop = kernel.scan(segment.array, from_offset - base, limit, base, self._rows)
         if count:
+            if self._delays_ms is not None:
+                _deliver_by(self._delays_ms, self._rows[:count])
             self._queues.put(segment, self._rows[:count], from_offset)
             if self._index is not None:
                 self._index.put(segment, self._rows, count)
@@ -104,3 +109,12 @@ class Dispatcher:
     def _report(self, finding: str) -> None:
         if len(self.findings) < FINDINGS_MAX:
             self.findings.append(finding)
+
+
+def _deliver_by(delays_ms: kernel.Words, rows: kernel.Words) -> None:
+    """Give the entries of delayed messages the times of delivery of these levels; above the last they are the last."""
+    levels = -rows[:, kernel.TAGS_AT]
+    delayed = levels > 0
+    if delayed.any():
+        delays = delays_ms[np.minimum(levels[delayed], len(delays_ms)) - 1]
+        rows[delayed, kernel.TAGS_CODE] = rows[delayed, kernel.STORE_TIMESTAMP] + delays

@@ -25,6 +25,7 @@ Words = npt.NDArray[np.int64]
 POSITION, SIZE, BODY_AT, BODY_BYTES, BODY_CRC, TOPIC_AT, TOPIC_BYTES = 0, 1, 2, 3, 4, 5, 6
 QUEUE_ID, QUEUE_OFFSET, SYS_FLAG, STORE_TIMESTAMP, TAGS_CODE, TAGS_AT, TAGS_BYTES, GROUP = 7, 8, 9, 10, 11, 12, 13, 14
 SPECIAL = 15  # bits below: what Python has to look at
+# TAGS_AT below 0 is a delay level, and the tags code its time of delivery by the usual levels
 ROW_WORDS = 16
 TAGS_NOT_ASCII, INNER_PROPERTIES = 1, 2
 
@@ -57,7 +58,7 @@ INNER_PREFIX = np.frombuffer(properties.INNER_PREFIX.encode(), np.uint8)
 DELAY_NAME = np.frombuffer(properties.DELAY.encode(), np.uint8)
 SCHEDULE_TOPIC = np.frombuffer(delay.SCHEDULE_TOPIC.encode(), np.uint8)
 DELAY_MS = np.array((0, *delay.DELAYS_MS), np.int64)  # index = level
-DELAY_LEVEL_MAX = len(delay.DELAYS_MS)
+DELAY_LEVEL_MAX, LEVEL_MAX = len(delay.DELAYS_MS), 1000
 
 
 @inlined
@@ -82,15 +83,15 @@ def _java_hash(array: Bytes, at: int, count: int) -> int:
 
 @kernel
 def _delay_level(array: Bytes, at: int, count: int) -> int:
-    """The decimal number there, at most DELAY_LEVEL_MAX; 0 for what is not a positive number."""
+    """The decimal number there, at most LEVEL_MAX; 0 for what is not a positive number."""
     level = 0
     first = at + 1 if count > 1 and array[at] == PLUS else at
     for i in range(first, at + count):
         digit = int(array[i]) - ZERO
         if digit < 0 or digit > 9:
             return 0
-        level = min(level * 10 + digit, 1000)
-    return min(level, DELAY_LEVEL_MAX)
+        level = min(level * 10 + digit, LEVEL_MAX)
+    return level
 
 
 @kernel
@@ -124,7 +125,8 @@ def _tags(array: Bytes, start: int, end: int, row: Words, is_schedule: bool) -> 
                 delay_level = _delay_level(array, equals + 1, value_bytes)
         at = stop + 1
     if delay_level > 0:  # the queue of a delay level holds the time of delivery instead
-        row[TAGS_CODE], row[TAGS_BYTES] = row[STORE_TIMESTAMP] + DELAY_MS[delay_level], 0
+        row[TAGS_CODE] = row[STORE_TIMESTAMP] + DELAY_MS[min(delay_level, DELAY_LEVEL_MAX)]
+        row[TAGS_AT], row[TAGS_BYTES] = -delay_level, 0
 
 
 @kernel
@@ -169,7 +171,8 @@ def scan(array: Bytes, start: int, limit: int, base_offset: int, rows: Words) ->
 
     Bytes at and above `limit` are not looked at. A blank record ends the segment (BLANK); PARTIAL: the bytes below
     `limit` may be the beginning of a record; NO_RECORD: no record begins here; DAMAGED: one does, but its size, lengths
-    or physical offset are wrong (its claimed size is then in rows[count, SIZE]).
+    or physical offset are wrong (its claimed size is then in rows[count, SIZE]), or a blank one that does not end where
+    the segment does.
     """
     position, count = start, 0
     while True:
@@ -181,8 +184,11 @@ def scan(array: Bytes, start: int, limit: int, base_offset: int, rows: Words) ->
         if rest < BLANK_BYTES:
             return position, count, PARTIAL
         size, magic = load_be32(array, position), load_be32(array, position + MAGIC_AT)
-        if magic == MAGIC_BLANK:
+        if magic == MAGIC_BLANK and size == len(array) - position:
             return position, count, BLANK
+        if magic == MAGIC_BLANK:
+            rows[count][SIZE] = size
+            return position, count, DAMAGED
         if magic != MAGIC_V1 and magic != MAGIC_V2:
             return position, count, NO_RECORD
         row = rows[count]

@@ -7,6 +7,7 @@ StoreError
 ├── MalformedConfig      a file of `config` that is not what RocketMQ's brokers write
 ├── OffsetOutOfRange     asked for bytes before the oldest segment or behind the end
 ├── NotAStore            the directory does not hold a store
+├── AccessDenied         this process's user may not read (or write) a file of the store
 ├── ForeignFile          something else has the name of one of the store's files
 ├── SegmentSizeMismatch  a file of the log has another length than its store's segments
 ├── MissingSegment       the log has a gap
@@ -18,6 +19,7 @@ StoreError
 ├── NotOnDisk            the disk does not take what the log holds
 ├── StoreLocked          another broker owns the store
 ├── NoBroker             no broker runs on the store
+│   └── BrokerOutOfReach … or its shared memory is not to be seen from here
 ├── InvalidMessage       a message that the format cannot hold
 ├── PropertiesTooLarge   properties that do not fit a record
 └── RecordTooLarge       a message above the store's limit
@@ -84,6 +86,20 @@ class NotAStore(StoreError):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: not a store: {reason}; give the directory that holds `commitlog`")
         self.path, self.reason = path, reason
+
+
+class AccessDenied(StoreError, PermissionError):
+    """The rights of a file or directory keep this process's user out."""
+
+    code = "ACCESS_DENIED"
+
+    def __init__(self, path: str, user: int, owner: int, group: int, mode: int) -> None:
+        super().__init__(
+            f"{path}: the user with number {user} may not open it: it belongs to user {owner} and group {group}, mode"
+            f" {mode:04o}; give that user this group, or set storeGroup in the broker's file to a group of his and"
+            " start the broker again"
+        )
+        self.path = path
 
 
 class ForeignFile(StoreError):
@@ -164,6 +180,25 @@ class NoBroker(StoreError):
     def __init__(self, path: str, reason: str = "no broker runs on this store") -> None:
         super().__init__(f"{path}: {reason}; start one with `slipstream broker -c FILE`")
         self.path, self.reason = path, reason
+
+
+class BrokerOutOfReach(NoBroker):
+    """A broker runs on the store, but not for us: its shared memory is elsewhere."""
+
+    code = "BROKER_OUT_OF_REACH"
+
+    def __init__(self, path: str, region_directory: str) -> None:
+        self.path, self.region_directory = path, region_directory
+        self.reason = (
+            f"a broker runs on this store, but its shared memory, {region_directory}, is not to be seen from here"
+            " (another container, or another machine?)"
+        )
+        parent = region_directory.rpartition("/")[0] or "/"
+        StoreError.__init__(
+            self,
+            f"{path}: {self.reason}; give this process the broker's {parent} (docker: --ipc, or -v {parent}:{parent} on"
+            " both sides), or set regionPath to a directory that both see",
+        )
 
 
 class InvalidMessage(StoreError):
@@ -263,6 +298,9 @@ class BitRot(CorruptRecord):
     code = "BIT_ROT"
 
     def __init__(self, path: str, offset: int, reason: str, behind: str) -> None:
-        told = f"{reason}, and {behind}; nothing was changed. Restore this segment from a replica"
+        told = (
+            f"{reason}, and {behind}; nothing was changed. Restore this segment from a replica (`slipstream log repair"
+            f" --from`), or give up all of the log from there on (`--cut {offset}`)"
+        )
         super().__init__(path, offset, told)
         self.behind = behind

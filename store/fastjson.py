@@ -10,17 +10,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+import secrets
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 from store.errors import MalformedData
 
-TEXT_OR_BARE_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\w+)(?=\s*:)')
-TEXT_OR_FORM = re.compile(TEXT_OR_BARE_KEY.pattern + r"|(\[)(?=\n\s*[^\s\]])")
-MARK = "\0"  # before a bare integer, and first in a list with lines: no text of RocketMQ's begins with it
+# A text matches even where its end is missing: no other search begins inside of it, so reading stays linear.
+TEXT_OR_BARE_KEY = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([{,]\s*+)(-?\w++)(?=\s*+:)', re.DOTALL)
+TEXT_OR_FORM = re.compile(TEXT_OR_BARE_KEY.pattern + r"|(\[)(?=\n\s*+[^\s\]])", re.DOTALL)
+SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")  # perhaps a lone one, which no UTF-8 can say
+MARK = f"\0{secrets.token_hex(8)}"  # before a bare integer, and first in a list with lines: nobody can write it
+WRITTEN_MARK = f'"\\u0000{MARK[1:]}'
 SPECIAL = re.compile("[\x00-\x1f\x7f-\x9f\"\\\\\u2028\u2029]")
 ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+PLAIN = {str, int, bool, type(None)}
+BYTES_MAX = 16 * 1024 * 1024
+DEPTH_MAX = 64
+INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX = -(2**31), 2**31 - 1, -(2**63), 2**63 - 1
+WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class LineList(list[Any]):
@@ -28,22 +38,69 @@ class LineList(list[Any]):
 
 
 def loads(
-    content: bytes | memoryview | str, what: str = "JSON", bytes_max: int = 64 * 1024 * 1024, *,
-    as_written: bool = False,
+    content: bytes | memoryview | str, what: str = "JSON", bytes_max: int = BYTES_MAX, *, as_written: bool = False
 ) -> Any:  # fmt: skip
-    """The value that `content` (named `what` in errors) holds. Raises MalformedData.
+    """The value that `content` (named `what` in errors) holds. Raises MalformedData; of equal keys the last counts.
 
-    `as_written`: bare integer keys are int, lists with lines are LineList.
+    `as_written`: bare integer keys are int, lists with lines are LineList, fractions are Decimal. What no answer of
+    ours could say again is refused: numbers that are none or too large, lone surrogates, more than DEPTH_MAX levels.
     """
     if len(content) > bytes_max:
         raise MalformedData(what, f"it has {len(content)} bytes, more than the {bytes_max} that are read")
     try:
         text = content if isinstance(content, str) else bytes(content).decode()
-        if as_written:
-            return json.loads(TEXT_OR_FORM.sub(_marked, text), object_pairs_hook=_unmarked, parse_float=Decimal)
-        return json.loads(TEXT_OR_BARE_KEY.sub(_quoted, text))
+        value = _as_written(text) if as_written else _plain(text)
+        if ("\\u" in text or not text.isascii()) and SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False, default=str).encode()
     except (ValueError, ArithmeticError, RecursionError) as reason:
         raise MalformedData(what, f"no JSON: {reason}") from None
+    if text.count("[") + text.count("{") > DEPTH_MAX and _is_too_deep(value):
+        raise MalformedData(what, f"it has more than {DEPTH_MAX} levels")
+    return value
+
+
+def _plain(text: str) -> Any:
+    """Most of it has no bare keys: that is tried first."""
+    try:
+        return json.loads(text, parse_float=_finite, parse_constant=_no_number)
+    except ValueError:
+        quoted = TEXT_OR_BARE_KEY.sub(_quoted, text)
+        return json.loads(quoted, parse_float=_finite, parse_constant=_no_number)
+
+
+def _as_written(text: str) -> Any:
+    marked = TEXT_OR_FORM.sub(_marked, text)
+    return json.loads(marked, object_pairs_hook=_unmarked, parse_float=Decimal, parse_constant=_no_number)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number")
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(DEPTH_MAX):
+        inner = (of.values() if isinstance(of, dict) else of for of in level)
+        level = [item for items in inner for item in items if isinstance(item, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def whole_number(value: Any, low: int = INT64_MIN, high: int = INT64_MAX) -> int:
+    """A whole number within these bounds, quoted or not, as a Java field of that range holds it. Raises ValueError."""
+    if isinstance(value, str) and WHOLE.fullmatch(value):
+        value = int(value)
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{str(value)[:40]!r} is no whole number from {low} to {high}")
+    return value
 
 
 def _quoted(found: re.Match[str]) -> str:
@@ -54,8 +111,8 @@ def _quoted(found: re.Match[str]) -> str:
 def _marked(found: re.Match[str]) -> str:
     before, key, bracket = found.groups()
     if bracket:
-        return '["\\u0000",'
-    return found.group() if key is None else f'{before}"\\u0000{key}"'
+        return f"[{WRITTEN_MARK}\","
+    return found.group() if key is None else f'{before}{WRITTEN_MARK}{key}"'
 
 
 def _unmarked(pairs: list[tuple[str, Any]]) -> dict[str | int, Any]:
@@ -66,7 +123,9 @@ def _key_as_written(key: str) -> str | int:
     if not key.startswith(MARK):
         return key
     name = key[len(MARK) :]
-    return int(name) if name.lstrip("-").isdecimal() else name
+    if not name.lstrip("-").isdecimal():
+        return name
+    return whole_number(name)  # of Java's long: larger ones could be chosen so that all of them share one hash
 
 
 def _list_as_written(value: Any) -> Any:
@@ -78,48 +137,65 @@ def _list_as_written(value: Any) -> Any:
 
 def dumps(value: object, *, bare_keys: bool = True) -> str:
     """Compact, as on the wire; without `bare_keys` integer keys are quoted, as new clients want it."""
-    return "".join(_compact(value, bare_keys))
+    if _is_usual(value, {str} if bare_keys else {str, int}):
+        found = ENCODER.encode(value)
+        if found.isprintable() and "\\u00" not in found:  # else perhaps one whose escapes are not fastjson's
+            return found
+    parts: list[str] = []
+    _compact(value, bare_keys, parts)
+    return "".join(parts)
 
 
-def _compact(value: object, bare_keys: bool) -> Iterator[str]:
+def _is_usual(value: object, keys: set[type]) -> bool:
+    """Whether the library's writer writes it as fastjson does, but for some characters."""
+    if type(value) in PLAIN:
+        return True
+    if not isinstance(value, dict | list | tuple) or (isinstance(value, dict) and not set(map(type, value)) <= keys):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return all(_is_usual(item, keys) for item in inner if type(item) not in PLAIN)
+
+
+def _compact(value: object, bare_keys: bool, parts: list[str]) -> None:
     if isinstance(value, Mapping):
         for index, (key, of) in enumerate(value.items()):
-            yield "," if index else "{"
-            yield f"{_key(key, bare_keys)}:"
-            yield from _compact(of, bare_keys)
-        yield "}" if value else "{}"
+            parts.append(f"{',' if index else '{'}{_key(key, bare_keys)}:")
+            _compact(of, bare_keys, parts)
+        parts.append("}" if value else "{}")
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield "," if index else "["
-            yield from _compact(item, bare_keys)
-        yield "]" if value else "[]"
+            parts.append("," if index else "[")
+            _compact(item, bare_keys, parts)
+        parts.append("]" if value else "[]")
     elif isinstance(value, str):
-        yield _text(value)
+        parts.append(_text(value))
     else:
-        yield str(value) if isinstance(value, Decimal) else json.dumps(value)
+        parts.append(str(value) if isinstance(value, Decimal) else json.dumps(value))
 
 
 def dumps_pretty(value: object) -> str:
     """With tabs, as RocketMQ writes its config files."""
-    return "".join(_pretty(value, 0))
+    parts: list[str] = []
+    _pretty(value, 0, parts)
+    return "".join(parts)
 
 
-def _pretty(value: object, depth: int) -> Iterator[str]:
+def _pretty(value: object, depth: int, parts: list[str]) -> None:
+    apart = "\n" + "\t" * (depth + 1)
     if isinstance(value, Mapping) and value:
         # a Java map with integer keys is written by another writer, which breaks only before its end
-        apart = "" if all(isinstance(key, int) for key in value) else "\n" + "\t" * (depth + 1)
+        between = "" if all(isinstance(key, int) for key in value) else apart
         for index, (key, of) in enumerate(value.items()):
-            yield f"{',' if index else '{'}{apart}{_key(key, True)}:"
-            yield from _pretty(of, depth + 1)
-        yield "\n" + "\t" * depth + "}"
+            parts.append(f"{',' if index else '{'}{between}{_key(key, True)}:")
+            _pretty(of, depth + 1, parts)
+        parts.append(apart[:-1] + "}")
     elif isinstance(value, list | tuple) and value and _has_lines(value):
-        apart = "\n" + "\t" * (depth + 1)
         for index, item in enumerate(value):
-            yield f"{',' if index else '['}{apart}"
-            yield from _pretty(item, depth + 1)
-        yield "\n" + "\t" * depth + "]"
+            parts.append(f"{',' if index else '['}{apart}")
+            _pretty(item, depth + 1, parts)
+        parts.append(apart[:-1] + "]")
     else:
-        yield from _compact(value, True)
+        _compact(value, True, parts)
 
 
 def _has_lines(value: list[Any] | tuple[Any, ...]) -> bool:

@@ -8,20 +8,30 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import shutil
+import stat
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # commands that find no store should not load numpy to say so
+    import numpy as np
+    import numpy.typing as npt
+
+from store.errors import AccessDenied
 
 PAGE_BYTES = mmap.PAGESIZE
 MADV_POPULATE_WRITE = 23  # Linux 5.14
+SYNC_FILE_RANGE_WRITE = 2
 RENAME_EXCHANGE, AT_FDCWD = 2, -100  # renameat2 of Linux
 CREATING_SUFFIX = ".creating"
+FILE_MODE, DIRECTORY_MODE = 0o640, 0o750  # the group may read
+FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # file systems without O_TMPFILE
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -29,13 +39,37 @@ _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _libc.madvise.restype = ctypes.c_int
 _libc.renameat2.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
 _libc.renameat2.restype = ctypes.c_int
+_libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+_libc.sync_file_range.restype = ctypes.c_int
 _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
 _libc.mincore.restype = ctypes.c_int
 
 
 def open_file(path: Path, writable: bool) -> int:
     """A descriptor of an existing file."""
-    return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    try:
+        return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    except PermissionError:
+        raise denied(path) from None
+
+
+def denied(path: Path) -> AccessDenied:
+    """What this process's user is told who may not open that."""
+    for place in (path, *path.parents):
+        try:
+            found = place.stat()
+            break
+        except OSError:
+            continue
+    return AccessDenied(str(path), os.geteuid(), found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+
+
+def make_directories(path: Path) -> None:
+    """The directory, and those above it that are missing, which the group may read; those there stay as they are."""
+    if not path.is_dir():
+        if path.parent != path:
+            make_directories(path.parent)
+        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
 
 
 def map_file(fd: int, size_bytes: int, writable: bool) -> mmap.mmap:
@@ -45,6 +79,7 @@ def map_file(fd: int, size_bytes: int, writable: bool) -> mmap.mmap:
 
 def map_array(path: Path) -> npt.NDArray[np.uint8]:
     """The bytes of a whole file, read in place; unmapped with the last use of it."""
+    import numpy as np
     fd = open_file(path, writable=False)
     try:
         return np.frombuffer(map_file(fd, os.fstat(fd).st_size, writable=False), np.uint8)
@@ -89,6 +124,14 @@ def sync_data(fd: int) -> None:
     os.fdatasync(fd)
 
 
+def start_writing(fd: int, start: int, length: int) -> None:
+    """Begin to write the range out, and wait for nothing: it is on disk for sure after the next `sync_data` only.
+
+    A file system that cannot begins it when it likes.
+    """
+    _libc.sync_file_range(fd, start, length, SYNC_FILE_RANGE_WRITE)
+
+
 def drop_cached(fd: int, start: int, length: int) -> None:
     """Forget what the page cache holds of the range and the disk has, too: the next read is one of the disk."""
     os.posix_fadvise(fd, start, length, os.POSIX_FADV_DONTNEED)
@@ -122,6 +165,19 @@ def data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
         hole = min(os.lseek(fd, start, os.SEEK_HOLE), end)
         yield start, hole
         start = hole
+
+
+def clear(path: Path, start: int, end: int) -> None:
+    """Zeros in [start, end) of the file, without filling holes."""
+    import numpy as np
+    fd = open_file(path, writable=True)
+    try:
+        mapped = np.frombuffer(map_file(fd, end, writable=False), np.uint8)
+        for low, high in list(data_ranges(fd, start, end)):
+            if mapped[low:high].any():
+                write_at(fd, bytes(high - low), low)
+    finally:
+        os.close(fd)
 
 
 def sync_directory(path: Path) -> None:
@@ -170,6 +226,7 @@ def sync_tree(path: Path) -> None:
 
 def resident_pages(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     """Which pages of a mapped file lie in the page cache."""
+    import numpy as np
     pages = np.zeros(-(-len(array) // PAGE_BYTES), np.uint8)
     if len(pages) and _libc.mincore(array.ctypes.data, len(array), pages.ctypes.data):
         error = ctypes.get_errno()
@@ -192,7 +249,7 @@ def write_into_sparse(path: Path, data: bytes | memoryview, position: int, size_
     try:
         fd = open_file(path, writable=True)
     except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directories(path.parent)
         create_sparse(path, size_bytes)
         fd = open_file(path, writable=True)
     try:
@@ -223,7 +280,7 @@ def _create(path: Path, fill: Callable[[int], None]) -> None:
     """
     unlink(path.with_name(path.name + CREATING_SUFFIX))
     try:
-        fd = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        fd = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
     except OSError as error:
         if error.errno not in NO_UNNAMED_FILES:
             raise
@@ -240,7 +297,7 @@ def _create(path: Path, fill: Callable[[int], None]) -> None:
 def _create_named(path: Path, fill: Callable[[int], None]) -> None:
     """The same on a file system that has no files without names."""
     creating = path.with_name(path.name + CREATING_SUFFIX)
-    fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     try:
         fill(fd)
         if not path.exists():
@@ -250,23 +307,40 @@ def _create_named(path: Path, fill: Callable[[int], None]) -> None:
         unlink(creating)
 
 
-def replace_file(path: Path, content: bytes, mode: int = 0o644) -> None:
+def replace_file(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
     """The file's new content, all or nothing, also after a power cut."""
+    os.close(_replace(path, content, mode, held=False))
+
+
+def replace_held(path: Path, content: bytes, mode: int = FILE_MODE) -> int:
+    """As `replace_file`; the descriptor that holds the new file, so that `is_held` is true until it is closed.
+
+    A forked child holds it, too, until its end.
+    """
+    return _replace(path, content, mode, held=True)
+
+
+def _replace(path: Path, content: bytes, mode: int, *, held: bool) -> int:
     creating = path.with_name(path.name + CREATING_SUFFIX)
-    fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
+        if held:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
         write_at(fd, content, 0)
         sync_file(fd)
         rename(creating, path)
-    finally:
+        sync_directory(path.parent)
+    except BaseException:
         os.close(fd)
+        raise
+    finally:
         unlink(creating)
-    sync_directory(path.parent)
+    return fd
 
 
 def append_to(path: Path, data: bytes) -> None:
     """Add `data` to the file's end, in one piece; made if it is not there. Not yet on disk."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
     try:
         os.write(fd, data)
     finally:
@@ -293,6 +367,7 @@ def populate_write(view: memoryview | npt.NDArray[np.uint8], start: int, length:
     False where the kernel or the file system cannot (EINVAL), or memory is short (ENOMEM): then the writer pays for
     its page faults itself. Raises OSError for the rest (EFAULT: a range without blocks and a full disk).
     """
+    import numpy as np
     array = np.frombuffer(view, dtype=np.uint8)
     first = start // PAGE_BYTES * PAGE_BYTES
     length = min(start + length, len(array)) - first

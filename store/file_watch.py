@@ -7,17 +7,16 @@ told with `forget`, so that what is missing otherwise was removed by somebody el
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from store.directory import StoreDirectory
+from store.directory import StoreDirectory, directories_in
+from store.file_times import is_settled, look_ns
 from store.index_query import is_index_name
 from store.segment import NAME_DIGITS
 
 SEGMENT, QUEUE, INDEX = "segment", "queue", "index"
-SETTLED_NS = 1_000_000_000  # an mtime as young as this may not move with the next change: it is told in ticks
 QUEUE_ROOTS = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 
 
@@ -64,8 +63,8 @@ class FileWatch:
     def _queue_directories(self) -> Iterator[Path]:
         present = set()
         for root in QUEUE_ROOTS:
-            for topic in _directories(self._directory.root / root):
-                for queue in _directories(topic):
+            for topic in _paths_in(self._directory.root / root):
+                for queue in _paths_in(topic):
                     present.add(queue)
                     yield queue
         yield from (path for path in list(self._seen) if self._kind_of(path) == QUEUE and path not in present)
@@ -78,12 +77,12 @@ class FileWatch:
         kind = self._kind_of(directory)
         is_ours = is_index_name if kind == INDEX else _is_offset
         try:
+            looked_ns = look_ns()
             found_ns = os.stat(directory).st_mtime_ns
             if found_ns == mtime_ns:
                 return []
             names = sorted(name for name in os.listdir(directory) if is_ours(name))
-            settled = time.time_ns() - found_ns > SETTLED_NS
-            self._seen[directory] = found_ns if settled else -1, names
+            self._seen[directory] = found_ns if is_settled(found_ns, looked_ns) else -1, names
         except FileNotFoundError:
             names = []
             self._seen.pop(directory, None)
@@ -95,10 +94,9 @@ class FileWatch:
         return changes
 
 
-def _directories(path: Path) -> list[Path]:
+def _paths_in(path: Path) -> list[Path]:
     try:
-        with os.scandir(path) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+        return [path / name for name in directories_in(path)]
     except FileNotFoundError:
         return []
 

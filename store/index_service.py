@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ipc.clock import wall_ms
 from store import dispatch_kernel as rows_of
 from store import file_io, index_kernel, properties
 from store import index_query as query
@@ -33,10 +34,6 @@ ROWS_AT_ONCE = 4096  # whose keys are found before they are put: as much as the 
 ROOM_BYTES = 1 << 20  # of entries, reserved and faulted in at a time
 NAME = "%Y%m%d%H%M%S"
 NAME_PATTERN = re.compile(r"\d{17}")
-
-
-def _wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def name_after(last: str | None, now_ms: int) -> str:
@@ -57,7 +54,7 @@ class IndexService:
     """The index in that directory. One process puts; the same class serves those who only ask."""
 
     def __init__(
-        self, directory: Path, hash_slots: int, entries_max: int, clock_ms: Callable[[], int] = _wall_clock_ms, *,
+        self, directory: Path, hash_slots: int, entries_max: int, clock_ms: Callable[[], int] = wall_ms, *,
         safe: bool = False,
     ) -> None:  # fmt: skip
         """`safe` is messageIndexSafe: after an abnormal end our own note of what was on disk does not count."""
@@ -218,7 +215,7 @@ class IndexService:
         """getAndCreateLastIndexFile: it begins where the one before it ends."""
         name = name_after(before.path.name if before else None, self._clock_ms())
         path = self.directory / name
-        self.directory.mkdir(parents=True, exist_ok=True)
+        file_io.make_directories(self.directory)
         creating = path.with_name(name + file_io.CREATING_SUFFIX)
         file_io.create_sparse(creating, self.geometry.file_bytes)
         file_io.rename(creating, path)  # others look into the directory: a file has its length from the beginning

@@ -20,11 +20,10 @@ from store.broker_tables import read_batch_topics
 from store.checkpoint import read as read_checkpoint
 from store.consume_queue import ConsumeQueue, queue_directories
 from store.delay import queue_tags_code
-from store.directory import StoreDirectory
+from store.directory import StoreDirectory, store_directory
 from store.errors import MalformedConfig, QueueFileMismatch
 from store.loaded_index import LoadedIndex
 from store.loaded_queue import LoadedQueue
-from store.log_reader import store_directory
 from store.multi_dispatch import targets
 from store.properties import utf16_sort_key
 from store.record import (

@@ -28,6 +28,7 @@ Row = npt.NDArray[np.int64]
 ROWS = 16384
 STEP_BYTES = 1 << 20
 LOOK_BACK_BYTES = 16 << 20
+PAGE_BYTES = file_io.PAGE_BYTES
 CLEAN_SEGMENTS = 3  # RocketMQ 4.9 walks the last three after a clean stop
 REASONS = {
     kernel.PARTIAL: "it reaches beyond the segment's end",
@@ -56,7 +57,7 @@ class LogEnd:
     displaced: int | None = None  # a segment begins with a sound record of this other offset
     dirty: list[Dirty] = field(default_factory=list)
     records: int = 0
-    last_store_timestamp_ms: int = 0
+    records_behind: int = 0  # how many sound ones there are; counted after a power cut only, else the search ends
 
 
 def new_rows(count: int) -> Rows:
@@ -73,6 +74,25 @@ def store_timestamp_ms(files: SegmentFiles, physical_offset: int) -> int | None:
     with files.open(base) as segment:
         _, count, _ = kernel.scan(segment.array, physical_offset - base, segment.size_bytes, base, rows)
     return int(rows[0, kernel.STORE_TIMESTAMP]) if count else None
+
+
+def bytes_missing(files: SegmentFiles, start: int, end: int) -> int | None:
+    """How many bytes the last record lacks of a log that ends at `end`; None where that cannot be told.
+
+    A record, or a blank record, begins at `start`.
+    """
+    rows = new_rows(ROWS)
+    while start < end:
+        base = files.base_of(start)
+        with files.open(base) as segment:
+            limit = min(end - base, segment.size_bytes)
+            reached, _, stop = kernel.scan(segment.array, start - base, limit, base, rows)
+            start = base + int(reached)
+            if stop in (kernel.BLANK, kernel.PARTIAL) and start + kernel.BLANK_BYTES <= end:
+                start += int.from_bytes(segment.view[start - base : start - base + 4], "big")
+            elif stop not in (kernel.LIMIT, kernel.ROWS_FULL):
+                return None
+    return start - end
 
 
 def first_base_to_walk(files: SegmentFiles, bases: Sequence[int], checkpoint: Checkpoint, clean: bool) -> int:
@@ -100,16 +120,17 @@ def first_record_to_walk(files: SegmentFiles, base: int, floor: int) -> int:
 
 
 def find_end(
-    files: SegmentFiles, bases: Sequence[int], start: int, check_crc: bool, flushed_floor: int = 0, *,
-    stored_before_ms: int = 0, queue_end: QueueEnd = no_queues,
+    files: SegmentFiles, bases: Sequence[int], start: int, check_crc: bool, whole_to: int = 0, *,
+    power_cut: bool = False, stored_before_ms: int = 0, queue_end: QueueEnd = no_queues,
 ) -> LogEnd:  # fmt: skip
-    """Walk from the record at `start` to the end of the records; those below `flushed_floor` were on disk.
+    """Walk from the record at `start` to the end of the records; those below `whole_to` came there as they were put.
 
-    A body has a CRC, topic and properties have none. So the last record is not taken for whole when its text ends in
-    zeros: that is how it looks when its last bytes never came to disk. `stored_before_ms`, `queue_end`: what is known
-    of the log before `start`, so that records left over from an earlier use of the bytes are told from its own.
+    A body has a CRC, topic and properties have none. So above `whole_to` the last record is not taken for whole when
+    its text ends in zeros, nor, after a `power_cut`, any record whose text has a zero right before a page's end: so it
+    looks when the last bytes, or those of a page, never came to disk. `stored_before_ms`, `queue_end`: what is known of
+    the log before `start`, so that records left over from an earlier use of the bytes are told from its own.
     """
-    walk = _Walk(check_crc, flushed_floor, Leftovers(files, start, queue_end), stored_before_ms)
+    walk = _Walk(check_crc, whole_to, power_cut, Leftovers(files, start, queue_end), stored_before_ms)
     first = max(0, sum(base <= start for base in bases) - 1)
     for index in range(first, len(bases)):
         with files.open(bases[index]) as segment:
@@ -120,9 +141,11 @@ def find_end(
             reason = walk.reason if dirty else ""  # zeros from here on: the plain end of a log
             offset = segment.base_offset + position
             displaced = _displaced(segment) if position == 0 and dirty else None
-            return LogEnd(offset, str(segment.path), reason, behind, displaced, dirty, walk.records, walk.last_ms)
+            return LogEnd(
+                offset, str(segment.path), reason, behind, displaced, dirty, walk.records, walk.records_behind
+            )
     end = bases[-1] + files.segment_bytes
-    return LogEnd(end, str(files.path_of(bases[-1])), "", None, None, [], walk.records, walk.last_ms)
+    return LogEnd(end, str(files.path_of(bases[-1])), "", records=walk.records)
 
 
 def _displaced(segment: Segment) -> int | None:
@@ -137,10 +160,13 @@ def _displaced(segment: Segment) -> int | None:
 class _Walk:
     """A walk over records: where it is, and what it has seen."""
 
-    def __init__(self, check_crc: bool, flushed_floor: int, leftovers: Leftovers, stored_before_ms: int) -> None:
-        self._check_crc, self._floor, self._leftovers = check_crc, flushed_floor, leftovers
+    def __init__(
+        self, check_crc: bool, whole_to: int, power_cut: bool, leftovers: Leftovers, stored_before_ms: int
+    ) -> None:
+        self._check_crc, self._whole_to, self._leftovers = check_crc or power_cut, whole_to, leftovers
+        self.power_cut = power_cut
         self.rows = new_rows(ROWS)
-        self.records, self.last_ms = 0, stored_before_ms
+        self.records, self.last_ms, self.records_behind = 0, stored_before_ms, 0
         self.reason = ""  # why it stopped
 
     def through(self, segment: Segment, position: int) -> int | None:
@@ -161,7 +187,7 @@ class _Walk:
                 return None
             if stop != kernel.ROWS_FULL:
                 last_end = segment.base_offset + reached
-                if last_row[kernel.SIZE] and last_end > self._floor and _ends_in_zeros(segment, last_row):
+                if last_row[kernel.SIZE] and last_end > self._whole_to and _ends_in_zeros(segment, last_row):
                     self.records, self.reason = self.records - 1, "its last bytes are missing"
                     return int(last_row[kernel.POSITION])
                 self.reason = REASONS[stop]
@@ -174,11 +200,24 @@ class _Walk:
         if not self.is_sound(segment, count):
             rows = rows[: int(kernel.first_bad_crc(segment.array, rows, count))]
             self.reason = "the CRC of its body is wrong"
+        if self.power_cut:
+            whole = self._lacking_a_page(segment, rows)
+            if whole < len(rows):
+                rows, self.reason = rows[:whole], "bytes up to the end of a page are missing"
         left_over = self._leftovers.first_of(segment, rows, self.last_ms)
         if left_over is None:
             return len(rows)
         self.reason = "it is left over from before: older than the record before it, and not the next of its queue"
         return left_over
+
+    def _lacking_a_page(self, segment: Segment, rows: Rows) -> int:
+        """The first of these rows whose text, which no CRC protects, ends a page with a zero; their number if none."""
+        text_at, ends = rows[:, kernel.TOPIC_AT], rows[:, kernel.POSITION] + rows[:, kernel.SIZE]
+        crosses = (text_at // PAGE_BYTES < ends // PAGE_BYTES) & (ends + segment.base_offset > self._whole_to)
+        for index in np.flatnonzero(crosses):
+            if not all(segment.array[at] for at in _last_bytes_of_pages(rows[index])):
+                return int(index)
+        return len(rows)
 
     def is_sound(self, segment: Segment, count: int) -> bool:
         """Whether the bodies of the first `count` rows are what their CRCs say, if these are to be checked."""
@@ -197,37 +236,57 @@ def _ends_in_zeros(segment: Segment, row: Row) -> bool:
     return bool(segment.array[topic_end - 1] == 0 or (has_properties and segment.array[end - 1] == 0))
 
 
+def _last_bytes_of_pages(row: Row) -> Iterator[int]:
+    """Where the topic or the properties go on into another page, or end with one: the last byte before that."""
+    topic_at, end = int(row[kernel.TOPIC_AT]), int(row[kernel.POSITION] + row[kernel.SIZE])
+    topic_end = topic_at + int(row[kernel.TOPIC_BYTES])
+    properties_at = topic_end + kernel.PROPERTIES_LENGTH_BYTES
+    for last in range(topic_at // PAGE_BYTES * PAGE_BYTES + PAGE_BYTES - 1, end, PAGE_BYTES):
+        yield last if not topic_end <= last < properties_at else topic_end - 1  # a length may well have zeros
+
+
 def _look_behind(
     files: SegmentFiles, segment: Segment, position: int, later: Sequence[int], walk: _Walk
 ) -> tuple[int | None, list[Dirty]]:
-    """A record of this log behind `position`, and what is not zero from there on; the search ends at such a record."""
+    """The first record of this log behind `position`, and what is not zero from there on.
+
+    The search ends at such a record; after a power cut it goes on, because all of it is to be cut, and counted.
+    """
     dirty: list[Dirty] = []
     behind = _look_in(segment, position, position + 1, walk, dirty)
     for base in later:
-        if behind is not None:
+        if behind is not None and not walk.power_cut:
             break
         with files.open(base) as following:
-            behind = _look_in(following, 0, 0, walk, dirty)
+            found = _look_in(following, 0, 0, walk, dirty)
+            behind = found if behind is None else behind
     return behind, dirty
 
 
 def _look_in(segment: Segment, start: int, search_start: int, walk: _Walk, dirty: list[Dirty]) -> int | None:
-    ranges = list(_not_zero(segment, start))
+    """The first record of this log from `search_start` on; what is not zero from `start` on is added to `dirty`."""
+    ranges = list(not_zero(segment, start))
     if ranges:
         dirty.append(Dirty(segment.base_offset, ranges[0][0], ranges[-1][1]))
+    found, at = None, search_start
     for low, high in ranges:
-        at = max(low - kernel.BLANK_BYTES, search_start)  # a record's first bytes may be zeros (its size's)
+        at = max(at, low - kernel.BLANK_BYTES, search_start)  # a record's first bytes may be zeros (its size's)
         while at < high:
             at = int(kernel.find_record(segment.array, at, high, segment.base_offset, walk.rows))
             if at < 0:
                 break
-            if walk.may_follow(segment):
-                return segment.base_offset + at
-            at += 1
-    return None
+            if not walk.may_follow(segment):
+                at += 1
+                continue
+            found = segment.base_offset + at if found is None else found
+            if not walk.power_cut:
+                return found
+            walk.records_behind += 1
+            at += int(walk.rows[0, kernel.SIZE])
+    return found
 
 
-def _not_zero(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
+def not_zero(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
     """Ranges that cover every byte from `start` on that is not zero, exact at their outer ends."""
     # All of them are asked for before anything is read: reading ahead makes data of the reserved blocks that follow.
     for low, high in list(file_io.data_ranges(segment.fd, start, segment.size_bytes)):

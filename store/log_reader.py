@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from store.directory import StoreDirectory
-from store.errors import CorruptRecord, NotAStore, OffsetOutOfRange
+from store.directory import StoreDirectory, store_directory
+from store.errors import CorruptRecord, OffsetOutOfRange
 from store.published import readable_range, running
 from store.record import Kind, inspect
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
@@ -40,22 +40,6 @@ class LogReader:
                 return base + position
             offset = base + self.files.segment_bytes
         return self.max_offset
-
-
-def store_directory(root: Path | str) -> StoreDirectory:
-    """The store's paths; the commit log's own one, where it is set apart, is known by the broker's pointer file.
-
-    Raises NotAStore.
-    """
-    directory = StoreDirectory(root)
-    if not directory.root.is_dir():
-        raise NotAStore(str(root), "there is no such directory")
-    fields = directory.read_pointer() or {}
-    path = fields.get("settings", {}).get("storePathCommitLog")
-    if path:
-        directory = StoreDirectory(root, path)
-    directory.require()
-    return directory
 
 
 def open_log(root: Path | str) -> LogReader:

@@ -1,21 +1,23 @@
 """What a reader may read of a store, whoever serves it: the cursors of a running broker, else the log's own end.
 
-Spark and the log tools ask here, on the machine of the store. A broker runs exactly if the pointer file names a process
-that is alive with the start time it says. Without one the end is found by read-only recovery (only then is the
-compiled kernel loaded); nothing is ever written to the store.
+Spark and the log tools ask here, on the machine of the store. A broker runs exactly if the store's own pointer file is
+held (see store.pointer). Without one the end is found by read-only recovery (only then is the compiled kernel loaded);
+nothing is ever written to the store.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ipc.counters import Counters
 from ipc.errors import RegionMissing
-from ipc.process import start_time
-from store.directory import StoreDirectory
-from store.errors import NoBroker, NotAStore
+from store import pointer
+from store.directory import StoreDirectory, commit_log_apart
+from store.errors import BrokerOutOfReach, NoBroker
+
+if TYPE_CHECKING:
+    from ipc.counters import Counters
 
 COUNTERS_FILE = "counters"
 BROKER, RECOVERY = "broker", "recovery"
@@ -25,14 +27,36 @@ BROKER, RECOVERY = "broker", "recovery"
 class Running:
     """The broker that runs on a store."""
 
-    region_directory: Path
+    store_root: Path
     settings: dict[str, Any]
     pid: int
     start_time: int
+    token: str
+    reached: Path | None  # its region directory as it is reached from here
+    said: str  # ... and as the broker named it
+
+    @property
+    def region_directory(self) -> Path:
+        """Where its shared memory lies.
+
+        Raises BrokerOutOfReach when it is not to be seen here, RegionMissing when the broker has stopped by now.
+        """
+        if self.reached is not None:
+            return self.reached
+        if not self.is_alive():
+            raise RegionMissing(Path(self.said))
+        raise BrokerOutOfReach(str(self.store_root), self.said)
 
     def counters(self) -> Counters:
-        """Its counters, read-only. Raises RegionMissing when it has stopped by now."""
+        """Its counters, read-only. Raises RegionMissing when it has stopped by now, BrokerOutOfReach."""
+        from ipc.counters import Counters  # loads numpy, which to find no broker does not need
+
         return Counters.attach(self.region_directory / COUNTERS_FILE)
+
+    def is_alive(self) -> bool:
+        """Whether this very broker still runs; its pid tells that in its own PID namespace only."""
+        found = pointer.read(self.store_root)
+        return found is not None and found.token == self.token and found.is_alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +71,13 @@ class Range:
 
 def running(store_root: Path | str) -> Running | None:
     """The broker on this store, None when there is none. Raises NotAStore when the pointer file is not one."""
-    directory = StoreDirectory(store_root)
-    fields = directory.read_pointer()
-    if fields is None:
+    found = pointer.read(Path(store_root))
+    if found is None or not found.is_alive:
         return None
-    try:
-        pid, started = int(fields["pid"]), int(fields["start_time"])
-        found = Running(Path(fields["region_directory"]), dict(fields["settings"]), pid, started)
-    except (KeyError, TypeError, ValueError) as error:
-        raise NotAStore(str(directory.pointer), f"not a pointer file of Slipstream ({error!r}); remove it") from error
-    return found if start_time(pid) == started else None
+    said = str(found.fields["region_directory"])
+    return Running(
+        Path(store_root), found.fields["settings"], found.pid, found.start_time, found.token, found.regions(), said
+    )
 
 
 def require_running(store_root: Path | str) -> Running:
@@ -65,6 +86,12 @@ def require_running(store_root: Path | str) -> Running:
     if found is None:
         raise NoBroker(str(store_root))
     return found
+
+
+def tell_unreached(error: Exception) -> None:
+    """Say once why a reader does without a broker that runs; that it has stopped just now is nothing to be told."""
+    if isinstance(error, BrokerOutOfReach):
+        pointer.say_once(f"{error}; until then the log is read without it: slower, and up to where its records end")
 
 
 def readable_range(
@@ -80,11 +107,11 @@ def readable_range(
     if broker is not None:
         try:
             return _of_broker(broker)
-        except RegionMissing:
-            broker = None  # it has stopped since: read what it left
+        except (RegionMissing, BrokerOutOfReach) as error:
+            tell_unreached(error)  # or it has stopped since: read what is there
     from store.recovery import recover_read_only  # loads numba, which reading from a running broker does not need
 
-    directory = StoreDirectory(store_root, _commit_log_path(store_root))
+    directory = StoreDirectory(store_root, commit_log_apart(store_root))
     found = recover_read_only(directory, check_crc=check_crc, beyond_rot=beyond_rot)
     if found.rot is not None and not accept_rot and not beyond_rot:
         raise found.rot
@@ -98,10 +125,3 @@ def _of_broker(broker: Running) -> Range:
         return Range(counters.cursor("min_physical_offset").read(), max_offset, BROKER)
     finally:
         counters.close()
-
-
-def _commit_log_path(store_root: Path | str) -> Path | None:
-    """Where the commit log lies if not below the root: only a broker's pointer file can tell."""
-    fields = StoreDirectory(store_root).read_pointer() or {}
-    path = fields.get("settings", {}).get("storePathCommitLog")
-    return Path(path) if path else None

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from store import file_io
 from store.consume_queue import VALIDATED_FILES, ConsumeQueue
+from store.directory import EXT_NAME
 from store.errors import QueueFileMismatch
 from store.segment import file_name
 from store.segment_files import named_files
@@ -31,7 +32,7 @@ END_BYTES = 4  # a unit goes into a file only if these still fit behind it
 END_OF_FILE = b"\xff\xff"
 ADDRESS_ZERO = -(1 << 63)
 LAST_ADDRESS = -(1 << 31) - 1  # tags codes are 32 bits, so anything up to here is an address
-DIRECTORY, FILE_BYTES_KEY = "consumequeue_ext", "mappedFileSizeConsumeQueueExt"
+DIRECTORY, FILE_BYTES_KEY = EXT_NAME, "mappedFileSizeConsumeQueueExt"
 SAME_TIME_MAX = 4096  # units of one store time that are looked through for a record's own
 _UNIT = struct.Struct(">hqqh")
 
@@ -137,7 +138,21 @@ class QueueExt:
         later = [other for other, _ in named_files(self.directory) if other > base]
         return later[0] if later else None
 
-    # writing: one process, the dispatcher
+    # writing: one process, the dispatcher (or recovery before there is one)
+
+    def cut(self, queue: ConsumeQueue, end: int) -> None:
+        """Take out all units behind that of the last entry before queue offset `end`, if that has one, or is none."""
+        self.seek(queue, end)
+        files = named_files(self.directory)
+        if end and files and self.position == files[0][0]:
+            return
+        base = self.position - self.position % self._file_bytes
+        for other, size in files:
+            path = self.directory / file_name(other)
+            if other > base:
+                file_io.unlink(path)
+            elif other == base:
+                file_io.clear(path, self.position - base, size)
 
     def put(self, tags_codes: Words, store_timestamps_ms: Words) -> Words:
         """What the entries of these records say instead of their tags codes: the addresses of their units."""

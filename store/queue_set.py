@@ -19,6 +19,7 @@ from store import properties as property_string
 from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.batch_consume_queue import BatchConsumeQueue, BatchTopics, batch_file_bytes_of
 from store.consume_queue import CQ_DTYPE, ENTRY_BYTES, ConsumeQueue, queue_directories
+from store.delay import DELAYS_MS
 from store.multi_dispatch import JAVA_LONG, targets
 from store.properties import INNER_BASE, INNER_NUM, java_hash, java_text
 from store.queue_builders import BatchBuilder, Builder, PlainBuilder, Share, Words
@@ -44,6 +45,7 @@ class QueueKinds:
     multi_dispatch: bool = False  # enableMultiDispatch
     lmq: bool = False  # enableLmq
     five: bool = True  # 5.x's rules of multi-dispatch
+    delays_ms: tuple[int, ...] = DELAYS_MS  # messageDelayLevel
 
 
 PLAIN_QUEUES = QueueKinds()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from store import checkpoint as checkpoint_file
@@ -17,6 +17,7 @@ from store import file_io
 from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.checkpoint import Checkpoint
 from store.consume_queue import file_bytes_of, queue_directories
+from store.delay import DELAYS_MS
 from store.directory import StoreDirectory
 from store.dispatch import Dispatcher
 from store.errors import StoreLocked
@@ -26,11 +27,13 @@ from store.index_query import index_files
 from store.index_recovery import recover_index
 from store.index_service import IndexService
 from store.loaded import DEFAULT_QUEUE_FILE_BYTES, is_five
+from store.own_files import make_tree_own
 from store.published import running
 from store.queue_ext import DIRECTORY as EXT_DIRECTORY
 from store.queue_set import kinds_found
+from store.queue_sync import queue_file_bytes
 from store.recovery import recover_read_only
-from store.segment_files import SegmentFiles, named_files, segment_bytes_of
+from store.segment_files import SegmentFiles, segment_bytes_of
 
 SUFFIX = ".rebuilding"
 Progress = Callable[[int, int], None]
@@ -60,19 +63,22 @@ def locked(directory: StoreDirectory) -> Iterator[None]:
 
 def rebuild_queues(
     directory: StoreDirectory, on_progress: Progress, topic: str | None = None, queue_id: int | None = None,
-    file_bytes: int | None = None,
+    file_bytes: int | None = None, delays_ms: tuple[int, ...] = DELAYS_MS,
 ) -> Rebuilt:  # fmt: skip
-    """Build the queues of that topic and queue id, or all, of every kind that there is.
+    """Build the queues of that topic and queue id, or all, of every kind that there is; delays by these levels.
 
     Units of extensions that are there stay where they are. Raises BitRot, MissingSegment, OSError.
     """
     files, low, high = _whole_log(directory)
+    make_tree_own(directory.root / EXT_DIRECTORY)
     roots = directory.consumequeue, directory.root / BATCH_DIRECTORY
     building, batches = map(_fresh, roots)
     done = Rebuilt()
+    kinds = replace(kinds_found(directory.root, five=is_five(directory.root)), delays_ms=delays_ms)
     dispatcher = Dispatcher(
-        files, building, file_bytes or _file_bytes(directory.consumequeue),
-        kinds=kinds_found(directory.root, five=is_five(directory.root)), batch_root=batches,
+        files, building,
+        file_bytes or queue_file_bytes(directory.consumequeue) or file_bytes_of(DEFAULT_QUEUE_FILE_BYTES),
+        kinds=kinds, batch_root=batches,
     )  # fmt: skip
     try:
         offset = low
@@ -89,7 +95,7 @@ def rebuild_queues(
     for made, old in zip((building, batches), roots, strict=True):
         _put_in_place(made, old, topic, queue_id, done)
         file_io.remove_tree(made)
-    _forget_in_checkpoint(directory)
+    forget_in_checkpoint(directory)
     return done
 
 
@@ -117,9 +123,9 @@ def rebuild_index(directory: StoreDirectory, on_progress: Progress, geometry: Ge
     on_progress(0, high - low)
     service = IndexService(building, geometry.slots, geometry.entries_max)
     findings = recover_index(service, files, (low, high), Checkpoint(), clean=False)
-    building.mkdir(exist_ok=True)
+    file_io.make_directories(building)
     file_io.sync_tree(building)
-    _forget_in_checkpoint(directory)
+    forget_in_checkpoint(directory)
     names = [path.name for path in index_files(building)]
     _replace(building, directory.index)
     file_io.remove_tree(building)
@@ -140,7 +146,7 @@ def _fresh(directory: Path) -> Path:
     """An empty directory beside that one: on its file system, so that names can be exchanged."""
     building = directory.with_name(directory.name + SUFFIX)
     file_io.remove_tree(building)
-    building.mkdir(parents=True)
+    file_io.make_directories(building)
     return building
 
 
@@ -149,20 +155,14 @@ def _replace(new: Path, old: Path) -> None:
     if old.exists():
         file_io.exchange(new, old)
     else:
-        old.parent.mkdir(parents=True, exist_ok=True)
+        file_io.make_directories(old.parent)
         file_io.rename(new, old)
         file_io.sync_directory(old.parent.parent)
     file_io.sync_directory(old.parent)
     file_io.sync_directory(new.parent)
 
 
-def _file_bytes(consumequeue: Path) -> int:
-    """The length of the files that are there, most of which agree; RocketMQ's default without any."""
-    sizes = [size for _, _, path in queue_directories(consumequeue) for _, size in named_files(path) if size]
-    return file_bytes_of(max(set(sizes), key=sizes.count) if sizes else DEFAULT_QUEUE_FILE_BYTES)
-
-
-def _forget_in_checkpoint(directory: StoreDirectory) -> None:
+def forget_in_checkpoint(directory: StoreDirectory) -> None:
     """The checkpoint knows how many entries there were and in which index file: the next start counts again."""
     found = checkpoint_file.read(directory.checkpoint)
     if found.flushed_offset is not None:

@@ -6,7 +6,9 @@ Implements: CommitLog.recoverNormally, recoverAbnormally, ConsumeQueue.recover (
     zeros behind the last sound record                 END    nothing to do
     something else, nothing sound behind it            TORN   cut: zeroed on disk before anything is written there
     a sound record behind it, or below what was        ROT    raised as BitRot, nothing is changed: cutting would lose
-    on disk at the checkpoint                                 good records; a replica has the damaged one
+    on disk by checkpoint or mark                             good records; a replica has the damaged one
+    a sound record behind it, above what was on        TORN   cut at this first hole, with all that lies behind it: the
+    disk, after a power cut (`store.last_run`)                disk took some pages and others not, none acknowledged
 
 A slave's log may end in part of a record: that is TORN, and the master sends it again. Queues are cut to the log's end
 and built up to it; what cannot be trusted is built again from the log, in which case every queue is.
@@ -16,34 +18,27 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
 
 from store import checkpoint as checkpoint_file
-from store import dispatch_kernel as kernel
-from store import file_io, log_end
-from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
-from store.batch_consume_queue import BatchConsumeQueue
+from store import file_io, last_run, log_end
 from store.checkpoint import Checkpoint
-from store.consume_queue import ConsumeQueue, file_bytes_of, queue_directories
+from store.consume_queue import file_bytes_of
 from store.directory import StoreDirectory
-from store.dispatch import Dispatcher
-from store.errors import BitRot, NotOnDisk, QueueFileMismatch, QueueGap
+from store.errors import BitRot, NotOnDisk
 from store.index_recovery import recover_index
 from store.index_service import IndexService
-from store.log_end import LogEnd
-from store.properties import java_text
-from store.queue_ext import DIRECTORY as EXT_DIRECTORY
-from store.queue_ext import require_length
+from store.last_run import LastRun
+from store.leftovers import QueueEnd
+from store.log_end import Dirty, LogEnd
+from store.own_files import make_own
+from store.queue_recovery import QueueRecovery, queue_end_below
 from store.queue_set import PLAIN_QUEUES, QueueKinds
-from store.queue_sync import totals
-from store.segment import Segment
-from store.segment_files import SegmentFiles, segment_bytes_of
-from store.topics import is_lmq
+from store.segment_files import OFFSET_MAX, SegmentFiles, segment_bytes_of
 
 ZEROS = bytes(1 << 20)
 ROTS_PASSED_MAX = 64
@@ -71,9 +66,33 @@ class Recovered:
     records_walked: int = 0
 
 
-def judge(found: LogEnd, flushed_floor: int) -> Verdict:
+@dataclass(frozen=True, slots=True)
+class _Trust:
+    """How far a log is believed before it is looked at. Offsets are record boundaries but for `whole_to`."""
+
+    floor: int  # below, everything was on disk
+    whole_to: int  # a record that ends here or below came into the file as it was put
+    power_cut: bool
+    same_boot: bool
+
+    @classmethod
+    def of(cls, last: LastRun, checkpoint: Checkpoint, *, clean: bool, is_slave: bool) -> _Trust:
+        """From what is known of the last run. A writer makes a record valid once it is whole, so that within one boot
+        none is torn; a slave's receiver was sent parts of records."""
+        floor = max(last.flushed_offset, checkpoint.flushed_offset or 0)
+        whole_to = floor
+        if last.same_boot and last.written_to is not None:
+            whole_to = max(floor, last.written_to)
+        elif last.same_boot and not is_slave:
+            whole_to = OFFSET_MAX
+        return cls(floor, whole_to, last.power_cut and not clean, last.same_boot)
+
+
+def judge(found: LogEnd, flushed_floor: int, *, power_cut: bool = False) -> Verdict:
     """The decision. `flushed_floor` is a record boundary below which everything was on disk."""
-    if found.offset < flushed_floor or found.sound_behind is not None or found.displaced is not None:
+    if found.offset < flushed_floor or found.displaced is not None:
+        return Verdict.ROT
+    if found.sound_behind is not None and not power_cut:
         return Verdict.ROT
     return Verdict.TORN if found.dirty else Verdict.END
 
@@ -87,14 +106,14 @@ def rot_of(found: LogEnd, flushed_floor: int) -> BitRot:
     else:
         behind = (
             f"the log was on disk up to offset {flushed_floor}"
-            " (so its checkpoint says; remove that file if it is of another log)"
+            " (so checkpoint and mark say; remove `checkpoint` and `slipstream.mark` if they are of another log)"
         )
     return BitRot(found.path, found.offset, found.reason or "nothing but zeros", behind)
 
 
 def recover_read_only(
     directory: StoreDirectory | Path | str, segment_bytes: int | None = None, *,
-    check_crc: bool = True, flushed_floor: int = 0, beyond_rot: bool = False,
+    check_crc: bool = True, beyond_rot: bool = False,
 ) -> Recovered:  # fmt: skip
     """The same decision on a store that nobody serves, writing nothing; bit rot is in `rot`, the log ends before it.
 
@@ -107,53 +126,51 @@ def recover_read_only(
     bases = files.base_offsets()
     if not bases:
         return Recovered(0, 0, 0)
-    checkpoint = checkpoint_file.read(directory.checkpoint)
-    floor = max(flushed_floor, checkpoint.flushed_offset or 0)
-    first = log_end.first_base_to_walk(files, bases, checkpoint, clean=not directory.was_aborted())
-    queue_end = partial(_queue_end, directory.consumequeue, None)
-    start = log_end.first_record_to_walk(files, first, floor)
-    find_end = partial(log_end.find_end, files, bases, check_crc=check_crc, flushed_floor=floor, queue_end=queue_end)
-    found = find_end(start)
-    verdict = judge(found, floor)
-    rot = rot_of(found, floor) if verdict is Verdict.ROT else None
+    checkpoint, clean = checkpoint_file.read(directory.checkpoint), not directory.was_aborted()
+    trust = _Trust.of(last_run.read(directory), checkpoint, clean=clean, is_slave=True)
+    first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
+    find_end = _finder(files, bases, trust, check_crc, partial(queue_end_below, directory.consumequeue, None))
+    found = find_end(log_end.first_record_to_walk(files, first, checkpoint.flushed_offset or 0))
+    verdict = judge(found, trust.floor, power_cut=trust.power_cut)
+    rot = rot_of(found, trust.floor) if verdict is Verdict.ROT else None
     findings = [] if verdict is Verdict.END else [_told(found, verdict)]
     if rot is not None:
         findings = [str(rot)]
-    end = _end_behind(found, floor, find_end) if beyond_rot else found.offset
+    end = _end_behind(found, trust, find_end) if beyond_rot else found.offset
     return Recovered(bases[0], end, end, {}, findings, 0, rot, found.records)
 
 
-def _end_behind(found: LogEnd, floor: int, find_end: Callable[[int], LogEnd]) -> int:
+def _end_behind(found: LogEnd, trust: _Trust, find_end: Callable[[int], LogEnd]) -> int:
     """The log's end behind bit rot: from one sound record on to the next damage, a bounded number of times.
 
     Where nothing sound follows, or too much is damaged, it is the end of what is not zero, or was on disk.
     """
     for _ in range(ROTS_PASSED_MAX):
-        if judge(found, floor) is not Verdict.ROT:
+        if judge(found, trust.floor, power_cut=trust.power_cut) is not Verdict.ROT:
             return found.offset
         if found.sound_behind is None:
             break
         found = find_end(found.sound_behind)
-    return max(floor, found.offset, *(part.base_offset + part.end for part in found.dirty))
+    return max(trust.floor, found.offset, *(part.base_offset + part.end for part in found.dirty))
 
 
 def recover(
     directory: StoreDirectory, segment_bytes: int, cq_bytes: int, *, clean: bool | None = None,
-    checkpoint: Checkpoint | None = None, check_crc: bool = True, flushed_floor: int = 0,
-    index: IndexService | None = None, kinds: QueueKinds = PLAIN_QUEUES, same_boot: bool = False,
+    checkpoint: Checkpoint | None = None, check_crc: bool = True, last: LastRun | None = None, is_slave: bool = False,
+    index: IndexService | None = None, kinds: QueueKinds = PLAIN_QUEUES,
 ) -> Recovered:  # fmt: skip
     """Make the store whole, before its broker's processes start; the caller holds its lock.
 
-    `clean` and `checkpoint` are read from the directory when not given. `flushed_floor`, if there is a better one than
-    the checkpoint's, must be a record boundary. `same_boot`: only processes died since its broker ran, not the machine,
-    so everything that they wrote is there, in their order.
+    `clean`, `checkpoint` and `last` are read from the directory when not given. `is_slave`: what wrote here last may
+    have ended within a record.
     Raises BitRot, NotOnDisk, SegmentSizeMismatch, MissingSegment, CorruptRecord, QueueFileMismatch (of extensions).
     """
     clean = not directory.was_aborted() if clean is None else clean
     checkpoint = checkpoint_file.read(directory.checkpoint) if checkpoint is None else checkpoint
+    trust = _Trust.of(last or last_run.read(directory), checkpoint, clean=clean, is_slave=is_slave)
     files = SegmentFiles(directory.commitlog, segment_bytes)
     files.remove_leftovers()
-    queues = _Queues(directory.consumequeue, file_bytes_of(cq_bytes), kinds)
+    queues = QueueRecovery(directory.consumequeue, file_bytes_of(cq_bytes), kinds, power_cut=trust.power_cut)
     queues.require_extensions()
     bases = files.base_offsets()
     if not bases:
@@ -161,26 +178,24 @@ def recover(
         if index is not None:
             index.delete(index.files())
         return Recovered(0, 0, 0, {}, queues.findings)
-    first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
-    floor = max(flushed_floor, checkpoint.flushed_offset or 0)
     if not clean:
-        settle(files, bases, floor)
-    queue_end = partial(_queue_end, directory.consumequeue, file_bytes_of(cq_bytes))
-    start = log_end.first_record_to_walk(files, first, floor)
-    found = log_end.find_end(files, bases, start, check_crc, floor, queue_end=queue_end)
-    verdict = judge(found, floor)
+        settle(files, bases, trust.floor)
+    first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
+    find_end = _finder(files, bases, trust, check_crc, partial(queue_end_below, queues.root, file_bytes_of(cq_bytes)))
+    found = find_end(log_end.first_record_to_walk(files, first, checkpoint.flushed_offset or 0))
+    verdict = judge(found, trust.floor, power_cut=trust.power_cut)
     if verdict is Verdict.ROT:
-        raise rot_of(found, floor)
+        raise rot_of(found, trust.floor)
     findings = []
     if verdict is Verdict.TORN:
         findings.append(_told(found, verdict))
-        cut(files, found)
+        zero(files, found.dirty)
     _sync(files, [base for base in bases if first <= base <= found.offset])
-    queues.cut(files, found.offset)
+    queues.cut(files, found.offset, checkpoint)
     queues.build(files, bases[0], found.offset, checkpoint)
     if index is not None:
         findings += recover_index(
-            index, files, (bases[0], found.offset), checkpoint, clean=clean, same_boot=same_boot
+            index, files, (bases[0], found.offset), checkpoint, clean=clean, same_boot=trust.same_boot
         )
     return Recovered(
         bases[0], found.offset, found.offset, queues.ends(found.offset), findings + queues.findings,
@@ -188,9 +203,20 @@ def recover(
     )  # fmt: skip
 
 
-def cut(files: SegmentFiles, found: LogEnd) -> None:
-    """Zero everything behind the end, on disk when this returns. The files stay: they are reserved for what comes."""
-    for part in found.dirty:
+def _finder(
+    files: SegmentFiles, bases: Sequence[int], trust: _Trust, check_crc: bool, queue_end: QueueEnd
+) -> Callable[[int], LogEnd]:
+    """`log_end.find_end` of this log, from a record on."""
+    return partial(
+        log_end.find_end, files, bases, check_crc=check_crc, whole_to=trust.whole_to, power_cut=trust.power_cut,
+        queue_end=queue_end,
+    )  # fmt: skip
+
+
+def zero(files: SegmentFiles, dirty: Sequence[Dirty]) -> None:
+    """Zeros there, on disk when this returns. The files stay: they are reserved for what comes."""
+    for part in dirty:
+        make_own(files.path_of(part.base_offset))
         fd = file_io.open_file(files.path_of(part.base_offset), writable=True)
         try:
             for start in range(part.start, part.end, len(ZEROS)):
@@ -229,129 +255,14 @@ def _sync(files: SegmentFiles, bases: Sequence[int]) -> None:
             os.close(fd)
 
 
-def _queue_end(root: Path, file_bytes: int | None, topic: str, queue_id: int, physical_offset: int) -> int:
-    """How many entries that consume queue has of records below an offset; 0 when it is not there or unsound."""
-    if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
-        return 0
-    try:
-        return ConsumeQueue.open(root / topic / str(queue_id), file_bytes).end_below(physical_offset)
-    except QueueFileMismatch:
-        return 0
-
-
 def _told(found: LogEnd, verdict: Verdict) -> str:
     dirty_bytes = sum(part.end - part.start for part in found.dirty)
+    told = f"{found.path}: the log ends at offset {found.offset} in a {verdict.value} tail of {dirty_bytes} bytes"
+    if not found.records_behind:
+        return f"{told} ({found.reason}; nothing sound behind it)"
+    last = found.dirty[-1]
     return (
-        f"{found.path}: the log ends at offset {found.offset} in a {verdict.value} tail of {dirty_bytes} bytes"
-        f" ({found.reason}; nothing sound behind it)"
+        f"{told} ({found.reason}): offsets {found.offset} to {last.base_offset + last.end} were not on disk when the"
+        f" machine stopped and go, with {found.records_behind} whole records that lie there from offset"
+        f" {found.sound_behind} on; no broker had called any of it flushed"
     )
-
-
-class _Queues:
-    """The consume queues of all kinds during recovery."""
-
-    def __init__(self, root: Path, file_bytes: int, kinds: QueueKinds) -> None:
-        self._root, self._file_bytes, self._kinds = root, file_bytes, kinds
-        self._rebuild: str | None = None  # why all queues are to be built again
-        self.findings: list[str] = []
-
-    def _every(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
-        """(topic, queue id, queue) of the plain queues and of the batch queues."""
-        for topic, queue_id, path in queue_directories(self._root):
-            yield topic, queue_id, ConsumeQueue(path, self._file_bytes)
-        for topic, queue_id, path in queue_directories(self._root.parent / BATCH_DIRECTORY):
-            yield topic, queue_id, BatchConsumeQueue(path, self._kinds.batch_file_bytes)
-
-    def require_extensions(self) -> None:
-        """Raise QueueFileMismatch when files of extensions have another length than the settings say."""
-        if self._kinds.ext_file_bytes:
-            for _topic, _queue_id, path in queue_directories(self._root.parent / EXT_DIRECTORY):
-                require_length(path, self._kinds.ext_file_bytes)
-
-    def cut(self, files: SegmentFiles, max_physical_offset: int) -> None:
-        """Cut every queue to its sound entries below the log's end."""
-        for topic, queue_id, queue in self._every():
-            try:
-                end = queue.sound_end(max_physical_offset)
-                held = queue.end_below(max_physical_offset)
-                queue.truncate(end)
-            except QueueFileMismatch as error:
-                self._rebuild = str(error)
-                continue
-            if end < held:
-                self._rebuild = f"{queue.directory}: entry {end} is damaged"
-            elif not self._is_further(topic) and not _names_its_record(queue, end, topic, queue_id, files):
-                self._rebuild = f"{queue.directory}: entry {end - 1} is not of this queue"
-
-    def _is_further(self, name: str) -> bool:
-        """Whether other topics' records may be in a queue of that name, by multi-dispatch."""
-        return is_lmq(name) or self._kinds.multi_dispatch
-
-    def build(self, files: SegmentFiles, min_offset: int, max_offset: int, checkpoint: Checkpoint) -> None:
-        """Dispatch what the queues lack."""
-        start = checkpoint.flushed_offset
-        if start is None or not min_offset <= start <= max_offset:
-            start = min_offset  # nobody has told us up to where the queues are complete: once, look at all of the log
-        elif self._rebuild is None:
-            held = totals(self._root, self._file_bytes, start)
-            if (held.queues, held.entries) != (checkpoint.queues, checkpoint.entries):
-                self._rebuild = f"{self._root}: the number of entries is not the checkpoint's"
-        if self._rebuild is None:
-            try:
-                self._dispatch(files, start, max_offset, refuse_gaps=start > min_offset)
-                return
-            except QueueGap as gap:
-                self._rebuild = str(gap)
-        self.remove_all(self._rebuild)
-        self._dispatch(files, min_offset, max_offset, refuse_gaps=False)
-
-    def _dispatch(self, files: SegmentFiles, start: int, end: int, *, refuse_gaps: bool) -> None:
-        dispatcher = Dispatcher(files, self._root, self._file_bytes, refuse_gaps=refuse_gaps, kinds=self._kinds)
-        try:
-            dispatcher.dispatch(start, end)
-        finally:
-            dispatcher.close()
-        self.findings += dispatcher.findings
-
-    def remove_all(self, because: str) -> None:
-        """Remove the queues, to have them built again; multi-dispatch ones only if we build them. Extensions stay."""
-        removed = 0
-        for topic, _queue_id, queue in list(self._every()):
-            if self._kinds.multi_dispatch or not is_lmq(topic):
-                shutil.rmtree(queue.directory)
-                removed += 1
-        if removed:
-            self.findings.append(f"{removed} consume queues are built again from the log: {because}")
-
-    def ends(self, max_physical_offset: int) -> dict[tuple[str, int], int]:
-        """The next queue offset of every queue."""
-        found = {}
-        for topic, queue_id, queue in self._every():
-            end = queue.end_below(max_physical_offset)
-            found[topic, queue_id] = queue.messages_end(end)
-        return found
-
-
-def _names_its_record(queue: ConsumeQueue, end: int, topic: str, queue_id: int, files: SegmentFiles) -> bool:
-    """Whether the last entry points at a record of this queue with that size. True when it points nowhere."""
-    entry = queue.last_entry(end) if end else None
-    if entry is None:
-        return True
-    offset = int(entry["physical_offset"])
-    path = files.path_of(files.base_of(offset))
-    if not path.exists():
-        return False
-    with files.open(files.base_of(offset)) as segment:
-        return _is_record_of(segment, offset - segment.base_offset, int(entry["size"]), topic, queue_id)
-
-
-def _is_record_of(segment: Segment, position: int, size: int, topic: str, queue_id: int) -> bool:
-    rows = log_end.new_rows(1)
-    limit = min(position + size, segment.size_bytes)
-    _, count, _ = kernel.scan(segment.array, position, limit, segment.base_offset, rows)
-    if not count:
-        return False
-    row = rows[0]
-    start = int(row[kernel.TOPIC_AT])
-    found = segment.array[start : start + int(row[kernel.TOPIC_BYTES])].tobytes()
-    return int(row[kernel.SIZE]) == size and int(row[kernel.QUEUE_ID]) == queue_id and java_text(found) == topic

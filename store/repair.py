@@ -24,6 +24,7 @@ from store import verify_kernel as kernel
 from store.directory import StoreDirectory
 from store.errors import NotAStore
 from store.log_reader import LogReader
+from store.own_files import make_own
 from store.record import BLANK_BYTES, Kind, inspect
 from store.segment import Segment
 from store.segment_files import SegmentFiles, named_files
@@ -262,6 +263,7 @@ class Repair:
 
     def _put(self, offset: int, data: bytes) -> None:
         base = self._files.base_of(offset)
+        make_own(self._files.path_of(base))
         fd = file_io.open_file(self._files.path_of(base), writable=True)
         try:
             file_io.write_at(fd, data, offset - base)

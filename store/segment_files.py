@@ -34,6 +34,8 @@ def stated_files(directory: Path) -> list[tuple[int, os.stat_result]]:
             named = [entry for entry in entries if is_offset(entry.name)]
     except FileNotFoundError:
         return []
+    except PermissionError:
+        raise file_io.denied(directory) from None
     found = []
     for entry in named:
         try:
@@ -123,7 +125,7 @@ class SegmentFiles:
         try:
             found = path.stat().st_size
         except FileNotFoundError:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            file_io.make_directories(self.directory)
             file_io.create_reserved(path, self.segment_bytes)
             return
         if found != self.segment_bytes:

@@ -32,25 +32,35 @@ class ServedTopics:
         self._known: dict[str, int] | None = None  # topic: its queues in the file
         self._seen: tuple[int, int] | None = None  # which file that was
         self._wanted: dict[str, int] = {}
+        self._saving: dict[str, int] = {}  # being written just now, by another thread perhaps
         self._budget, self._budget_at = SAVING_SECONDS_MAX, time.monotonic()
+        self.took_seconds = 0.0  # the last `save`
 
     def note(self, queues: Iterable[tuple[str, int]], *, in_use: bool = False) -> None:
-        """There are these (topic, queue id); `save` writes what the file does not say yet.
+        """There are these (topic, queue id); `save` writes what the file does not say yet. Also while it writes.
 
         Topics that were deleted stay so, unless messages come for them, `in_use`.
         Raises MalformedConfig when neither the file nor its backup can be read: then it stays as it is.
         """
-        known = self._load() if self._known is None or self._seen != self._state() else self._known
+        known = self._known
+        if known is None or (not self._saving and self._seen != self._state()):
+            known = self._load()
         deleted = set() if in_use else self._deleted()
         for topic, queue_id in queues:
-            if topic in deleted:
+            if topic in deleted or (topic in known and not in_use):  # a topic's queues may be fewer than it once had
                 continue
             if is_system_topic(topic) or is_lmq(topic):  # RocketMQ makes those, with numbers of queues of their own
                 continue
             usual = self._queue_nums if group_of(topic) is None else 1
-            needed = max(queue_id + 1, self._wanted.get(topic, known.get(topic, usual)))
-            if needed > known.get(topic, 0):
+            there = max(known.get(topic, 0), self._saving.get(topic, 0))
+            needed = max(queue_id + 1, self._wanted.get(topic, there or usual))
+            if needed > there:
                 self._wanted[topic] = needed
+
+    @property
+    def has_more(self) -> bool:
+        """Whether anything was noted that `save` has not been told to write."""
+        return bool(self._wanted)
 
     @property
     def is_due(self) -> bool:
@@ -69,19 +79,26 @@ class ServedTopics:
         if not self._wanted:
             return []
         begun = time.monotonic()
-        with broker_json.exclusive(self._path.parent):
-            added = self._merge(now_ms)
-        self._known, self._seen = {**(self._known or {}), **self._wanted}, self._state()
-        self._wanted = {}
-        self._budget -= time.monotonic() - begun
+        self._saving, self._wanted = self._wanted, {}
+        try:
+            with broker_json.exclusive(self._path.parent):
+                added = self._merge(self._saving, now_ms)
+            self._known, self._seen = {**(self._known or {}), **self._saving}, self._state()
+        except BaseException:
+            self._wanted = {**self._saving, **self._wanted}
+            raise
+        finally:
+            self._saving = {}
+            self.took_seconds = time.monotonic() - begun
+            self._budget -= self.took_seconds
         return added
 
-    def _merge(self, now_ms: int) -> list[str]:
+    def _merge(self, wanted: dict[str, int], now_ms: int) -> list[str]:
         """Add what is wanted to what the file says by now; the topics that are new in it."""
         value = broker_json.read(self._path)
         table = broker_tables.topics(value, str(self._path))
         added = []
-        for topic, queue_nums in self._wanted.items():
+        for topic, queue_nums in wanted.items():
             if topic not in table:
                 added.append(topic)
                 table[topic] = self._config_of(topic)

@@ -20,10 +20,9 @@ import numpy as np
 
 from store import delay, digests
 from store import verify_kernel as kernel
-from store.directory import StoreDirectory
+from store.directory import StoreDirectory, store_directory
 from store.findings import COMPARE, REBUILD, Finding
 from store.loaded import batch_topics_of, is_five
-from store.log_reader import store_directory
 from store.record import Kind, inspect
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
 from store.verify_batches import BatchCheck

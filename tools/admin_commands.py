@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from engine.log_lines import printable
 from tools.admin_client import AdminClient, AdminError, Member, TopicSettings
 
 MS_PER_HOUR = 3_600_000
@@ -33,15 +34,15 @@ def asking(*, repeats: bool = False, orders: bool = False) -> Callable[[Callable
 
     def decorate(command: Callable[..., Any]) -> click.Command:
         @wraps(command)
-        def run(name_servers: str, outputs: tuple[str, ...], timeout: float, **options: Any) -> None:
-            interval = options.pop("interval", None)
+        def run(name_servers: str, outputs: tuple[str, ...], json_flag: bool, timeout: float, **options: Any) -> None:
+            interval, as_json = options.pop("interval", None), json_flag or "json" in outputs
             if orders:
                 options["order"] = "true" in outputs
             with AdminClient(name_servers, timeout) as client:
-                _show(command(client, **options), "json" in outputs)
+                _show(command(client, **options), as_json)
                 while interval is not None:
                     time.sleep(interval)
-                    _show(command(client, **options), "json" in outputs)
+                    _show(command(client, **options), as_json)
 
         made = admin.command(command.__name__, help=command.__doc__)(run)
         made.params += [*_common_options(orders), *([INTERVAL] if repeats else [])]
@@ -60,28 +61,34 @@ def _common_options(orders: bool) -> list[click.Option]:
     return [
         click.Option(["-n", "--namesrvAddr", "name_servers"], envvar="NAMESRV_ADDR", default="", help="host:port;..."),
         click.Option([*names, "outputs"], type=click.Choice(shapes), multiple=True, help=f"table, or json{order}."),
+        click.Option(["--json", "json_flag"], is_flag=True, help="As -o json."),
         click.Option(["--timeout"], type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Seconds."),
     ]
 
 
 def _show(found: Any, as_json: bool) -> None:
-    click.echo(json.dumps(found, ensure_ascii=False) if as_json else as_text(found))
+    click.echo(_as_json(found) if as_json else as_text(found))
+
+
+def _as_json(found: Any) -> str:
+    text = json.dumps(found, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(found)  # names are strangers': no terminal obeys them
 
 
 def as_text(found: Any) -> str:
     """Rows as a table with mqadmin's headings, a mapping as `key=  value`, anything else as it is."""
     if isinstance(found, dict):
-        return "\n".join(f"{key:<50}=  {_cell(value)}" for key, value in found.items())
+        return "\n".join(f"{_cell(key):<50}=  {_cell(value)}" for key, value in found.items())
     if isinstance(found, list) and found and isinstance(found[0], dict):
         names = list(found[0])
         lines = [[f"#{name}" for name in names], *([_cell(row[name]) for name in names] for row in found)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-    return "\n".join(map(_cell, found)) if isinstance(found, list) else str(found)
+    return "\n".join(map(_cell, found if isinstance(found, list) else str(found).split("\n")))
 
 
 def _cell(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    return printable(json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value))
 
 
 def _targets(client: AdminClient, broker: str | None, cluster: str | None) -> Iterable[Member]:
@@ -259,7 +266,7 @@ def brokerStatus(client: AdminClient, broker: str | None, cluster: str | None) -
 @broker_option
 @cluster_option
 def haStatus(client: AdminClient, broker: str | None, cluster: str | None) -> Any:  # noqa: N802
-    """Show the replication of one broker or of a cluster's masters (5.x and ours)."""
+    """Show the replication of one broker or of a cluster's masters (5.x, and ours with compat=5)."""
     members = [member for member in _targets(client, broker, cluster) if member.broker_id == 0]
     return _each(members, client.ha_status)
 

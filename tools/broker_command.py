@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 
 import click
@@ -16,12 +15,14 @@ def broker(file: str) -> int:
     Warnings go to standard error. Once it serves, one line that begins with `ready:` goes to standard output.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the supervisor forks, so it must have one thread
+    from engine import log_lines
     from engine.config import load
-    from engine.supervisor import run_broker
-    from store.directory import StoreDirectory
 
     config, warnings = load(file)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(message)s")
+    from engine.supervisor import run_broker  # some time later: what is wrong with the file is told at once
+    from store.directory import StoreDirectory
+
+    log_lines.configure()
     for warning in warnings:
         click.echo(f"slipstream: warning: {warning}", err=True)
 

@@ -7,12 +7,15 @@ A command's module is imported when it is called, so that `--help` is quick.
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import sys
 from typing import Any
 
 import click
 
+from ipc.process import hold_standard_descriptors
 from tools.lazy_group import LazyGroup
 
 FOUND, USAGE, NO_BROKER, STORE, INTERRUPTED = 1, 2, 3, 4, 130
@@ -23,23 +26,39 @@ EXIT_CODES = {  # by an error's code; all others are STORE
     "MESSAGE_ILLEGAL": USAGE,
     "INVALID_OPTION": USAGE,
     "ADMIN": USAGE,
+    "PYSPARK_MISSING": USAGE,
     "BROKER_GONE": NO_BROKER,
     "NOT_A_STORE": USAGE,
+    "OFFSET_OUT_OF_RANGE": USAGE,
+    "SEGMENT_SIZE_MISMATCH": USAGE,
     "NO_BROKER": NO_BROKER,
+    "BROKER_OUT_OF_REACH": NO_BROKER,
     "PEER_UNREACHABLE": NO_BROKER,
     "REGION_MISSING": NO_BROKER,
+}
+REMEDIES = {  # by the error of the system
+    errno.ENOENT: "look at the path",
+    errno.EACCES: "look at its owner and rights",
+    errno.EPERM: "look at its owner and rights",
+    errno.ENOTDIR: "a part of the path is no directory",
+    errno.EISDIR: "name a file",
+    errno.ENOSPC: "make room",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.EIO: "look at the disk",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
 COMMANDS = {  # name: where it is, what it does
     "admin": ("tools.admin_commands:admin", "Ask and change name servers and brokers, with mqadmin's names and flags."),
     "broker": ("tools.broker_command:broker", "Run a broker from its properties file until it is stopped."),
-    "counters": ("tools.counters_view:counters", "Show all counters of a running broker."),
-    "ha": ("tools.ha_commands:ha", "Explain what an acknowledgement means; show how each replica is doing."),
+    "counters": ("tools.show_commands:counters", "Show all counters of a running broker."),
+    "ha": ("tools.show_commands:ha", "Explain what an acknowledgement means; show how each replica is doing."),
     "log": ("tools.log_commands:log", "Look into a store's commit log and queues, with or without a broker."),
     "namesrv": ("tools.namesrv_command:namesrv", "Run a name server until it is stopped."),
     "produce": ("tools.produce:produce", "Append lines of files, or of standard input, as messages."),
-    "run": ("tools.demo:run", "Replicate real input between two brokers and query it with Spark."),
-    "stats": ("tools.stats_view:stats", "Show what was put: counts, rates, latencies, topics."),
-    "status": ("tools.status_view:status", "Show a broker's role, cursors, connections and processes."),
+    "run": ("tools.demo_command:run", "Replicate real input between two brokers and query it with Spark."),
+    "stats": ("tools.show_commands:stats", "Show what was put: counts, rates, latencies, topics."),
+    "status": ("tools.show_commands:status", "Show a broker's role, cursors, connections and processes."),
+    "warm": ("tools.warm_command:warm", "Compile all kernels now, so that no first start has to."),
 }
 
 
@@ -57,28 +76,73 @@ def cli() -> None:
 
 def report(error: Exception) -> int:
     """Print one of our errors, or the system's, as one line; its exit code. Others are bugs, and raised again."""
-    code = getattr(error, "code", None)
+    code, text = getattr(error, "code", None), str(error)
     if isinstance(error, OSError) and type(error).__module__ == "builtins":
-        code = "IO"
+        code, text = "IO", _told(error)
     elif not isinstance(code, str) or type(error).__module__.partition(".")[0] not in OUR_PACKAGES:
         raise error
-    click.echo(f"slipstream: {code}: {' '.join(str(error).split())}", err=True)
+    say(code, text)
     return EXIT_CODES.get(code, STORE)
+
+
+def say(code: str, text: str) -> None:
+    """An error's one line."""
+    click.echo(f"slipstream: {code}: {' '.join(text.split())}", err=True)
+
+
+def _told(error: OSError) -> str:
+    """What, why, and what to do, of an error of the system."""
+    what = f"{error.filename}: " if error.filename is not None else ""
+    remedy = REMEDIES.get(error.errno or 0)
+    return f"{what}{error.strerror or error}" + (f"; {remedy}" if remedy else "")
+
+
+def _told_usage(wrong: click.ClickException) -> str:
+    """What is wrong with the arguments, and where they are told."""
+    context = wrong.ctx if isinstance(wrong, click.UsageError) else None
+    path = context.command_path if context is not None else "slipstream"
+    return f"{wrong.format_message().rstrip('.')}; see `{path} --help`"
+
+
+def _has_reader() -> bool:
+    """Whether anybody still reads our output: a pipe whose other end is closed says so."""
+    poller = select.poll()
+    poller.register(sys.stdout.fileno(), 0)
+    return not any(event & select.POLLERR for _fd, event in poller.poll(0))
+
+
+def _invoke(arguments: list[str]) -> Any:
+    """What click's `main` does, which would end by itself at an interrupt or a broken pipe, in its own words."""
+    try:
+        with cli.make_context("slipstream", list(arguments)) as context:
+            return cli.invoke(context)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
 
 
 def run_command(arguments: list[str] | None = None) -> int:
     """Run one command line; its exit code."""
     try:
-        result: Any = cli.main(arguments, prog_name="slipstream", standalone_mode=False)
+        result = _invoke(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()  # here, where what becomes of it can still be told
+    except click.exceptions.NoArgsIsHelpError as asked:  # a group's name alone
+        click.echo(asked.format_message(), err=True)
+        return USAGE
     except click.ClickException as wrong:
-        wrong.show()
+        say("USAGE", _told_usage(wrong))
         return USAGE
     except (click.Abort, KeyboardInterrupt):
-        click.echo("slipstream: interrupted", err=True)
+        say("INTERRUPTED", "interrupted by Ctrl-C; run the command again")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError as error:
+        if _has_reader():
+            return report(error)  # not of our output: some connection's
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 0  # the reader of our output has seen enough
+    except OSError as error:
+        if error.errno == errno.ENOSPC:  # what did not fit would be tried again at the exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return report(error)
     except Exception as error:
         return report(error)
     return result if isinstance(result, int) else 0
@@ -86,7 +150,16 @@ def run_command(arguments: list[str] | None = None) -> int:
 
 def main() -> None:
     """The console script."""
+    open_standard_streams()
     sys.exit(run_command())
+
+
+def open_standard_streams() -> None:
+    """Have descriptors 0 to 2, and Python's streams on them, whatever our caller closed."""
+    hold_standard_descriptors()
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(fd, "w" if fd else "r", encoding="utf-8", closefd=False))
 
 
 if __name__ == "__main__":

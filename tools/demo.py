@@ -221,16 +221,8 @@ def perform(
     return checks.all_true
 
 
-@click.command()
-@click.option("--input", "inputs", multiple=True, type=click.Path(exists=True, dir_okay=False), help="Add its lines.")
-@click.option("--dir", "directory", type=click.Path(file_okay=False), help="An empty directory, kept afterwards.")
-@click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(0.1), help="How long to sample.")
-@click.option("--keep", is_flag=True, help="Leave both running, with the live status, until Ctrl-C.")
 def run(inputs: tuple[str, ...], directory: str | None, seconds: float, keep: bool) -> int:
-    """Replicate real input between two brokers on this machine, and query the slave's files with Spark.
-
-    Input: processes, CPU, memory, disk and network of this machine, and the lines of files given by --input.
-    """
+    """The whole demonstration; 0 only if every check held."""
     if directory is not None and os.path.isdir(directory) and os.listdir(directory):
         raise click.UsageError(f"--dir {directory}: not empty; name a new directory")
     interruption = Interruption()

@@ -17,12 +17,13 @@ from multiprocessing.process import BaseProcess
 from types import TracebackType
 
 from engine.producer import Producer
-from tools.produce import batches
+from tools.produce import Lines
 from tools.samplers import SAMPLERS
 
 INPUT_TOPIC = "input"
 INPUT_PROCESSES_MAX = 4
 LINES_MAX = 1000
+LINE_BYTES_MAX = 4 << 20  # maxMessageSize of the brokers that the demonstration starts
 SEND_SECONDS = 10.0
 LOOK_SECONDS = 0.2
 BATCH_SECONDS = 60.0
@@ -76,7 +77,7 @@ def send_files(producer: Producer, files: Sequence[str], report: Report) -> None
     for name in files:
         fd = os.open(name, os.O_RDONLY)
         try:
-            for lines in batches(fd, LINES_MAX):
+            for lines in Lines(fd, name, LINE_BYTES_MAX).batches(LINES_MAX):
                 bodies = [line for line in lines if line]
                 report.empty_lines += len(lines) - len(bodies)
                 if bodies:

@@ -122,6 +122,7 @@ def status_view(status: HaStatus) -> RenderableType:
         f"{status.acks_rejected:,} acks rejected\n"
     )
     parts: list[RenderableType] = [Text(heading)]
+    parts += [Text(f"PROBLEM: {problem}\n", style="bold red") for problem in status.problems]
     if status.client is not None:
         parts += [_client(status.client), *_counts("connections to the master ended", status.client_ended), Text("")]
     parts += [_replicas(status.replicas), *_gone(status.gone)]

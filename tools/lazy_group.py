@@ -1,12 +1,32 @@
-"""A group of commands that imports one when it is called, so that `--help` and every other command are quick."""
+"""Commands whose work is imported when it is called, so that `--help`, wrong usage and every other one are quick."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 import click
+
+
+def attribute_of(where: str) -> Any:
+    """What "module:attribute" names, imported now."""
+    module, _colon, attribute = where.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def done_by(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """A command's declaration, made into a command: its arguments go to the function that `where` names."""
+
+    def declared(declaration: Callable[[], None]) -> Callable[..., Any]:
+        @wraps(declaration)
+        def run(**arguments: Any) -> Any:
+            return attribute_of(where)(**arguments)
+
+        return run
+
+    return declared
 
 
 class LazyGroup(click.Group):
@@ -22,8 +42,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._elsewhere:
             return super().get_command(ctx, cmd_name)
-        module, _colon, attribute = self._elsewhere[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = attribute_of(self._elsewhere[cmd_name][0])
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -6,161 +6,51 @@ Exit codes: 0 all well; 1 `verify` found something, `diff` a difference; 2 wrong
 
 from __future__ import annotations
 
-import json
-import sys
-import time
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from store.compare import compare, what_lies_at
-from store.log_reader import LogReader, open_log
-from store.manifest import lines
-from store.published import Running, require_running, running
-from store.record import Message
-from store.summary import TopicSummary, by_topic, messages
-from tools.lazy_group import LazyGroup
-from tools.log_options import EPILOG, FOUND, STORE, store_command
-from tools.log_text import as_json, as_line, time_text
+from tools.log_options import EPILOG, STORE, Moment, QueueName, store_command
+from tools.output_form import form
+from tools.progress import OPTION
 
-FOLLOW_SECONDS = 0.1
-PIPE_COLUMNS = 160  # a table's width where there is no terminal to ask
-COMMANDS = {  # name: where it is, what it does
-    "digest": ("tools.log_digest:digest", "Note the SHA-256 of sealed segments beside the store."),
-    "export": ("tools.log_export:export", "Write the messages to a Parquet file or to JSON lines."),
-    "find": ("tools.log_find:find", "Find messages by key, by message id, by log offset, or by time."),
-    "map": ("tools.log_map:show_map", "Show the segments: sealed, flushed, in the page cache, leased."),
-    "rebuild": ("tools.log_rebuild:rebuild", "Build queues or the index again from the log, without a broker."),
-    "repair": ("tools.log_repair:repair", "Repair damaged ranges of the log from a replica's store."),
-    "verify": ("tools.log_verify:verify", "Check every record, queue entry and index entry of a store."),
-}
+FIND_LIMIT = 64
 
 
-@click.group(cls=LazyGroup, elsewhere=COMMANDS, epilog=EPILOG)
+@click.group(epilog=EPILOG)
 def log() -> None:
     """Look into a store's commit log and queues, with or without a broker."""
 
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--json", "as_objects", is_flag=True, help="One JSON object a line.")
 @click.option("--topic", help="Only this topic's messages.")
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at the first record at or behind this offset.")
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
 @click.option("--follow", is_flag=True, help="Go on with what the running broker appends, until it stops or Ctrl-C.")
-@store_command
-def cat(
-    store: Path, as_objects: bool, topic: str | None, start: int | None, limit: int | None, follow: bool
-) -> int:
+@form("One JSON object a line.", "as_objects")
+@store_command("tools.log_show:cat")
+def cat() -> None:
     """Print the messages of STORE in log order."""
-    broker = require_running(store) if follow else None
-    reader = open_log(store)
-    offset = reader.min_offset if start is None else reader.boundary_at(start)
-    found = _following(store, reader, offset, broker) if broker else messages(reader, offset)
-    show = as_json if as_objects else as_line
-    chosen = (message for message in found if topic is None or message.topic == topic)
-    for message in islice(chosen, limit):
-        sys.stdout.write(show(message) + "\n")
-    return 0
-
-
-def _following(store: Path, reader: LogReader, offset: int, broker: Running) -> Iterator[Message]:
-    """The messages from `offset` on, as long as that broker runs, then what it left."""
-    while True:
-        for message in messages(reader, offset):
-            yield message
-            offset = message.physical_offset + message.size
-        sys.stdout.flush()
-        stopped = (now := running(store)) is None or now.pid != broker.pid
-        reader = open_log(store)
-        if stopped and offset >= reader.max_offset:
-            click.echo("the broker has stopped", err=True)
-            return
-        if offset >= reader.max_offset:
-            time.sleep(FOLLOW_SECONDS)
 
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--json", "as_object", is_flag=True, help="One JSON object.")
-@store_command
-def stat(store: Path, as_object: bool) -> int:
+@form("One JSON object.", "as_object")
+@store_command("tools.log_show:stat")
+def stat() -> None:
     """Show what STORE holds: segments, bytes, messages, topics, times."""
-    reader = open_log(store)
-    topics = by_topic(reader)
-    segments = len(reader.files.base_offsets()) if reader.files else 0
-    sums = {
-        "minOffset": reader.min_offset, "maxOffset": reader.max_offset,
-        "logBytes": reader.max_offset - reader.min_offset, "segments": segments,
-        "segmentBytes": reader.files.segment_bytes if reader.files else 0,
-        "messages": sum(topic.messages for topic in topics.values()), "live": reader.live,
-        "firstStoreTimestamp": min((topic.first_store_ms for topic in topics.values()), default=None),
-        "lastStoreTimestamp": max((topic.last_store_ms for topic in topics.values()), default=None),
-    }  # fmt: skip
-    if as_object:
-        click.echo(json.dumps({**sums, "topics": {name: _topic_object(topic) for name, topic in topics.items()}}))
-        return 0
-    click.echo(
-        f"{sums['messages']:,} messages in {sums['logBytes']:,} bytes of log,"
-        f" offsets {reader.min_offset:,} to {reader.max_offset:,}"
-        f" ({'a broker runs' if reader.live else 'no broker runs'})\n"
-        f"{segments} segments of {sums['segmentBytes']:,} bytes"
-    )
-    if topics:
-        Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(_topic_table(topics))
-    return 0
-
-
-def _topic_object(topic: TopicSummary) -> dict[str, int]:
-    return {
-        "messages": topic.messages, "queues": len(topic.queues), "recordBytes": topic.record_bytes,
-        "bodyBytes": topic.body_bytes, "firstStoreTimestamp": topic.first_store_ms,
-        "lastStoreTimestamp": topic.last_store_ms,
-    }  # fmt: skip
-
-
-def _topic_table(topics: dict[str, TopicSummary]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("topic", overflow="fold")
-    for heading in ("messages", "queues", "bytes"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("last stored", no_wrap=True)
-    for name, topic in topics.items():
-        figures = (topic.messages, len(topic.queues), topic.record_bytes)
-        table.add_row(Text(name), *(f"{figure:,}" for figure in figures), time_text(topic.last_store_ms))
-    return table
 
 
 @log.command(epilog=EPILOG)
 @click.argument("store_a", type=click.Path(path_type=Path))
 @click.argument("store_b", type=click.Path(path_type=Path))
-@store_command
-def diff(store_a: Path, store_b: Path) -> int:
+@store_command("tools.log_show:diff")
+def diff() -> None:
     """Compare the commit logs of STORE_A and STORE_B byte for byte, where both have bytes.
 
     Ends with 0 when they are equal there; with 1 at the first difference, or when they have no bytes in common.
     """
-    left, right = open_log(store_a), open_log(store_b)
-    found = compare(left, right)
-    if found.differs_at is not None:
-        a, b = found.bytes_there
-        click.echo(f"differ at offset {found.differs_at}: {a:#04x} in {store_a}, {b:#04x} in {store_b}")
-        click.echo(f"  {store_a}: {what_lies_at(left, found.differs_at)}")
-        click.echo(f"  {store_b}: {what_lies_at(right, found.differs_at)}")
-        return FOUND
-    ranges = f"{store_a} holds {left.min_offset} to {left.max_offset}"
-    ranges += f", {store_b} {right.min_offset} to {right.max_offset}"
-    if not found.common_bytes:
-        both_empty = left.min_offset == left.max_offset and right.min_offset == right.max_offset
-        click.echo(f"nothing to compare: {ranges}")
-        return 0 if both_empty else FOUND
-    click.echo(f"equal in {found.common_bytes} bytes, offsets {found.start} to {found.end}; {ranges}")
-    return 0
 
 
 @log.command(epilog=EPILOG)
@@ -168,12 +58,132 @@ def diff(store_a: Path, store_b: Path) -> int:
 @click.option(
     "--as", "version", type=click.Choice(["4.9", "5"]), help="Which RocketMQ loads the store; by default what wrote it."
 )
-@store_command
-def manifest(store: Path, version: str | None) -> int:
+@store_command("tools.log_show:manifest")
+def manifest() -> None:
     """Print what RocketMQ's own classes read from STORE: a JSON line for each message, blank record and queue."""
-    reader = open_log(store)
-    limit = reader.max_offset if reader.live else None
-    five = None if version is None else version == "5"
-    for line in lines(store, five=five, limit=limit):
-        sys.stdout.write(line + "\n")
-    return 0
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--coverage", is_flag=True, help="Also say how many bytes would tell if they changed, and how.")
+@click.option("--unprotected", is_flag=True, help="Instead, list every byte range that no check can vouch for.")
+@click.option("--delay-levels", help="messageDelayLevel of the broker that wrote the store, if not the default.")
+@click.option("--digests/--no-digests", default=True, help="Compare sealed segments with `log digest`'s file.")
+@OPTION
+@form("One JSON object for each finding, and one for the sums.", "as_objects")
+@store_command("tools.log_verify:verify")
+def verify() -> None:
+    """Check every record of STORE, its queues and index against the records, and every record against them.
+
+    Reads only. Ends with 1 when something was found; each finding says what, where, and what to do.
+    """
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@OPTION
+@store_command("tools.log_digest:digest")
+def digest() -> None:
+    """Note the SHA-256 of every sealed segment of STORE that has none yet.
+
+    A sealed segment never changes again, so a digest also covers what no CRC does. Segments that do not verify get
+    none. The file is STORE/slipstream.digests.json; RocketMQ takes no notice of it.
+    """
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--parquet", type=click.Path(path_type=Path), help="Write this Parquet file (needs the package pyarrow).")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write this file of JSON lines.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic's messages; may be given several times.")
+@click.option("--from", "start", type=click.IntRange(min=0), help="Begin at the first record at or behind this offset.")
+@click.option("--to", "end", type=click.IntRange(min=0), help="End before the record at this offset.")
+@click.option("--columns", help="Names separated by commas, in this order; all by default.")
+@click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
+@click.option("--raw-bodies", is_flag=True, help="Bodies as they are stored, compressed or not.")
+@OPTION
+@store_command("tools.log_export:export")
+def export() -> None:
+    """Write the messages of STORE to a file, which appears under its name when it is whole."""
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--key", help="Messages with this key, or this unique id.")
+@click.option("--topic", help="Only of this topic (quicker: the index is asked once).")
+@click.option("--id", "message_id", help="The message of this offsetMsgId or unique id.")
+@click.option("--offset", type=click.IntRange(min=0), help="The message whose record begins at this log offset.")
+@click.option("--queue", type=QueueName(), metavar="TOPIC:ID", help="A queue, with --time.")
+@click.option("--time", "moment", type=Moment(), help="The queue's message at this time, as RocketMQ's offset reset.")
+@click.option(
+    "--as", "version", type=click.Choice(["4.9", "5"]), default="5", show_default=True,
+    help="Whose rule for --time: the first message from it on (5), or 4.9's, which goes by the queue files' own times.",
+)  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=1), default=FIND_LIMIT, show_default=True, help="Of the newest.")
+@form("One JSON object a line.", "as_objects")
+@store_command("tools.log_find:find")
+def find() -> None:
+    """Find messages of STORE by --key, --id, --offset, or by --queue and --time.
+
+    Keys are looked up in the index and compared in the records; what the index does not cover is looked through.
+    """
+
+
+@log.command("map", epilog=EPILOG)
+@STORE
+@form("One JSON object.", "as_object")
+@store_command("tools.log_map:show_map")
+def show_map() -> None:
+    """Show the segments of STORE: sealed, flushed, in the page cache, leased; and where a running broker's cursors are.
+
+    A sealed segment is one that the log goes on behind. Without a broker, flushed is what the checkpoint says.
+    """
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--from", "other", type=click.Path(path_type=Path), help="A replica's store.")
+@click.option("--cut", "cut_at", type=int, metavar="OFFSET", help="Take away all of the log from there on.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@OPTION
+@store_command("tools.log_repair:repair")
+def repair() -> None:
+    """Repair the damaged ranges of STORE's log from a replica's store, which may be in use; or cut the log.
+
+    A range is taken over only where the other store's records are sound and a neighbouring record is equal in both. No
+    broker may run on STORE. Ends with 1 when something damaged is left.
+
+    --cut OFFSET is for what no replica has: everything from there on goes, sound records, too, with its queue and index
+    entries; it says what goes, and --dry-run only says it. The offset is one that BIT_ROT or `log verify` named.
+    """
+
+
+@log.group()
+def rebuild() -> None:
+    """Build queues or the index of a store again from its log; a broker must not run on it.
+
+    They are built beside the old ones and then take their places: interrupted at any moment, each queue is either the
+    old or the new one.
+    """
+
+
+@rebuild.command(epilog=EPILOG)
+@STORE
+@click.option("--topic", help="Only this topic's queues.")
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue; --topic must be given.")
+@click.option("--file-bytes", type=click.IntRange(min=20), help="mappedFileSizeConsumeQueue; by default as they are.")
+@click.option("--delay-levels", help="messageDelayLevel of the broker that wrote the store, if not the default.")
+@OPTION
+@store_command("tools.log_rebuild:queue")
+def queue() -> None:
+    """Build the consume queues of STORE again."""
+
+
+@rebuild.command(epilog=EPILOG)
+@STORE
+@click.option("--slots", type=click.IntRange(min=1), help="maxHashSlotNum; by default as the files are.")
+@click.option("--entries", type=click.IntRange(min=2), help="maxIndexNum; goes with --slots.")
+@OPTION
+@store_command("tools.log_rebuild:index")
+def index() -> None:
+    """Build the index of STORE again."""

@@ -10,22 +10,14 @@ import click
 from store import digests
 from store.log_reader import open_log
 from store.verify import Verification
-from tools.log_options import EPILOG, FOUND, STORE, store_command
-from tools.progress import OPTION, Update, progress
+from tools.log_options import FOUND
+from tools.progress import Update, progress
 
 IN_THE_WAY = ("DAMAGED", "BLANK_SIZE")
 
 
-@click.command(epilog=EPILOG)
-@STORE
-@OPTION
-@store_command
 def digest(store: Path, shown: bool | None) -> int:
-    """Note the SHA-256 of every sealed segment of STORE that has none yet.
-
-    A sealed segment never changes again, so a digest also covers what no CRC does. Segments that do not verify get
-    none. The file is STORE/slipstream.digests.json; RocketMQ takes no notice of it.
-    """
+    """Note the SHA-256 of every sealed segment of STORE that has none yet."""
     reader = open_log(store)
     if reader.files is None:
         click.echo("no segments")

@@ -27,8 +27,8 @@ from store.errors import MalformedData
 from store.log_reader import LogReader, open_log
 from store.record import Message
 from store.summary import messages
-from tools.log_options import EPILOG, FOUND, STORE, NotReadable, store_command
-from tools.progress import OPTION, Update, progress
+from tools.log_options import FOUND, NotReadable
+from tools.progress import Update, progress
 
 UNFINISHED = ".unfinished"
 BATCH_BYTES, BATCH_ROWS = 16 << 20, 65536
@@ -56,18 +56,6 @@ COLUMNS: dict[str, tuple[str, Field]] = {  # name: Arrow type, what of a message
 }
 
 
-@click.command(epilog=EPILOG)
-@STORE
-@click.option("--parquet", type=click.Path(path_type=Path), help="Write this Parquet file (needs the package pyarrow).")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write this file of JSON lines.")
-@click.option("--topic", "topics", multiple=True, help="Only this topic's messages; may be given several times.")
-@click.option("--from", "start", type=click.IntRange(min=0), help="Begin at the first record at or behind this offset.")
-@click.option("--to", "end", type=click.IntRange(min=0), help="End before the record at this offset.")
-@click.option("--columns", help="Names separated by commas, in this order; all by default.")
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
-@click.option("--raw-bodies", is_flag=True, help="Bodies as they are stored, compressed or not.")
-@OPTION
-@store_command
 def export(
     store: Path, parquet: Path | None, json_file: Path | None, topics: tuple[str, ...], start: int | None,
     end: int | None, columns: str | None, limit: int | None, raw_bodies: bool, shown: bool | None,

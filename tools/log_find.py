@@ -6,77 +6,28 @@ Exit codes as the other log commands'; 1 says that nothing was found.
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
+from ipc.errors import RegionMissing
 from store.consume_queue import ConsumeQueue
-from store.errors import NotAStore
+from store.errors import BrokerOutOfReach, NotAStore
 from store.find import Finder, Found
 from store.index_file import Geometry
 from store.log_reader import LogReader, open_log
-from store.published import running
+from store.published import running, tell_unreached
 from store.record import Message
 from store.time_search import Log, files_of, first_in_log, offset_by_time_4_9, offset_by_time_5
-from tools.log_options import EPILOG, FOUND, STORE, store_command
+from tools.log_options import FOUND
 from tools.log_text import as_json, as_line, time_text
 
-DEFAULT_LIMIT = 64
 
-
-class QueueName(click.ParamType[tuple[str, int]]):
-    """TOPIC:ID."""
-
-    name = "topic:id"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:  # fmt: skip
-        topic, _, number = value.rpartition(":")
-        if not topic or not (number.isascii() and number.isdecimal()) or "/" in topic or topic in (".", ".."):
-            self.fail(f"{value!r} is not TOPIC:ID, for example orders:0", param, ctx)
-        return topic, int(number)
-
-
-class Moment(click.ParamType[int]):
-    """A time in milliseconds since 1970, or as ISO 8601 text (UTC unless it says otherwise)."""
-
-    name = "time"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if value.isascii() and value.isdecimal():
-            return int(value)
-        try:
-            found = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-11-21T08:30:00Z", param, ctx)
-        return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-@click.command(epilog=EPILOG)
-@STORE
-@click.option("--key", help="Messages with this key, or this unique id.")
-@click.option("--topic", help="Only of this topic (quicker: the index is asked once).")
-@click.option("--id", "message_id", help="The message of this offsetMsgId or unique id.")
-@click.option("--offset", type=click.IntRange(min=0), help="The message whose record begins at this log offset.")
-@click.option("--queue", type=QueueName(), metavar="TOPIC:ID", help="A queue, with --time.")
-@click.option("--time", "moment", type=Moment(), help="The queue's message at this time, as RocketMQ's offset reset.")
-@click.option(
-    "--as", "version", type=click.Choice(["4.9", "5"]), default="5", show_default=True,
-    help="Whose rule for --time: the first message from it on (5), or 4.9's, which goes by the queue files' own times.",
-)  # fmt: skip
-@click.option("--limit", type=click.IntRange(min=1), default=DEFAULT_LIMIT, show_default=True, help="Of the newest.")
-@click.option("--json", "as_objects", is_flag=True, help="One JSON object a line.")
-@store_command
 def find(
     store: Path, key: str | None, topic: str | None, message_id: str | None, offset: int | None,
     queue: tuple[str, int] | None, moment: int | None, version: str, limit: int, as_objects: bool,
 ) -> int:  # fmt: skip
-    """Find messages of STORE by --key, --id, --offset, or by --queue and --time.
-
-    Keys are looked up in the index and compared in the records; what the index does not cover is looked through.
-    """
+    """Find messages of STORE by --key, --id, --offset, or by --queue and --time."""
     asked = [key is not None, message_id is not None, offset is not None, queue is not None or moment is not None]
     if sum(asked) != 1 or (queue is None) != (moment is None):
         raise click.UsageError("give one of --key, --id, --offset, or --queue together with --time")
@@ -107,7 +58,11 @@ def _finder(store: Path, reader: LogReader) -> Finder:
     settings = broker.settings
     slots, entries_max = settings.get("maxHashSlotNum"), settings.get("maxIndexNum")
     known = Geometry(slots, entries_max) if isinstance(slots, int) and isinstance(entries_max, int) else None
-    counters = broker.counters()
+    try:
+        counters = broker.counters()
+    except (RegionMissing, BrokerOutOfReach) as error:
+        tell_unreached(error)  # or it has stopped since
+        return Finder(reader)
     try:
         return Finder(reader, counters.cursor("reput_from_offset").read(), known)
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from ipc.clock import monotonic_ms
 from ipc.errors import RegionMissing
 from store import checkpoint, digests, file_io
+from store.errors import BrokerOutOfReach
 from store.leases import held_from
 from store.log_reader import LogReader, open_log
-from store.published import Running, running
+from store.published import Running, running, tell_unreached
 from store.segment_files import named_files
-from tools.log_options import EPILOG, STORE, store_command
 
 CELLS = 32
 CURSORS = ("min_physical_offset", "confirm_offset", "flushed_offset", "reput_from_offset", "max_physical_offset")
@@ -27,18 +27,11 @@ CURSORS = ("min_physical_offset", "confirm_offset", "flushed_offset", "reput_fro
 EMPTY, SHADES = "·", "░▒▓█"
 
 
-@click.command("map", epilog=EPILOG)
-@STORE
-@click.option("--json", "as_object", is_flag=True, help="One JSON object.")
-@store_command
 def show_map(store: Path, as_object: bool) -> int:
-    """Show the segments of STORE: sealed, flushed, in the page cache, leased; and where a running broker's cursors are.
-
-    A sealed segment is one that the log goes on behind. Without a broker, flushed is what the checkpoint says.
-    """
+    """The segments of STORE: sealed, flushed, in the page cache, leased; and where a running broker's cursors are."""
     reader = open_log(store)
     cursors = _cursors(store, reader)
-    leased = held_from(store, time.time_ns() // 1_000_000)
+    leased = held_from(store, monotonic_ms())
     segments = [_segment(reader, base, cursors, leased) for base in _bases(reader)]
     known = digests.read(store)
     for segment in segments:
@@ -65,8 +58,8 @@ def _cursors(store: Path, reader: LogReader) -> dict[str, int]:
     if broker is not None:
         try:
             return _of_broker(broker)
-        except RegionMissing:
-            pass  # it has stopped since
+        except (RegionMissing, BrokerOutOfReach) as error:
+            tell_unreached(error)  # or it has stopped since
     found = {"min_physical_offset": reader.min_offset, "max_physical_offset": reader.max_offset}
     flushed = checkpoint.read(reader.directory.checkpoint).flushed_offset
     if flushed is not None:

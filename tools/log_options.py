@@ -1,25 +1,53 @@
-"""What the commands of `slipstream log` share: the store they look into, their exit codes, errors in one line."""
+"""What the commands of `slipstream log` share: kinds of arguments, their exit codes, errors in one line."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any
 
 import click
 
-from store.errors import NotAStore, OffsetOutOfRange, SegmentSizeMismatch
+from store.delay import DELAYS_MS, levels_ms
+from tools.lazy_group import done_by
 
 FOUND, USAGE = 1, 2
-Parameters = ParamSpec("Parameters")
 STORE = click.argument("store", type=click.Path(path_type=Path))
 EPILOG = (
     "Exit codes: 0 all well; 1 verify or diff found something, find found nothing; 2 wrong usage or not a store;"
     " 3 no broker; 4 damage"
 )
+
+
+class QueueName(click.ParamType[tuple[str, int]]):
+    """TOPIC:ID."""
+
+    name = "topic:id"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:  # fmt: skip
+        topic, _, number = value.rpartition(":")
+        if not topic or not (number.isascii() and number.isdecimal()) or "/" in topic or topic in (".", ".."):
+            self.fail(f"{value!r} is not TOPIC:ID, for example orders:0", param, ctx)
+        return topic, int(number)
+
+
+class Moment(click.ParamType[int]):
+    """A time in milliseconds since 1970, or as ISO 8601 text (UTC unless it says otherwise)."""
+
+    name = "time"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value.isascii() and value.isdecimal():
+            return int(value)
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-11-21T08:30:00Z", param, ctx)
+        return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 class NotReadable(click.ClickException):
@@ -28,19 +56,34 @@ class NotReadable(click.ClickException):
     exit_code = USAGE
 
 
-def store_command(command: Callable[Parameters, int]) -> Callable[Parameters, None]:
-    """Ends a command with its exit code; what is wrong with its arguments becomes one line."""
+def _require_stores(arguments: dict[str, Any]) -> None:
+    """What is no store is told before what the work needs is loaded. Raises NotAStore."""
+    from store.directory import store_directory
 
-    @wraps(command)
-    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
-        try:
-            code = command(*arguments, **options)
-            sys.stdout.flush()  # here, so that a reader that has gone is noticed while we can still be quiet about it
-        except (NotAStore, OffsetOutOfRange, SegmentSizeMismatch) as error:
-            raise NotReadable(f"{error.code}: {' '.join(str(error).split())}") from error
-        except BrokenPipeError:  # `| head` has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = 0
-        click.get_current_context().exit(code)
+    for name in ("store", "store_a", "store_b"):
+        if name in arguments:
+            store_directory(arguments[name])
 
-    return run
+
+def store_command(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """A command of `slipstream log`, done by the function that `where` names, which returns its exit code."""
+
+    def declared(declaration: Callable[[], None]) -> Callable[..., Any]:
+        work = done_by(where)(declaration)
+
+        @wraps(declaration)
+        def run(**arguments: Any) -> Any:
+            _require_stores(arguments)
+            return work(**arguments)
+
+        return run
+
+    return declared
+
+
+def delays_of(levels: str | None) -> tuple[int, ...]:
+    """The delays that --delay-levels says; RocketMQ's without it. Raises NotReadable."""
+    try:
+        return DELAYS_MS if levels is None else levels_ms(levels)
+    except ValueError as error:
+        raise NotReadable(f"--delay-levels: {error}; write it as in messageDelayLevel: 1s 5s 1m 2h") from error

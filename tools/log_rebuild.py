@@ -6,50 +6,31 @@ from pathlib import Path
 
 import click
 
+from store.directory import store_directory
 from store.index_file import Geometry
-from store.log_reader import store_directory
 from store.rebuild import Rebuilt, locked, rebuild_index, rebuild_queues
-from tools.log_options import EPILOG, STORE, NotReadable, store_command
-from tools.progress import OPTION, progress
+from tools.log_options import NotReadable, delays_of
+from tools.progress import progress
 
 NAMED_MAX = 5
 
 
-@click.group()
-def rebuild() -> None:
-    """Build queues or the index of a store again from its log; a broker must not run on it.
-
-    They are built beside the old ones and then take their places: interrupted at any moment, each queue is either the
-    old or the new one.
-    """
-
-
-@rebuild.command(epilog=EPILOG)
-@STORE
-@click.option("--topic", help="Only this topic's queues.")
-@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue; --topic must be given.")
-@click.option("--file-bytes", type=click.IntRange(min=20), help="mappedFileSizeConsumeQueue; by default as they are.")
-@OPTION
-@store_command
-def queue(store: Path, topic: str | None, queue_id: int | None, file_bytes: int | None, shown: bool | None) -> int:
+def queue(
+    store: Path, topic: str | None, queue_id: int | None, file_bytes: int | None, delay_levels: str | None,
+    shown: bool | None,
+) -> int:  # fmt: skip
     """Build the consume queues of STORE again."""
     if queue_id is not None and topic is None:
         raise NotReadable("--queue needs --topic")
-    directory = store_directory(store)
+    directory, delays_ms = store_directory(store), delays_of(delay_levels)
     with locked(directory), progress("rebuild queue", shown) as update:
-        done = rebuild_queues(directory, update, topic, queue_id, file_bytes)
+        done = rebuild_queues(directory, update, topic, queue_id, file_bytes, delays_ms)
     if topic is not None and not done.replaced:
         raise NotReadable(f"the log holds nothing of topic {topic!r}" + (f", queue {queue_id}" if queue_id else ""))
     _tell(done, "queues")
     return 0
 
 
-@rebuild.command(epilog=EPILOG)
-@STORE
-@click.option("--slots", type=click.IntRange(min=1), help="maxHashSlotNum; by default as the files are.")
-@click.option("--entries", type=click.IntRange(min=2), help="maxIndexNum; goes with --slots.")
-@OPTION
-@store_command
 def index(store: Path, slots: int | None, entries: int | None, shown: bool | None) -> int:
     """Build the index of STORE again."""
     if (slots is None) != (entries is None):

@@ -6,33 +6,48 @@ from pathlib import Path
 
 import click
 
-from store.directory import StoreDirectory
+from store.directory import StoreDirectory, store_directory
 from store.errors import NotAStore
-from store.log_reader import open_log, store_directory
+from store.log_cut import LogCut
+from store.log_reader import open_log
 from store.rebuild import locked, rebuild_index, rebuild_queues
 from store.repair import Repair
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
 from store.verify import Verification
-from tools.log_options import EPILOG, FOUND, STORE, NotReadable, store_command
-from tools.progress import OPTION, progress
+from tools.log_options import FOUND, NotReadable
+from tools.progress import progress
 
 QUEUE_CODES = ("QUEUE_ENTRY", "QUEUE_FILES", "NOT_IN_QUEUE")
 INDEX_CODES = ("INDEX_FILE", "INDEX_HEADER", "INDEX_ENTRY", "INDEX_SLOT", "NOT_IN_INDEX")
 
 
-@click.command(epilog=EPILOG)
-@STORE
-@click.option("--from", "other", required=True, type=click.Path(path_type=Path), help="A replica's store.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@OPTION
-@store_command
-def repair(store: Path, other: Path, dry_run: bool, shown: bool | None) -> int:
-    """Repair the damaged ranges of STORE's log from a replica's store, which may be in use.
-
-    A range is taken over only where the other store's records are sound and a neighbouring record is equal in both. No
-    broker may run on STORE. Ends with 1 when something damaged is left.
-    """
+def repair(store: Path, other: Path | None, cut_at: int | None, dry_run: bool, shown: bool | None) -> int:
+    """Repair the damaged ranges of STORE's log from a replica's store, which may be in use; or cut it."""
+    if (other is None) == (cut_at is None):
+        raise NotReadable("give either --from, a replica's store, or --cut, the offset from which on all of it goes")
     directory = store_directory(store)
+    if other is None:
+        assert cut_at is not None
+        return _cut(directory, cut_at, dry_run)
+    return _repair_from(directory, store, other, dry_run, shown)
+
+
+def _cut(directory: StoreDirectory, offset: int, dry_run: bool) -> int:
+    with locked(directory):
+        work = LogCut(directory, SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog)))
+        if not dry_run and (finished := work.finish()) is not None:
+            click.echo(f"finished an interrupted cut at offset {finished}")
+        going = work.going(offset)
+        if going is None:
+            raise NotReadable(f"offset {offset}: no record begins or ends there; `log verify` names offsets that do")
+        if not dry_run:
+            work.cut(offset)
+        done = "would go" if dry_run else "gone"
+        click.echo(f"{done}: offsets {going.offset} to {going.end}, with {going.records} whole records")
+    return 0
+
+
+def _repair_from(directory: StoreDirectory, store: Path, other: Path, dry_run: bool, shown: bool | None) -> int:
     if other.exists() and other.resolve() == store.resolve():
         raise NotReadable("--from names the store itself")
     if not any(size for _, size in named_files(directory.commitlog)):

@@ -8,41 +8,24 @@ from pathlib import Path
 
 import click
 
-from store.delay import levels_ms
-from store.log_reader import store_directory
+from store.directory import store_directory
 from store.protection import open_spans
 from store.published import running
 from store.verify import Coverage, Finding, Verification
-from tools.log_options import EPILOG, FOUND, STORE, NotReadable, store_command
-from tools.progress import OPTION, progress
+from tools.log_options import FOUND, delays_of
+from tools.progress import progress
 
 
-@click.command(epilog=EPILOG)
-@STORE
-@click.option("--json", "as_objects", is_flag=True, help="One JSON object for each finding, and one for the sums.")
-@click.option("--coverage", is_flag=True, help="Also say how many bytes would tell if they changed, and how.")
-@click.option("--unprotected", is_flag=True, help="Instead, list every byte range that no check can vouch for.")
-@click.option("--delay-levels", help="messageDelayLevel of the broker that wrote the store, if not the default.")
-@click.option("--digests/--no-digests", default=True, help="Compare sealed segments with `log digest`'s file.")
-@OPTION
-@store_command
 def verify(
     store: Path, as_objects: bool, coverage: bool, unprotected: bool, delay_levels: str | None, digests: bool,
     shown: bool | None,
 ) -> int:  # fmt: skip
-    """Check every record of STORE, its queues and index against the records, and every record against them.
-
-    Reads only. Ends with 1 when something was found; each finding says what, where, and what to do.
-    """
+    """Check every record of STORE, its queues and index against the records, and every record against them."""
     if unprotected:
         return _list_unprotected(store, as_objects)
     verification = _verification(store)
     verification.compare_digests = digests
-    if delay_levels is not None:
-        try:
-            verification.delays_ms = levels_ms(delay_levels)
-        except ValueError as error:
-            raise NotReadable(f"--delay-levels: {error}; write it as in messageDelayLevel: 1s 5s 1m 2h") from error
+    verification.delays_ms = delays_of(delay_levels)
     count = 0
     for finding in _with_progress(verification, shown):
         count += 1

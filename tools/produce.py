@@ -1,6 +1,7 @@
 """`slipstream produce`: the lines of files, or of standard input, as messages of one topic.
 
 Ctrl-C lets the batch under way finish: nothing is half-sent, and the summary counts what was acknowledged.
+A line that cannot be a message ends it: the lines before it are sent, and the error says which it was.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
 if TYPE_CHECKING:
     from engine.producer import Producer
+    from store.published import Running
 
 CHUNK_BYTES = 1 << 20
 INTERRUPTED = 130
@@ -47,15 +49,55 @@ class Interrupt:
             raise KeyboardInterrupt
 
 
-def batches(fd: int, lines_max: int) -> Iterator[list[bytes]]:
-    """Lines without their ends, as many at a time as are there: a slow pipe's lines do not wait for a full batch."""
-    rest = b""
-    while chunk := os.read(fd, CHUNK_BYTES):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for start in range(0, len(lines), lines_max):
-            yield [line.removesuffix(b"\r") for line in lines[start : start + lines_max]]
-    if rest:
-        yield [rest]
+class LineRefused(Exception):
+    """Raised for a line that cannot be a message; those before it were sent, none behind it."""
+
+    code = "MESSAGE_ILLEGAL"
+
+    def __init__(self, source: str, number: int, why: str) -> None:
+        before = f"the {number - 1:,} before it were sent, none behind it" if number > 1 else "nothing was sent"
+        super().__init__(f"{source}, line {number:,}: {why.removesuffix('; nothing was sent')}; {before}")
+
+
+class PutToSlave(Exception):
+    """Raised for the store of a slave: it takes messages from its master alone."""
+
+    code = "SERVICE_NOT_AVAILABLE"
+
+    def __init__(self, store: str, master: str) -> None:
+        super().__init__(
+            f"{store}: its broker is a slave, which takes messages from its master alone; put them there"
+            f" (its HA address is {master}), on that host: `slipstream produce --store` with the master's store"
+        )
+
+
+class Lines:
+    """The lines of one input, without their ends, and which of them come next."""
+
+    def __init__(self, fd: int, source: str, line_bytes_max: int) -> None:
+        self._fd, self._source, self._line_bytes_max = fd, source, line_bytes_max
+        self.number = 1  # of the first line that was not taken yet
+
+    def batches(self, lines_max: int) -> Iterator[list[bytes]]:
+        """As many at a time as are there: a slow pipe's lines do not wait for a full batch.
+
+        Raises LineRefused when a line has no end within what a message may have; those before it were given.
+        """
+        rest = b""
+        while chunk := os.read(self._fd, CHUNK_BYTES):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for start in range(0, len(lines), lines_max):
+                batch = [line.removesuffix(b"\r") for line in lines[start : start + lines_max]]
+                yield batch
+                self.number += len(batch)
+            if len(rest) > self._line_bytes_max + 1:  # it may end in a carriage return
+                self.refuse(0, f"more than {self._line_bytes_max} bytes without an end, and maxMessageSize is that")
+        if rest:
+            yield [rest]
+
+    def refuse(self, index: int, why: str) -> NoReturn:
+        """Raise LineRefused for a line of the batch that was given last."""
+        raise LineRefused(self._source, self.number + index, why)
 
 
 class Tally:
@@ -102,17 +144,23 @@ def produce(
 
     Ends with 1 when a message was appended but not acknowledged as the broker's settings ask (FLUSH_SLAVE_TIMEOUT...).
     """
-    from engine.producer import Producer
+    from store.published import require_running
+
+    running = require_running(store)
+    if running.settings["brokerRole"] == "SLAVE":
+        raise PutToSlave(store, _master_of(running))
+    from engine.producer import Producer  # loads numba, which to find no broker does not need
 
     interrupt, tally = Interrupt(), Tally()
     previous = signal.signal(signal.SIGINT, interrupt.on_signal)
     try:
         with Producer(store, timeout=timeout) as producer, _progress(files) as advance:
-            for fd in _inputs(files):
-                for lines in batches(fd, batch):
+            for fd, source in _inputs(files):
+                lines = Lines(fd, source, int(running.settings["maxMessageSize"]))
+                for some in lines.batches(batch):
                     with interrupt.hold():
-                        _send(producer, topic, tag, key, lines, tally)
-                    advance(sum(map(len, lines)) + len(lines))
+                        _send(Sending(producer, topic, tag, key), lines, some, tally)
+                    advance(sum(map(len, some)) + len(some))
     except KeyboardInterrupt:
         click.echo(f"interrupted; {tally.summary()}")
         return INTERRUPTED
@@ -125,23 +173,59 @@ def produce(
     return 0 if tally.all_ok else 1
 
 
-def _send(producer: Producer, topic: str, tag: str | None, key: str | None, lines: list[bytes], tally: Tally) -> None:
-    bodies = [line for line in lines if line]
-    tally.empty_lines += len(lines) - len(bodies)
-    if bodies:
-        result = producer.send_batch(topic, bodies, tags=tag, keys=key)
+class Sending(NamedTuple):
+    """Where messages go, and what they all have."""
+
+    producer: Producer
+    topic: str
+    tag: str | None
+    key: str | None
+
+    def send(self, bodies: list[bytes], tally: Tally) -> None:
+        """As one batch."""
+        result = self.producer.send_batch(self.topic, bodies, tags=self.tag, keys=self.key)
         assert result is not None
         tally.add(result.status.name, bodies)
 
 
-def _inputs(files: tuple[str, ...]) -> Iterator[int]:
-    """A descriptor for each file in turn, or standard input."""
+def _send(sending: Sending, lines: Lines, some: list[bytes], tally: Tally) -> None:
+    """Send a batch; when a line of it cannot be sent, those before that. Raises LineRefused."""
+    from engine.errors import MessageIllegal
+
+    bodies = [line for line in some if line]
+    tally.empty_lines += len(some) - len(bodies)
+    try:
+        if bodies:
+            sending.send(bodies, tally)
+    except MessageIllegal:  # nothing of the batch was sent: the rules are looked at before
+        for index, line in enumerate(some):
+            try:
+                if line:
+                    sending.send([line], tally)
+            except MessageIllegal as error:
+                lines.refuse(index, str(error))
+        raise
+
+
+def _master_of(running: Running) -> str:
+    from engine import addresses
+    from engine.cursors import Board
+
+    board = Board.attach(running.region_directory)
+    try:
+        return addresses.text_of(board.ha_client.master_address)
+    finally:
+        board.counters.close()
+
+
+def _inputs(files: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """A descriptor for each file in turn, or standard input, and its name."""
     if not files:
-        yield 0
+        yield 0, "standard input"
     for name in files:
         fd = os.open(name, os.O_RDONLY)
         try:
-            yield fd
+            yield fd, name
         finally:
             os.close(fd)
 

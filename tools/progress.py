@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 Update = Callable[[int, int], None]  # done, in all
 
@@ -19,6 +17,9 @@ OPTION = click.option(
 @contextmanager
 def progress(title: str, shown: bool | None) -> Iterator[Update]:
     """What to call with how much is done and how much there is; the bar goes when the work ends."""
+    from rich.console import Console  # loaded where a bar may be shown, not with every command's help
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     console = Console(stderr=True, force_terminal=True if shown else None)
     if shown is False or not console.is_terminal:
         yield lambda _done, _total: None

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import time
-
-import click
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from engine import store_stats
 from engine.protocol.store_stats import runtime_text
 from engine.store_stats import LatencyStats, StoreStats
+from tools import watching
 
-REFRESH_SECONDS = 1.0
 MIB = 1 << 20
 TOPICS_SHOWN = 40
 BAR_CELLS = 40
@@ -80,19 +75,12 @@ def render(found: StoreStats) -> RenderableType:
     return Group(Text(heading), _rates(found), Text(""), _latencies(found.latency), Text(""), _topics(found))
 
 
-@click.command()
-@click.argument("store", type=click.Path(file_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, with RocketMQ's runtime names in it.")
-@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
-def stats(store: str, as_json: bool, watch: bool) -> int:
-    """Show what was put into the broker that runs on STORE: counts, rates, latencies, topics."""
+def show(store: str, as_json: bool, watch: bool) -> int:
+    """What was put into the broker that runs on STORE, once or until Ctrl-C. Raises NoBroker."""
     if as_json:
-        click.echo(json.dumps(store_stats.stats(store).to_json()))
+        watching.show_json(lambda: store_stats.stats(store).to_json(), watch)
     elif watch:
-        with Live(auto_refresh=False, screen=Console().is_terminal) as live:
-            while True:
-                live.update(render(store_stats.stats(store)), refresh=True)
-                time.sleep(REFRESH_SECONDS)
+        watching.watch(lambda: render(store_stats.stats(store)))
     else:
-        Console(soft_wrap=True).print(render(store_stats.stats(store)))
+        watching.plain_console().print(render(store_stats.stats(store)))
     return 0

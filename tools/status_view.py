@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable
 
-import click
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from engine.ha_status import ClientStatus, ConnectionStatus
 from engine.protocol.ha_wire import CloseReason
 from engine.status import ProcessStatus, PutStatus, Status, snapshot
+from tools import watching
 
-REFRESH_SECONDS = 1.0
 MIB = 1 << 20
 
 
@@ -119,23 +115,20 @@ def side_by_side(statuses: list[Status]) -> Table:
 
 def watch_status(stores: list[str]) -> None:
     """A live view of one broker, or of several in short, until Ctrl-C or until one has ended. Raises NoBroker."""
-    with Live(auto_refresh=False, screen=Console().is_terminal) as live:
-        while True:
-            found = [snapshot(store) for store in stores]
-            live.update(render(found[0]) if len(found) == 1 else side_by_side(found), refresh=True)
-            time.sleep(REFRESH_SECONDS)
+
+    def view() -> RenderableType:
+        found = [snapshot(store) for store in stores]
+        return render(found[0]) if len(found) == 1 else side_by_side(found)
+
+    watching.watch(view)
 
 
-@click.command()
-@click.argument("store", type=click.Path(file_okay=False))
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
-def status(store: str, as_json: bool, watch: bool) -> int:
-    """Show the broker that runs on STORE: role, cursors, connections with their lag, processes."""
+def show(store: str, as_json: bool, watch: bool) -> int:
+    """The broker that runs on STORE, once or until Ctrl-C. Raises NoBroker."""
     if as_json:
-        click.echo(json.dumps(snapshot(store).to_json()))
+        watching.show_json(lambda: snapshot(store).to_json(), watch)
     elif watch:
         watch_status([store])
     else:
-        Console(soft_wrap=True).print(render(snapshot(store)))
+        watching.plain_console().print(render(snapshot(store)))
     return 0

@@ -21,6 +21,7 @@ from engine.protocol.metadata import (
     Metadata,
     group_config,
 )
+from engine.protocol.register_body import is_name
 from engine.protocol.remoting import RemotingCommand
 from engine.protocol.requests import (
     INVALID_PARAMETER,
@@ -44,12 +45,15 @@ from engine.protocol.requests import (
 )
 from store import fastjson
 from store.broker_tables import topic_config
+from store.fastjson import INT32_MAX, INT32_MIN
 from store.record import MAX_TOPIC_BYTES
 from store.topics import TOPIC_PATTERN, is_system_topic
 
 ON_SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
 PERMISSION = "brokerPermission"
 NO_CHECKPOINT, NO_METRICS = "The checkpoint is null", "The timer message store is null"
+TOPICS_MAX = GROUPS_MAX = 50_000  # what one frame takes in one table
+BODY_BYTES_MAX = 64 * 1024  # of a group's configuration, of settings
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 TOPIC, CONFIG, KEY = '"topic"', '"config"', '"key"'  # names in what Java says
 NULL_KEY = f"{NULL_POINTER}: {null_pointer('Object.hashCode()', KEY)}"
@@ -149,10 +153,11 @@ class BrokerRequests(Answerer):
         if self.five and given(request, "topic") is None:
             raise Thrown(f"{NULL_POINTER}: {null_pointer('String.startsWith(String)', TOPIC)}")
         topic = self._check_topic(given(request, "topic"), is_new=True)
+        self._check_room(topic, self.metadata.topics, TOPICS_MAX)
         read, write, perm = (self._of_topic(request, name) for name in ("readQueueNums", "writeQueueNums", "perm"))
         config = topic_config(
             topic, read, write, perm, five=self.five, topicFilterType=kind,
-            topicSysFlag=whole_number(request, "topicSysFlag") or 0,
+            topicSysFlag=whole_number(request, "topicSysFlag", INT32_MIN, INT32_MAX) or 0,
         )  # fmt: skip
         if self.five:
             config["order"] = (given(request, "order") or "").lower() == "true"
@@ -163,9 +168,14 @@ class BrokerRequests(Answerer):
         self.wants_registration = True
         return self.answered(request, SUCCESS, NO_REMARK)
 
+    def _check_room(self, name: str, table: Mapping[str, object], most: int) -> None:
+        """Raises Refused where one more would not fit an answer that lists them all."""
+        if name not in table and len(table) >= most:
+            raise Refused(SYSTEM_ERROR, f"there are {len(table)} already, {most} at most: delete some")
+
     def _of_topic(self, request: RemotingCommand, name: str) -> int:
         """A number of a topic's. Raises Refused with what Java says where there is none."""
-        found = whole_number(request, name)
+        found = whole_number(request, name, INT32_MIN, INT32_MAX)
         if found is None:
             package = "remoting.protocol" if self.five else "common.protocol"
             getter = f"org.apache.rocketmq.{package}.header.CreateTopicRequestHeader.get{name[0].upper()}{name[1:]}()"
@@ -193,7 +203,7 @@ class BrokerRequests(Answerer):
 
     def _update_group(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         self._require_master()
-        told = fastjson.loads(request.body, "the group's configuration")
+        told = fastjson.loads(request.body, "the group's configuration", BODY_BYTES_MAX)
         if not isinstance(told, dict):
             if not self.five:
                 return self.answered(request)
@@ -201,8 +211,11 @@ class BrokerRequests(Answerer):
             raise Thrown(f"{NULL_POINTER}: {null_pointer(name, CONFIG)}")
         if not isinstance(told.get("groupName"), str):
             raise Thrown(NULL_KEY if self.five else NULL_POINTER)
+        if not is_name(told["groupName"]):
+            raise Refused(SYSTEM_ERROR, "the group's name is none: printable, of 1 to 255 bytes")
+        self._check_room(told["groupName"], self.metadata.groups, GROUPS_MAX)
         known = group_config(told["groupName"], self.five)
-        config = {**known, **{name: value for name, value in told.items() if name in known and value is not None}}
+        config = {**known, **_of_the_same_kinds(known, told)}
         if self.five:
             config["attributes"] = self.metadata.groups.get(told["groupName"], {}).get("attributes") or {}
         self.metadata.set_group(config, now_ms)
@@ -226,6 +239,8 @@ class BrokerRequests(Answerer):
 
     def _update_settings(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         """Only what may change while all processes run; paths, sizes, ports and roles never."""
+        if len(request.body) > BODY_BYTES_MAX:
+            raise Refused(SYSTEM_ERROR, f"the settings have more than {BODY_BYTES_MAX} bytes")
         lines = bytes(request.body).decode(errors="replace").splitlines()
         wanted: dict[str, int] = {}
         for key, _is, text in (line.partition("=") for line in lines if "=" in line):
@@ -263,3 +278,23 @@ class BrokerRequests(Answerer):
     def _unregister_client(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         required(request, "clientID")
         return self.answered(request, ext_fields={})
+
+
+def _of_the_same_kinds(known: Json, told: Json) -> Json:
+    """What is told of the fields that are known, each of its kind as Java takes it. Raises Refused."""
+    found: Json = {}
+    for name, value in told.items():
+        if name not in known or value is None:
+            continue
+        kind = type(known[name])
+        if kind is bool:
+            value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+        elif kind is int:
+            try:
+                value = fastjson.whole_number(value)
+            except ValueError as wrong:
+                raise Refused(SYSTEM_ERROR, f"{name}: {wrong}") from None
+        if type(value) is not kind:
+            raise Refused(SYSTEM_ERROR, f"{name} is of another kind than {kind.__name__}")
+        found[name] = value
+    return found

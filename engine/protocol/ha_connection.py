@@ -4,11 +4,19 @@ Implements: HAConnection.WriteSocketService and ReadSocketService without their 
 spec: ha-protocol, 3 master side, 13 edge cases
 
 Two threads use one object, each its own half, and each of its words has one writer:
-  reading half (`receive`)    slave_request_offset, slave_ack_offset, last_read_ms, acks_rejected
+  reading half (`receive`)    slave_request_offset, slave_ack_offset, proves_from, last_read_ms, acks_rejected
   writing half (`next_frame`) next_transfer_offset, last_write_ms
 `next_transfer_offset` moves before the frame's first byte is written, so an acknowledgement never arrives before its
 bytes count as sent. RocketMQ believes any number a slave sends (5.x), or any below its own end (4.9); ours believes
 what this connection sent. A slave that cannot be served sees its connection closed, for a named reason, not heartbeats.
+
+A first report is a position, and no proof: anybody may name one. What a slave is shown to hold (`held_offset`, which
+alone confirms puts) is what of it was known before, and what it acknowledged of the bytes that were sent from there on:
+  known_offset   the end of what no put of this broker waits for (its log when it started), or of what an earlier
+                 connection of the same slave was sent; up to there its first report counts at once
+  proves_from    where this connection's bytes begin, while a put may wait for some before them that nobody confirmed:
+                 acknowledgements do not count then. Over once these are confirmed, or after slaveTimeout, when no put
+                 that was there at the first report waits any longer
 """
 
 from __future__ import annotations
@@ -19,12 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.protocol.flow_monitor import FlowMonitor
-from engine.protocol.ha_wire import REPORT, REPORT_BYTES, CloseReason, Frame, OwnWord, PeerError
+from engine.protocol.ha_wire import LOG_OFFSET_MAX, REPORT, REPORT_BYTES, CloseReason, Frame, OwnWord, PeerError
+from engine.protocol.remoting import FRAME_BYTES_MAX
 
 UNKNOWN_OFFSET = -1
 
 # The words, on which the compiled loops (engine/sending.py) work, too: the usual case there, all cases here.
-REQUEST_OFFSET, ACK_OFFSET, NEXT_OFFSET, REJECTED, LAST_READ_MS, LAST_WRITE_MS, WORDS = 0, 1, 2, 3, 4, 5, 6
+REQUEST_OFFSET, ACK_OFFSET, NEXT_OFFSET, REJECTED, LAST_READ_MS, LAST_WRITE_MS, PROVES_FROM, WORDS = range(8)
 
 
 class ConnectionLimits(NamedTuple):
@@ -34,6 +43,7 @@ class ConnectionLimits(NamedTuple):
     transfer_batch_bytes: int
     send_heartbeat_interval_ms: int
     housekeeping_interval_ms: int
+    slave_timeout_ms: int
 
 
 def next_batch(start: int, end: int, segment_bytes: int, batch_bytes_max: int) -> int:
@@ -49,6 +59,19 @@ def transfer_start(slave_request_offset: int, max_physical_offset: int, segment_
     return slave_request_offset
 
 
+def is_of_a_slave(offset: int, max_physical_offset: int) -> bool:
+    """Whether a first report can be a position in a log at all, this master's or another's."""
+    if 0 <= offset <= max_physical_offset:
+        return True
+    return 0 <= offset <= LOG_OFFSET_MAX and not _begins_remoting(offset)
+
+
+def _begins_remoting(first_bytes: int) -> bool:
+    """A request of RocketMQ's clients: its length, the kind of its header, the header's length."""
+    length, kind, header_bytes = first_bytes >> 32, first_bytes >> 24 & 0xFF, first_bytes & 0xFFFFFF
+    return kind <= 1 and 0 < header_bytes <= length - 4 and length <= FRAME_BYTES_MAX
+
+
 class HaConnection:
     """One slave's connection, from the accepted socket on."""
 
@@ -58,10 +81,13 @@ class HaConnection:
     acks_rejected = OwnWord(REJECTED)
     last_read_ms = OwnWord(LAST_READ_MS)
     last_write_ms = OwnWord(LAST_WRITE_MS)
+    proves_from = OwnWord(PROVES_FROM)
 
-    def __init__(self, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int) -> None:
+    def __init__(self, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int, known_offset: int = 0) -> None:
         self.limits = limits
         self.flow = flow
+        self.known_offset = known_offset
+        self._reported_ms = now_ms  # the first report
         self.words: npt.NDArray[np.int64] = np.zeros(WORDS, np.int64)
         self.words[[REQUEST_OFFSET, ACK_OFFSET, NEXT_OFFSET]] = UNKNOWN_OFFSET
         self.words[[LAST_READ_MS, LAST_WRITE_MS]] = now_ms
@@ -69,7 +95,14 @@ class HaConnection:
 
     # reading half
 
-    def receive(self, data: bytes, now_ms: int, min_physical_offset: int, max_physical_offset: int) -> None:
+    @property
+    def held_offset(self) -> int:
+        """The end of what this slave is shown to hold."""
+        return max(self.slave_ack_offset if not self.proves_from else min(self.slave_ack_offset, self.known_offset), 0)
+
+    def receive(
+        self, data: bytes, now_ms: int, min_physical_offset: int, max_physical_offset: int, confirm_offset: int = 0
+    ) -> None:
         """Take in what the slave sent, cut anywhere. Raises PeerError for a report that cannot be true."""
         self.last_read_ms = now_ms
         if self.rest:
@@ -80,15 +113,31 @@ class HaConnection:
             (reported_offset,) = REPORT.unpack_from(data, at)
             if self.slave_request_offset == UNKNOWN_OFFSET:
                 self._accept_request(reported_offset, min_physical_offset, max_physical_offset)
+                start = transfer_start(reported_offset, max_physical_offset, self.limits.segment_bytes)
+                self.proves_from = start if start > self.known_offset else 0
+                self._reported_ms = now_ms
             else:
                 self._accept_ack(reported_offset)
+        self.look_at_proof(now_ms, confirm_offset)
+
+    def look_at_proof(self, now_ms: int, confirm_offset: int) -> None:
+        """Let acknowledgements count once nobody can wait any longer for what this connection did not send."""
+        nobody_waits = not self.proof_is_due(now_ms)
+        if self.proves_from <= confirm_offset or (nobody_waits and self.slave_ack_offset > self.proves_from):
+            self.proves_from = 0
+
+    def proof_is_due(self, now_ms: int) -> bool:
+        """Whether what was acknowledged may come to count by the clock alone."""
+        return self.proves_from != 0 and now_ms - self._reported_ms <= self.limits.slave_timeout_ms
 
     def _accept_request(self, offset: int, min_physical_offset: int, max_physical_offset: int) -> None:
+        if not is_of_a_slave(offset, max_physical_offset):
+            raise PeerError(CloseReason.NOT_A_SLAVE, offset, f"it begins with {REPORT.pack(offset)!r}")
         if offset > max_physical_offset:
             raise PeerError(CloseReason.REQUEST_ABOVE_END, offset, f"the master's log ends at {max_physical_offset}")
-        if offset < 0 or 0 < offset < min_physical_offset:
+        if 0 < offset < min_physical_offset:
             raise PeerError(CloseReason.REQUEST_BELOW_MIN, offset, f"the master's log begins at {min_physical_offset}")
-        self.slave_ack_offset = offset  # what the slave already has counts as acknowledged
+        self.slave_ack_offset = offset
         self.slave_request_offset = offset  # last: the writing half starts when it sees this one
 
     def _accept_ack(self, offset: int) -> None:

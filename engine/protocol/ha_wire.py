@@ -22,6 +22,10 @@ REPORT_BYTES = REPORT.size
 assert (FRAME_HEADER_BYTES, REPORT_BYTES) == (12, 8)
 
 
+# No log is as long: 36 years of a gigabyte a second. What talks in text, or in TLS, is above it.
+LOG_OFFSET_MAX = 1 << 60
+
+
 class OwnWord:
     """An attribute that is one of its object's `words`, an int64 array, so that compiled code works on the same."""
 
@@ -57,10 +61,14 @@ class CloseReason(IntEnum):
     GAP = 14
     SLOTS_TAKEN = 15
     KILLED = 16
+    NOT_A_SLAVE = 17
+    GAVE_WAY = 18
     # the master's frames, judged by the slave
     OFFSET_MISMATCH = 20
     BODY_SIZE = 21
     UNALIGNED_START = 22
+    SEGMENT_SIZE = 23
+    IMPLAUSIBLE_START = 24
     # the slave's own trouble
     CONNECT_FAILED = 30
     NO_LISTENER = 31
@@ -69,6 +77,7 @@ class CloseReason(IntEnum):
     NO_ADDRESS = 34
     OWN_ADDRESS = 35
     REFUSED = 36
+    LOG_UNREADABLE = 37
 
 
 class ReasonCode(StrEnum):
@@ -87,6 +96,7 @@ class ReasonCode(StrEnum):
     IDENTITY = "IDENTITY"
     DIVERGED = "DIVERGED"
     SEGMENT_SIZE = "SEGMENT_SIZE"
+    UNREADABLE = "UNREADABLE"
     DISK = "DISK"  # this and those below are no end of a connection, but of progress
     BEHIND = "BEHIND"
     NO_REPORT = "NO_REPORT"
@@ -104,9 +114,13 @@ CODES = {
     CloseReason.GAP: ReasonCode.GAP,
     CloseReason.SLOTS_TAKEN: ReasonCode.REFUSED,
     CloseReason.KILLED: ReasonCode.KILLED,
+    CloseReason.NOT_A_SLAVE: ReasonCode.IDENTITY,
+    CloseReason.GAVE_WAY: ReasonCode.REFUSED,
     CloseReason.OFFSET_MISMATCH: ReasonCode.DIVERGED,
     CloseReason.BODY_SIZE: ReasonCode.SEGMENT_SIZE,
     CloseReason.UNALIGNED_START: ReasonCode.SEGMENT_SIZE,
+    CloseReason.SEGMENT_SIZE: ReasonCode.SEGMENT_SIZE,
+    CloseReason.IMPLAUSIBLE_START: ReasonCode.IDENTITY,
     CloseReason.CONNECT_FAILED: ReasonCode.UNREACHABLE,
     CloseReason.NO_LISTENER: ReasonCode.NO_LISTENER,
     CloseReason.UNREACHABLE: ReasonCode.UNREACHABLE,
@@ -114,6 +128,7 @@ CODES = {
     CloseReason.NO_ADDRESS: ReasonCode.NO_ADDRESS,
     CloseReason.OWN_ADDRESS: ReasonCode.IDENTITY,
     CloseReason.REFUSED: ReasonCode.REFUSED,
+    CloseReason.LOG_UNREADABLE: ReasonCode.UNREADABLE,
 }
 NOT_CONNECTED = {  # by the error of connect()
     errno.ECONNREFUSED: CloseReason.NO_LISTENER,
@@ -137,16 +152,20 @@ ADVICE = {
     CloseReason.PEER_CLOSED: "the other side hung up, or the network did",
     CloseReason.HOUSEKEEPING: "the other side said nothing for haHousekeepingInterval",
     CloseReason.STOPPED: "this side stops",
-    CloseReason.REQUEST_ABOVE_END: "the slave has more than the master; compare both logs and remove the wrong one",
-    CloseReason.REQUEST_BELOW_MIN: "the master no longer keeps what the slave lacks; empty the slave's store",
+    CloseReason.REQUEST_ABOVE_END: "the slave has more than the master; compare both logs before either is changed",
+    CloseReason.REQUEST_BELOW_MIN: "the master no longer keeps what that slave lacks; set its store aside, begin anew",
     CloseReason.ACK_NOT_SENT: "this connection never sent that; whoever acknowledges it is no slave of this master",
     CloseReason.ACK_FELL: "the slave's end went back while it was connected; look for a truncation of its log",
-    CloseReason.GAP: "what the slave lacks expired before it was sent; empty its store, or keep messages longer",
+    CloseReason.GAP: "what the slave lacks expired before it was sent; begin a new store, or keep messages longer",
     CloseReason.OFFSET_MISMATCH: "the master does not go on from this log's end; compare both logs",
     CloseReason.BODY_SIZE: "it does not fit its segment; mappedFileSizeCommitLog must be equal on master and slave",
     CloseReason.UNALIGNED_START: "a new log begins with a segment; mappedFileSizeCommitLog must be equal on both sides",
+    CloseReason.SEGMENT_SIZE: "mappedFileSizeCommitLog must be equal on master and slave; nothing of it was taken",
+    CloseReason.IMPLAUSIBLE_START: "no log begins there, or it said another place before; is that a master's HA port?",
     CloseReason.SLOTS_TAKEN: "every place for a slave is taken; stop one that is no longer needed",
     CloseReason.KILLED: "the sender of this slave was killed; the slave connects again",
+    CloseReason.NOT_A_SLAVE: "no position in any log: something else talks to the HA port; the logs are not the matter",
+    CloseReason.GAVE_WAY: "another slave waited: it said or acknowledged nothing, or its address held too many slots",
     CloseReason.CONNECT_FAILED: "the master's HA address cannot be connected to; see the error",
     CloseReason.NO_LISTENER: "nobody listens there: is the master up, is it its haListenPort (listenPort + 1)?",
     CloseReason.UNREACHABLE: "no way to that host; look at brokerIP2 of the master, routes and firewalls",
@@ -154,6 +173,7 @@ ADVICE = {
     CloseReason.NO_ADDRESS: "the master's host name does not resolve; look at haMasterAddress and DNS",
     CloseReason.OWN_ADDRESS: "this slave's own HA port: haMasterAddress must be its master's",
     CloseReason.REFUSED: "the master hung up before its first frame; its log and `ha status` say why",
+    CloseReason.LOG_UNREADABLE: "this slave's dispatcher cannot read what was received; `slipstream status` says why",
 }
 
 

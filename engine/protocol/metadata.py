@@ -16,6 +16,7 @@ from store import broker_tables, topics
 from store.broker_tables import DataVersion
 from store.delay import SCHEDULE_TOPIC
 from store.errors import MalformedConfig
+from store.fastjson import INT32_MAX, INT32_MIN
 
 TOPICS, GROUPS = broker_tables.TOPICS, broker_tables.GROUPS
 CONSUMER_OFFSETS, DELAY_OFFSETS = broker_tables.CONSUMER_OFFSETS, broker_tables.DELAY_OFFSETS
@@ -64,7 +65,7 @@ def group_config(group: str, five: bool) -> Value:
     return config
 
 
-def _default_topics(of: Identity) -> list[tuple[str, int, int]]:
+def default_topics(of: Identity) -> list[tuple[str, int, int]]:
     """(topic, queues, perm) that every broker has."""
     all_of_it = PERM_READ_WRITE | PERM_INHERIT
     found = [
@@ -92,11 +93,15 @@ def _sound_topics(value: Value, five: bool) -> dict[str, Value]:
     for topic, fields in broker_tables.topics(value, TOPICS).items():
         nums, perm = TOPIC_QUEUE_NUMS, PERM_READ_WRITE
         config = {**broker_tables.topic_config(topic, nums, nums, perm, five=five), **fields}
-        wrong = [name for name in (*QUEUE_NUMS, "perm") if type(config[name]) is not int]
+        wrong = [name for name in (*QUEUE_NUMS, "perm") if not _is_int(config[name])]
         if wrong or not isinstance(config.get("attributes") or {}, dict):
             raise MalformedConfig(TOPICS, f"{topic}: {', '.join(wrong) or 'attributes'} is of a wrong kind")
         found[topic] = config
     return found
+
+
+def _is_int(value: object) -> bool:
+    return type(value) is int and INT32_MIN <= value <= INT32_MAX
 
 
 def _object(value: Value, name: str, path: str) -> Value:
@@ -114,7 +119,9 @@ class Metadata:
         """From the contents of its files, by their names. Raises MalformedConfig."""
         self.identity, self.changed = identity, set[str]()
         self.deleted_topics: set[str] = set()  # since topics.json was last saved
+        self.set_topics: set[str] = set()  # the same: what the file says of them is older
         self.timer_checkpoint = TimerCheckpoint()
+        self.delay_offsets_text: bytes | None = None  # as a master said it: a slave's file says it verbatim
         unset = DataVersion(0, now_ms, 0 if identity.five else None)
         values = {name: files.get(name) or {} for name in FILES}
         self.topics = _sound_topics(values[TOPICS], identity.five)
@@ -130,7 +137,7 @@ class Metadata:
 
     def _add_defaults(self) -> None:
         five = self.identity.five
-        for topic, queues, perm in _default_topics(self.identity):
+        for topic, queues, perm in default_topics(self.identity):
             if topic not in self.topics:
                 self.topics[topic] = broker_tables.topic_config(topic, queues, queues, perm, five=five)
         self.groups = {group: {**group_config(group, five), **config} for group, config in self.groups.items()}
@@ -187,6 +194,7 @@ class Metadata:
         """Create a topic, or replace its configuration."""
         self.topics[config["topicName"]] = config
         self.deleted_topics.discard(config["topicName"])
+        self.set_topics.add(config["topicName"])
         self._is_there(config["topicName"])
         self._next(TOPICS, now_ms)
 
@@ -238,7 +246,7 @@ class Metadata:
             if topic not in self.topics and topic not in self.deleted_topics:
                 self.topics[topic], grown = config, True
                 self._is_there(topic)
-            ours = self.topics.get(topic, config)
+            ours = config if topic in self.set_topics else self.topics.get(topic, config)
             for name in QUEUE_NUMS:
                 if config[name] > ours[name]:
                     ours[name], grown = config[name], True
@@ -257,9 +265,9 @@ class Metadata:
         """Begin again with what one file says by now. Raises MalformedConfig."""
         values = {each: self.value(each) for each in FILES}
         fresh = Metadata(self.identity, {**values, name: value}, now_ms)
-        kept = self.changed, self.deleted_topics, self.timer_checkpoint
+        kept = self.changed, self.deleted_topics, self.set_topics, self.timer_checkpoint
         vars(self).update(vars(fresh))
-        self.changed, self.deleted_topics, self.timer_checkpoint = kept
+        self.changed, self.deleted_topics, self.set_topics, self.timer_checkpoint = kept
         self.changed.discard(name)
 
     def saved(self, name: str) -> None:
@@ -267,6 +275,7 @@ class Metadata:
         self.changed.discard(name)
         if name == TOPICS:
             self.deleted_topics.clear()
+            self.set_topics.clear()
 
     def next_version(self, now_ms: int) -> None:
         """Say that the topics are to be registered again, although none changed."""
@@ -297,26 +306,34 @@ class Metadata:
         return True
 
     def take_consumer_offsets(self, value: Value) -> bool:
-        """The master's offsets; none of ours goes back. Raises MalformedConfig."""
+        """The master's offsets instead of ours, groups that it has none of excepted. Raises MalformedConfig.
+
+        They go back when the master's do: an administrator resets them there. From a master whose own table is behind
+        what we took already (its version tells, where it has one), none goes back.
+        """
+        taken = broker_tables.consumer_offsets(value, CONSUMER_OFFSETS)
+        version, ours = DataVersion.of(value, CONSUMER_OFFSETS), self.versions[CONSUMER_OFFSETS]
         before = {key: dict(offsets) for key, offsets in self.offsets.items()}
-        for key, offsets in broker_tables.consumer_offsets(value, CONSUMER_OFFSETS).items():
-            ours = self.offsets.setdefault(key, {})
-            for queue_id, offset in offsets.items():
-                ours[queue_id] = max(offset, ours.get(queue_id, offset))
+        is_stale = version is not None and version.is_behind(ours)
+        for key, offsets in taken.items():
+            kept = before.get(key, {}) if is_stale else {}
+            furthest = {queue_id: max(offset, kept.get(queue_id, offset)) for queue_id, offset in offsets.items()}
+            self.offsets[key] = {**kept, **furthest}
         self._offsets_capacity = broker_tables.OFFSET_CAPACITY  # RocketMQ makes another map
-        version = DataVersion.of(value, CONSUMER_OFFSETS) or self.versions[CONSUMER_OFFSETS]
+        if version is None or is_stale:
+            version = ours
         if self.offsets == before and version == self.versions[CONSUMER_OFFSETS]:
             return False
         self._took(CONSUMER_OFFSETS, version)
         return True
 
-    def take_delay_offsets(self, value: Value) -> bool:
-        """The master's progress through the delay levels. Raises MalformedConfig."""
+    def take_delay_offsets(self, value: Value, text: bytes) -> bool:
+        """The master's progress through the delay levels; its own words become the file. Raises MalformedConfig."""
         found = broker_tables.delay_offsets(value, DELAY_OFFSETS)
         version = DataVersion.of(value, DELAY_OFFSETS) or self.versions[DELAY_OFFSETS]
-        if (found, version) == (self.delay_offsets, self.versions[DELAY_OFFSETS]):
+        if text == self.delay_offsets_text:
             return False
-        self.delay_offsets = found
+        self.delay_offsets, self.delay_offsets_text = found, text
         self._took(DELAY_OFFSETS, version)
         return True
 

@@ -8,11 +8,11 @@ Bodies are fastjson's: fields in alphabetical order, integer keys bare where an 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from engine.protocol import register_body
-from engine.protocol.register_body import RegisterBody
+from engine.protocol.register_body import TOPIC_BYTES_MAX, RegisterBody, is_name
 from engine.protocol.remoting import MalformedFrame, RemotingCommand
 from engine.protocol.requests import (
     NO_REMARK,
@@ -45,7 +45,10 @@ from engine.protocol.route_table import (
 from store import fastjson
 from store.broker_tables import hash_map_order
 from store.errors import MalformedData
+from store.fastjson import INT32_MAX, INT32_MIN
+from store.fastjson import whole_number as whole
 
+REGISTER_BROKER = 103
 STANDARD_JSON_VERSION = 401  # 4.9.4: from here on clients read quoted integer keys
 CRC_MASK = 0x7FFFFFFF
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
@@ -53,23 +56,26 @@ FAQ = {
     "4.9": "\nSee http://rocketmq.apache.org/docs/faq/ for further details.",
     "5": "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
 }
-KV_VALUES_MAX = 100_000
+KV_ENTRIES_MAX, KV_VALUE_BYTES_MAX, KV_BYTES_MAX = 20_000, 64 * 1024, 2 * 1024 * 1024
+ROUTE_BYTES_MAX = 1024 * 1024  # of a topic that is registered by hand
+
 
 class NameServer(Answerer):
-    """The state of a name server and its answers; `on_kv_change` is told when the key-value config is to be saved."""
+    """The state of a name server and its answers; `kv_changes` counts what is to be saved of the key-value config."""
 
     def __init__(
         self, compat: str = "5", kv: dict[str, dict[str, str]] | None = None,
-        on_kv_change: Callable[[], None] = lambda: None, *, order_message_enable: bool = False,
-        support_acting_master: bool = False,
+        *, order_message_enable: bool = False, support_acting_master: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(compat)
         self.routes = RouteTable(five=self.five, support_acting_master=support_acting_master)
         self.kv: dict[str, dict[str, str]] = {} if kv is None else kv
-        self._faq, self._on_kv_change, self._order_message_enable = FAQ[compat], on_kv_change, order_message_enable
+        self._kv_bodies: dict[str, bytes] = {}  # by namespace, until a value of it changes
+        self._kv_bytes = sum(_bytes_of(*pair) for of in self.kv.values() for pair in of.items())
+        self._faq, self._order_message_enable, self.kv_changes = FAQ[compat], order_message_enable, 0
         self.handlers = {
             100: self._put_kv, 101: self._get_kv, 102: self._delete_kv, 219: self._kv_list,
-            103: self._register, 104: self._unregister, 322: self._query_data_version,
+            REGISTER_BROKER: self._register, 104: self._unregister, 322: self._query_data_version,
             105: self._route, 106: self._cluster_info,
             205: self._wipe_write_permission, 327: self._add_write_permission,
             206: self._all_topics, 216: self._delete_topic, 224: self._topics_of_cluster,
@@ -94,6 +100,11 @@ class NameServer(Answerer):
             whole_number(request, "heartbeatTimeoutMillis"), None if acting is None else acting.lower() == "true",
             given(request, "__ZONE_NAME"),
         )  # fmt: skip
+        names = (who.cluster, who.broker_name, who.address, who.ha_server_address or "-", who.zone_name or "-")
+        no_room = None if all(map(is_name, names)) else "a name in it is none"
+        no_room = no_room or self.routes.no_room_for(who, body, connection)
+        if no_room is not None:
+            raise Refused(SYSTEM_ERROR, f"register broker failed: {no_room}")
         told = self.routes.register(who, body, connection, now_ms)
         if told is None:
             return self.answered(request, SYSTEM_ERROR, "register broker failed", {})
@@ -103,12 +114,21 @@ class NameServer(Answerer):
             body=self._kv_body(ORDER_TOPICS) or b"",
         )  # fmt: skip
 
-    def _registered_body(self, request: RemotingCommand) -> RegisterBody:
+    def work_ahead(self, request: RemotingCommand) -> RegisterBody | MalformedFrame | None:
+        """What a registration's body says: up to some ten MB of JSON."""
+        if request.code != REGISTER_BROKER:
+            return None
         compressed = (given(request, "compressed") or "").lower() == "true"
         try:
             return register_body.decode(request.body, compressed=compressed, version=request.version, five=self.five)
-        except MalformedFrame:
-            raise Thrown(f"{REMOTING_EXCEPTION}: Failed to decode RegisterBrokerBody") from None
+        except MalformedFrame as malformed:
+            return malformed
+
+    def _registered_body(self, request: RemotingCommand) -> RegisterBody:
+        found = self._ahead or self.work_ahead(request)
+        if not isinstance(found, RegisterBody):
+            raise Thrown(f"{REMOTING_EXCEPTION}: Failed to decode RegisterBrokerBody")
+        return found
 
     def _broker_id(self, request: RemotingCommand, header: str) -> int:
         """Raises Thrown with what Java says where it has no number."""
@@ -228,11 +248,14 @@ class NameServer(Answerer):
 
     def _register_topic(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         try:
-            told = fastjson.loads(request.body) if len(request.body) else {}
+            told = fastjson.loads(request.body, bytes_max=ROUTE_BYTES_MAX) if len(request.body) else {}
             queues = [_queue_of(queue) for queue in told.get("queueDatas") or ()]
         except (KeyError, TypeError, ValueError, AttributeError, MalformedData) as reason:
             raise MalformedFrame("topic's route", str(reason)) from None
-        self.routes.register_topic(given(request, "topic") or "", queues)
+        topic = given(request, "topic") or ""
+        if queues and not is_name(topic, TOPIC_BYTES_MAX):
+            raise Refused(SYSTEM_ERROR, "the topic's name is none")
+        self.routes.register_topic(topic, queues)
         return self.answered(request)
 
     def _wipe_write_permission(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
@@ -249,12 +272,37 @@ class NameServer(Answerer):
         namespace, key, value = (given(request, name) for name in ("namespace", "key", "value"))
         if namespace is None or key is None:
             raise Refused(SYSTEM_ERROR, "namespace or key is null")
-        if sum(map(len, self.kv.values())) >= KV_VALUES_MAX:
-            raise Refused(SYSTEM_ERROR, f"there are {KV_VALUES_MAX} values: delete some")
-        table = self.kv.setdefault(namespace, {})
-        table.pop(key, None) if value is None else table.update({key: value})
-        self._on_kv_change()
+        if value is None:
+            return self._forget_kv(request, namespace, key)
+        before = self.kv.get(namespace, {}).get(key)
+        grown = _bytes_of(key, value) - (0 if before is None else _bytes_of(key, before))
+        self._check_kv(namespace, key, value, grown, is_new=before is None)
+        self.kv.setdefault(namespace, {})[key] = value
+        self._kv_bytes += grown
+        self._kv_changed(namespace)
         return self.answered(request)
+
+    def _check_kv(self, namespace: str, key: str, value: str, grown: int, *, is_new: bool) -> None:
+        """Raises Refused for what may not be kept, or finds no room."""
+        if not (is_name(namespace) and is_name(key, TOPIC_BYTES_MAX)):
+            raise Refused(SYSTEM_ERROR, "namespace or key is no name")
+        if len(value.encode()) > KV_VALUE_BYTES_MAX:
+            raise Refused(SYSTEM_ERROR, f"the value has more than {KV_VALUE_BYTES_MAX} bytes")
+        if is_new and len(self.kv) + sum(map(len, self.kv.values())) >= KV_ENTRIES_MAX:
+            raise Refused(SYSTEM_ERROR, f"there are {KV_ENTRIES_MAX} values: delete some")
+        if grown > 0 and self._kv_bytes + grown > KV_BYTES_MAX:
+            raise Refused(SYSTEM_ERROR, f"the values have {self._kv_bytes} bytes, {KV_BYTES_MAX} at most: delete some")
+
+    def _forget_kv(self, request: RemotingCommand, namespace: str, key: str) -> RemotingCommand:
+        value = self.kv.get(namespace, {}).pop(key, None)
+        if value is not None:
+            self._kv_bytes -= _bytes_of(key, value)
+            self._kv_changed(namespace)
+        return self.answered(request)
+
+    def _kv_changed(self, namespace: str) -> None:
+        self._kv_bodies.pop(namespace, None)
+        self.kv_changes += 1
 
     def _get_kv(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         namespace, key = given(request, "namespace"), given(request, "key")
@@ -265,9 +313,7 @@ class NameServer(Answerer):
         return self.answered(request, QUERY_NOT_FOUND, remark, {})
 
     def _delete_kv(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        self.kv.get(given(request, "namespace") or "", {}).pop(given(request, "key") or "", None)
-        self._on_kv_change()
-        return self.answered(request)
+        return self._forget_kv(request, given(request, "namespace") or "", given(request, "key") or "")
 
     def _kv_list(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         namespace = given(request, "namespace")
@@ -279,7 +325,13 @@ class NameServer(Answerer):
     def _kv_body(self, namespace: str) -> bytes | None:
         """The values of a namespace; None without it."""
         table = self.kv.get(namespace)
-        return None if table is None else body_of({"table": {key: table[key] for key in hash_map_order(table)}})
+        if table is not None and namespace not in self._kv_bodies:
+            self._kv_bodies[namespace] = body_of({"table": {key: table[key] for key in hash_map_order(table)}})
+        return self._kv_bodies.get(namespace)
+
+
+def _bytes_of(key: str, value: str) -> int:
+    return len(key.encode()) + len(value.encode())
 
 
 def _addresses(broker: BrokerData) -> dict[int, str]:
@@ -294,7 +346,6 @@ def _queue_json(queue: QueueData) -> Json:
 
 
 def _queue_of(told: Mapping[str, Any]) -> QueueData:
-    return QueueData(
-        str(told["brokerName"]), int(told["readQueueNums"]), int(told["writeQueueNums"]), int(told["perm"]),
-        int(told.get("topicSysFlag") or 0),
-    )  # fmt: skip
+    names = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
+    read, write, perm, flag = (whole(told.get(name, 0), INT32_MIN, INT32_MAX) for name in names)
+    return QueueData(str(told["brokerName"]), read, write, perm, flag)

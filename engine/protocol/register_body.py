@@ -1,6 +1,7 @@
 """The body of a broker's registration: its topics and their version, plain JSON or deflated, as bytes and as values.
 
 Implements: RegisterBrokerBody, TopicConfigSerializeWrapper, TopicConfig (spec: remoting, 5 name server)
+Every count, number and name is bounded before anything is made of it: whoever reaches the port may send one.
 """
 
 from __future__ import annotations
@@ -14,8 +15,13 @@ from engine.protocol.remoting import FRAME_BYTES_MAX, MalformedFrame
 from store import fastjson
 from store.broker_tables import DataVersion
 from store.errors import MalformedData
+from store.fastjson import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, whole_number
 
-INFLATED_BYTES_MAX = 4 * FRAME_BYTES_MAX
+INFLATED_BYTES_MAX = FRAME_BYTES_MAX
+TOPICS_MAX = 100_000  # more do not fit a frame
+FILTER_SERVERS_MAX = 64
+NAME_BYTES_MAX, TOPIC_BYTES_MAX = 255, 512
+VERSION_BYTES_MAX = 4096
 VERSION_WITH_FILTER_SERVERS = 37  # 3.0.11: before, the body was the topics alone
 VERSION_WITH_MAPPING = 413  # 5.0.0: a deflated body ends in the static topics' mapping
 LENGTH_BYTES = 4
@@ -44,7 +50,6 @@ class TopicConfig:
     topic_sys_flag: int = 0
     filter_type: str = "SINGLE_TAG"
     order: bool = False
-    attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +72,41 @@ def decode(body: bytes | memoryview, *, compressed: bool, version: int, five: bo
         if compressed and version >= VERSION_WITH_FILTER_SERVERS:
             return _decode_deflated(bytes(body), version, five)
         return _decode_json(bytes(body), version, five)
-    except (KeyError, TypeError, ValueError, AttributeError, MalformedData, zlib.error) as reason:
+    except (LookupError, TypeError, ValueError, AttributeError, MalformedData, zlib.error) as reason:
         raise MalformedFrame("registration's body", f"{type(reason).__name__}: {reason}") from None
+
+
+def is_name(text: object, bytes_max: int = NAME_BYTES_MAX) -> bool:
+    """Whether it may stand in a list, a log line and on a terminal: printable, of a sensible length."""
+    return isinstance(text, str) and 0 < len(text) <= bytes_max and text.isprintable() and _fits(text, bytes_max)
+
+
+def _fits(text: str, bytes_max: int) -> bool:
+    return text.isascii() or len(text.encode()) <= bytes_max
+
+
+def _name(text: object, what: str, bytes_max: int = NAME_BYTES_MAX) -> str:
+    if not is_name(text, bytes_max):
+        raise ValueError(f"{what} is no name: printable, of 1 to {bytes_max} bytes")
+    return str(text)
+
+
+def _whole(value: Any, low: int = INT32_MIN, high: int = INT32_MAX) -> int:
+    """A number; 0 where there is none."""
+    return 0 if value is None or value == "" else whole_number(value, low, high)
 
 
 def data_version_of(content: bytes | memoryview, five: bool) -> DataVersion:
     """A DataVersion alone, as QUERY_DATA_VERSION sends it. Raises MalformedFrame."""
     try:
-        return _data_version(fastjson.loads(content), five)
+        return _data_version(fastjson.loads(content, bytes_max=VERSION_BYTES_MAX), five)
     except (TypeError, ValueError, AttributeError, MalformedData) as reason:
         raise MalformedFrame("data version", str(reason)) from None
 
 
 def _data_version(told: Mapping[str, Any], five: bool) -> DataVersion:
-    counter, timestamp, state = (int(told.get(name) or 0) for name in ("counter", "timestamp", "stateVersion"))
+    names = ("counter", "timestamp", "stateVersion")
+    counter, timestamp, state = (_whole(told.get(name), INT64_MIN, INT64_MAX) for name in names)
     return DataVersion(counter, timestamp, state if five else None)
 
 
@@ -88,17 +114,27 @@ def _decode_json(body: bytes, version: int, five: bool) -> RegisterBody:
     told = fastjson.loads(body)
     wrapper = told.get("topicConfigSerializeWrapper") or {} if version >= VERSION_WITH_FILTER_SERVERS else told
     table = wrapper.get("topicConfigTable") or {}
+    _check_count(len(table), TOPICS_MAX, "topics")
     topics = {name: _topic(name, config) for name, config in table.items()}
-    servers = tuple(str(server) for server in told.get("filterServerList") or ())
-    return RegisterBody(_data_version(wrapper.get("dataVersion") or {}, five), topics, servers)
+    return RegisterBody(_data_version(wrapper.get("dataVersion") or {}, five), topics, _servers(told))
+
+
+def _servers(told: Any) -> tuple[str, ...]:
+    found = told.get("filterServerList") or () if isinstance(told, dict) else told
+    _check_count(len(found), FILTER_SERVERS_MAX, "filter servers")
+    return tuple(_name(server, "a filter server") for server in found)
+
+
+def _check_count(count: int, count_max: int, what: str) -> None:
+    if not 0 <= count <= count_max:
+        raise ValueError(f"it says to have {count} {what}, allowed are 0 to {count_max}")
 
 
 def _topic(name: str, config: Mapping[str, Any]) -> TopicConfig:
-    read, write, perm, flag = (int(config.get(key) or 0) for key in NUMBERS_OF_TOPIC)
+    read, write, perm, flag = (_whole(config.get(key)) for key in NUMBERS_OF_TOPIC)
     return TopicConfig(
-        str(config.get("topicName") or name), read, write, perm, flag,
-        str(config.get("topicFilterType") or "SINGLE_TAG"), bool(config.get("order")),
-        dict(config.get("attributes") or {}),
+        _name(config.get("topicName") or name, "a topic", TOPIC_BYTES_MAX), read, write, perm, flag,
+        str(config.get("topicFilterType") or "SINGLE_TAG")[:NAME_BYTES_MAX], bool(config.get("order")),
     )  # fmt: skip
 
 
@@ -111,11 +147,13 @@ class _Parts:
         if inflater.unconsumed_tail:
             raise ValueError(f"inflates to more than {INFLATED_BYTES_MAX} bytes")
 
-    def number(self) -> int:
-        return int.from_bytes(self._take(LENGTH_BYTES), signed=True)
+    def count(self, count_max: int, what: str) -> int:
+        found = int.from_bytes(self._take(LENGTH_BYTES), signed=True)
+        _check_count(found, count_max, what)
+        return found
 
     def text(self) -> str:
-        return self._take(self.number()).decode()
+        return self._take(int.from_bytes(self._take(LENGTH_BYTES), signed=True)).decode()
 
     def _take(self, count: int) -> bytes:
         if not 0 <= count <= len(self._data) - self._at:
@@ -127,13 +165,14 @@ class _Parts:
 def _decode_deflated(body: bytes, version: int, five: bool) -> RegisterBody:
     parts = _Parts(body)
     data_version, topics = _data_version(fastjson.loads(parts.text()), five), {}
-    for _ in range(parts.number()):
-        words = parts.text().split(" ")
-        attributes = fastjson.loads(words[5]) if len(words) > 5 else {}
-        config = TopicConfig(words[0], int(words[1]), int(words[2]), int(words[3]), 0, words[4], False, attributes)
+    for _ in range(parts.count(TOPICS_MAX, "topics")):
+        words = parts.text().split(" ", 5)
+        read, write, perm = (whole_number(word, INT32_MIN, INT32_MAX) for word in words[1:4])
+        name, filter_type = _name(words[0], "a topic", TOPIC_BYTES_MAX), words[4][:NAME_BYTES_MAX]
+        config = TopicConfig(name, read, write, perm, 0, filter_type)
         topics[config.topic] = config
-    servers = tuple(fastjson.loads(parts.text()))
+    servers = _servers(fastjson.loads(parts.text()))
     if version >= VERSION_WITH_MAPPING:
-        for _ in range(parts.number()):
-            parts.text()  # static topics: their mapping is the brokers' business
+        for _ in range(parts.count(TOPICS_MAX, "static topics")):
+            parts.text()  # their mapping is the brokers' business
     return RegisterBody(data_version, topics, servers)

@@ -21,6 +21,7 @@ from store.errors import MalformedData
 REGISTER_BROKER, UNREGISTER_BROKER, QUERY_DATA_VERSION, BROKER_HEARTBEAT = 103, 104, 322, 904
 CRC_MASK = 0x7FFFFFFF
 PERIOD_MS_MIN, PERIOD_MS_MAX = 10_000, 60_000
+SECOND_MS = 10_000  # from the first registration of all to the next, whatever the period: as RocketMQ's timer
 RETRY_MS = 1000  # after a failure; RocketMQ waits for the next period
 
 
@@ -50,6 +51,8 @@ class Registration:
         self._heartbeat_ms = 0
         self._member, self._compat, self._force = member, compat, force
         self._next_ms, self._period_ms = 0, min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
+        self._second_ms: int | None = None
+        self._sent_ms = 0
         self._is_known = False  # an answer to a registration came on this connection
 
     @property
@@ -59,8 +62,8 @@ class Registration:
 
     def set_period(self, period_ms: int) -> None:
         """From now on so often; RocketMQ allows no more than once in 10 and no less than once in 60 seconds."""
-        before, self._period_ms = self._period_ms, min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
-        self._next_ms += min(0, self._period_ms - before)
+        self._period_ms = min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
+        self._next_ms = min(self._next_ms, self._sent_ms + self._period_ms)
 
     def hurry(self) -> None:
         """The topics changed: register at once."""
@@ -74,7 +77,9 @@ class Registration:
         """What to send now, None before it is time."""
         if now_ms < self._next_ms:
             return None
-        self._next_ms = now_ms + self._period_ms
+        self._sent_ms = now_ms
+        self._second_ms = now_ms + SECOND_MS if self._second_ms is None else self._second_ms
+        self._next_ms = self._second_ms if now_ms < self._second_ms else now_ms + self._period_ms
         if self._is_known and not self._force:
             version = body_of(metadata.topics_body()["dataVersion"])
             return self._request(QUERY_DATA_VERSION, self._names(), version)

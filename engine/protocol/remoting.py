@@ -19,11 +19,16 @@ from enum import IntEnum
 from struct import Struct, error
 from typing import Any
 
+from store import fastjson
+from store.errors import MalformedData
+from store.fastjson import INT32_MAX, INT32_MIN
+
 FRAME_BYTES_MAX = 16 * 1024 * 1024  # RocketMQ's com.rocketmq.remoting.frameMaxLength
 HEADER_BYTES_MAX = 1024 * 1024  # ours: properties of 32 KiB, escaped in JSON, are the largest that RocketMQ sends
+FIELDS_MAX = 1024  # ours, too: no request has more than some twenty
 LENGTH_BYTES = 4
 RESPONSE_FLAG, ONEWAY_FLAG = 1, 2
-INT32_MIN, INT32_MAX, INT16_MAX = -(1 << 31), (1 << 31) - 1, (1 << 15) - 1
+INT16_MAX = (1 << 15) - 1
 
 _LENGTHS = Struct(">iI")
 _BINARY = Struct(">hBhii")
@@ -105,14 +110,14 @@ def _encode_json(command: RemotingCommand) -> bytes:
     if command.remark is not None:
         fields["remark"] = command.remark
     fields |= {"serializeTypeCurrentRPC": command.serialize.name, "version": command.version}
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _encode_binary(command: RemotingCommand) -> bytes:
-    remark = (command.remark or "").encode()
+    remark = (command.remark or "").encode("utf-8", "replace")
     parts: list[bytes] = []
     for name, value in (command.ext_fields or {}).items():
-        key, text = name.encode(), value.encode()
+        key, text = name.encode("utf-8", "replace"), value.encode("utf-8", "replace")
         if len(key) > INT16_MAX:
             raise MalformedFrame("frame to be sent", f"a field's name of {len(key)} bytes")
         parts += (_I16.pack(len(key)), key, _I32.pack(len(text)), text)
@@ -144,9 +149,9 @@ def decode(frame: bytes | memoryview) -> RemotingCommand:
 
 def _decode_json(header: bytes, body: memoryview) -> RemotingCommand:
     try:
-        fields = json.loads(header)
-    except (ValueError, RecursionError) as reason:
-        raise MalformedFrame("JSON header", str(reason)) from None
+        fields = fastjson.loads(header, "JSON header", HEADER_BYTES_MAX)
+    except MalformedData as malformed:
+        raise MalformedFrame("JSON header", malformed.reason) from None
     if not isinstance(fields, dict):
         raise MalformedFrame("JSON header", "it is no object")
     numbers = [fields.get(name, 0) for name in _NUMBERS]
@@ -161,9 +166,15 @@ def _decode_json(header: bytes, body: memoryview) -> RemotingCommand:
     if ext is not None:
         if not isinstance(ext, dict):
             raise MalformedFrame("JSON header", "extFields is no object")
+        _check_fields(len(ext))
         ext = {name: _text_of(value) for name, value in ext.items() if value is not None}
     code, flag, opaque, version = numbers
     return RemotingCommand(code, opaque, flag, remark, ext, body, language, version, Serialize.JSON)
+
+
+def _check_fields(count: int) -> None:
+    if count > FIELDS_MAX:
+        raise MalformedFrame("header", f"it has more than {FIELDS_MAX} fields")
 
 
 def _text_of(value: object) -> str:
@@ -191,6 +202,7 @@ def _decode_binary(header: bytes, body: memoryview) -> RemotingCommand:
             name = header[at + _I16.size : at + _I16.size + key_bytes].decode()
             value, at = _binary_text(header, at + _I16.size + key_bytes)
             ext[name] = value or ""
+            _check_fields(len(ext))
     except (error, UnicodeDecodeError) as reason:
         raise MalformedFrame("binary header", str(reason)) from None
     name = LANGUAGES[language] if language < len(LANGUAGES) else "OTHER"
@@ -223,7 +235,8 @@ class FrameSplitter:
                 raise MalformedFrame("frame", f"its length says {length}, allowed are 4 to {self._frame_bytes_max}")
             if len(self._buffer) - at - LENGTH_BYTES < length:
                 break
-            frames.append(bytes(self._buffer[at + LENGTH_BYTES : at + LENGTH_BYTES + length]))
+            with memoryview(self._buffer) as view:
+                frames.append(bytes(view[at + LENGTH_BYTES : at + LENGTH_BYTES + length]))
             at += LENGTH_BYTES + length
         del self._buffer[:at]
         return frames

@@ -6,7 +6,6 @@ spec: remoting, 3 server behaviour, 4 response codes
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,7 +19,6 @@ REMOTING_EXCEPTION = "org.apache.rocketmq.remoting.exception.RemotingCommandExce
 NULL_POINTER = "java.lang.NullPointerException"
 NO_REMARK = "not set any response code"  # what RocketMQ leaves where it forgets to set a code
 VERSIONS = {"4.9": 407, "5": 479}
-NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
 Json = dict[str, Any]
 Handler = Callable[[RemotingCommand, int, int], RemotingCommand]
@@ -48,12 +46,20 @@ class Answerer:
 
     def __init__(self, compat: str) -> None:
         self.five, self.version = compat == "5", VERSIONS[compat]
+        self._ahead: object = None
 
-    def answer(self, request: RemotingCommand, connection: int, now_ms: int) -> RemotingCommand | None:
+    def work_ahead(self, _request: RemotingCommand) -> object:
+        """What of a request takes long and touches no table: any thread may do it, `answer` takes what comes out."""
+        return None
+
+    def answer(
+        self, request: RemotingCommand, connection: int, now_ms: int, ahead: object = None
+    ) -> RemotingCommand | None:  # fmt: skip
         """The answer to a request; None to a oneway one, and to an answer that nobody asked for."""
         if request.is_response:
             return None
         handler = self.handlers.get(request.code)
+        self._ahead = ahead
         try:
             if handler is None:
                 raise Refused(NOT_SUPPORTED, f" request type {request.code} not supported")
@@ -82,7 +88,7 @@ class Answerer:
 
 def body_of(value: Json, *, bare_keys: bool = True) -> bytes:
     """A value as fastjson writes it."""
-    return fastjson.dumps(value, bare_keys=bare_keys).encode()
+    return fastjson.dumps(value, bare_keys=bare_keys).encode("utf-8", "replace")
 
 
 def required(request: RemotingCommand, name: str) -> str:
@@ -91,17 +97,6 @@ def required(request: RemotingCommand, name: str) -> str:
     if value is None:
         raise Thrown(f"{REMOTING_EXCEPTION}: the custom field <{name}> is null")
     return value
-
-
-def number(request: RemotingCommand, name: str, otherwise: int | None = None) -> int:
-    """A field that must be a whole number, if it is there or has no default. Raises Refused."""
-    if otherwise is not None and (request.ext_fields or {}).get(name) is None:
-        return otherwise
-    text = required(request, name)
-    try:
-        return int(text)
-    except ValueError:
-        raise Thrown(f'java.lang.NumberFormatException: For input string: "{text}"') from None
 
 
 def null_pointer(call: str, what: str) -> str:
@@ -119,7 +114,11 @@ def shown(text: str | None) -> str:
     return "null" if text is None else text
 
 
-def whole_number(request: RemotingCommand, name: str) -> int | None:
-    """A number, if it is there and one: Java logs what it cannot parse, and goes on without it."""
-    text = given(request, name) or ""
-    return int(text) if NUMBER.fullmatch(text) else None
+def whole_number(
+    request: RemotingCommand, name: str, low: int = fastjson.INT64_MIN, high: int = fastjson.INT64_MAX
+) -> int | None:  # fmt: skip
+    """A number, if it is there and one of Java's: Java logs what it cannot parse, and goes on without it."""
+    try:
+        return fastjson.whole_number(given(request, name), low, high)
+    except ValueError:
+        return None

@@ -3,6 +3,7 @@
 Implements: RouteInfoManager of the name server, 4.9.7 and 5.3.3 (spec: remoting, 5 name server)
 Whatever is listed comes in the order in which Java lists it. Time is passed in. A connection is a number that its shell
 gives; the broker that registered on it is gone when it ends.
+Every table is bounded, so that what lists it fits one frame; who finds no room is told so, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from store.broker_tables import DataVersion, hash_map_order, java_order
 MASTER_ID = 0
 PERM_WRITE, PERM_READ_WRITE = 2, 6
 EXPIRY_MS = 120_000  # for a broker that names no heartbeatTimeoutMillis
-BROKERS_MAX = 4096
+BROKERS_MAX = 4096  # masters and slaves; also pairs of a cluster and a name
+BROKERS_OF_A_CONNECTION_MAX = 256
+QUEUES_MAX = 500_000  # pairs of a topic and a broker's name
+LIST_BYTES_MAX = 12 * 1024 * 1024  # of all topics' names, as a list of them is written
+FILTER_SERVERS_MAX = 4096
 UNIT_FLAG, UNIT_SUB_FLAG = 1, 2
 SYNC_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
@@ -95,6 +100,10 @@ class RouteTable:
         self.clusters: dict[str, dict[str, None]] = {}  # ordered sets
         self.live: dict[Address, Live] = {}
         self._filter_servers: dict[Address, tuple[str, ...]] = {}
+        self._topics_of: dict[str, dict[str, None]] = {}  # a broker's name: the topics in whose entry it is
+        self._queues = self._list_bytes = 0
+        self._listing: list[str] | None = None  # all topics, until one comes or goes
+        self._registrars: set[int] = set()  # connections on which a broker registered
 
     def _key(self, cluster: str, address: str) -> Address:
         return cluster if self._five else "", address
@@ -111,7 +120,9 @@ class RouteTable:
 
     def all_topics(self) -> list[str]:
         """Every topic."""
-        return self._listed(self.topics, TOPICS_CAPACITY)
+        if self._listing is None:
+            self._listing = self._listed(self.topics, TOPICS_CAPACITY)
+        return self._listing
 
     def all_brokers(self) -> list[BrokerData]:
         """The brokers of every name."""
@@ -124,11 +135,34 @@ class RouteTable:
 
     # brokers come
 
-    def register(self, who: Registration, body: RegisterBody, connection: int, now_ms: int) -> Registered | None:
-        """Take a broker's word for itself; None when it may not register."""
+    def no_room_for(self, who: Registration, body: RegisterBody, connection: int) -> str | None:
+        """Why a broker cannot be taken in, None if it can."""
         known = self.brokers.get(who.broker_name)
-        if known is None and len(self.brokers) >= BROKERS_MAX:
-            return None
+        if known is None or who.broker_id not in known.addresses:
+            if sum(len(broker.addresses) for broker in self.brokers.values()) >= BROKERS_MAX:
+                return f"there are {BROKERS_MAX} brokers"
+            if sum(live.connection == connection for live in self.live.values()) >= BROKERS_OF_A_CONNECTION_MAX:
+                return f"its connection has registered {BROKERS_OF_A_CONNECTION_MAX} brokers"
+        is_new = who.broker_name not in self.clusters.get(who.cluster, ())
+        if is_new and sum(map(len, self.clusters.values())) >= BROKERS_MAX:
+            return f"there are {BROKERS_MAX} names in clusters"
+        if body.filter_servers and sum(map(len, self._filter_servers.values())) >= FILTER_SERVERS_MAX:
+            return f"there are {FILTER_SERVERS_MAX} filter servers"
+        return self._no_room_for_topics([config.topic for config in body.topics.values()], who.broker_name)
+
+    def _no_room_for_topics(self, topics: Iterable[str], broker_name: str) -> str | None:
+        new = [topic for topic in topics if broker_name not in self.topics.get(topic, ())]
+        if self._queues + len(new) > QUEUES_MAX:
+            return f"there are {self._queues} entries of topics, and {QUEUES_MAX} at most"
+        if self._list_bytes + sum(_listed_bytes(topic) for topic in new if topic not in self.topics) > LIST_BYTES_MAX:
+            return f"the names of all topics have {self._list_bytes} bytes, and {LIST_BYTES_MAX} at most"
+        return None
+
+    def register(self, who: Registration, body: RegisterBody, connection: int, now_ms: int) -> Registered | None:
+        """Take a broker's word for itself, if there is room; None when it may not register."""
+        known = self.brokers.get(who.broker_name)
+        if self._five and len(body.topics) == 1 and (known is None or who.broker_id not in known.addresses):
+            return None  # the registration of a single topic comes after the one of all of them
         self.clusters.setdefault(who.cluster, {})[who.broker_name] = None
         broker = known or self.brokers.setdefault(who.broker_name, BrokerData(who.cluster, who.broker_name))
         broker.enable_acting_master, broker.zone_name = bool(who.enable_acting_master), who.zone_name
@@ -138,14 +172,13 @@ class RouteTable:
         if self._is_outdated(who, broker, body.data_version):
             self.live.pop(self._key(who.cluster, who.address), None)
             return Registered()
-        if self._five and who.broker_id not in broker.addresses and len(body.topics) == 1:
-            return None  # the registration of a single topic comes after the one of all of them
         is_first = known is None or not broker.addresses.get(who.broker_id)
         broker.addresses[who.broker_id] = who.address
         self._take_topics(who, broker, body, is_first)
         key = self._key(who.cluster, who.address)
         timeout_ms = EXPIRY_MS if who.timeout_ms is None else who.timeout_ms
         self.live[key] = Live(now_ms, timeout_ms, body.data_version, connection, who.ha_server_address)
+        self._registrars.add(connection)
         self._filter_servers.pop(key, None)
         if body.filter_servers:
             self._filter_servers[key] = body.filter_servers
@@ -173,7 +206,29 @@ class RouteTable:
             if is_changed or (self._five and who.broker_name not in self.topics.get(config.topic, {})):
                 acting = is_prime_slave and broker.enable_acting_master
                 perm = config.perm & ~PERM_WRITE if acting else config.perm
-                self.topics.setdefault(config.topic, {})[who.broker_name] = _queues(who.broker_name, config, perm)
+                self._put(config.topic, _queues(who.broker_name, config, perm))
+
+    def _put(self, topic: str, queue: QueueData) -> None:
+        of_topic = self.topics.get(topic)
+        if of_topic is None:
+            of_topic = self.topics[topic] = {}
+            self._list_bytes, self._listing = self._list_bytes + _listed_bytes(topic), None
+        if queue.broker_name not in of_topic:
+            self._topics_of.setdefault(queue.broker_name, {})[topic] = None
+            self._queues += 1
+        of_topic[queue.broker_name] = queue
+
+    def _drop(self, topic: str, broker_name: str) -> None:
+        of_topic = self.topics.get(topic, {})
+        if of_topic.pop(broker_name, None) is None:
+            return
+        self._queues -= 1
+        del self._topics_of[broker_name][topic]
+        if not self._topics_of[broker_name]:
+            del self._topics_of[broker_name]
+        if not of_topic:
+            del self.topics[topic]
+            self._list_bytes, self._listing = self._list_bytes - _listed_bytes(topic), None
 
     def _master_of(self, who: Registration, broker: BrokerData) -> Registered:
         master = broker.addresses.get(MASTER_ID)
@@ -209,21 +264,18 @@ class RouteTable:
         for known_id in [n for n, at in broker.addresses.items() if (n == broker_id if by_id else at == address)]:
             del broker.addresses[known_id]
         if not broker.addresses:
-            self._forget_name(cluster, broker_name)
+            self._forget_name(broker_name)
         elif broker.enable_acting_master and min(broker.addresses) > MASTER_ID:
             self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
-    def _forget_name(self, cluster: str, broker_name: str) -> None:
+    def _forget_name(self, broker_name: str) -> None:
         del self.brokers[broker_name]
-        for of_cluster in [cluster] if self._five else list(self.clusters):
-            names = self.clusters.get(of_cluster, {})
+        for cluster, names in list(self.clusters.items()):
             names.pop(broker_name, None)
             if not names:
-                self.clusters.pop(of_cluster, None)
-        for topic in list(self.topics):
-            self.topics[topic].pop(broker_name, None)
-            if not self.topics[topic]:
-                del self.topics[topic]
+                del self.clusters[cluster]
+        for topic in list(self._topics_of.get(broker_name, ())):
+            self._drop(topic, broker_name)
 
     def expire(self, now_ms: int) -> list[int]:
         """Forget who was not heard of within its time; the connections that are to be closed."""
@@ -234,9 +286,16 @@ class RouteTable:
 
     def connection_closed(self, connection: int) -> None:
         """A connection ended: the broker that registered on it is gone with it."""
+        if connection not in self._registrars:
+            return
+        self._registrars.discard(connection)
         for (cluster, address), live in list(self.live.items()):
             if live.connection == connection:
                 self._unregister_address(cluster, address)
+
+    def is_registrar(self, connection: int) -> bool:
+        """Whether a broker registered on it."""
+        return connection in self._registrars
 
     def _unregister_address(self, cluster: str, address: str) -> None:
         names = [name for name, broker in self.brokers.items() if address in broker.addresses.values()]
@@ -266,18 +325,15 @@ class RouteTable:
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
         """Forget a topic, on the brokers of one cluster or on all; brokers that still have it register it again."""
-        queues = self.topics.get(topic)
-        if queues is None:
-            return
-        for name in list(queues) if not cluster else self.clusters.get(cluster, ()):
-            queues.pop(name, None)
-        if not queues:
-            self.topics.pop(topic, None)
+        for name in list(self.topics.get(topic, ()) if not cluster else self.clusters.get(cluster, ())):
+            self._drop(topic, name)
 
     def register_topic(self, topic: str, queues: list[QueueData]) -> None:
-        """Add a topic by hand; nothing when one of its brokers is not known."""
-        if queues and all(queue.broker_name in self.brokers for queue in queues):
-            self.topics.setdefault(topic, {}).update({queue.broker_name: queue for queue in queues})
+        """Add a topic by hand; nothing when one of its brokers is not known, or when there is no room."""
+        names = [queue.broker_name for queue in queues]
+        if all(name in self.brokers and self._no_room_for_topics([topic], name) is None for name in names):
+            for queue in queues:
+                self._put(topic, queue)
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """The topics of one cluster's brokers."""
@@ -286,7 +342,7 @@ class RouteTable:
 
     def topics_with_flags(self, wanted: int, unwanted: int) -> list[str]:
         """Topics whose system flag has these bits and lacks those."""
-        flags = {topic: queues[hash_map_order(queues)[0]].topic_sys_flag for topic, queues in self.topics.items()}
+        flags = {topic: queues[_first(queues)].topic_sys_flag for topic, queues in self.topics.items()}
         found = (topic for topic in self.all_topics() if flags[topic] & wanted and not flags[topic] & unwanted)
         return self.list_of(found)
 
@@ -299,12 +355,21 @@ class RouteTable:
         return self._change_perm(broker_name, lambda _perm: PERM_READ_WRITE)
 
     def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
-        count = 0
-        for queues in self.topics.values():
-            if broker_name in queues:
-                queues[broker_name] = replace(queues[broker_name], perm=change(queues[broker_name].perm))
-                count += 1
-        return count
+        topics = self._topics_of.get(broker_name, {})
+        for topic in topics:
+            queues = self.topics[topic]
+            queues[broker_name] = replace(queues[broker_name], perm=change(queues[broker_name].perm))
+        return len(topics)
+
+
+def _listed_bytes(topic: str) -> int:
+    """What a name takes in a list of names: its quotes, what they make of it, a comma."""
+    return len(topic.encode()) + topic.count('"') + topic.count("\\") + len('"",')
+
+
+def _first(queues: dict[str, QueueData]) -> str:
+    """The broker that Java's HashMap lists first."""
+    return next(iter(queues)) if len(queues) == 1 else hash_map_order(queues)[0]
 
 
 def _queues(broker_name: str, config: TopicConfig, perm: int) -> QueueData:

@@ -31,6 +31,21 @@ class Question(NamedTuple):
     request: RemotingCommand
 
 
+class Refused(Exception):
+    """Raised when the master answers with a code that is no table."""
+
+    code = "PEER_REFUSED"
+
+    def __init__(self, asked: int, answer: RemotingCommand) -> None:
+        super().__init__(f"request {asked} is refused with code {answer.code}: {(answer.remark or '')[:200]}")
+
+
+def is_address(text: str | None) -> bool:
+    """Whether that is `host:port` with a port two below it: a name server's word is a stranger's."""
+    host, _colon, port = (text or "").rpartition(":")
+    return bool(host) and port.isascii() and port.isdecimal() and FAST_PORT_BELOW < int(port[:6]) < 1 << 16
+
+
 def fast_address(address: str) -> str:
     """The address of the port two below."""
     host, _colon, port = address.rpartition(":")
@@ -45,6 +60,7 @@ class SlaveSynchronize:
         self._has_timers = has_timers and compat == "5"
         self._checkpoint_due_ms = now_ms + FIRST_MS
         self._order = (*ORDER, *((REQUEST_MODES,) if compat == "5" else ()), *((TIMER_METRICS,) * self._has_timers))
+        self._again: dict[int, int] = {}  # what could not be asked: when it is asked again
         self.last_ms = 0  # when all answers were last taken in
 
     def due(self, master_address: str | None, now_ms: int) -> list[Question]:
@@ -54,7 +70,12 @@ class SlaveSynchronize:
         codes: list[int] = []
         if now_ms >= self._due_ms:
             self._due_ms = now_ms + PERIOD_MS[self._compat]
+            self._again.clear()
             codes += self._order
+        again = [code for code, due_ms in self._again.items() if due_ms <= now_ms]
+        for code in again:
+            del self._again[code]
+        codes += again
         if self._has_timers and now_ms >= self._checkpoint_due_ms:
             self._checkpoint_due_ms = now_ms + CHECKPOINT_MS
             codes.append(TIMER_CHECKPOINT)
@@ -65,9 +86,10 @@ class SlaveSynchronize:
             for code in codes
         ]  # fmt: skip
 
-    def failed(self, now_ms: int) -> None:
-        """Not all could be asked: again soon."""
-        self._due_ms = min(self._due_ms, now_ms + RETRY_MS)
+    def failed(self, code: int, now_ms: int) -> None:
+        """This one was not answered, or with nonsense: it alone is asked again soon."""
+        if code != TIMER_CHECKPOINT:
+            self._again[code] = now_ms + RETRY_MS
 
     def done(self, now_ms: int) -> None:
         """All answers are taken in."""
@@ -75,17 +97,19 @@ class SlaveSynchronize:
 
     @staticmethod
     def take(metadata: Metadata, code: int, answer: RemotingCommand) -> bool:
-        """Take an answer in; whether it changed anything. Raises MalformedConfig, MalformedData."""
+        """Take an answer in; whether it changed anything. Raises Refused, MalformedConfig, MalformedData."""
         if answer.code != SUCCESS:
-            return False
+            raise Refused(code, answer)
         if code == TIMER_CHECKPOINT:
             return metadata.take_timer_checkpoint(bytes(answer.body))
         value = fastjson.loads(answer.body, f"answer to request {code}", as_written=True)
         take = {
             TOPICS: metadata.take_topics, CONSUMER_OFFSETS: metadata.take_consumer_offsets,
-            DELAY_OFFSETS: metadata.take_delay_offsets, GROUPS: metadata.take_groups,
-            REQUEST_MODES: metadata.take_request_modes, TIMER_METRICS: metadata.take_timer_metrics,
-        }[code]  # fmt: skip
+            GROUPS: metadata.take_groups, REQUEST_MODES: metadata.take_request_modes,
+            TIMER_METRICS: metadata.take_timer_metrics,
+        }  # fmt: skip
         if not isinstance(value, dict):
             raise MalformedData(f"answer to request {code}", "it is no object")
-        return take(value)
+        if code == DELAY_OFFSETS:
+            return metadata.take_delay_offsets(value, bytes(answer.body))
+        return take[code](value)

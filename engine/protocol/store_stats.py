@@ -49,8 +49,8 @@ class Totals(NamedTuple):
 
 
 def is_due(samples: Sequence[Sample], now_ms: int, every_ms: int = SAMPLE_MS) -> bool:
-    """Whether it is time for another sample; also when the clock was set back."""
-    return not samples or not 0 <= now_ms - samples[-1].time_ms < every_ms
+    """Whether it is time for another sample."""
+    return not samples or now_ms - samples[-1].time_ms >= every_ms
 
 
 def rate(samples: Sequence[Sample], now: Sample, window_s: int) -> Rate:
@@ -58,7 +58,7 @@ def rate(samples: Sequence[Sample], now: Sample, window_s: int) -> Rate:
     since = now
     for sample in reversed(samples):
         if sample.time_ms >= now.time_ms:
-            continue  # taken after `now`, or the clock was set back
+            continue  # taken after `now`
         since = sample
         if now.time_ms - sample.time_ms >= window_s * 1000:
             break
@@ -94,13 +94,13 @@ def runtime_text(elapsed_ms: int) -> str:
 
 
 def runtime_info(
-    totals: Totals, samples: Sequence[Sample], boot_ms: int, now_ms: int, dispatch_behind_bytes: int
+    totals: Totals, samples: Sequence[Sample], boot_ms: int, running_ms: int, dispatch_behind_bytes: int
 ) -> dict[str, str]:
     """RocketMQ's names and texts, as far as they are about puts and dispatch."""
     times = totals.messages or 1  # RocketMQ's, so that it may divide
     return {
         "bootTimestamp": str(boot_ms),
-        "runtime": runtime_text(now_ms - boot_ms),
+        "runtime": runtime_text(running_ms),
         "putMessageEntireTimeMax": str(totals.entire_time_max_ms),
         "putMessageTimesTotal": str(times),
         "putMessageFailedTimes": str(totals.failed),

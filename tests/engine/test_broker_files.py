@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from engine import regions
 from engine.broker_files import TELL_AGAIN_MS, BrokerFiles
 from engine.config import BrokerConfig, from_mapping
 from engine.protocol.metadata import CONSUMER_OFFSETS, DELETED_TOPICS, GROUPS, TIMER_CHECKPOINT, TOPICS
@@ -29,9 +28,8 @@ def config_of(store: Path, region_dir: Path, **settings: object) -> BrokerConfig
 class Counting:
     """Messages as the dispatcher counts them, into a broker's topic table."""
 
-    def __init__(self, config: BrokerConfig, directory: Path) -> None:
-        self._regions, self._log = regions.directory_of(config), SmallLog(directory / "counted")
-        self._regions.mkdir(parents=True)
+    def __init__(self, region_directory: Path, directory: Path) -> None:
+        self._regions, self._log = region_directory, SmallLog(directory / "counted")
         TopicTable.create(self._regions)
 
     def put(self, topic: str, count: int) -> None:
@@ -62,7 +60,7 @@ def test_a_file_that_nobody_can_read_stays_and_is_read_when_it_is_mended(
     path.write_bytes(content)
     broker_json.write(path.with_name(CONSUMER_OFFSETS), {"offsetTable": {"t@g": {0: 7}}})
     with caplog.at_level(logging.ERROR):
-        files = BrokerFiles(config_of(store_dir, region_dir), NOW)
+        files = BrokerFiles(config_of(store_dir, region_dir), NOW, region_dir)
         for turn in range(5):
             files.look(NOW + turn * 1000, dispatched=True)
             files.save(NOW + turn * 1000)
@@ -82,7 +80,7 @@ def test_a_file_that_nobody_can_read_stays_and_is_read_when_it_is_mended(
 def test_a_file_that_cannot_be_written_is_told_now_and_then_and_written_later(
     store_dir: Path, region_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = BrokerFiles(config_of(store_dir, region_dir), NOW)
+    files = BrokerFiles(config_of(store_dir, region_dir), NOW, region_dir)
     files.metadata.set_group({"groupName": "g"}, NOW)
     tries = []
 
@@ -106,12 +104,12 @@ def test_a_deleted_topic_stays_away_until_a_message_comes_for_it(
     store_dir: Path, region_dir: Path, tmp_path: Path
 ) -> None:
     config = config_of(store_dir, region_dir)
-    counting = Counting(config, tmp_path)
+    counting = Counting(region_dir, tmp_path)
     keeper = TopicKeeper(config)
     keeper.note([("t", 2)], in_use=True)
     keeper.save(NOW)
     counting.put("t", 3)
-    files = BrokerFiles(config, NOW)
+    files = BrokerFiles(config, NOW, region_dir)
     files.metadata.delete_topic("t", NOW)
     files.save(NOW)
     assert "t" not in served(store_dir)
@@ -122,7 +120,7 @@ def test_a_deleted_topic_stays_away_until_a_message_comes_for_it(
     starting.note([("t", 2)])
     starting.save(NOW)
     assert "t" not in served(store_dir)
-    files = BrokerFiles(config, NOW)
+    files = BrokerFiles(config, NOW, region_dir)
     assert files.metadata.gone_topics == {"t"}
     (store_dir / "consumequeue" / "t" / "2").mkdir(parents=True)
     files.look(NOW, dispatched=True)
@@ -139,7 +137,7 @@ def test_a_new_queue_of_a_deleted_topic_makes_it_again(store_dir: Path, region_d
     keeper = TopicKeeper(config)
     keeper.note([("t", 0)], in_use=True)
     keeper.save(NOW)
-    files = BrokerFiles(config, NOW)
+    files = BrokerFiles(config, NOW, region_dir)
     files.metadata.delete_topic("t", NOW)
     files.save(NOW)
     keeper.note([("t", 1)], in_use=True)
@@ -149,10 +147,10 @@ def test_a_new_queue_of_a_deleted_topic_makes_it_again(store_dir: Path, region_d
 
 
 def test_the_timer_wheels_place_is_kept_for_rocketmq(store_dir: Path, region_dir: Path) -> None:
-    files = BrokerFiles(config_of(store_dir, region_dir, compat="5"), NOW)
+    files = BrokerFiles(config_of(store_dir, region_dir, compat="5"), NOW, region_dir)
     checkpoint = TimerCheckpoint(1, 2, 3, 4)
     files.metadata.take_timer_checkpoint(checkpoint.encode())
     files.save(NOW)
     assert (store_dir / "config" / TIMER_CHECKPOINT).stat().st_size == 4096
-    again = BrokerFiles(config_of(store_dir, region_dir, compat="5"), NOW)
+    again = BrokerFiles(config_of(store_dir, region_dir, compat="5"), NOW, region_dir)
     assert again.metadata.timer_checkpoint == files.metadata.timer_checkpoint == TimerCheckpoint().following(checkpoint)

@@ -12,16 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from engine import addresses, live_settings, regions
+from engine import addresses, broker_server, live_settings
 from engine.broker_server import BrokerServer
 from engine.config import BrokerConfig, from_mapping
 from engine.cursors import Board
+from engine.protocol import slave_synchronize
+from engine.protocol.broker_requests import BrokerRequests, Facts
+from engine.protocol.metadata import Identity, Metadata
 from engine.protocol.name_server import NameServer
 from engine.protocol.remoting import RemotingCommand
 from engine.remoting_client import RemotingClient
 from engine.remoting_server import RemotingServer
-from engine.role import wall_clock_ms
 from ipc import waiting
+from ipc.clock import monotonic_ms, wall_ms
 from tools.local_broker import free_port
 
 TURNS_MAX = 2000  # of 10 ms: a machine that is busy needs more of them
@@ -34,7 +37,7 @@ class Serving:
     def __init__(self, compat: str = "4.9") -> None:
         self.state, self._loop = NameServer(compat), asyncio.new_event_loop()
         self._server = RemotingServer(
-            lambda request, connection: self.state.answer(request, connection, wall_clock_ms()),
+            lambda request, connection: self.state.answer(request, connection, wall_ms()),
             self.state.routes.connection_closed,
         )
         self.port = self._loop.run_until_complete(self._server.start("127.0.0.1", 0))
@@ -71,8 +74,7 @@ def role(store: Path, region_dir: Path, names: str, **settings: object) -> Itera
         "storePathRootDir": store, "regionPath": region_dir, "brokerName": "a", "brokerIP1": "127.0.0.1",
         "listenPort": port, "namesrvAddr": names, **settings,
     })  # fmt: skip
-    regions.directory_of(config).mkdir(parents=True, exist_ok=True)
-    board = Board.create(regions.directory_of(config) / "counters")
+    board = Board.create(region_dir / "counters")
     live_settings.publish(board, config)
     waiting.publish(board.ha_listen_port, port + 1)
     server = BrokerServer(config, board)
@@ -86,7 +88,7 @@ def turn_until(server: BrokerServer, done: Callable[[], bool]) -> None:
     for _ in range(TURNS_MAX):
         if done():
             return
-        server.do_work(wall_clock_ms())
+        server.do_work(monotonic_ms())
         server.idle(10)
     raise AssertionError("it did not come to pass")
 
@@ -159,13 +161,107 @@ def test_retention_is_set_shown_and_told(store_dir: Path, region_dir: Path, capl
     assert config.file_reserved_hours == 72
 
 
+class AMaster:
+    """A master's two ports in a thread; what is asked at the lower one can be left without an answer."""
+
+    def __init__(self, identity: Identity, compat: str = "4.9") -> None:
+        self.metadata = Metadata(identity, {}, 1)
+        self.requests = BrokerRequests(compat, self.metadata, Facts(dict, dict, dict), is_slave=False)
+        self.asked: list[int] = []
+        self._loop = asyncio.new_event_loop()
+        self._server = RemotingServer(self._answer, lambda _connection: None)
+        self.port = self._loop.run_until_complete(self._server.start("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def _answer(self, request: RemotingCommand, connection: int) -> RemotingCommand | None:
+        self.asked.append(request.code)
+        return self.requests.answer(request, connection, wall_ms())
+
+    def stop(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture
+def a_master() -> Iterator[AMaster]:
+    server = AMaster(Identity(False, "DefaultCluster", "a"))
+    yield server
+    server.stop()
+
+
+def register(well: Serving, address: str, connection: int = 10**9) -> None:
+    fields = {"clusterName": "DefaultCluster", "brokerName": "a", "brokerId": "0", "brokerAddr": address,
+              "haServerAddr": "127.0.0.1:7"}  # fmt: skip
+    told = well.state.answer(RemotingCommand(103, ext_fields=fields, version=407), connection, wall_ms())
+    assert told is not None and told.code == 0
+
+
+def test_blocked_topics_keep_no_offsets_and_groups_from_a_slave(
+    store_dir: Path, region_dir: Path, well: Serving, a_master: AMaster, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Nothing answers two ports below: the question for topics waits out its time."""
+    a_master.metadata.offsets = {("t", "g"): {0: 5}}
+    a_master.metadata.set_group({"groupName": "theirs"}, 2)
+    monkeypatch.setattr(slave_synchronize, "FIRST_MS", 0)
+    with (
+        socket.socket() as blocked,
+        role(store_dir, region_dir, f"127.0.0.1:{well.port}", brokerRole="SLAVE", brokerId=1) as (server, _config),
+    ):
+        blocked.bind(("127.0.0.1", 0))
+        blocked.listen(16)
+        nobody = f"127.0.0.1:{blocked.getsockname()[1]}"
+        monkeypatch.setattr(slave_synchronize, "fast_address", lambda _address: nobody)
+        monkeypatch.setattr(broker_server, "SYNCHRONIZE_SECONDS", 0.5)
+        register(well, f"127.0.0.1:{a_master.port}")
+        turn_until(server, lambda: server._files.metadata.offsets == {("t", "g"): {0: 5}})
+        turn_until(server, lambda: "theirs" in server._files.metadata.groups)
+        turn_until(server, lambda: "the master's answer to request 21" in caplog.text)
+        a_master.metadata.offsets = {("t", "g"): {0: 2}}  # an administrator reset them
+        server._synchronize._due_ms = 0
+        turn_until(server, lambda: server._files.metadata.offsets == {("t", "g"): {0: 2}})
+        turn_until(server, lambda: '"t@g":{0:2' in _text(store_dir / "config/consumerOffset.json"))
+        told = server._files.metadata.delay_offsets_text
+        turn_until(server, lambda: _text(store_dir / "config/delayOffset.json").encode() == told)
+
+
+def _text(path: Path) -> str:
+    return "".join(path.read_text().split()) if path.exists() else ""
+
+
+def test_the_masters_address_follows_the_name_server(store_dir: Path, region_dir: Path, well: Serving) -> None:
+    names = f"127.0.0.1:{well.port}"
+    with role(store_dir, region_dir, names, brokerRole="SLAVE", brokerId=1) as (server, config):
+
+        def heard(address: str | None) -> None:
+            for registration, _link in server._registrations.values():
+                registration.hurry()
+            turn_until(server, lambda: server._master_address == address)
+
+        register(well, "127.0.0.1:1000")
+        turn_until(server, lambda: server._master_address == "127.0.0.1:1000")
+        well.state.routes.connection_closed(10**9)
+        heard(None)
+        register(well, "127.0.0.1:2000", 10**9 + 1)
+        heard("127.0.0.1:2000")
+        well.state.routes.connection_closed(10**9 + 1)
+        register(well, "127.0.0.1:no port", 10**9 + 2)
+        heard(None)
+        well.state.routes.connection_closed(10**9 + 2)
+        register(well, f"127.0.0.1:{config.listen_port}", 10**9 + 3)
+        heard(None)
+
+
 def test_a_slave_looks_its_masters_name_up_again_while_it_has_no_master(
     store_dir: Path, region_dir: Path, well: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = f"127.0.0.1:{well.port}"
     register = {"clusterName": "DefaultCluster", "brokerName": "a", "brokerId": "0", "brokerAddr": "127.0.0.1:1",
                 "haServerAddr": "master.invalid:7"}  # fmt: skip
-    told = well.state.answer(RemotingCommand(103, ext_fields=register, version=407), 10**9, wall_clock_ms())
+    told = well.state.answer(RemotingCommand(103, ext_fields=register, version=407), 10**9, wall_ms())
     assert told is not None and told.code == 0
     hosts = ["10.0.0.1"]
     with role(store_dir, region_dir, names, brokerRole="SLAVE", brokerId=1) as (server, _config):

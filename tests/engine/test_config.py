@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from engine import config_keys, cursors
+from engine import config_keys, cursors, live_settings
 from engine.config import BrokerConfig, BrokerRole, ConfigError, FlushDiskType, from_mapping, load
-from engine.config_names import ROCKETMQ_4_9, ROCKETMQ_5_ONLY, SAMPLES_ONLY
+from engine.config_names import REFUSED, ROCKETMQ_4_9, ROCKETMQ_5_ONLY, SAMPLES_ONLY, UNGUARDED
+from engine.protocol.ha_policy import HaSettings
+
+ROOT = Path(__file__).resolve().parents[2]
 
 # The common sample of a broker's file, as operators have it (spec: configuration, section 11).
 SAMPLE = """\
@@ -151,7 +157,9 @@ def test_rocketmqs_words_for_exporters() -> None:
         ("storePathCommitLog=/a,/b", "allowed: one path"),
         ("compat=3", "allowed: 4.9 or 5"),
         ("affinity=one", "allowed: empty"),
-        ("brokerName=", "allowed: any text that is not empty"),
+        ("brokerName=", "allowed: any printable text that is not empty"),
+        ("brokerClusterName=a\\nb", "allowed: any printable text"),
+        ("storePathRootDir=/tmp/a\\u0000b", "allowed: one path"),
     ],
 )
 def test_what_stops_the_start(tmp_path: Path, line: str, says: str) -> None:
@@ -243,4 +251,55 @@ def test_the_table_and_the_dataclass_agree() -> None:
     assert names >= config_keys.OWN_KEYS
     assert not names & (ROCKETMQ_4_9 | ROCKETMQ_5_ONLY | SAMPLES_ONLY)
     assert not ROCKETMQ_4_9 & ROCKETMQ_5_ONLY
+    assert REFUSED.keys() | UNGUARDED <= ROCKETMQ_4_9 | ROCKETMQ_5_ONLY
     assert config_keys.SENDERS_MAX == cursors.HA_CONNECTIONS_MAX
+
+
+@cache
+def read_off_a_configuration() -> frozenset[str]:
+    """Every attribute that some module reads off something called config."""
+    found = set()
+    for package in ("engine", "store", "tools", "spark_bridge"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if path.name not in ("config.py", "config_keys.py", "config_names.py"):
+                nodes = ast.walk(ast.parse(path.read_text()))
+                attributes = (node for node in nodes if isinstance(node, ast.Attribute))
+                found |= {node.attr for node in attributes if ast.unparse(node.value).endswith("config")}
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("key", config_keys.KEYS, ids=lambda key: key.name)
+def test_a_key_that_is_parsed_is_used(key: config_keys.Key) -> None:
+    """Read off the configuration, or in a list whose settings somebody reads: live ones, those of replication."""
+    listed = key.name in live_settings.NAMES or key.field in HaSettings._fields
+    assert key.field in read_off_a_configuration() or (listed and is_read_elsewhere(key))
+
+
+def is_read_elsewhere(key: config_keys.Key) -> bool:
+    """A list alone is no use: its word of the board, its field of HaSettings or its name in the pointer is asked."""
+    asked = re.compile(rf"(?:board|settings|policy|self)\.{key.field}\b|\[\"{key.name}\"\]")
+    sources = [path for path in sorted((ROOT / "engine").rglob("*.py")) if not path.name.startswith("config")]
+    return any(asked.search(path.read_text()) for path in sources)
+
+
+def test_a_key_without_effect_is_no_key_of_ours(tmp_path: Path) -> None:
+    config, warnings = load(written(tmp_path, "totalReplicas=3\n"))
+    assert not hasattr(config, "total_replicas")
+    assert warnings == [
+        f"{tmp_path}/broker.properties:1: totalReplicas: a key of RocketMQ 5.x that this version does not use; accepted"
+    ]
+
+
+@pytest.mark.parametrize("name", ["enableDLegerCommitLog", "enableControllerMode"])
+@pytest.mark.parametrize("value", ["true", "TRUE", "true "])
+def test_what_asks_for_another_kind_of_broker_stops_the_start(name: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}=\w+: not allowed; .*leave the line out"):
+        load(written(tmp_path, f"{name}={value}\n"))
+    _config, warnings = load(written(tmp_path, f"{name}=false\n"))
+    assert len(warnings) == 1 and "does not use" in warnings[0]
+
+
+@pytest.mark.parametrize("name", ["aclEnable", "authenticationEnabled", "authorizationEnabled", "useTLS"])
+def test_a_guard_that_is_not_there_is_told(name: str, tmp_path: Path) -> None:
+    _config, warnings = load(written(tmp_path, f"{name}=true\n"))
+    assert "nothing here asks who calls" in warnings[0]

@@ -19,6 +19,7 @@ from store.dispatch import Dispatcher
 from store.index_service import IndexService
 from store.index_sync import IndexSync
 from store.recovery import recover
+from store.segment_files import is_offset
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SEGMENT_BYTES, SmallLog
 
 NOW = 1_000_000
@@ -37,13 +38,15 @@ def log(tmp_path: Path) -> SmallLog:
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that were synced, in order."""
+    """The files of the log and of queues that were synced, in order."""
     names: list[str] = []
     original = file_io.sync_data
 
     def note(fd: int) -> None:
         original(fd)
-        names.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name)
+        name = Path(os.readlink(f"/proc/self/fd/{fd}")).name
+        if is_offset(name):
+            names.append(name)
 
     monkeypatch.setattr(file_io, "sync_data", note)
     return names
@@ -165,7 +168,8 @@ def test_nothing_is_flushed_before_the_disk_says_so(
     original = file_io.sync_data
 
     def look(fd: int) -> None:
-        seen.append(board.flushed_offset.read())
+        if is_offset(Path(os.readlink(f"/proc/self/fd/{fd}")).name):
+            seen.append(board.flushed_offset.read())
         original(fd)
 
     monkeypatch.setattr(file_io, "sync_data", look)

@@ -20,6 +20,7 @@ def board_of(tmp_path: Path) -> Board:
 
 def slave(board: Board, slot: int, acked: int) -> None:
     waiting.publish(board.ha[slot].peer, (127 << 24 | 1) << 16 | 40_000 + slot)
+    waiting.publish(board.ha[slot].held_offset, acked)
     waiting.publish(board.ha[slot].slave_ack_offset, acked)
     waiting.publish(board.ha[slot].state, 2)
 
@@ -32,6 +33,7 @@ def test_one_slave_in_step_is_followed_in_compiled_code(tmp_path: Path, acked: i
     role = GroupTransfer(board, 2, FALLBEHIND_BYTES)
     role.do_work(0)
     assert board.in_sync_slaves.read() == 1
+    waiting.publish(board.ha[3].held_offset, acked)
     waiting.publish(board.ha[3].slave_ack_offset, acked)
     role.idle(1)
     assert board.confirm_offset.read() == confirm_offset([SlaveAck(1, acked)], 2, 500) == acked
@@ -43,6 +45,7 @@ def test_what_was_confirmed_stays_confirmed(tmp_path: Path) -> None:
     slave(board, 0, 400)
     role = GroupTransfer(board, 2, FALLBEHIND_BYTES)
     role.do_work(0)
+    waiting.publish(board.ha[0].held_offset, 300)
     waiting.publish(board.ha[0].slave_ack_offset, 300)  # another connection of the slot, not that far yet
     role.idle(1)
     role.do_work(0)
@@ -97,3 +100,16 @@ def test_two_replicas_needed_are_never_confirmed_by_one(tmp_path: Path) -> None:
     role.idle(1)
     role.do_work(0)
     assert board.confirm_offset.read() == 0
+
+
+def test_a_slave_is_in_step_by_what_it_says_and_confirms_what_it_is_shown_to_hold(tmp_path: Path) -> None:
+    board = board_of(tmp_path)
+    waiting.publish(board.max_physical_offset, 5000)
+    slave(board, 0, 4900)
+    waiting.publish(board.ha[0].held_offset, 100)
+    role = GroupTransfer(board, 2, FALLBEHIND_BYTES)
+    for _ in range(2):  # by the rule, then in compiled code
+        role.do_work(0)
+        role.idle(1)
+        assert (board.confirm_offset.read(), board.in_sync_slaves.read()) == (100, 1)
+    role.close()

@@ -13,8 +13,8 @@ from engine.ha_status import HaStatus, of_board
 from engine.protocol.ha_client import HaClientState
 from engine.protocol.ha_rates import HaSample, SlotSample
 from engine.protocol.ha_wire import CloseReason
-from engine.role import wall_clock_ms
 from ipc import waiting
+from ipc.clock import monotonic_ms
 from tests.harness.ha_node import Node
 
 SEGMENT, GAP = 1 << 20, 1000
@@ -57,7 +57,7 @@ def test_rate_and_time_to_catch_up_come_from_the_samples(node: Node) -> None:
     node.append(bytes(60_000))
     connect(node, 0, 20_000, host="2001:db8::7")
     nothing = SlotSample(0, 0, 0)
-    before = HaSample(wall_clock_ms() - 10_000, 60_000, 0, (SlotSample(77, 0, 0), *[nothing] * 7))
+    before = HaSample(monotonic_ms() - 10_000, 60_000, 0, (SlotSample(77, 0, 0), *[nothing] * 7))
     (replica,) = status_of(node, before).replicas
     assert replica.peer == "[2001:db8::7]:5000"
     assert replica.acked_bytes_per_second == pytest.approx(2000, rel=0.5)
@@ -67,7 +67,7 @@ def test_rate_and_time_to_catch_up_come_from_the_samples(node: Node) -> None:
 def test_who_has_gone_is_told_with_the_reason_until_the_slot_is_taken_again(node: Node) -> None:
     connect(node, 3, 500)
     words = node.board.ha[3]
-    waiting.publish(words.ended_at_ms, wall_clock_ms() - 4000)
+    waiting.publish(words.ended_at_ms, monotonic_ms() - 4000)
     waiting.publish(words.reason, CloseReason.ACK_FELL)
     waiting.publish(words.state, 0)
     waiting.add(node.board.ha_ended[CloseReason.ACK_FELL], 1)

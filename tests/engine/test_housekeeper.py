@@ -40,6 +40,7 @@ class Bench:
         self.board = Board.create(root / "counters")
         live_settings.publish(self.board, self.config)
         self.now_ms, self.hour, self.usage = NOW, 12, Usage(20, 20)
+        self.wall_ahead_ms = 0  # by how much the wall clock is set forward
         self.index = IndexService(self.log.directory.index, 7, 30)
         self.put(messages)
         self.role = self.open()
@@ -62,6 +63,7 @@ class Bench:
             self.board, self.log.files, self.log.directory, policy_of(self.config), self.now_ms,
             queue_interval_ms=self.config.delete_consume_queue_files_interval_ms,
             hour_of=lambda _now_ms: self.hour, usage=lambda: self.usage,
+            wall_of=lambda now_ms: now_ms + self.wall_ahead_ms,
         )  # fmt: skip
 
     def age(self, hours: float, *segments: int) -> None:
@@ -390,6 +392,6 @@ def test_open_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, board = from_mapping({**SETTINGS, "storePathRootDir": log.root}), Board.create(tmp_path / "counters")
     live_settings.publish(board, config)
     role = open_role(config, board)
-    assert role.do_work(housekeeper.wall_clock_ms()) == 0
+    assert role.do_work(housekeeper.monotonic_ms()) == 0
     role.close()
     assert 0 <= local_hour(NOW) <= 23

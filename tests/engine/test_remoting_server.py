@@ -10,8 +10,9 @@ from contextlib import suppress
 import pytest
 import uvloop
 
+from engine import remoting_server
 from engine.protocol.remoting import FrameSplitter, RemotingCommand, decode, encode
-from engine.remoting_server import Limits, RemotingServer
+from engine.remoting_server import Answer, Limits, RemotingServer
 
 HOST, TIMEOUT = "127.0.0.1", 20.0
 MUTATED_FRAMES = 2000
@@ -42,19 +43,20 @@ class Peer:
             return True
 
 
+def echo(request: RemotingCommand, connection: int) -> RemotingCommand | None:
+    answer = request.answer(0, str(connection), body=bytes(request.body), version=407)
+    return None if request.is_oneway else answer
+
+
 def served(
-    limits: Limits, check: Callable[[Callable[[], Awaitable[Peer]], list[int]], Awaitable[None]]
-) -> None:
-    """Run `check(connect, closed)` beside a server that answers with the request's body."""
+    limits: Limits, check: Callable[[Callable[[], Awaitable[Peer]], list[int]], Awaitable[None]],
+    answer: Answer = echo, is_kept: Callable[[int], bool] = lambda _connection: False,
+) -> None:  # fmt: skip
+    """Run `check(connect, closed)` beside a server that answers with the request's body, or as `answer` says."""
 
     async def run() -> None:
         closed: list[int] = []
-
-        def answer(request: RemotingCommand, connection: int) -> RemotingCommand | None:
-            echo = request.answer(0, str(connection), body=bytes(request.body), version=407)
-            return None if request.is_oneway else echo
-
-        server = RemotingServer(answer, closed.append, limits)
+        server = RemotingServer(answer, closed.append, limits, is_kept)
         port = await server.start(HOST, 0)
 
         peers: list[Peer] = []
@@ -114,16 +116,134 @@ def test_frames_above_the_bound_and_silent_peers_are_hung_up_on() -> None:
     served(Limits(frame_bytes=1000, idle_seconds=0.2), check)
 
 
-def test_no_more_connections_than_allowed() -> None:
+async def is_answered(peer: Peer, body: bytes = b"") -> bool:
+    await peer.send(encode(RemotingCommand(1, body=body)))
+    return bytes((await peer.answers(1))[0].body) == body
+
+
+def test_an_idle_flood_locks_nobody_out(caplog: pytest.LogCaptureFixture) -> None:
     async def check(connect: Callable[[], Awaitable[Peer]], _closed: list[int]) -> None:
         first = await connect()
-        await first.send(encode(RemotingCommand(1)))
-        assert len(await first.answers(1)) == 1
-        assert await (await connect()).is_hung_up()
-        await first.send(encode(RemotingCommand(1)))
-        assert len(await first.answers(1)) == 1
+        assert await is_answered(first)
+        flood = [await connect() for _ in range(100)]
+        assert await is_answered(await connect())
+        assert await is_answered(first), "who has said something stays"
+        assert [await peer.is_hung_up() for peer in flood[:80]] == [True] * 80, "the oldest silent ones made room"
 
-    served(Limits(connections=1), check)
+    served(Limits(connections=10), check)
+    lines = [record for record in caplog.records if "there are 10 connections" in record.message]
+    assert 1 <= len(lines) <= 3, "told, and not once for each"
+
+
+def test_those_that_are_kept_stay_and_the_newcomer_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    async def check(connect: Callable[[], Awaitable[Peer]], _closed: list[int]) -> None:
+        kept = [await connect() for _ in range(3)]
+        assert [await is_answered(peer) for peer in kept] == [True] * 3
+        assert await (await connect()).is_hung_up()
+        assert [await is_answered(peer) for peer in kept] == [True] * 3
+
+    served(Limits(connections=3), check, is_kept=lambda number: number <= 3)
+    assert "refused, there are 3 connections" in caplog.text
+
+
+def test_unfinished_frames_of_many_take_no_more_memory_than_all_may(caplog: pytest.LogCaptureFixture) -> None:
+    length, part = (400_000).to_bytes(4), b"x" * 390_000
+
+    async def check(connect: Callable[[], Awaitable[Peer]], closed: list[int]) -> None:
+        flood = [await connect() for _ in range(20)]
+        for peer in flood:
+            with suppress(ConnectionError):
+                await peer.send(length + part)
+        assert await is_answered(await connect(), b"y" * 300_000)
+        assert [await peer.is_hung_up() for peer in flood[:17]] == [True] * 17
+        assert len(closed) >= 17
+
+    served(Limits(frame_bytes=1 << 20, bytes_in_flight=1 << 20), check)
+    assert 1 <= caplog.text.count("bytes are in flight") <= 3
+
+
+def test_a_frame_that_does_not_end_in_time_is_hung_up_on() -> None:
+    async def check(connect: Callable[[], Awaitable[Peer]], _closed: list[int]) -> None:
+        slow = await connect()
+        await slow.send((1000).to_bytes(4) + b"x")
+        assert await slow.is_hung_up()
+
+    served(Limits(frame_seconds=0.2, idle_seconds=1000), check)
+
+
+def test_answers_that_nobody_reads_are_not_piled_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remoting_server, "WRITE_SECONDS", 0.2)
+    asked: list[int] = []
+
+    def answer(request: RemotingCommand, _connection: int) -> RemotingCommand:
+        asked.append(request.opaque)
+        return request.answer(0, body=bytes(1 << 22), version=407)
+
+    async def check(connect: Callable[[], Awaitable[Peer]], closed: list[int]) -> None:
+        deaf, good = await connect(), await connect()
+        await deaf.send(b"".join(encode(RemotingCommand(1, opaque=n)) for n in range(1000)))
+        await good.send(encode(RemotingCommand(1)))
+        assert len(await good.answers(1)) == 1
+        while 1 not in closed:
+            assert len(await good_answer(good)) == 1
+
+    async def good_answer(good: Peer) -> list[RemotingCommand]:
+        await good.send(encode(RemotingCommand(1, opaque=-1)))
+        return await good.answers(1)
+
+    served(Limits(), check, answer)
+    assert len([opaque for opaque in asked if opaque > 0]) < 20
+
+
+def test_a_handler_that_fails_ends_its_own_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+    def answer(request: RemotingCommand, _connection: int) -> RemotingCommand:
+        if request.code == 2:
+            raise LookupError("a fault of ours")
+        return request.answer(0, version=407)
+
+    async def check(connect: Callable[[], Awaitable[Peer]], closed: list[int]) -> None:
+        good = await connect()
+        for _ in range(20):
+            bad = await connect()
+            await bad.send(encode(RemotingCommand(2)))
+            assert await bad.is_hung_up()
+        assert await is_answered(good) and len(closed) == 20
+
+    served(Limits(), check, answer)
+    assert caplog.text.count("Traceback") == 1
+
+
+def test_an_answer_that_fits_no_frame_is_told_instead() -> None:
+    def answer(request: RemotingCommand, _connection: int) -> RemotingCommand:
+        return request.answer(0, "r" * request.code, version=407)
+
+    async def check(connect: Callable[[], Awaitable[Peer]], _closed: list[int]) -> None:
+        peer = await connect()
+        for code, expected in ((1 << 22, 1), (3, 0)):
+            await peer.send(encode(RemotingCommand(code)))
+            assert (await peer.answers(1))[0].code == expected
+
+    served(Limits(), check, answer)
+
+
+def test_a_pipeline_of_costly_requests_leaves_turns_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remoting_server, "TURN_SECONDS", 0.0)
+    order: list[int] = []
+
+    def answer(request: RemotingCommand, _connection: int) -> RemotingCommand:
+        order.append(request.code)
+        return request.answer(0, version=407)
+
+    async def check(connect: Callable[[], Awaitable[Peer]], _closed: list[int]) -> None:
+        greedy, good = await connect(), await connect()
+        assert await is_answered(good)
+        await greedy.send(encode(RemotingCommand(7)) * 1000)
+        await good.send(encode(RemotingCommand(8)))
+        assert len(await good.answers(1)) == 1
+        assert len(await greedy.answers(1000)) == 1000
+
+    served(Limits(), check, answer)
+    assert order.index(8) < len(order) - 1
 
 
 def test_mutated_frames_do_no_harm() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,10 @@ import pytest
 from engine.protocol.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha_connection import ConnectionLimits
 from engine.protocol.ha_wire import FRAME_HEADER, REPORT, CloseReason
-from engine.role import wall_clock_ms
-from engine.sender import FREE, TRANSFER, Sender
+from engine.sender import FRAMES_MAX, FREE, TRANSFER, Sender
 from engine.sending import FIRST, GREW_MS, LATE, LATE_ACKS, LAZY_AFTER
 from ipc import waiting
+from ipc.clock import monotonic_ms
 from tests.harness.ha_node import Node, wait_for, wait_until
 
 SEGMENT, BATCH, NOW_MS = 16 * 1024, 1000, 1_000_000
@@ -40,9 +41,9 @@ class Bench:
             self.slave = socket.create_connection(listening.getsockname(), timeout=20)
             accepted, _ = listening.accept()
         flow = FlowMonitor(NOW_MS, flow_limit)
-        limits = ConnectionLimits(segment_bytes, BATCH, 5000, 20_000)
+        limits = ConnectionLimits(segment_bytes, BATCH, 5000, 20_000, 3000)
         self.sender = Sender(self.node.board, slot, self.node.files, limits, flow, NOW_MS, confirms=confirms)
-        self.sender.attach(accepted, NOW_MS)
+        self.sender.attach(accepted, accepted.getpeername(), NOW_MS)
         self.words = self.node.board.ha[slot]
 
     def expect(self, offset: int, body: bytes) -> None:
@@ -156,6 +157,45 @@ def test_a_silent_slave_is_dropped(bench: Bench) -> None:
     assert bench.sender.reason is CloseReason.HOUSEKEEPING
 
 
+def full_socket(directory: Path) -> Bench:
+    """A slave that asked for the log and reads none of it: a frame is begun, and does not fit the socket's buffers."""
+    bench = Bench(directory, segment_bytes=1 << 24)
+    bench.node.append(bytes(14_000_000))
+    bench.sender.take_reports(REPORT.pack(1), NOW_MS)
+    while bench.sender.do_work(NOW_MS):
+        pass
+    assert bench.sender._has_rest()
+    return bench
+
+
+def test_a_slave_that_reads_nothing_is_dropped_in_the_middle_of_a_frame(tmp_path: Path) -> None:
+    bench = full_socket(tmp_path)
+    bench.sender.do_work(NOW_MS + 20_000)
+    assert not bench.sender.ended
+    bench.sender.do_work(NOW_MS + 20_001)
+    assert bench.sender.reason is CloseReason.HOUSEKEEPING
+    assert bench.words.state.read() == FREE
+    bench.close()
+
+
+def test_a_slave_that_reads_nothing_is_dropped_by_the_loop_that_keeps_its_own_time(tmp_path: Path) -> None:
+    bench = full_socket(tmp_path)
+    bench.sender.connection.last_read_ms = monotonic_ms() - 20_001
+    bench.sender._transfer(0, FRAMES_MAX, 1000)
+    assert bench.sender.reason is CloseReason.HOUSEKEEPING
+    bench.close()
+
+
+def test_the_reading_half_drops_a_silent_slave_when_the_writing_half_is_held_up(tmp_path: Path) -> None:
+    bench = full_socket(tmp_path)
+    receive_s = struct.pack("@ll", 0, 10_000)  # it looks at the clock whenever this is over
+    assert bench.sender._socket is not None
+    bench.sender._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, receive_s)
+    bench.sender.start_reading(clock_ms=lambda: NOW_MS + 20_001)
+    wait_until(bench.words.reason, lambda reason: reason == CloseReason.HOUSEKEEPING)
+    bench.close()
+
+
 def test_a_segment_that_is_open_is_sent_to_its_end_though_it_expired(tmp_path: Path) -> None:
     bench = Bench(tmp_path, flow_limit=1000)
     data = bytes(range(256)) * (3 * SEGMENT // 256)
@@ -204,17 +244,17 @@ def test_a_slave_whose_acknowledgements_come_late_is_served_by_naps_until_it_is_
         return int(frame[LATE_ACKS])
 
     def nap() -> None:
-        frame[GREW_MS] = wall_clock_ms() + 60_000  # the log is growing, however slow this machine is now
+        frame[GREW_MS] = monotonic_ms() + 60_000  # the log is growing, however slow this machine is now
         bench.sender.idle(20)
 
-    bench.sender.take_reports(REPORT.pack(0), wall_clock_ms())
-    bench.sender.do_work(wall_clock_ms())
+    bench.sender.take_reports(REPORT.pack(0), monotonic_ms())
+    bench.sender.do_work(monotonic_ms())
     bench.expect(0, b"")
     bench.sender.start_reading()
     acks = LAZY_AFTER // LATE
     for end in range(1, acks + 1):  # another slave is always first
         bench.node.append(b"x")
-        bench.sender.do_work(wall_clock_ms())
+        bench.sender.do_work(monotonic_ms())
         bench.expect(end - 1, b"x")
         waiting.publish(board.confirm_offset, end)
         bench.slave.sendall(REPORT.pack(end))
@@ -223,7 +263,7 @@ def test_a_slave_whose_acknowledgements_come_late_is_served_by_naps_until_it_is_
     nap()
     assert late() == LAZY_AFTER, "everything is confirmed: nobody waits for this one"
     bench.node.append(b"y")
-    bench.sender.do_work(wall_clock_ms())
+    bench.sender.do_work(monotonic_ms())
     bench.expect(acks, b"y")
     nap()
     assert late() == 0, "the other one did not confirm what this one was sent"
@@ -241,9 +281,9 @@ def test_of_slaves_that_take_turns_all_but_the_lowest_slots_become_lazy(
     board, frame = bench.node.board, bench.sender._line.frame
     waiting.publish(board.ha[0].state, lower_state)
     bench.node.append(bytes(turns + 1))
-    bench.sender.take_reports(REPORT.pack(0), wall_clock_ms())
+    bench.sender.take_reports(REPORT.pack(0), monotonic_ms())
     while bench.words.next_transfer_offset.read() <= turns:
-        bench.sender.do_work(wall_clock_ms())
+        bench.sender.do_work(monotonic_ms())
     bench.sender.start_reading()
     for acked in range(1, turns + 1):
         if acked % 2:

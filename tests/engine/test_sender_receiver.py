@@ -6,7 +6,9 @@ import os
 import random
 import signal
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -81,17 +83,19 @@ def test_a_new_slave_of_a_long_log_gets_the_last_segment(master: Node, tmp_path:
         assert slave.log(2 * SEGMENT) == data[2 * SEGMENT :]
 
 
-def test_an_empty_last_segment_is_begun_by_a_heartbeat(master: Node, tmp_path: Path) -> None:
-    master.append(bytes(2 * SEGMENT))
+def test_an_empty_last_segment_is_begun_by_its_first_bytes_and_not_by_a_heartbeat(tmp_path: Path) -> None:
     settings = {"haSendHeartbeatInterval": 100}
     with Node(tmp_path / "other", **SIZES, **settings) as other:
         other.append(bytes(2 * SEGMENT))
         other.start("ha_listener")
         with slave_of(other, tmp_path / "slave").start("housekeeper", "allocator", "receiver") as slave:
-            wait_for(slave.board.max_physical_offset, 2 * SEGMENT)
-            wait_for(slave.board.min_physical_offset, 2 * SEGMENT)
+            wait_for(slave.board.ha_client.transferred_bytes, 3 * FRAME_HEADER_BYTES)
+            assert slave.board.max_physical_offset.read() == 0
+            assert slave.board.segment_request_offset.read() == -1
+            assert slave.files.base_offsets() == []
             other.append(b"first bytes")
             caught_up(other, slave)
+            wait_for(slave.board.min_physical_offset, 2 * SEGMENT)
             assert slave.log(2 * SEGMENT) == b"first bytes"
 
 
@@ -138,7 +142,7 @@ def kill_senders(master: Node) -> None:
 def test_killing_the_listener_ends_its_senders_and_the_port_stays(master: Node, tmp_path: Path) -> None:
     port = master.board.ha_listen_port.read()
     with slave_of(master, tmp_path / "slave").start("housekeeper", "allocator", "receiver") as slave:
-        master.append(b"before")
+        master.append(b"before it")
         caught_up(master, slave)
         master.kill("ha_listener")
         wait_until(slave.board.ha_client.state, lambda state: state == 0)
@@ -148,12 +152,12 @@ def test_killing_the_listener_ends_its_senders_and_the_port_stays(master: Node, 
         assert master.board.ha_listen_port.read() == port
         master.append(b"after")
         caught_up(master, slave)
-        assert slave.log() == b"beforeafter"
+        assert slave.log() == b"before itafter"
 
 
 def test_an_ordinary_stop_sends_what_the_log_has(master: Node, tmp_path: Path) -> None:
     with slave_of(master, tmp_path / "slave").start("housekeeper", "allocator", "receiver") as slave:
-        master.append(b"x")
+        master.append(b"x" * 8)
         caught_up(master, slave)
         master.append(bytes(SEGMENT))
         assert master.stop("ha_listener") == 0
@@ -168,25 +172,48 @@ def test_a_health_probe_costs_no_process_and_no_slot(master: Node) -> None:
         talk(master).close()
     sock = talk(master, 0)  # whoever comes after them gets slot 0
     wait_until(master.board.ha[0].state, lambda state: state == 2)
+    wait_until(master.board.pids["sender.0"], lambda pid: pid != 0)
     assert [master.board.pids[f"sender.{slot}"].read() != 0 for slot in range(8)] == [True] + [False] * 7
     sock.close()
     wait_until(master.board.pids["sender.0"], lambda pid: pid == 0)
     assert master.board.ha[0].state.read() == 0
 
 
-def test_the_table_is_bounded_and_a_freed_slot_is_used_again(master: Node) -> None:
-    socks = []
-    for slot in range(8):
-        socks.append(talk(master, 0))
-        wait_until(master.board.ha[slot].state, lambda state: state == 2)
-    assert read_to_end(talk(master, 0)) == b"", "the ninth is refused, and the others stay"
-    wait_until(master.board.ha_ended[CloseReason.SLOTS_TAKEN], lambda count: count == 1)
-    socks[3].close()
-    wait_until(master.board.pids["sender.3"], lambda pid: pid == 0)
-    socks[3] = talk(master, 0)
-    wait_until(master.board.ha[3].state, lambda state: state == 2)
-    for sock in socks:
-        sock.close()
+def test_the_table_is_bounded_and_a_freed_slot_goes_to_who_waits(tmp_path: Path) -> None:
+    with Node(tmp_path / "master", **SIZES, haHousekeepingInterval=4000).start("ha_listener") as master:
+        socks = []
+        for slot in range(8):
+            socks.append(talk(master, 0))
+            wait_until(master.board.ha[slot].state, lambda state: state == 2)
+        ninth = talk(master, 0)
+        socks[3].close()
+        port = ninth.getsockname()[1]
+        wait_until(master.board.ha[3].peer, lambda peer: peer & addresses.PORT_MASK == port)
+        for sock in (*socks, ninth):
+            sock.close()
+
+
+def test_who_waits_for_a_slot_is_refused_in_the_end(tmp_path: Path) -> None:
+    quick = {"haHousekeepingInterval": 2000, "haSendHeartbeatInterval": 2000}
+    with Node(tmp_path / "master", **SIZES, **quick).start("ha_listener") as master, ExitStack() as held:
+        stop = threading.Event()
+        socks = [held.enter_context(talk(master, 0)) for _ in range(8)]
+        for words in master.board.ha:
+            wait_until(words.state, lambda state: state == 2)
+        speaking = threading.Thread(target=keep_speaking, args=(socks, stop))
+        speaking.start()
+        held.callback(speaking.join)
+        held.callback(stop.set)
+        assert read_to_end(talk(master, 0)) == b"", "the ninth is refused, and the others stay"
+        wait_until(master.board.ha_ended[CloseReason.SLOTS_TAKEN], lambda count: count == 1)
+        assert master.board.ha_ended[CloseReason.GAVE_WAY].read() == 0
+
+
+def keep_speaking(socks: list[socket.socket], stop: threading.Event) -> None:
+    """Eight idle slaves."""
+    while not stop.wait(0.1):
+        for sock in socks:
+            sock.sendall(REPORT.pack(0))
 
 
 @pytest.mark.parametrize(("why", "reports"), [("above the end", (1001,)), ("below zero", (-1,))])
@@ -220,6 +247,25 @@ def test_an_idle_connection_lives_by_heartbeats(tmp_path: Path) -> None:
             assert slave.board.ha_client.reason.read() == CloseReason.NONE
 
 
+def test_a_stopped_slave_loses_its_slot_though_a_frame_waits_for_it(tmp_path: Path) -> None:
+    """As in a partition: nothing is read, nothing is said, no connection ends."""
+    quick = {"haSendHeartbeatInterval": 100, "haHousekeepingInterval": 2000, "haTransferBatchSize": 4_000_000}
+    large = {"mappedFileSizeCommitLog": 64 << 20}
+    with Node(tmp_path / "master", **large, **quick).start("ha_listener", "group_transfer") as master:
+        port = master.board.ha_listen_port.read()
+        with Node(tmp_path / "slave", master=port, **large, **quick) as slave:
+            slave.start("housekeeper", "allocator", "receiver")
+            master.append(b"something")
+            caught_up(master, slave)
+            wait_until(master.board.in_sync_slaves, lambda count: count == 1)
+            os.kill(slave.pids["receiver"], signal.SIGSTOP)
+            master.append(bytes(24 << 20))
+            wait_until(master.board.in_sync_slaves, lambda count: count == 0)
+            assert master.board.ha[0].reason.read() == CloseReason.HOUSEKEEPING
+            os.kill(slave.pids["receiver"], signal.SIGCONT)
+            caught_up(master, slave)
+
+
 def test_a_slave_without_room_waits_and_goes_on(master: Node, tmp_path: Path) -> None:
     data = random.Random(4).randbytes(SEGMENT + 5000)
     master.append(data[:SEGMENT])
@@ -236,53 +282,6 @@ def test_a_slave_without_room_waits_and_goes_on(master: Node, tmp_path: Path) ->
         assert slave.log() == data
 
 
-def test_confirm_offset_is_what_the_replicas_asked_for_hold(tmp_path: Path) -> None:
-    with Node(tmp_path / "master", inSyncReplicas=3, totalReplicas=3, **SIZES) as master:
-        master.start("ha_listener", "group_transfer")
-        master.append(bytes(1000))
-        first = talk(master, 1000)
-        wait_until(master.board.in_sync_slaves, lambda count: count == 1)
-        assert master.board.confirm_offset.read() == 0
-        second = talk(master, 400)
-        wait_until(master.board.confirm_offset, lambda offset: offset == 400)
-        second.recv(FRAME_HEADER_BYTES + 600, socket.MSG_WAITALL)
-        second.sendall(REPORT.pack(1000))
-        wait_until(master.board.confirm_offset, lambda offset: offset == 1000)
-        first.close()
-        wait_until(master.board.in_sync_slaves, lambda count: count == 1)
-        assert master.board.confirm_offset.read() == 1000, "it was held by three"
-        second.close()
-        wait_until(master.board.in_sync_slaves, lambda count: count == 0)
-
-
-def test_a_killed_group_transfer_goes_on_from_what_it_published(tmp_path: Path) -> None:
-    with Node(tmp_path / "master", inSyncReplicas=3, totalReplicas=3, **SIZES) as master:
-        master.start("ha_listener", "group_transfer")
-        master.append(bytes(1000))
-        with talk(master, 700) as sock, talk(master, 1000):
-            wait_until(master.board.confirm_offset, lambda offset: offset == 700)
-            master.kill("group_transfer")
-            sock.recv(FRAME_HEADER_BYTES + 300, socket.MSG_WAITALL)
-            sock.sendall(REPORT.pack(1000))
-            wait_for(master.board.ha[0].slave_ack_offset, 1000)
-            assert master.board.confirm_offset.read() == 700
-            master.start("group_transfer")
-            wait_until(master.board.confirm_offset, lambda offset: offset == 1000)
-
-
-def test_where_one_slave_is_enough_nobody_else_has_to_run_for_its_acknowledgement(master: Node) -> None:
-    master.append(bytes(1000))
-    with talk(master, 700) as sock:
-        sock.recv(FRAME_HEADER_BYTES + 300, socket.MSG_WAITALL)
-        assert master.board.confirm_offset.read() == 0, "a first report is no acknowledgement of what was sent"
-        sock.sendall(REPORT.pack(900))
-        wait_until(master.board.confirm_offset, lambda offset: offset == 900)
-        sock.sendall(REPORT.pack(1000)[:3])
-        sock.sendall(REPORT.pack(1000)[3:] + REPORT.pack(1001))
-        wait_until(master.board.ha[0].acks_rejected, lambda count: count == 1)
-        assert master.board.confirm_offset.read() == 900
-
-
 def test_a_slave_of_another_history_is_told_why(master: Node, tmp_path: Path) -> None:
     master.append(bytes(1000))
     with slave_of(master, tmp_path / "slave") as slave:
@@ -297,6 +296,7 @@ def test_a_slave_of_another_history_is_told_why(master: Node, tmp_path: Path) ->
 def test_a_killed_sender_is_counted_by_its_listener(master: Node) -> None:
     with talk(master, 0):
         wait_until(master.board.ha[0].state, lambda state: state == 2)
+        wait_until(master.board.pids["sender.0"], lambda pid: pid != 0)
         kill_senders(master)
         wait_until(master.board.ha_ended[CloseReason.KILLED], lambda count: count == 1)
         assert master.board.ha[0].reason.read() == CloseReason.KILLED

@@ -94,6 +94,10 @@ class Node:
             waiting.publish(self.board.max_physical_offset, end)
         return end
 
+    def found(self, data: bytes) -> None:
+        """Let a master's log have been there when it started."""
+        waiting.publish(self.board.recovered_offset, self.append(data))
+
     def keep(self, start: int, data: bytes) -> None:
         """Let this node have had `data` before it started."""
         waiting.publish(self.board.min_physical_offset, self.files.base_of(start))

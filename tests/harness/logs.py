@@ -50,9 +50,9 @@ class SmallLog:
 
     def append(
         self, topic: str = "topic", body: bytes = b"body", *, queue_id: int = 0, queue_offset: int | None = None,
-        properties: dict[str, str] | None = None, **fields: Any,
+        properties: dict[str, str] | bytes | None = None, **fields: Any,
     ) -> Placed:  # fmt: skip
-        """One more record; its queue offset is the queue's next unless given."""
+        """One more record; its queue offset is the queue's next unless given. Properties may be given as bytes."""
         key = topic, queue_id
         if queue_offset is None:
             queue_offset = self.next_offsets.get(key, 0)
@@ -60,7 +60,8 @@ class SmallLog:
         fields.setdefault("store_timestamp_ms", FIRST_STORE_MS + len(self.records))
         made: dict[str, Any] = {
             "topic": topic, "body": body, "queue_id": queue_id, "queue_offset": queue_offset,
-            "properties": format_properties(properties or {}), **fields,
+            "properties": properties if isinstance(properties, bytes) else format_properties(properties or {}),
+            **fields,
         }  # fmt: skip
         size = len(encode(**made))
         rest = self.segment_bytes - self.end % self.segment_bytes

@@ -146,7 +146,7 @@ GROUPS_COUNTER = r'counter\\":\d+(?=[^{}]*}(,\\"forbiddenTable\\":{})?,\\"subscr
 OF_THE_DISK = ("scheduleMessage", "commitLogDiskRatio_")
 # Of this test's own choosing, or safer in ours (DECISIONS.md).
 SET = {
-    "brokerName", "brokerId", "brokerIP1", "brokerIP2", "listenPort", "haListenPort", "namesrvAddr",
+    "brokerName", "brokerId", "brokerIP1", "brokerIP2", "bindAddress", "listenPort", "haListenPort", "namesrvAddr",
     "storePathRootDir", "storePathCommitLog", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue",
     "maxHashSlotNum", "maxIndexNum", "maxMessageSize", "diskMaxUsedSpaceRatio", "diskSpaceWarningLevelRatio",
     "haMasterAddress", "registerNameServerPeriod", "metricsExporterType", "metricsPromExporterHost",

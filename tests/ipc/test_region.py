@@ -25,7 +25,7 @@ def test_what_one_process_writes_another_reads(tmp_path: Path) -> None:
 def test_a_region_is_private_and_all_its_blocks_are_reserved(tmp_path: Path) -> None:
     Region.create(tmp_path / "r", 1 << 20, kind="test", layout=1).close()
     found = (tmp_path / "r").stat()
-    assert found.st_mode & 0o777 == 0o600
+    assert found.st_mode & 0o777 == 0o640
     assert found.st_blocks * 512 >= HEADER_BYTES + (1 << 20)
 
 

@@ -18,7 +18,6 @@ from spark_bridge.bounds import OffsetsLost
 from spark_bridge.option_values import InvalidOption
 from spark_bridge.options import parse_options
 from spark_bridge.planning import plan_read
-from spark_bridge.pushed import Pushed
 from spark_bridge.splits import RangeSplit, RecordSplit, Split
 from spark_bridge.stores import resolve_stores
 from store import leases
@@ -45,9 +44,9 @@ def offsets_of(splits: list[Split]) -> list[int]:
     return sorted(row["physicalOffset"] for row in read_rows(splits, ["physicalOffset"]))
 
 
-def read(root: str, pushed: Pushed | None = None, **options: str) -> list[int]:
+def read(root: str, **options: str) -> list[int]:
     """The physical offsets that a read gives."""
-    return offsets_of(plan_read(parse_options({"path": root, **options}), pushed or Pushed()))
+    return offsets_of(plan_read(parse_options({"path": root, **options})))
 
 
 def expected(lines: list[Row], wanted: Callable[[Row], Any]) -> list[int]:
@@ -61,7 +60,7 @@ def test_a_brokers_own_topics_are_read_on_request_only(golden, lines):
     assert read(golden, includeSystemTopics="true") == [line["physicalOffset"] for line in lines]
     for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "%RETRY%G_alpha"):
         assert read(golden, topic=topic) == expected(lines, lambda line, topic=topic: line["topic"] == topic)
-    assert read(golden, Pushed(topics=frozenset({"SCHEDULE_TOPIC_XXXX"}))) == []
+    assert read(golden, where='{"topic":"SCHEDULE_TOPIC_XXXX"}') == []
     assert read(golden, subscribePattern=".*") == visible
 
 
@@ -293,7 +292,7 @@ def test_several_stores_are_one_table_with_their_brokers_names(tmp_path):
     options = parse_options({"path": globbed, "startingOffsets": '{"orders":{"broker-b":{"0":4}}}'})
     rows = Counter((row["brokerName"], row["queueId"]) for row in read_rows(plan_read(options)))
     assert rows == {("broker-a", 0): 5, ("broker-a", 1): 5, ("broker-b", 0): 2, ("broker-b", 1): 5}
-    only = plan_read(parse_options({"path": globbed}), Pushed(brokers=frozenset({"broker-b"})))
+    only = plan_read(parse_options({"path": globbed, "where": '{"brokerName":"broker-b"}'}))
     assert {split.log.broker_name for split in only} == {"broker-b"}
     with pytest.raises(InvalidOption, match="no directory of that pattern holds a store"):
         resolve_stores(parse_options({"path": str(tmp_path / "x*")}))

@@ -24,10 +24,10 @@ def store(tmp_path: Path) -> SmallStore:
     return made
 
 
-def test_executors_need_no_numba_no_engine_and_no_shared_memory() -> None:
+def test_executors_need_no_numba_and_no_engine() -> None:
     program = (
         "import sys, spark_bridge, pyspark_slipstream, spark_bridge.reading\n"
-        "print(sorted({'numba', 'engine', 'ipc', 'tools', 'store.published'} & set(sys.modules)))"
+        "print(sorted({'numba', 'engine', 'tools'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert ran.stdout.strip() == "[]"

@@ -13,6 +13,7 @@ import pytest
 from spark_bridge.sink import NoEngine, Written, append
 from spark_bridge.sink_log import NotIndexed
 from spark_bridge.sink_options import SinkColumns, WriteOptions, sink_columns
+from spark_bridge.sink_rows import RowRefused
 from spark_bridge.sink_task import TaskBusy, TaskId, TaskLock
 from store.log_reader import open_log
 from store.published import require_running
@@ -154,6 +155,23 @@ def test_keyed_rows_of_one_key_go_to_one_queue_and_rows_with_a_queue_to_it(broke
     assert {len(found) for found in queues.values()} == {1}
     assert len(set.union(*queues.values())) > 1
     assert all(found == sorted(found) for found in bodies.values())
+
+
+def test_queues_that_a_topic_does_not_have_are_refused_row_by_row_and_nothing_is_sent(broker: LocalBroker) -> None:
+    schema = pa.schema([("body", pa.string()), ("queueId", pa.int32())])
+    columns = sink_columns(struct("body string, queueId int"), "few")
+    options = WriteOptions(str(broker.store), topic="few")
+
+    def put(*queue_ids: int | None) -> Written:
+        rows = [{"body": f"to {queue_id}", "queueId": queue_id} for queue_id in queue_ids]
+        return append(iter([pa.RecordBatch.from_pylist(rows, schema)]), TASK, options, columns, 0)
+
+    with pytest.raises(RowRefused) as told:
+        put(0, 4, None, 99)
+    assert [(refusal.row, refusal.what) for refusal in told.value.refusals] == [(1, "queueId 4"), (3, "queueId 99")]
+    assert "topic few has queues 0 to 3; row 3 of this task" in str(told.value)
+    assert log_of(broker, "few") == []
+    assert put(0, 3, None) == Written(3, 0)
 
 
 def never() -> Iterator[pa.RecordBatch]:

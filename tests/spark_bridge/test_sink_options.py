@@ -24,6 +24,13 @@ from tests.spark_bridge.schemas import struct
         ({"path": "/s", "acks": "0", "idempotent": "False"}, WriteOptions("/s", acks="none", idempotent=False)),
         ({"path": "/s", "writeId": "w", "checkpointLocation": "/c"}, WriteOptions("/s", write_id="w")),
         ({"path": "/s", "systemProperties": "drop"}, WriteOptions("/s", drops_system_properties=True)),
+        ({"path": "/s", "systemProperties": "refuse"}, WriteOptions("/s", drops_system_properties=False)),
+        (
+            {"path": "/s", "kafka.bootstrap.servers": "h:9092", "kafka.acks": "1", "Kafka.Linger.ms": "5"},
+            WriteOptions("/s"),
+        ),
+        ({"path": "/s", "includeHeaders": "true", "kafka.security.protocol": "SSL"}, WriteOptions("/s")),
+        ({"path": "/s", "groupIdPrefix": "g", "includeHeaders": "false"}, WriteOptions("/s")),
     ],
 )
 def test_options(given_options: dict[str, str], expected: WriteOptions) -> None:
@@ -41,6 +48,8 @@ def test_options(given_options: dict[str, str], expected: WriteOptions) -> None:
         ({"path": "/s", "timeout": "nan"}, "timeout=nan: above 0"),
         ({"path": "/s", "timeout": "soon"}, "seconds, as a number"),
         ({"path": "/s", "idempotent": "maybe"}, "one of true, false"),
+        ({"path": "/s", "includeHeaders": "yes"}, "one of true, false"),
+        ({"path": "/s", "kafkas.acks": "1"}, "unknown option 'kafkas.acks'"),
         ({"path": "/s", "startingOffsets": "earliest"}, "unknown option 'startingoffsets' of a write"),
     ],
 )
@@ -64,6 +73,11 @@ def test_a_log_is_not_overwritten() -> None:
         ("keys array<string>, body string", "t", {"keys": 0, "body": 1}),
         ("value string, headers array<struct<key:string,value:binary>>", "t", {"body": 0, "properties": 1}),
         ("partition int, value string", "t", {"queue_id": 0, "body": 1}),
+        (
+            "key binary, value binary, topic string, partition int, offset bigint, timestamp bigint, timestampType int",
+            None,
+            {"keys": 0, "body": 1, "topic": 2, "queue_id": 3},
+        ),
         (
             "topic string, tags string, keys string, properties map<string,string>, body binary, queueId bigint",
             None,
@@ -93,9 +107,12 @@ def test_wrong_columns(ddl: str, topic: str | None, told: str) -> None:
     assert told in str(caught.value)
 
 
-def messages_of(ddl: str, rows: list[dict[str, object]], schema: pa.Schema, *, drop: bool = False) -> Messages:
+def messages_of(
+    ddl: str, rows: list[dict[str, object]], schema: pa.Schema, *, drop: bool | None = None
+) -> Messages:
     columns = sink_columns(struct(ddl), "t")
-    return Rows(columns, "t", drops_system_properties=drop).messages(pa.RecordBatch.from_pylist(rows, schema))
+    taken = Rows(columns, "t", drops_system_properties=drop, body_bytes_max=100)
+    return taken.messages(pa.RecordBatch.from_pylist(rows, schema))
 
 
 HEADERS = pa.schema([
@@ -120,24 +137,76 @@ def test_kafkas_rows_become_messages() -> None:
     assert found.properties == [{"a": "1", "b": "2"}, {}]
 
 
-@pytest.mark.parametrize(
-    ("ddl", "schema", "row", "told"),
-    [
-        (PLAIN_DDL, PLAIN, {"properties": [], "body": None}, "row 0 of this task: body: it is null"),
-        (PLAIN_DDL, PLAIN, {"properties": [("UNIQ_KEY", "x")], "body": "b"}, "RocketMQ keeps this name"),
-        (PLAIN_DDL, PLAIN, {"properties": [("a", "")], "body": "b"}, "without a name or a value"),
-        (HEADERS_DDL, HEADERS, {"key": b"\xff", "value": b"v", "headers": []}, "its bytes are not UTF-8"),
-        (
-            HEADERS_DDL, HEADERS,
-            {"key": b"k", "value": b"v", "headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}]},
-            "header a: a message has one value",
-        ),
-    ],
-)  # fmt: skip
+def headed(*headers: tuple[str | None, bytes | None], key: bytes | None = b"k") -> dict[str, object]:
+    return {"key": key, "value": b"v", "headers": [{"key": name, "value": value} for name, value in headers]}
+
+
+REFUSED = [
+    (PLAIN_DDL, PLAIN, {"properties": [], "body": None}, "body: it is null, and RocketMQ has no messages without one"),
+    (PLAIN_DDL, PLAIN, {"properties": [], "body": "b" * 101}, "body: 101 bytes, maxMessageSize is 100"),
+    (PLAIN_DDL, PLAIN, {"properties": [("UNIQ_KEY", "x")], "body": "b"}, "property UNIQ_KEY: RocketMQ keeps this name"),
+    (PLAIN_DDL, PLAIN, {"properties": [("a", "")], "body": "b"}, "property 'a': RocketMQ drops those without"),
+    (PLAIN_DDL, PLAIN, {"properties": [("a", "1\x02")], "body": "b"}, r"property a: '1\x02': 0x01 and 0x02 separate"),
+    (PLAIN_DDL, PLAIN, {"properties": [("a\x01", "1")], "body": "b"}, r"property's name: 'a\x01': 0x01 and 0x02"),
+    (PLAIN_DDL, PLAIN, {"properties": [("a", "é" * 16_383)], "body": "b"}, "properties: they are longer than 32767"),
+    (HEADERS_DDL, HEADERS, headed(key=b"\xff"), "key: it is kept as text, and its bytes are not UTF-8"),
+    (HEADERS_DDL, HEADERS, headed(key=b"a\x01b"), r"key: 'a\x01b': 0x01 and 0x02 separate properties"),
+    (HEADERS_DDL, HEADERS, headed(("a", b"1"), ("a", b"2")), "header a: a message has one value for a name"),
+    (HEADERS_DDL, HEADERS, headed(("a", None)), "property 'a': RocketMQ drops those without a name or a value"),
+    (HEADERS_DDL, HEADERS, headed(("a", b"\xff")), "property a: it is kept as text, and its bytes are not UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("ddl", "schema", "row", "told"), REFUSED)
 def test_rows_that_are_no_messages(ddl: str, schema: pa.Schema, row: dict[str, object], told: str) -> None:
     with pytest.raises(RowRefused) as caught:
         messages_of(ddl, [row], schema)
+    assert f"row 0 of this task: {told}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "kind", "value", "told"),
+    [
+        ("topic", pa.string(), "no spaces", "topic 'no spaces': 1 to 127 characters of % | a-z"),
+        ("topic", pa.string(), None, "topic: it is null or empty"),
+        ("topic", pa.string(), "SCHEDULE_TOPIC_XXXX", "it is the broker's own, clients do not send to it"),
+        ("queueId", pa.int64(), 1 << 32, "queueId 4294967296: queues are numbered from 0 to 2147483647"),
+        ("queueId", pa.int64(), -1, "queueId -1: queues are numbered from 0"),
+        ("tags", pa.string(), "a\x02b", r"tags: 'a\x02b': 0x01 and 0x02 separate properties"),
+    ],
+)
+def test_places_that_there_are_not(ddl: str, kind: pa.DataType, value: object, told: str) -> None:
+    schema = pa.schema([("body", pa.string()), (ddl, kind)])
+    spark_type = "bigint" if kind == pa.int64() else "string"
+    topic = None if ddl == "topic" else "t"
+    rows = Rows(sink_columns(struct(f"body string, {ddl} {spark_type}"), topic), topic)
+    with pytest.raises(RowRefused) as caught:
+        rows.messages(pa.RecordBatch.from_pylist([{"body": "b", ddl: value}], schema))
     assert told in str(caught.value)
+
+
+def test_each_refused_row_of_a_batch_is_told_with_its_reason_and_their_number_is_bounded() -> None:
+    good = {"properties": [], "body": "b"}
+    rows = [good, {"properties": [("CLUSTER", "c")], "body": None}, good, {"properties": [], "body": None}]
+    with pytest.raises(RowRefused) as caught:
+        messages_of(PLAIN_DDL, rows, PLAIN)
+    assert [(refusal.row, refusal.what) for refusal in caught.value.refusals] == [
+        (1, "body"), (1, "property CLUSTER"), (3, "body"),
+    ]  # fmt: skip
+    assert "\n" not in str(caught.value)
+    with pytest.raises(RowRefused, match="and 490 more; no row of this batch was sent"):
+        messages_of(PLAIN_DDL, [{"properties": [], "body": None}] * 500, PLAIN)
+
+
+def test_headers_that_were_read_are_written_without_what_rocketmq_put_there() -> None:
+    read = headed(("UNIQ_KEY", b"x"), ("CLUSTER", b"c"), ("TAGS", b"red"), ("KEYS", b"own"), ("mine", b"1"), key=None)
+    found = messages_of(HEADERS_DDL, [read], HEADERS)
+    assert (found.properties, found.tags, found.keys) == ([{"mine": "1"}], ["red"], [None]), "the column key counts"
+    schema = pa.schema([HEADERS.field("value"), HEADERS.field("headers")])
+    without_key = "value binary, headers array<struct<key:string,value:binary>>"
+    assert messages_of(without_key, [{"value": b"v", "headers": read["headers"]}], schema).keys == ["own"]
+    with pytest.raises(RowRefused, match="RocketMQ keeps this name for itself"):
+        messages_of(HEADERS_DDL, [read], HEADERS, drop=False)
 
 
 def test_properties_that_rocketmq_keeps_for_itself_are_left_out_when_asked_for() -> None:

@@ -70,6 +70,39 @@ def test_what_was_read_is_written_to_another_topic(spark: SparkSession, store: s
     assert Counter(rows_of(spark, store, "to", *wanted)) == Counter(rows_of(spark, store, "from", *wanted))
 
 
+def test_what_was_read_with_kafkas_columns_is_written_elsewhere_as_it_is(spark: SparkSession, store: str) -> None:
+    made = spark.range(60).selectExpr(
+        "'t' AS tags", "concat('k', id) AS key", "cast(id AS string) AS value",
+        "map('trace', cast(id AS string)) AS properties",
+    )  # fmt: skip
+    save(made, store, topic="kafka-from")
+
+    def read(topic: str) -> DataFrame:
+        reader = spark.read.format("rocketmq").option("path", store).option("schema", "kafka")
+        return reader.option("includeHeaders", "true").option("subscribe", topic).load()
+
+    server = {"kafka.bootstrap.servers": "nobody:9092", "kafka.acks": "all", "includeHeaders": "true"}
+    save(read("kafka-from"), store, topic="kafka-to", **server)
+
+    def told(topic: str) -> Counter[tuple[object, ...]]:
+        return Counter(
+            (bytes(row.key), bytes(row.value), row.partition, *sorted(
+                (header.key, bytes(header.value)) for header in row.headers if header.key != "UNIQ_KEY"
+            ))
+            for row in read(topic).collect()
+        )  # fmt: skip
+
+    assert told("kafka-to") == told("kafka-from")
+    assert sum(told("kafka-to").values()) == 60
+    assert all(("trace", row[1]) in row[3:] and ("TAGS", b"t") in row[3:] for row in told("kafka-to"))
+
+
+def test_a_batch_read_that_was_a_stream_warns_of_its_limits(spark: SparkSession, store: str) -> None:
+    save(spark.range(30).selectExpr("cast(id AS string) AS body"), store, topic="limited")
+    reader = spark.read.format("rocketmq").option("path", store).option("topic", "limited")
+    assert reader.option("maxOffsetsPerTrigger", "5").option("minOffsetsPerTrigger", "2").load().count() == 30
+
+
 def test_a_write_with_an_id_may_be_repeated(spark: SparkSession, store: str) -> None:
     frame = spark.range(0, 300, 1, 2).selectExpr("cast(id % 100 AS string) AS body")
     for _attempt in range(2):

@@ -1,4 +1,4 @@
-"""A real Spark session on a store: counts, sums, pushed filters, pruning, options, SQL."""
+"""A real Spark session on a store: counts, sums, filters, pruning, options, SQL."""
 
 from __future__ import annotations
 
@@ -66,8 +66,7 @@ def test_sums_over_a_pruned_schema_and_several_splits(spark, store, messages):
     assert (row.n, row.s) == (len(messages), sum(line["queueOffset"] for line in messages))
 
 
-def test_filters_on_topic_and_queue_are_taken_into_the_plan(spark, store, messages):
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+def test_filters_are_sparks_own(spark, store, messages):
     frame = load(spark, store, "topic string, queueId int, bodyLength int")
     wanted = frame.filter("topic = 'alphaFour' and queueId in (1, 2) and bodyLength > 10")
     expected = [
@@ -76,23 +75,6 @@ def test_filters_on_topic_and_queue_are_taken_into_the_plan(spark, store, messag
         if line["topic"] == "alphaFour" and line["queueId"] in (1, 2) and line["storedBodyLength"] > 10
     ]
     assert sorted(row.bodyLength for row in wanted.collect()) == sorted(expected)
-    plan = wanted._jdf.queryExecution().executedPlan().toString()
-    left_to_spark = plan.split("Filter (")[1].split("\n")[0]
-    assert "bodyLength" in left_to_spark
-    assert "topic" not in left_to_spark
-    assert "queueId" not in left_to_spark
-
-
-def test_filters_give_the_same_rows_when_push_down_is_off(spark, store, messages):
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    found = load(spark, store, "topic string, queueId int").filter("topic = 'alphaFour' and queueId = 3").count()
-    assert found == sum(line["topic"] == "alphaFour" and line["queueId"] == 3 for line in messages)
-
-
-def test_a_filter_on_queue_alone_and_one_that_nothing_meets(spark, store, messages):
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    frame = load(spark, store, "topic string, queueId int")
-    assert frame.filter("queueId = 2").count() == sum(line["queueId"] == 2 for line in messages)
     assert frame.filter("topic = 'nowhere'").count() == 0
     assert frame.filter("topic = 'alphaFour' and topic = 'alphaOne'").count() == 0
 
@@ -110,11 +92,21 @@ def test_topic_option_and_offsets_select_as_in_kafka(spark, store, messages):
     assert sorted(row.queueOffset for row in offsets.collect()) == [5, 6, 7, 8]
 
 
-def test_the_helper_sets_columns_topics_and_push_down(spark, store, messages):
+def test_the_helper_sets_columns_and_topics(spark, store, messages):
     frame = spark_bridge.read(spark, store, columns=["queueId", "body"], topics=["alphaEight"], verifyCrc="body")
     assert frame.columns == ["queueId", "body"]
     expected = Counter(line["queueId"] for line in messages if line["topic"] == "alphaEight")
     assert {row.queueId: row["count"] for row in frame.groupBy("queueId").count().collect()} == expected
+
+
+def test_neither_helper_changes_a_session_that_runs(spark, store):
+    before = dict(spark.conf.getAll)
+    with pytest.warns(UserWarning, match="stays as it is, without spark.sql.ansi.enabled, spark.ui.enabled"):
+        same = spark_bridge.session("other", **{"spark.sql.ansi.enabled": False, "spark.ui.enabled": True})
+    assert same is spark
+    assert spark_bridge.session() is spark
+    spark_bridge.read(spark, store, columns=["queueId"], where="topic = 'alphaOne'").count()
+    assert dict(spark.conf.getAll) == before
 
 
 def test_a_view_in_sql(spark, store, messages):

@@ -130,10 +130,13 @@ def test_rocketmqs_queues_give_the_rows_that_a_scan_finds(version, name, tmp_pat
     log = find_extent(root)
     messages = golden_lines(version, name, "message")
     assert log.max_physical_offset == messages[-1]["physicalOffset"] + messages[-1]["size"]
-    queues = {line["topic"] for line in golden_lines(version, name, "queue")}
-    for topic in queues | {line["topic"] for line in messages}:
+    queues = {line["topic"]: line for line in golden_lines(version, name, "queue")}
+    for topic in queues.keys() | {line["topic"] for line in messages}:
         selection = Selection(frozenset([topic]))
         found = offsets_read(plan(log, *find_queues(root, log, selection), selection, None, 2))
+        if topic.startswith("%LMQ%"):  # records of other topics, as RocketMQ's queue of that name has them
+            assert found == [offset for offset, _size, _tags_code in queues[topic]["entries"]], topic
+            continue
         assert found == [
             line["physicalOffset"]
             for line in messages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,14 @@ from spark_bridge.inventory import find_extent
 from spark_bridge.name_servers import NameServersUnreachable, NoReplicaHere
 from spark_bridge.options import parse_options
 from spark_bridge.planning import plan_read
+from spark_bridge.replica import ReplicaBehind
+from spark_bridge.row_options import RowOptions
 from spark_bridge.stores import resolve_stores
 from store import published
 from store.errors import NoBroker
 from tests.spark_bridge.stores import read_rows
 from tests.tools.test_namesrv import running
-from tools.local_broker import LocalBroker
+from tools.local_broker import LocalBroker, free_port
 
 SIZES = {"mappedFileSizeCommitLog": 1 << 18, "maxMessageSize": 1 << 16}
 TIMEOUT_MS = 30_000
@@ -66,3 +69,32 @@ def test_a_broker_whose_files_are_elsewhere_is_told(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(name_servers, "_brokers", lambda _servers: {"broker-b": {0: "192.0.2.1:10911"}})
     with pytest.raises(NoReplicaHere, match=r"'broker-b' has no replica on this host \(192.0.2.1:10911: another host"):
         resolve_stores(parse_options({"nameServer": "127.0.0.1:9876"}))
+
+
+def test_a_slave_that_has_not_received_yet_is_waited_for_and_told(tmp_path: Path) -> None:
+    # One segment: a new slave begins with the master's last one.
+    keys = {"brokerName": "broker-a", **SIZES, "mappedFileSizeCommitLog": 1 << 20}
+    here = tmp_path / "here"  # where each host has its replica
+    with LocalBroker(tmp_path / "master", brokerRole="ASYNC_MASTER", **keys) as master:
+        with Producer(master.store, timeout=20.0) as producer:
+            assert producer.send_batch("orders", [b"x" * 100] * 3000).status is PutMessageStatus.PUT_OK
+        here.symlink_to(master.store)
+        whole, topic = (plan_read(parse_options({"path": str(here), **more})) for more in ({}, {"topic": "orders"}))
+        slave = {"brokerRole": "SLAVE", "brokerId": 1, **keys}
+        with LocalBroker(tmp_path / "slave", haMasterAddress=f"127.0.0.1:{free_port()}", **slave) as cut_off:
+            here.unlink()
+            here.symlink_to(cut_off.store)
+            for splits in (whole, topic):
+                with pytest.raises(ReplicaBehind):
+                    read_rows(splits, ["queueOffset"], RowOptions(replica_wait_s=0.2))
+        counts: list[int] = []
+
+        def read() -> None:
+            patient = RowOptions(replica_wait_s=TIMEOUT_MS)
+            counts.extend(len(read_rows(splits, ["queueOffset"], patient)) for splits in (whole, topic))
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        with LocalBroker(tmp_path / "slave", haMasterAddress=master.ha_address, **slave):
+            reader.join(TIMEOUT_MS / 1000 * 4)
+            assert counts == [3000, 3000]

@@ -62,8 +62,23 @@ def test_what_is_refused(given: dict[str, str], message: str) -> None:
         parse_stream_options(PATH | given)
 
 
-def test_a_batch_read_refuses_the_options_of_streams_but_its_schema_is_there_for_both() -> None:
-    given = PATH | {"maxOffsetsPerTrigger": "8", "startingOffsets": "latest"}
-    with pytest.raises(InvalidOption, match="maxOffsetsPerTrigger belongs to readStream"):
-        parse_options(given)
-    assert parse_options(without_stream_only(given)).path == "/data/store"
+def test_a_batch_read_warns_of_the_options_of_streams_and_its_schema_is_there_for_both() -> None:
+    given = PATH | {"maxOffsetsPerTrigger": "8", "maxTriggerDelay": "1s"}
+    with pytest.warns(UserWarning, match="maxOffsetsPerTrigger, maxTriggerDelay: without effect in a batch read"):
+        assert parse_options(given) == parse_options(PATH)
+    assert parse_options(without_stream_only(given | {"startingOffsets": "latest"})).path == "/data/store"
+
+
+@pytest.mark.parametrize(
+    ("given", "latest"),
+    [
+        ({}, True),
+        ({"startingOffsets": "earliest"}, False),
+        ({"startingOffsets": '{"orders":{"0":3}}'}, False),
+        ({"startingTimestamp": "-1h"}, False),
+        ({"startingOffsetsByTimestamp": '{"orders":{"0":1}}'}, False),
+    ],
+)
+def test_with_kafkas_columns_a_stream_starts_where_kafkas_does(given: dict[str, str], latest: bool) -> None:
+    assert parse_stream_options({**PATH, "schema": "kafka", **given}).starts_latest is latest
+    assert parse_stream_options(PATH | given).starts_latest is False

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from store import file_io, file_watch
+from store import file_io, file_times
 from store.audit import Audit
 from store.directory import StoreDirectory
 from store.file_watch import INDEX, QUEUE, SEGMENT, Change, FileWatch
@@ -62,7 +62,7 @@ def directory(tmp_path: Path) -> StoreDirectory:
 
 @pytest.fixture(autouse=True)
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_watch, "SETTLED_NS", 1 << 62)  # never: tests are faster than a file system's clock
+    monkeypatch.setattr(file_times, "SETTLED_NS", 1 << 62)  # never: tests are faster than a file system's clock
 
 
 def touch(path: Path) -> Path:
@@ -86,6 +86,14 @@ def test_the_watch_tells_what_came_and_what_it_follows(directory: StoreDirectory
     assert watch.counts() == {"segment": 1, "queue": 2, "index": 1}
 
 
+def test_the_watch_passes_links_to_themselves(directory: StoreDirectory) -> None:
+    watch = FileWatch(directory)
+    directory.consumequeue.mkdir(parents=True, exist_ok=True)
+    (directory.consumequeue / "loop").symlink_to("loop")
+    old = touch(directory.consumequeue / "topic" / "0" / f"{0:020d}")
+    assert watch.look() == [Change(QUEUE, old, True)]
+
+
 def test_the_watch_tells_what_somebody_else_removed(directory: StoreDirectory) -> None:
     watch = FileWatch(directory)
     queue = directory.consumequeue / "topic" / "0"
@@ -104,7 +112,7 @@ def test_the_watch_tells_what_somebody_else_removed(directory: StoreDirectory) -
 def test_a_directory_that_has_not_changed_is_not_listed(
     directory: StoreDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_watch, "SETTLED_NS", -(1 << 62))
+    monkeypatch.setattr(file_times, "SETTLED_NS", -(1 << 62))
     watch = FileWatch(directory)
     touch(directory.commitlog / f"{0:020d}")
     watch.look_at_segments()

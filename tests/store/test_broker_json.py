@@ -162,9 +162,10 @@ def every_table(value: dict[Any, Any]) -> None:
     broker_tables.groups(value, "the file")
 
 
+longs = st.integers(-(2**63), 2**63 - 1)  # what a bare key is
 junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | longs, inner, max_size=3),
     max_leaves=8,
 )
 names = st.sampled_from(["dataVersion", "topicConfigTable", "offsetTable", "subscriptionGroupTable"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import tarfile
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store import fastjson
 from store.errors import MalformedData
-from store.fastjson import dumps, dumps_pretty, loads
+from store.fastjson import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, dumps, dumps_pretty, loads, whole_number
 
 STORES = sorted((Path(__file__).parents[1] / "golden").glob("rocketmq-*/*-store.tar.xz"))
 WRITTEN_COMPACT = ("transactionMetrics",)
@@ -83,3 +86,88 @@ def test_depth_and_length_are_bounded(content: str) -> None:
         loads(content)
     with pytest.raises(MalformedData, match="more than the 10"):
         loads(content, bytes_max=10)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '"' + '\\"' * 100_000, '{"a":"' + '\\"' * 100_000, '\\"' * 100_000, '"a' * 100_000, "{ " * 100_000,
+        "{" + " " * 200_000, "{a" + " " * 200_000, "{" + "a" * 200_000, "[\n" + " " * 200_000, "[\n" * 100_000,
+        "{-" * 100_000, ",1 " * 70_000, '"' + "\\" * 200_001, '{1:"' + "\\\\" * 100_000, "1." + "1" * 200_000,
+        "{a:" + "0" * 200_000 + "}",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("as_written", [False, True])
+def test_reading_is_linear_in_what_a_stranger_sends(content: str, as_written: bool) -> None:
+    """Twenty times as much takes no hundred times as long: the shares are of one process' CPU time, both measured."""
+
+    def cpu_seconds(text: str) -> float:
+        begun = time.process_time()
+        with suppress(MalformedData):
+            loads(text, as_written=as_written)
+        return time.process_time() - begun
+
+    short = max(min(cpu_seconds(content[: len(content) // 20]) for _ in range(3)), 0.001)
+    assert min(cpu_seconds(content) for _ in range(3)) < 100 * short
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"a":NaN}', '{"a":[Infinity]}', '{"a":-Infinity}', '{"a":"\\ud800"}', '{"\\udfff":1}',
+         '["\\ud83d x \\ude00"]', '{1:"\\uDC00"}', '{"a":' + "9" * 5000 + "}", '{1:Infinity}',
+        "[" * 65 + "]" * 65, '{"a":' * 65 + "1" + "}" * 65, "[" * 600 + "]" * 600,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("as_written", [False, True])
+def test_what_no_answer_could_say_is_refused(content: str, as_written: bool) -> None:
+    with pytest.raises(MalformedData):
+        loads(content, as_written=as_written)
+
+
+def test_a_number_beyond_all_numbers_is_refused_where_it_is_computed_with() -> None:
+    for content in ('{"a":1e999}', '{"a":[-1e999]}'):
+        with pytest.raises(MalformedData, match="too large a number"):
+            loads(content)
+        assert dumps(loads(content, as_written=True)) == content.replace("e", "E+")
+
+
+@pytest.mark.parametrize("key", [2**61 - 1 << 64, 2**63, "-" + "9" * 19, "9" * 4000])
+def test_integer_keys_are_javas_longs(key: object) -> None:
+    with pytest.raises(MalformedData):
+        loads(f"{{{key}:1}}", as_written=True)
+    assert loads(f"{{{2**63 - 1}:1,-5:2}}", as_written=True) == {2**63 - 1: 1, -5: 2}
+
+
+def test_depth_below_the_bound_pairs_of_surrogates_and_repeated_keys_are_read() -> None:
+    assert loads("[" * 64 + "]" * 64) and loads("[[]," * 40 + "1" + "]" * 40)
+    assert loads('{"\\ud83d\\ude00":"\\\\ud800"}') == {"\U0001f600": "\\ud800"}
+    assert loads('{"a":1,"a":2,0:3,"0":4}') == {"a": 2, "0": 4}
+
+
+def test_a_text_that_begins_with_a_nul_stays_a_text() -> None:
+    content = '{"\\u00001":["\\u0000",1],"a":["\\u0000"]}'
+    assert loads(content, as_written=True) == {"\x001": ["\0", 1], "a": ["\0"]}
+    assert loads('{1:[\n2]}', as_written=True) == {1: [2]}
+
+
+NO_WHOLE_NUMBERS = [1.5, True, "1.5", "1e3", "\u0663", " 1", "", None, [], 2**31, -(2**31) - 1, "9" * 19, 1e999]
+
+
+@pytest.mark.parametrize("value", NO_WHOLE_NUMBERS)
+def test_what_is_no_whole_number_of_that_range_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="no whole number from"):
+        whole_number(value, INT32_MIN, INT32_MAX)
+
+
+def test_whole_numbers_are_taken_quoted_or_not() -> None:
+    values = (7, "7", "-7", "+7", INT64_MAX, str(INT64_MIN))
+    assert [whole_number(value) for value in values] == [7, 7, -7, 7, INT64_MAX, INT64_MIN]
+
+
+@given(values)
+def test_the_library_writes_what_our_own_writer_writes(value: Any) -> None:
+    for bare_keys in (True, False):
+        parts: list[str] = []
+        fastjson._compact(value, bare_keys, parts)
+        assert dumps(value, bare_keys=bare_keys) == "".join(parts)

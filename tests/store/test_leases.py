@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -112,3 +113,100 @@ def test_no_content_breaks_a_look(tmp_path_factory: pytest.TempPathFactory, cont
     (root / "slipstream.leases").mkdir()
     (root / "slipstream.leases" / "1-1").write_bytes(content)
     assert leases.held_from(root, NOW) is None
+
+
+def rewritten(lease: leases.Lease, **changed: object) -> None:
+    """As another process would have written it: what holds the file stays."""
+    lease.path.write_text(json.dumps({**json.loads(lease.path.read_text()), **changed}))
+
+
+def test_a_reader_in_another_pid_namespace_holds_by_the_file(tmp_path: Path) -> None:
+    """Whatever pid it says: nobody here can look at that."""
+    lease = leases.acquire(tmp_path, 5, 1000, NOW)
+    rewritten(lease, namespace="1-1", pid=2**22 + 1)
+    assert leases.held_from(tmp_path, NOW) == 5
+    lease.renew(7, NOW)
+    rewritten(lease, namespace="1-1", pid=2**22 + 1)
+    assert leases.held_from(tmp_path, NOW) == 7
+    left = leases.acquire(tmp_path, 3, 1000, NOW)
+    rewritten(left, namespace="1-1")
+    content = left.path.read_bytes()
+    left.release()
+    left.path.write_bytes(content)  # as one that was killed leaves it: nobody holds it
+    assert leases.held_from(tmp_path, NOW) == 7 and not left.path.exists()
+    lease.release()
+
+
+def test_what_stands_for_another_process_holds_until_it_expires_where_that_cannot_be_seen(tmp_path: Path) -> None:
+    """A driver's lease is made by a short-lived process for its JVM."""
+    lease = leases.acquire(tmp_path, 5, 1000, NOW, owner_pid=os.getppid())
+    rewritten(lease, namespace="1-1")
+    content = lease.path.read_bytes()
+    lease.release()
+    lease.path.write_bytes(content)
+    assert leases.held_from(tmp_path, NOW + 999) == 5
+    assert leases.held_from(tmp_path, NOW + 1000) is None and not lease.path.exists()
+
+
+def test_a_lease_in_a_copied_folder_holds_nothing_there(tmp_path: Path) -> None:
+    lease = leases.acquire(tmp_path, 5, 1000, NOW)
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "slipstream.leases", copy / "slipstream.leases")
+    linked = tmp_path / "linked"
+    (linked / "slipstream.leases").mkdir(parents=True)
+    os.link(lease.path, linked / "slipstream.leases" / lease.path.name)
+    for other in (copy, linked):
+        assert leases.look(other, NOW) == leases.Held(None, [])
+        assert not files(other)
+    assert leases.held_from(tmp_path, NOW) == 5
+
+
+def test_a_folder_that_is_a_link_is_another_stores(tmp_path: Path) -> None:
+    dead = leases.acquire(tmp_path, 5, 1000, NOW)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "slipstream.leases").symlink_to(tmp_path / "slipstream.leases")
+    found = leases.look(copy, NOW + 1000)
+    assert found.from_offset is None and "symbolic link" in found.findings[0]
+    with pytest.raises(NotADirectoryError, match="symbolic link"):
+        leases.acquire(copy, 5, 1000, NOW)
+    assert files(tmp_path) == [dead.path.name]
+
+
+def test_a_lease_of_another_boot_holds_nothing(tmp_path: Path) -> None:
+    lease = leases.acquire(tmp_path, 5, 1000, NOW)
+    rewritten(lease, boot_id="another")
+    assert leases.held_from(tmp_path, NOW) is None
+
+
+def test_what_strangers_put_there_blocks_nobody(tmp_path: Path) -> None:
+    lease = leases.acquire(tmp_path, 5, 1000, NOW)
+    os.mkfifo(lease.path.with_name("1-1-1"))
+    lease.path.with_name("1-1-2").symlink_to(lease.path)
+    (lease.path.with_name("9" * 200 + ".creating")).write_bytes(b"")
+    found = leases.look(tmp_path, NOW)
+    assert found.from_offset == 5 and len(found.findings) == 2
+
+
+def test_a_lease_that_cannot_be_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies in a folder of another user's."""
+    lease = leases.acquire(tmp_path, 5, 1000, NOW)
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(leases.file_io, "unlink", refuse)
+    found = leases.look(tmp_path, NOW + 1000)
+    assert found.from_offset is None and str(lease.path) in found.findings[0]
+    monkeypatch.undo()
+
+
+def test_what_an_unseen_reader_is_writing_stays_for_a_while(tmp_path: Path) -> None:
+    lease = leases.acquire(tmp_path, 5, 1000, NOW)
+    foreign = lease.path.with_name(f"{2**22 + 1}-9-0-1-1.creating")
+    foreign.write_bytes(b"{")
+    leases.look(tmp_path, NOW)
+    assert foreign.exists()
+    os.utime(foreign, (1, 1))
+    leases.look(tmp_path, NOW)
+    assert not foreign.exists()

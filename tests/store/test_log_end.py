@@ -12,7 +12,7 @@ from store import file_io
 from store.checkpoint import Checkpoint
 from store.log_end import find_end, first_base_to_walk, first_record_to_walk, store_timestamp_ms
 from store.message_id import Host
-from store.record import Kind
+from store.record import Kind, blank
 from store.walk import walk
 from tests.harness.logs import FIRST_STORE_MS, SEGMENT_BYTES, SmallLog
 
@@ -46,7 +46,7 @@ def test_the_compiled_walk_ends_where_the_plain_one_does(
         kind = dice.randrange(3)
         rest = min(log.end - at, SEGMENT_BYTES - at % SEGMENT_BYTES)
         log.write(at, bytes(min(rest, 50)) if kind == 0 else dice.randbytes(min(rest, dice.choice([1, 4, 40]))))
-    found = find_end(log.files, log.files.base_offsets(), 0, check_crc=True, flushed_floor=log.end)
+    found = find_end(log.files, log.files.base_offsets(), 0, check_crc=True, whole_to=log.end)
     assert found.offset == plain_end(log)
     if found.sound_behind is not None:
         assert found.offset < found.sound_behind < log.end
@@ -87,9 +87,9 @@ def test_the_walk_looks_back_only_so_far_behind_what_was_on_disk(
     for floor in (*starts, log.end):
         found = first_record_to_walk(log.files, 0, floor)
         assert found == min(start for start in starts if start >= floor - 1000)
-        assert find_end(log.files, [0], found, check_crc=True, flushed_floor=floor).offset == log.end
+        assert find_end(log.files, [0], found, check_crc=True, whole_to=floor).offset == log.end
     log.flip(starts[-3] + 90)
-    found = find_end(log.files, [0], first_record_to_walk(log.files, 0, log.end), check_crc=True, flushed_floor=log.end)
+    found = find_end(log.files, [0], first_record_to_walk(log.files, 0, log.end), check_crc=True, whole_to=log.end)
     assert found.offset == starts[-3], "damage near the end is still seen"
 
 
@@ -106,3 +106,13 @@ def test_reserved_blocks_behind_the_end_are_not_read(tmp_path_factory: pytest.Te
     for base in log.files.base_offsets():  # what was read lies in the page cache, and counts as data from then on
         with log.files.open(base) as segment:
             assert sum(high - low for low, high in file_io.data_ranges(segment.fd, 0, 64 << 20)) <= 32 << 20
+
+
+def test_a_blank_record_of_another_segment_size_ends_the_log(tmp_path_factory: pytest.TempPathFactory) -> None:
+    log = SmallLog(tmp_path_factory.mktemp("store"))
+    log.fill(4)
+    for size in (8, SEGMENT_BYTES // 2 - log.end, SEGMENT_BYTES - log.end - 1, SEGMENT_BYTES - log.end + 1):
+        log.write(log.end, blank(size))
+        assert find_end(log.files, [0], 0, check_crc=True).offset == log.end, size
+    log.write(log.end, blank(SEGMENT_BYTES - log.end))
+    assert find_end(log.files, [0], 0, check_crc=True).offset == SEGMENT_BYTES

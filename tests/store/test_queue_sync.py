@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from store import file_io
+from store import file_io, file_times
 from store.consume_queue import CQ_DTYPE, ConsumeQueue
+from store.file_system_sync import FileSystemSync
 from store.queue_sync import QueueSync, Totals, totals
 
 FILE_BYTES = 20_000
@@ -25,6 +26,11 @@ def grow(root: Path, name: str, count: int) -> None:
     path = queue.directory / f"{queue.bases()[-1]:020d}"
     later = path.stat().st_mtime_ns + 10_000_000  # the clock behind mtime may stand still between two writes
     os.utime(path, ns=(later, later))
+
+
+@pytest.fixture(autouse=True)
+def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_times, "SETTLED_NS", -(1 << 62))  # at once, but where a test says otherwise
 
 
 @pytest.fixture
@@ -48,6 +54,23 @@ def test_only_what_changed_is_synced(tmp_path: Path, synced: list[str]) -> None:
     assert sync.sync(0) == 0
     grow(tmp_path, "b/3", 1)
     assert sync.sync(0) == 1 and synced[2:] == ["b/3"]
+
+
+def test_a_write_in_the_tick_of_the_sync_is_synced_too(
+    tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_times, "SETTLED_NS", 1_000_000_000)
+    sync = QueueSync(tmp_path, FILE_BYTES)
+    grow(tmp_path, "a/0", 1)
+    (path,) = (tmp_path / "a" / "0").iterdir()
+    before = path.stat()
+    assert sync.sync(0) == 1
+    grow(tmp_path, "a/0", 1)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a file system has it whose tick is not over
+    assert sync.sync(0) == 1 and synced == ["a/0", "a/0"]
+    long_ago_ns = before.st_mtime_ns - 2_000_000_000
+    os.utime(path, ns=(long_ago_ns, long_ago_ns))
+    assert (sync.sync(0), sync.sync(0)) == (1, 0), "once its time is settled it is known to be on disk"
 
 
 def test_least_pages(tmp_path: Path, synced: list[str]) -> None:
@@ -83,3 +106,44 @@ def test_totals(tmp_path: Path) -> None:
     assert totals(tmp_path, FILE_BYTES, 1 << 40) == Totals(2, 7, 400)
     assert totals(tmp_path, FILE_BYTES, 101) == Totals(2, 4, 100)
     assert totals(tmp_path, FILE_BYTES, 0) == Totals(0, 0, None)
+
+
+def test_very_many_files_are_one_wait(tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("store.queue_sync.MANY_FILES", 3)
+    sync = QueueSync(tmp_path, FILE_BYTES)
+    for name in ("a/0", "b/1", "c/2"):
+        grow(tmp_path, name, 5)
+    assert sync.sync(0) == 3
+    assert sync.sync(0) == 0
+    grow(tmp_path, "b/1", 1)
+    assert sync.sync(0) == 1 and synced[-1] == "b/1"
+    sync.close()
+
+
+def test_a_file_system_that_reports_an_error_has_each_file_asked(
+    tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose error it was, it does not say: those files that are sound are so."""
+
+    def failed(self: FileSystemSync) -> None:
+        assert not self.is_done
+
+    monkeypatch.setattr("store.queue_sync.MANY_FILES", 1)
+    monkeypatch.setattr(FileSystemSync, "_run", failed)
+    sync = QueueSync(tmp_path, FILE_BYTES)
+    grow(tmp_path, "a/0", 5)
+    assert sync.sync(0) == 1 and synced == ["a/0"]
+    sync.close()
+
+
+def test_others_have_their_turn_before_every_queue(tmp_path: Path) -> None:
+    turns: list[int] = []
+    for number in range(5):
+        grow(tmp_path, f"t/{number}", 1)
+    sync = QueueSync(tmp_path, FILE_BYTES)
+    sync.sync(0)
+    sync.sync(0, lambda: turns.append(1))
+    assert len(turns) == 5, "also where nothing is to be synced: looking at very many takes its time, too"
+    totals(tmp_path, FILE_BYTES, 1 << 40, lambda: turns.append(1))
+    assert len(turns) == 10
+    sync.close()

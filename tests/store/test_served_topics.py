@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from store import broker_json
+from store import broker_json, broker_tables
 from store.errors import MalformedConfig
 from store.served_topics import ServedTopics
 
@@ -52,6 +52,8 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     assert not served.is_due, "both are served as they are"
     assert path.read_bytes() == before
     served.note([("theirs", 5)])
+    assert not served.is_due, "an administrator may have taken that queue away"
+    served.note([("theirs", 5)], in_use=True)
     served.save(NOW_MS)
     found = broker_json.read(path)
     assert found["topicConfigTable"] == {"theirs": {**theirs, "readQueueNums": 6}, "other": other}
@@ -89,3 +91,35 @@ def test_a_file_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(MalformedConfig, match="no JSON"):
         ServedTopics(path, five=False).note([("t", 0)])
     assert path.read_bytes() == b"{not json"
+
+
+def test_a_topic_that_comes_while_the_file_is_written_is_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, original = tmp_path / "topics.json", broker_json.write
+    served = ServedTopics(path, five=False)
+    served.note([("first", 0)], in_use=True)
+
+    def write(*arguments: object) -> None:
+        served.note([("first", 0), ("meanwhile", 0)], in_use=True)
+        original(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker_json, "write", write)
+        assert served.save(1) == ["first"]
+    assert served.has_more
+    assert served.save(2) == ["meanwhile"]
+    assert set(broker_tables.topics(broker_json.read(path))) == {"first", "meanwhile"}
+
+
+def test_what_could_not_be_written_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = ServedTopics(tmp_path / "topics.json", five=False)
+    served.note([("t", 0)], in_use=True)
+
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(broker_json, "write", full)
+        served.save(1)
+    assert served.save(2) == ["t"]

@@ -21,6 +21,13 @@ from tools.admin_commands import admin, as_text
 from tools.cli import run_command
 
 
+def test_names_of_strangers_give_a_terminal_no_orders() -> None:
+    hostile = "a\x1b[2Jb\x9bc\u202ed"
+    for found in ([{"topic": hostile}], {hostile: hostile}, [hostile], hostile):
+        shown = as_text(found).replace("\n", "")
+        assert shown.isprintable() and "a\\x1b[2Jb\\x9bc\\u202ed" in shown
+
+
 def test_nothing_is_imported_that_makes_it_slow() -> None:
     loaded = "import sys, tools.cli, tools.admin_commands; print(*sorted(sys.modules))"
     names = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True).stdout.split()

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from engine.producer import Producer
 from store.record import Host, decode, encode
+from tests.harness import command_line
+from tests.harness.command_line import Ran
 from tests.harness.logs import SmallLog
 from tests.store.golden import manifest_lines, unpack
 from tools.local_broker import LocalBroker
-from tools.log_commands import log as commands
 from tools.log_text import as_json, as_line
 
 TIMEOUT_SECONDS = 60
@@ -42,8 +42,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
         yield one
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(commands, [str(argument) for argument in arguments])
+def run(*arguments: object) -> Ran:
+    return command_line.run("log", *arguments)
 
 
 def slipstream(*arguments: object) -> list[str]:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from engine.producer import Producer
 from ipc import waiting
@@ -17,17 +16,18 @@ from store import checkpoint
 from store.dispatch import Dispatcher
 from store.index_service import IndexService
 from store.published import COUNTERS_FILE, require_running
+from tests.harness import command_line
+from tests.harness.command_line import Ran
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SmallLog
 from tests.store.golden import manifest_lines, unpack
 from tools.local_broker import LocalBroker
-from tools.log_commands import log as commands
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(commands, ["find", *(str(argument) for argument in arguments)])
+def run(*arguments: object) -> Ran:
+    return command_line.run("log", "find", *arguments)
 
 
-def offsets(result: Result) -> list[int]:
+def offsets(result: Ran) -> list[int]:
     return [json.loads(line)["physicalOffset"] for line in result.stdout.splitlines()]
 
 

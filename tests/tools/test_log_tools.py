@@ -12,20 +12,20 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
 from engine.producer import Producer
 from store import digests, leases
 from store.record import SysFlag
 from store.repair import JOURNAL_NAME
 from store.verify import Verification
+from tests.harness import command_line
+from tests.harness.command_line import Ran
 from tests.harness.dispatched import content, copy_of, dispatch_all, small_store
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
 from tests.store.golden import STORES, unpack
 from tools import log_export, progress
 from tools.cli import run_command
 from tools.local_broker import LocalBroker
-from tools.log_commands import log as commands
 
 NEW = ("verify", "digest", "rebuild queue", "rebuild index", "repair", "export", "map")
 
@@ -35,8 +35,8 @@ def log(tmp_path: Path) -> SmallLog:
     return small_store(tmp_path / "store")
 
 
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(commands, [str(argument) for argument in arguments])
+def run(*arguments: object) -> Ran:
+    return command_line.run("log", *arguments)
 
 
 def exit_code(*arguments: object) -> int:
@@ -317,5 +317,6 @@ def test_a_real_ctrl_c_ends_with_130(log: SmallLog, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [sys.executable, "-c", program, "log", "export", "--json", str(out), str(log.root)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (ran.returncode, ran.stderr.strip()) == (130, "slipstream: interrupted")
+    told = "slipstream: INTERRUPTED: interrupted by Ctrl-C; run the command again"
+    assert (ran.returncode, ran.stderr.strip()) == (130, told)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -10,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from engine.protocol.remoting import FrameSplitter, RemotingCommand, decode, encode
 
@@ -71,3 +74,40 @@ def test_a_port_in_use_and_a_broken_file_are_told_in_one_line(tmp_path: Path) ->
     broken = refused("--port", "0", "--directory", str(tmp_path))
     assert (broken.returncode, broken.stderr.count("\n")) == (2, 1)
     assert "kvConfig.json" in broken.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT], ids=lambda one: one.name)
+def test_it_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    arguments = [*COMMAND, "--port", "0", "--directory", str(tmp_path)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline().startswith("ready:")
+        process.send_signal(number)
+        _out, err = process.communicate(timeout=SECONDS)
+        assert (process.returncode, "Traceback" in err) == (0, False)
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = refused("--port", str(port))
+    assert ran.returncode == 4
+    assert ran.stderr.count("\n") == 1 and ran.stderr.startswith("slipstream: START_REFUSED: ")
+    assert str(port) in ran.stderr and "in use" in ran.stderr
+
+
+def test_without_standard_descriptors_it_serves(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = " ".join([*COMMAND, "--port", str(port), "--directory", str(tmp_path)])
+    with subprocess.Popen(["sh", "-c", f"exec {words} <&- >&- 2>&-"]) as process:
+        try:
+            while True:
+                try:
+                    assert ask(port, 106).code == 0
+                    break
+                except ConnectionRefusedError:
+                    assert process.poll() is None
+            assert [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in range(3)] == ["/dev/null"] * 3
+        finally:
+            process.terminate()
+            assert process.wait(SECONDS) == 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from store.published import readable_range
 from store.record import Message
 from tests.harness.audit import messages_of
 from tools.local_broker import LocalBroker
-from tools.produce import Interrupt, batches
+from tools.produce import Interrupt, Lines
 
 TIMEOUT_SECONDS = 120
 
@@ -73,12 +75,78 @@ def test_nothing_in_is_nothing_out(broker: LocalBroker) -> None:
     assert readable_range(broker.store) == before
 
 
-def test_a_line_that_is_too_long_is_refused_with_what_went_before_counted(broker: LocalBroker) -> None:
-    ran = produce(broker, "long", "--batch", "1", data=b"short\n" + b"x" * 1001 + b"\nnever sent\n")
+@pytest.mark.parametrize("batch", [1, 1000])
+@pytest.mark.parametrize("end", [b"\nnever sent\n", b""])
+def test_a_line_that_is_too_long_is_refused_by_its_number(broker: LocalBroker, batch: int, end: bytes) -> None:
+    topic = f"long-{batch}-{len(end)}"
+    ran = produce(broker, topic, "--batch", str(batch), data=b"short\n\nanother\n" + b"x" * 1001 + end)
     assert ran.returncode == 2
-    assert ran.stdout.startswith("1 messages acknowledged")
-    assert ran.stderr.startswith("slipstream: MESSAGE_ILLEGAL: ")
-    assert bodies(broker, "long") == [b"short"]
+    assert ran.stdout.startswith("2 messages acknowledged")
+    assert ran.stderr.startswith("slipstream: MESSAGE_ILLEGAL: standard input, line 4: ")
+    assert "1001 bytes" in ran.stderr and "maxMessageSize is 1000" in ran.stderr and ran.stderr.count("\n") == 1
+    assert "the 3 before it were sent, none behind it" in ran.stderr
+    assert bodies(broker, topic) == [b"short", b"another"]
+
+
+def test_the_longest_line_that_may_be_is_sent(broker: LocalBroker) -> None:
+    ran = produce(broker, "longest", data=b"x" * 1000 + b"\r\n" + b"y" * 1000)
+    assert (ran.returncode, bodies(broker, "longest")) == (0, [b"x" * 1000, b"y" * 1000])
+
+
+def test_a_line_without_an_end_is_not_waited_for(broker: LocalBroker) -> None:
+    """As from /dev/zero: what is read is bounded by what a message may have."""
+    command = [sys.executable, "-m", "tools.cli", "produce", "--store", str(broker.store), "--topic", "endless"]
+    with open("/dev/zero", "rb") as zeros:
+        ran = subprocess.run(command, stdin=zeros, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
+    assert ran.returncode == 2
+    assert b"standard input, line 1: more than 1000 bytes without an end" in ran.stderr
+    assert b"nothing was sent" in ran.stderr and bodies(broker, "endless") == []
+
+
+def test_a_slave_says_that_it_is_one(broker: LocalBroker, tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "s", brokerRole="SLAVE", brokerId=1, mappedFileSizeCommitLog=1 << 20) as slave:
+        ran = produce(slave, "t", data=b"a\n")
+    assert ran.returncode == 4
+    assert ran.stderr.startswith(f"slipstream: SERVICE_NOT_AVAILABLE: {slave.store}: its broker is a slave")
+    assert ran.stderr.count("\n") == 1
+
+
+CLOSED = [closed for count in (1, 2, 3) for closed in combinations(("<&-", ">&-", "2>&-"), count)]
+
+
+@pytest.mark.parametrize("closed", CLOSED, ids=" ".join)
+def test_a_closed_descriptor_is_never_the_brokers_memory(broker: LocalBroker, closed: tuple[str, ...]) -> None:
+    topic = "closed-" + str(CLOSED.index(closed))
+    before = readable_range(broker.store)
+    words = [sys.executable, "-m", "tools.cli", "produce", "--store", str(broker.store), "--topic", topic]
+    script = " ".join([*map(shlex.quote, words), *closed])
+    given = b"a line\n"
+    ran = subprocess.run(
+        ["sh", "-c", script], input=given, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert bodies(broker, topic) == ([] if "<&-" in closed else [b"a line"])
+    if "<&-" in closed:
+        assert readable_range(broker.store) == before
+    if ">&-" not in closed:
+        assert ran.stdout.startswith(b"0 messages" if "<&-" in closed else b"1 messages")
+
+
+def test_a_producer_in_a_process_with_closed_descriptors_writes_no_output_into_shared_memory(
+    broker: LocalBroker,
+) -> None:
+    script = (
+        "import os, sys\n"
+        "os.closerange(0, 3)\n"
+        "from engine.producer import Producer\n"
+        f"with Producer({str(broker.store)!r}, timeout=60) as producer:\n"
+        "    taken = [os.readlink(f'/proc/self/fd/{fd}') for fd in range(3)]\n"
+        "    producer.send('quiet', b'one')\n"
+        "sys.exit(0 if taken == ['/dev/null'] * 3 else 7)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], timeout=TIMEOUT_SECONDS, check=False)
+    assert ran.returncode == 0
+    assert bodies(broker, "quiet") == [b"one"]
 
 
 def test_a_topic_that_rocketmq_would_refuse_is_refused(broker: LocalBroker) -> None:
@@ -125,7 +193,7 @@ def test_a_second_interrupt_does_not_wait() -> None:
 def test_lines_come_whole_however_they_arrive(chunks: list[bytes]) -> None:
     read, write = os.pipe()
     found = []
-    reader = batches(read, 10)
+    reader = Lines(read, "a pipe", 1000).batches(10)
     for chunk in chunks:
         os.write(write, chunk)
         if b"\n" in chunk:

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -12,7 +18,9 @@ from engine.cursors import COMMON
 from engine.ha_status import ClientStatus, ConnectionStatus
 from engine.producer import Producer
 from engine.status import Status, snapshot
+from store import published
 from tools import cli, status_view
+from tools.counters_view import Lines
 from tools.local_broker import LocalBroker
 
 
@@ -97,3 +105,71 @@ def test_several_brokers_fit_a_small_terminal(broker: LocalBroker) -> None:
     assert ["put_messages", "1", "1"] in lines
     assert ["slaves", "connected", "0", "0"] in lines
     assert len(lines) < 24
+
+
+SHOWN = (["status"], ["stats"], ["counters"], ["ha", "status"])
+CONTROL = b"\x1b"
+
+
+@pytest.mark.parametrize("command", [*SHOWN, ["ha", "explain"], ["log", "stat"], ["log", "map"]], ids=" ".join)
+def test_json_is_asked_for_in_either_way(
+    command: list[str], broker: LocalBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = []
+    for spelling in (["--json"], ["-o", "json"], ["--output", "json"]):
+        assert cli.run_command([*command, *spelling, str(broker.store)]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0].keys() == found[1].keys() == found[2].keys()
+    assert cli.run_command([*command, "-o", "table", str(broker.store)]) == 0
+    assert not capsys.readouterr().out.startswith("{")
+    assert cli.run_command([*command, "--json", "-o", "table", str(broker.store)]) == 2
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize("command", SHOWN, ids=" ".join)
+def test_watched_into_a_pipe_it_is_a_plain_block_a_second(
+    command: list[str], as_json: bool, broker: LocalBroker
+) -> None:
+    form = ["--json"] if as_json else []
+    words = [sys.executable, "-m", "tools.cli", *command, "--watch", *form, str(broker.store)]
+    environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        blocks, read = [first], [first]
+        while len(blocks) < 3:  # the first line of a view stands in each of its blocks
+            line = process.stdout.readline()
+            assert line, process.stderr and process.stderr.read()
+            read.append(line)
+            if line[:12] == first[:12]:
+                blocks.append(line)
+        process.send_signal(signal.SIGINT)
+        _out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and err.startswith(b"slipstream: INTERRUPTED: ") and err.count(b"\n") == 1
+    assert not any(CONTROL in line for line in read)
+    if as_json:
+        assert all(isinstance(json.loads(line), dict) for line in blocks)
+
+
+def test_watched_counters_cost_next_to_nothing(broker: LocalBroker) -> None:
+    """CPU, not time: 100 rounds of the view may take no more than 1 % of 100 seconds."""
+    found = published.require_running(broker.store).counters()
+    lines = Lines(found)
+    began = time.process_time()
+    for _ in range(100):
+        published.require_running(broker.store)
+        "\n".join(lines.now())
+    assert time.process_time() - began < 1.0
+    labels = [line.split()[0] for line in lines.now()[1:]]
+    assert labels == [view.label for view in found]
+    found.close()
+
+
+def test_a_watched_broker_that_ends_is_told(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "ends", mappedFileSizeCommitLog=1 << 20) as one:
+        words = [sys.executable, "-m", "tools.cli", "counters", "--watch", str(one.store)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None and process.stdout.readline()
+            one.stop()
+            _out, err = process.communicate(timeout=60)
+    assert process.returncode == 3 and err.startswith(b"slipstream: NO_BROKER: ") and err.count(b"\n") == 1

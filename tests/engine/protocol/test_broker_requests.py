@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import lzma
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import live_settings
+from engine.protocol import broker_requests
 from engine.protocol.broker_requests import BrokerRequests, Facts
 from engine.protocol.metadata import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, Identity, Metadata
 from engine.protocol.remoting import RemotingCommand, decode, encode
@@ -53,8 +55,8 @@ def test_captured_requests_get_the_real_brokers_answers(compat: str, version: st
         if request.code in TABLES:  # the state of that moment, as a slave takes it
             value = fastjson.loads(command.body, as_written=True)
             slave = of.metadata
-            {21: slave.take_topics, 43: slave.take_consumer_offsets, 45: slave.take_delay_offsets,
-             201: slave.take_groups}[request.code](value)  # fmt: skip
+            {21: slave.take_topics, 43: slave.take_consumer_offsets, 201: slave.take_groups,
+             45: partial(slave.take_delay_offsets, text=command.body)}[request.code](value)  # fmt: skip
         ours = of.answer(request, line["conn"], 0)
         assert ours is not None
         ours = decode(encode(ours)[4:])
@@ -173,3 +175,43 @@ TEXTS = st.sampled_from(["", "t", "-1", "6", "+a=b,-c", "+", "true"])
 @given(st.sampled_from(["4.9", "5"]), CODES, st.dictionaries(FIELDS, TEXTS), st.binary(max_size=60))
 def test_whatever_is_asked_there_is_an_answer(compat: str, code: int, ext: dict[str, str], body: bytes) -> None:
     assert ask(broker(compat), code, body, **ext).is_response
+
+
+@pytest.mark.parametrize("compat", ["4.9", "5"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"groupName":"\\ud800"}', b'{"groupName":"a\\nb"}', b'{"groupName":"' + b"x" * 300 + b'"}',
+        b'{"groupName":""}',
+        b'{"groupName":"g","retryMaxTimes":1e999}', b'{"groupName":"g","retryMaxTimes":NaN}',
+        b'{"groupName":"g","retryMaxTimes":1.5}', b'{"groupName":"g","retryMaxTimes":[[[]]]}',
+        b'{"groupName":"g","consumeEnable":7}', b'{"groupName":"g","retryMaxTimes":' + b"9" * 30 + b"}",
+        b'{"groupName":"g","x":' + b"[" * 100 + b"]" * 100 + b"}", b'{"groupName":"' + b"x" * 100_000 + b'"}',
+    ],
+)  # fmt: skip
+def test_a_group_that_no_list_could_show_is_refused(compat: str, body: bytes) -> None:
+    of = broker(compat)
+    before = bytes(ask(of, 201).body)
+    assert ask(of, 200, body).code == 1
+    assert bytes(ask(of, 201).body) == before and not of.metadata.changed
+
+
+@pytest.mark.parametrize("number", [str(2**31), "9" * 19, "1e3", "\u0663"])
+def test_a_topics_numbers_are_javas(number: str) -> None:
+    fields = {"topicFilterType": "SINGLE_TAG", "perm": "6", "readQueueNums": "4", "writeQueueNums": "4"}
+    for compat in ("4.9", "5"):
+        for name in ("perm", "readQueueNums", "writeQueueNums"):
+            of = broker(compat)
+            assert ask(of, 17, topic="t", **{**fields, name: number}).code == 1 and "t" not in of.metadata.topics
+
+
+def test_topics_and_groups_are_bounded_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = broker()
+    monkeypatch.setattr(broker_requests, "TOPICS_MAX", len(of.metadata.topics) + 2)
+    monkeypatch.setattr(broker_requests, "GROUPS_MAX", len(of.metadata.groups) + 2)
+    fields = {"topicFilterType": "SINGLE_TAG", "perm": "6", "readQueueNums": "4", "writeQueueNums": "4"}
+    topics = [ask(of, 17, topic=f"t{n}", **fields).code for n in (0, 1, 2, 1)]
+    groups = [ask(of, 200, b'{"groupName":"g%d"}' % n).code for n in (0, 1, 2, 1)]
+    assert topics == groups == [0, 0, 1, 0]
+    assert ask(of, 215, topic="t0").code == ask(of, 17, topic="t2", **fields).code == 0
+    assert ask(of, 25, b"brokerPermission=4\n" + b"#" * 70_000).code == 1

@@ -146,7 +146,7 @@ def test_our_master_sends_what_a_real_master_sent(version: str, name: str, conne
     captured = frames_of(capture)
     log_end = max(each.frame.physical_offset + each.frame.body_bytes for each in captured)
     opened_ms = capture.opened_ms
-    ours = HaConnection(ConnectionLimits(SEGMENT, BATCH, 5000, 20_000), FlowMonitor(opened_ms), opened_ms)
+    ours = HaConnection(ConnectionLimits(SEGMENT, BATCH, 5000, 20_000, 3000), FlowMonitor(opened_ms), opened_ms)
     compared = 0
     for piece in capture.pieces:
         if piece.direction == SLAVE:
@@ -177,7 +177,7 @@ def test_a_new_slave_of_a_long_log_is_sent_the_last_segment_only(version: str) -
     capture = captures(version, "ha")[2]
     captured = [each for each in frames_of(capture) if each.body]
     log_end = captured[-1].frame.physical_offset + captured[-1].frame.body_bytes
-    ours = HaConnection(ConnectionLimits(SEGMENT, BATCH, 5000, 20_000), FlowMonitor(0), 0)
+    ours = HaConnection(ConnectionLimits(SEGMENT, BATCH, 5000, 20_000, 3000), FlowMonitor(0), 0)
     ours.receive(REPORT.pack(0), 0, 0, log_end)
     sent = []
     while (frame := ours.next_frame(0, log_end)) is not None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from engine.protocol.ha_client import ClientLimits, HaClient, HaClientState, reconnect_pause_ms
-from engine.protocol.ha_wire import FRAME_HEADER, REPORT, CloseReason, PeerError
+from engine.protocol.ha_wire import FRAME_HEADER, LOG_OFFSET_MAX, REPORT, CloseReason, PeerError
 
 SEGMENT, HEARTBEAT_MS, HOUSEKEEPING_MS, RECONNECT_MS = 1000, 5000, 20_000, 5000
 LIMITS = ClientLimits(SEGMENT, HEARTBEAT_MS, HOUSEKEEPING_MS, RECONNECT_MS)
@@ -73,11 +73,37 @@ def test_random_frames_cut_at_random_places(seed: int) -> None:
     assert (bytes(log), client.max_physical_offset) == (body, 4 * SEGMENT)
 
 
-def test_an_empty_log_begins_where_the_masters_heartbeat_says() -> None:
-    client = follower()
+def test_an_empty_log_begins_where_the_masters_bytes_do_and_not_by_a_heartbeat() -> None:
+    client, log = follower(), bytearray()
     assert client.report(0) == REPORT.pack(0)
-    feed(client, bytearray(), frame(3000))
-    assert client.report(1) == REPORT.pack(3000)
+    feed(client, log, frame(3000))
+    assert (client.max_physical_offset, client.report(1)) == (0, None)
+    feed(client, log, frame(3000) + frame(3000, b"first"))
+    assert (bytes(log), client.report(2)) == (b"first", REPORT.pack(3005))
+
+
+@pytest.mark.parametrize(
+    ("why", "announced", "offset", "size"),
+    [
+        ("a heartbeat of no log", None, 1 << 62, 0),
+        ("bytes of no log", None, 1 << 62, 5),
+        ("the first place that is too far", None, (LOG_OFFSET_MAX // SEGMENT + 1) * SEGMENT, 0),
+        ("bytes of another place than the heartbeat's", 3000, 4000, 5),
+        ("a heartbeat of another place", 3000, 4000, 0),
+    ],
+)
+def test_an_empty_log_does_not_begin_anywhere(why: str, announced: int | None, offset: int, size: int) -> None:
+    client = follower()
+    if announced is not None:
+        feed(client, bytearray(), frame(announced))
+    with pytest.raises(PeerError) as caught:
+        feed(client, bytearray(), FRAME_HEADER.pack(offset - offset % SEGMENT, size))
+    assert caught.value.reason is CloseReason.IMPLAUSIBLE_START, why
+    assert (client.max_physical_offset, client.body_left) == (0, 0)
+    client.closed(caught.value.reason, 0)
+    client.connected(10_000)
+    feed(client, bytearray(), frame(5000, b"a master"))
+    assert client.max_physical_offset == 5008
 
 
 @pytest.mark.parametrize(

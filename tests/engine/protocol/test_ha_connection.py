@@ -5,15 +5,23 @@ from __future__ import annotations
 import pytest
 
 from engine.protocol.flow_monitor import UNLIMITED, FlowMonitor
-from engine.protocol.ha_connection import ConnectionLimits, HaConnection, next_batch, transfer_start
-from engine.protocol.ha_wire import REPORT, CloseReason, Frame, PeerError
+from engine.protocol.ha_connection import (
+    ConnectionLimits,
+    HaConnection,
+    is_of_a_slave,
+    next_batch,
+    transfer_start,
+)
+from engine.protocol.ha_wire import LOG_OFFSET_MAX, REPORT, CloseReason, Frame, PeerError
 
-SEGMENT, BATCH, HEARTBEAT_MS, HOUSEKEEPING_MS = 1000, 300, 5000, 20_000
-LIMITS = ConnectionLimits(SEGMENT, BATCH, HEARTBEAT_MS, HOUSEKEEPING_MS)
+SEGMENT, BATCH, HEARTBEAT_MS, HOUSEKEEPING_MS, TIMEOUT_MS = 1000, 300, 5000, 20_000, 3000
+LIMITS = ConnectionLimits(SEGMENT, BATCH, HEARTBEAT_MS, HOUSEKEEPING_MS, TIMEOUT_MS)
 
 
-def connect(request: int | None, end: int, *, first: int = 0, now_ms: int = 0, limit: int = UNLIMITED) -> HaConnection:
-    connection = HaConnection(LIMITS, FlowMonitor(now_ms, limit), now_ms)
+def connect(
+    request: int | None, end: int, *, first: int = 0, now_ms: int = 0, limit: int = UNLIMITED, known: int = 0
+) -> HaConnection:
+    connection = HaConnection(LIMITS, FlowMonitor(now_ms, limit), now_ms, known)
     if request is not None:
         connection.receive(REPORT.pack(request), now_ms, first, end)
     return connection
@@ -90,7 +98,37 @@ def test_a_request_above_the_masters_end_is_refused() -> None:
     assert caught.value.reason is CloseReason.REQUEST_ABOVE_END
 
 
-@pytest.mark.parametrize("request_offset", [999, 1, -1])
+def test_a_request_for_the_last_byte_that_any_log_may_have_is_one_of_a_slave() -> None:
+    assert is_of_a_slave(LOG_OFFSET_MAX, 500)
+    with pytest.raises(PeerError) as caught:
+        connect(1 << 40, 500)
+    assert caught.value.reason is CloseReason.REQUEST_ABOVE_END
+
+
+@pytest.mark.parametrize(
+    ("why", "offset"),
+    [
+        ("below zero", -1),
+        ("longer than any log", LOG_OFFSET_MAX + 1),
+        ("the greatest number", (1 << 63) - 1),
+        ("text", int.from_bytes(b"GET / HT", "big")),
+        ("TLS", 0x1603010200010001),
+        ("remoting with a JSON header", 0x000000F1 << 32 | 0x000000ED),
+        ("remoting with a binary header and a body", 0x000100F1 << 32 | 0x010000ED),
+    ],
+)
+def test_what_is_no_position_is_of_no_slave(why: str, offset: int) -> None:
+    with pytest.raises(PeerError) as caught:
+        connect(offset, 500)
+    assert caught.value.reason is CloseReason.NOT_A_SLAVE, why
+
+
+def test_a_position_on_file_is_one_whatever_its_bytes_look_like() -> None:
+    offset = 0x000000F1 << 32 | 0x000000ED
+    assert connect(offset, offset + 10).slave_request_offset == offset
+
+
+@pytest.mark.parametrize("request_offset", [999, 1])
 def test_a_request_below_the_masters_first_segment_is_refused(request_offset: int) -> None:
     with pytest.raises(PeerError) as caught:
         connect(request_offset, 2500, first=1000)
@@ -101,8 +139,63 @@ def test_an_empty_slave_may_come_to_a_master_that_dropped_its_first_segments() -
     assert frames(connect(0, 2100, first=1000), 2100) == [Frame(2000, 100)]
 
 
-def test_what_the_slave_has_already_counts_as_acknowledged() -> None:
-    assert connect(400, 500).slave_ack_offset == 400
+@pytest.mark.parametrize(
+    ("why", "request_offset", "known", "held"),
+    [
+        ("the log was there when the master started, or was sent to it before", 400, 400, 400),
+        ("more than it can have: what is known counts", 400, 300, 300),
+        ("a stranger that names a number", 400, 0, 0),
+        ("nothing", 0, 500, 0),
+    ],
+)
+def test_a_first_report_counts_up_to_what_the_slave_is_known_to_have(
+    why: str, request_offset: int, known: int, held: int
+) -> None:
+    connection = connect(request_offset, 500, known=known)
+    assert (connection.slave_ack_offset, connection.held_offset) == (request_offset, held), why
+
+
+def test_a_stranger_that_names_the_end_confirms_nothing_however_long_it_stays() -> None:
+    connection = connect(500, 500)
+    for now_ms in (1, TIMEOUT_MS + 1, 10 * TIMEOUT_MS):
+        connection.receive(REPORT.pack(500), now_ms, 0, 500)
+        connection.look_at_proof(now_ms, 0)
+        assert connection.held_offset == 0
+
+
+def test_a_stranger_that_lacks_the_last_byte_only_confirms_no_put_that_waits() -> None:
+    connection = connect(499, 500)
+    assert frames(connection, 500) == [Frame(499, 1)]
+    connection.receive(REPORT.pack(500), TIMEOUT_MS, 0, 500)
+    assert connection.held_offset == 0, "a put from before may still wait for what it was never sent"
+    connection.look_at_proof(TIMEOUT_MS + 1, 0)
+    assert connection.held_offset == 500, "of whatever is put from now on, it holds what it acknowledges"
+
+
+def test_a_slave_that_goes_on_where_the_confirmed_log_ends_counts_at_once() -> None:
+    connection = HaConnection(LIMITS, FlowMonitor(0), 0)
+    connection.receive(REPORT.pack(400), 0, 0, 500, confirm_offset=400)
+    frames(connection, 500)
+    connection.receive(REPORT.pack(500), 1, 0, 500, confirm_offset=400)
+    assert connection.held_offset == 500
+
+
+def test_what_others_confirm_meanwhile_closes_the_gap() -> None:
+    connection = connect(400, 500)
+    frames(connection, 500)
+    connection.receive(REPORT.pack(450), 1, 0, 500, confirm_offset=399)
+    assert connection.held_offset == 0
+    connection.receive(REPORT.pack(460), 2, 0, 500, confirm_offset=400)
+    assert connection.held_offset == 460
+
+
+def test_an_empty_slave_proves_from_where_its_transfer_begins() -> None:
+    connection = connect(0, 2500)
+    frames(connection, 2500)
+    connection.receive(REPORT.pack(2500), 1, 0, 2500)
+    assert connection.held_offset == 0
+    connection.receive(REPORT.pack(2500), 2, 0, 2500, confirm_offset=2000)
+    assert connection.held_offset == 2500
 
 
 def test_an_acknowledgement_of_what_was_not_sent_ends_the_connection_and_is_counted() -> None:

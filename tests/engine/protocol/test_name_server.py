@@ -182,8 +182,7 @@ def test_topics_are_listed_deleted_and_registered_by_hand() -> None:
 
 
 def test_key_values_are_kept_and_order_topics_reach_brokers_and_clients() -> None:
-    saved: list[int] = []
-    server = NameServer(on_kv_change=lambda: saved.append(1), order_message_enable=True)
+    server = NameServer(order_message_enable=True)
     assert ask(server, 101, namespace="n", key="k").code == 22
     assert ask(server, 219, namespace="n").code == 22
     ask(server, 100, namespace="ORDER_TOPIC_CONFIG", key="t0", value="a:4")
@@ -192,7 +191,7 @@ def test_key_values_are_kept_and_order_topics_reach_brokers_and_clients() -> Non
     assert json_of(bytes(ask(server, 105, topic="t0").body))["orderTopicConf"] == "a:4"
     ask(server, 102, namespace="ORDER_TOPIC_CONFIG", key="t0")
     assert json_of(bytes(ask(server, 219, namespace="ORDER_TOPIC_CONFIG").body)) == {"table": {}}
-    assert len(saved) == 2
+    assert server.kv_changes == 2
 
 
 def test_old_clients_get_bare_integer_keys_new_ones_quoted() -> None:

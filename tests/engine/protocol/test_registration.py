@@ -44,8 +44,15 @@ def test_a_slave_learns_of_its_master_as_soon_as_that_has_registered() -> None:
     assert slave.turn(0) == Learned(None, None, None)
     assert slave.turn(1) is None
     master.turn(5)
-    assert slave.turn(PERIOD) == Learned("10.0.0.0:10911", "10.0.0.0:10912", None)
+    assert slave.turn(9999) is None
+    assert slave.turn(10_000) == Learned("10.0.0.0:10911", "10.0.0.0:10912", None)
     assert server.routes.route("TBW102") is not None
+
+
+def test_the_second_registration_comes_after_ten_seconds_then_each_period() -> None:
+    broker = Broker(NameServer("4.9"), 0)
+    at = [now_ms for now_ms in range(0, 100_001, 1000) if broker.turn(now_ms) is not None]
+    assert at == [0, 10_000, 40_000, 70_000, 100_000]
 
 
 def test_without_force_a_registration_is_only_sent_when_something_changed() -> None:

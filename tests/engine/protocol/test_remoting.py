@@ -139,3 +139,37 @@ def test_an_answer_goes_back_in_the_form_of_its_request() -> None:
     answer = request.answer(3, " request type 17 not supported", version=407)
     assert (answer.opaque, answer.is_response, answer.serialize) == (7, True, Serialize.ROCKETMQ)
     assert not request.is_oneway
+
+
+@pytest.mark.parametrize("serialize", Serialize)
+def test_fields_are_bounded_in_number(serialize: Serialize) -> None:
+    for count, is_taken in ((1024, True), (1025, False), (50_000, False)):
+        frame = encode(RemotingCommand(1, ext_fields={str(n): "" for n in range(count)}, serialize=serialize))
+        if is_taken:
+            assert len(decode(frame[LENGTH:]).ext_fields or {}) == count
+        else:
+            with pytest.raises(MalformedFrame, match="more than 1024 fields"):
+                decode(frame[LENGTH:])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'{"code":1e999}', b'{"code":NaN}', b'{"code":1.0}', b'{"code":' + b"9" * 5000 + b"}", b'{"code":true}',
+        b'{"code":1,"remark":"\\ud800"}', b'{"code":1,"extFields":{"topic":"\\udfff"}}',
+        b'{"code":1,"extFields":{"\\ud83d":"x"}}', b'{"code":1,"remark":"\xed\xa0\x80"}',
+        b'{"code":1,"extFields":{"a":1e999}}', b'{"code":1,"extFields":{"a":[]}}', b'{"code":1,"version":99999999999}',
+        b'{"code":1}'.decode().encode("utf-16"), b'{"code":1,"x":' + b"[" * 5000, b'{"code":1,"x":' + b'"\\"' * 300_000,
+    ],
+    ids=range(15),
+)  # fmt: skip
+def test_a_json_header_that_says_the_impossible_is_no_header(header: bytes) -> None:
+    with pytest.raises(MalformedFrame):
+        decode(len(header).to_bytes(4) + header)
+
+
+@pytest.mark.parametrize("serialize", Serialize)
+def test_a_text_that_no_utf8_can_say_is_written_as_java_writes_it(serialize: Serialize) -> None:
+    frame = encode(RemotingCommand(1, remark="a\ud800", ext_fields={"k": "\udfffb"}, serialize=serialize))
+    decoded = decode(frame[LENGTH:])
+    assert (decoded.remark, decoded.ext_fields) == ("a?", {"k": "?b"})

@@ -1,8 +1,9 @@
 """Both ends of a replication against each other: days of faults in seconds, each reproducible from its seed.
 
-The network delays, cuts streams anywhere, goes dead without a word; either node restarts; the slave's recovery cuts its
-log back to a record. Whatever happens: the slave's log is a part of the master's, an acknowledgement is true, and when
-the faults end both logs do.
+The network delays, cuts streams anywhere, goes dead without a word; either node restarts, or stops reading with a frame
+half-way behind a full buffer; the slave's recovery cuts its log back to a record; strangers name positions in a log
+they lack. Whatever happens: the slave's log is a part of the master's, an acknowledgement is true, nothing is confirmed
+that no slave holds, and when the faults end both logs are equal.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import pytest
 
 from engine.protocol.flow_monitor import FlowMonitor
 from engine.protocol.ha_client import ClientLimits, HaClient, HaClientState
-from engine.protocol.ha_connection import ConnectionLimits, HaConnection
-from engine.protocol.ha_wire import FRAME_HEADER, CloseReason, PeerError
+from engine.protocol.ha_connection import ConnectionLimits, HaConnection, transfer_start
+from engine.protocol.ha_wire import FRAME_HEADER, REPORT, CloseReason, PeerError
 
-SEGMENT, BATCH = 4096, 1000
-CONNECTION_LIMITS = ConnectionLimits(SEGMENT, BATCH, 5000, 20_000)
+SEGMENT, BATCH, BUFFER_BYTES = 4096, 1000, 60_000
+CONNECTION_LIMITS = ConnectionLimits(SEGMENT, BATCH, 5000, 20_000, 3000)
 CLIENT_LIMITS = ClientLimits(SEGMENT, 5000, 20_000, 5000)
 PATTERN = random.Random(0).randbytes(65_521)
 DAY_MS = 24 * 3600 * 1000
@@ -37,7 +38,13 @@ class Pipe:
     def __init__(self, rng: random.Random, delay_ms_max: int) -> None:
         self._rng, self._delay_ms_max = rng, delay_ms_max
         self._parts: deque[tuple[int, bytes]] = deque()
+        self._bytes = 0
         self.is_dead = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody takes what was sent."""
+        return self._bytes >= BUFFER_BYTES
 
     def send(self, data: bytes, now_ms: int) -> None:
         if self.is_dead:
@@ -46,6 +53,7 @@ class Pipe:
         if self._parts:
             arrives_ms = max(arrives_ms, self._parts[-1][0])
         self._parts.append((arrives_ms, data))
+        self._bytes += len(data)
 
     def receive(self, now_ms: int) -> bytes:
         data = b""
@@ -54,6 +62,7 @@ class Pipe:
         kept = self._rng.randint(0, len(data))  # the network cuts where it likes
         if kept < len(data):
             self._parts.appendleft((now_ms + 1, data[kept:]))
+        self._bytes -= kept
         return data[:kept]
 
 
@@ -68,6 +77,10 @@ class Pair:
         self.client = HaClient(CLIENT_LIMITS, 0)
         self.connection: HaConnection | None = None
         self.acknowledged = 0
+        self.confirmed = 0  # confirm_offset, which answers puts
+        self.sent = 0  # to this slave, over all connections
+        self.stopped_until_ms = 0
+        self.unsent = b""  # of a frame that is begun
         self.connections = 0
         self.reasons: set[CloseReason] = set()
 
@@ -76,7 +89,8 @@ class Pair:
         if self.connection is None:
             self.connect()
             return
-        self.slave_turn()
+        if self.now_ms >= self.stopped_until_ms:
+            self.slave_turn()
         self.master_turn()
 
     def connect(self) -> None:
@@ -84,7 +98,8 @@ class Pair:
             return
         self.connections += 1
         self.to_slave, self.to_master = Pipe(self.rng, self.delay_ms_max), Pipe(self.rng, self.delay_ms_max)
-        self.connection = HaConnection(CONNECTION_LIMITS, FlowMonitor(self.now_ms), self.now_ms)
+        self.connection = HaConnection(CONNECTION_LIMITS, FlowMonitor(self.now_ms), self.now_ms, self.sent)
+        self.unsent = b""
         self.client.connected(self.now_ms)
 
     def hang_up(self, reason: CloseReason) -> None:
@@ -116,23 +131,49 @@ class Pair:
             return
         data = self.to_master.receive(self.now_ms)
         if data:
-            connection.receive(data, self.now_ms, 0, self.master_end)
+            connection.receive(data, self.now_ms, 0, self.master_end, self.confirmed)
         assert connection.slave_ack_offset <= self.client.max_physical_offset, "an acknowledgement is true"
         assert connection.next_transfer_offset <= self.master_end
+        assert connection.held_offset <= self.client.max_physical_offset
         self.acknowledged = max(self.acknowledged, connection.slave_ack_offset)
+        self.confirmed = max(self.confirmed, connection.held_offset)
         for _ in range(4):
+            if self.to_slave.is_full:
+                break
+            if self.unsent:
+                self.to_slave.send(self.unsent, self.now_ms)
+                self.unsent = b""
             frame = connection.next_frame(self.now_ms, self.master_end)
             if frame is None:
                 break
             start, size = frame
             assert start // SEGMENT == (start + max(size, 1) - 1) // SEGMENT
             assert size <= BATCH
-            self.to_slave.send(FRAME_HEADER.pack(start, size) + log_bytes(start, start + size), self.now_ms)
+            self.sent = max(self.sent, start + size)
+            data = FRAME_HEADER.pack(start, size) + log_bytes(start, start + size)
+            cut = self.rng.randint(0, len(data))
+            self.to_slave.send(data[:cut], self.now_ms)
+            self.unsent = data[cut:]
         if connection.is_silent(self.now_ms):
             self.hang_up(CloseReason.HOUSEKEEPING)
 
+    def stranger(self) -> None:
+        """Names a position, takes what is sent from there, and acknowledges it: no put is answered for that."""
+        position = self.rng.choice([0, self.master_end, max(self.master_end - 1, 0), self.rng.randint(0, 1 << 62)])
+        connection = HaConnection(CONNECTION_LIMITS, FlowMonitor(self.now_ms), self.now_ms)
+        try:
+            connection.receive(REPORT.pack(position), self.now_ms, 0, self.master_end, self.confirmed)
+        except PeerError as error:
+            assert error.reason in (CloseReason.REQUEST_ABOVE_END, CloseReason.NOT_A_SLAVE)
+            return
+        start = transfer_start(position, self.master_end, SEGMENT)
+        while connection.next_frame(self.now_ms, self.master_end) is not None:
+            pass
+        connection.receive(REPORT.pack(self.master_end), self.now_ms + 1, 0, self.master_end, self.confirmed)
+        assert start <= self.confirmed or connection.held_offset == 0, "it was never sent what lies before"
+
     def fault(self) -> None:
-        kind = self.rng.choice(["cut", "dead", "dead to master", "slave restarts", "master restarts"])
+        kind = self.rng.choice(["cut", "dead", "dead to master", "slave restarts", "master restarts", "slave stops"])
         if self.connection is None:
             return
         if kind in ("cut", "master restarts"):
@@ -141,6 +182,8 @@ class Pair:
             self.to_slave.is_dead = self.to_master.is_dead = True
         elif kind == "dead to master":
             self.to_master.is_dead = True
+        elif kind == "slave stops":
+            self.stopped_until_ms = self.now_ms + self.rng.choice([1000, 10_000, 60_000])
         else:
             self.restart_slave()
 
@@ -161,11 +204,13 @@ def test_days_of_faults_end_with_equal_logs(seed: int, delay_ms_max: int, step_m
             pair.master_end += rng.choice([1, 200, 1000, SEGMENT, 3 * SEGMENT])
         if rng.random() < 0.01:
             pair.fault()
+        if rng.random() < 0.02:
+            pair.stranger()
         pair.step(rng.randint(1, step_ms_max))
     deadline_ms = pair.now_ms + 3600_000
     while pair.acknowledged < pair.master_end and pair.now_ms < deadline_ms:
         pair.step(100)
-    assert pair.acknowledged == pair.client.max_physical_offset == pair.master_end
+    assert pair.acknowledged == pair.client.max_physical_offset == pair.master_end == pair.confirmed
     assert pair.connections > 20
     assert pair.reasons == {CloseReason.PEER_CLOSED, CloseReason.HOUSEKEEPING}
 
@@ -177,6 +222,22 @@ def test_an_idle_pair_keeps_its_connection_for_days_by_heartbeats_alone() -> Non
         pair.step(1000)
     assert (pair.connections, pair.client.state) == (1, HaClientState.TRANSFER)
     assert pair.acknowledged == 5000
+
+
+def test_a_slave_that_stops_behind_a_full_buffer_is_dropped_by_the_clock() -> None:
+    pair = Pair(seed=3, delay_ms_max=0)
+    pair.master_end = 100
+    for _ in range(1000):
+        pair.step(10)
+    assert pair.acknowledged == 100
+    pair.master_end = 100 * SEGMENT
+    pair.stopped_until_ms = 1 << 62
+    stopped_ms = pair.now_ms
+    while pair.connection is not None:
+        pair.step(10)
+        assert pair.now_ms <= stopped_ms + CONNECTION_LIMITS.housekeeping_interval_ms + 20
+    assert pair.to_slave.is_full
+    assert pair.reasons == {CloseReason.HOUSEKEEPING}
 
 
 def test_a_slave_of_another_history_is_refused_and_asks_seldom() -> None:

@@ -7,7 +7,15 @@ import pytest
 from engine.protocol.broker_requests import BrokerRequests, Facts
 from engine.protocol.metadata import REQUEST_MODES, TIMER_CHECKPOINT, TIMER_METRICS, Identity, Metadata
 from engine.protocol.remoting import RemotingCommand
-from engine.protocol.slave_synchronize import CHECKPOINT_MS, FIRST_MS, PERIOD_MS, SlaveSynchronize
+from engine.protocol.slave_synchronize import (
+    CHECKPOINT_MS,
+    FIRST_MS,
+    PERIOD_MS,
+    RETRY_MS,
+    Refused,
+    SlaveSynchronize,
+    is_address,
+)
 from engine.protocol.timer_state import FILE_BYTES, TimerCheckpoint
 from store.broker_tables import DataVersion
 from store.errors import StoreError
@@ -27,6 +35,32 @@ def test_a_4_9_slave_asks_for_four_tables_the_topics_at_the_port_two_below() -> 
     assert codes_at(asking, FIRST_MS) == first
     assert codes_at(asking, FIRST_MS + PERIOD_MS["4.9"] - 1) == []
     assert codes_at(asking, FIRST_MS + PERIOD_MS["4.9"]) == first
+
+
+def test_what_was_not_answered_is_asked_again_soon_and_alone() -> None:
+    asking = SlaveSynchronize("5", 0)
+    codes_at(asking, FIRST_MS)
+    asking.failed(21, FIRST_MS + 10)
+    assert codes_at(asking, FIRST_MS + 9 + RETRY_MS) == []
+    assert codes_at(asking, FIRST_MS + 10 + RETRY_MS) == [(21, "10.0.0.1:10909")]
+    assert codes_at(asking, FIRST_MS + 20 + 2 * RETRY_MS) == []
+    asking.failed(21, FIRST_MS + PERIOD_MS["5"] - 1)
+    assert [code for code, _at in codes_at(asking, FIRST_MS + PERIOD_MS["5"])] == [21, 43, 45, 201, 402]
+    assert codes_at(asking, FIRST_MS + PERIOD_MS["5"] + RETRY_MS) == []
+
+
+def test_a_refusal_says_so_and_changes_nothing() -> None:
+    slave = Metadata(Identity(True, "c", "a"), {}, 0)
+    with pytest.raises(Refused, match="request 402 is refused with code 3: not here"):
+        SlaveSynchronize.take(slave, 402, RemotingCommand(3, flag=1, remark="not here"))
+    assert not slave.changed
+
+
+@pytest.mark.parametrize("text", [None, "", "host", "host:", ":1", "host:2", "host:65536", "host:x", "host:-5", "h:²"])
+def test_what_no_name_server_may_call_an_address(text: str | None) -> None:
+    assert not is_address(text)
+    assert is_address("host:10911")
+    assert is_address("[::1]:3")
 
 
 def test_a_5_x_slave_asks_for_modes_and_timers_too_and_for_the_wheels_place_more_often() -> None:

@@ -47,7 +47,7 @@ def test_a_moment_between_two_samples() -> None:
 def test_without_a_sample_before_now_there_is_no_rate() -> None:
     now = Sample(START, 5, 500)
     assert rate([], now, 1) == rate([now], now, 1) == (0.0, 0.0, 0.0)
-    assert rate([Sample(START + 10_000, 1, 1)], now, 1) == (0.0, 0.0, 0.0), "the clock was set back"
+    assert rate([Sample(START + 10_000, 1, 1)], now, 1) == (0.0, 0.0, 0.0), "taken since"
 
 
 @given(
@@ -67,10 +67,10 @@ def test_a_rate_counts_nothing_twice(steps: list[tuple[int, int]], window_s: int
     assert found.seconds >= window_s or since == samples[0].time_ms
 
 
-def test_a_sample_a_second_also_when_the_clock_is_set_back() -> None:
+def test_a_sample_a_second() -> None:
     sample = Sample(START, 0, 0)
     assert is_due([], START)
-    assert [is_due([sample], START + past) for past in (0, 999, 1000, -1)] == [False, False, True, True]
+    assert [is_due([sample], START + past) for past in (0, 999, 1000)] == [False, False, True]
 
 
 def test_rocketmqs_rate_is_between_samples_and_empty_before_there_are_enough() -> None:
@@ -83,8 +83,8 @@ def test_rocketmqs_texts() -> None:
     assert distribution_text(range(len(DISTRIBUTION_NAMES))).startswith("[<=0ms]:0 [0~10ms]:1 [10~50ms]:2 ")
     assert distribution_text(range(len(DISTRIBUTION_NAMES))).endswith("[10s~]:12 ")
     totals = Totals(4, 1000, 1, 7, [0] * len(DISTRIBUTION_NAMES), 1.234, 5.0)
-    found = runtime_info(totals, steady(60, 2), START, START + 61_000, 9)
+    found = runtime_info(totals, steady(60, 2), START, 61_000, 9)
     assert found["putTps"] == "2.0 2.0 "
     assert (found["putMessageTimesTotal"], found["putMessageAverageSize"]) == ("4", "250.0")
     assert (found["putLatency99"], found["putLatency999"], found["dispatchBehindBytes"]) == ("1.23", "5.00", "9")
-    assert runtime_info(totals._replace(messages=0, bytes=0), [], START, START, 0)["putMessageTimesTotal"] == "1"
+    assert runtime_info(totals._replace(messages=0, bytes=0), [], START, 0, 0)["putMessageTimesTotal"] == "1"

@@ -1,0 +1,53 @@
+"""Places in the log of records that somebody waits for, kept when later records take their descriptors.
+
+A ring has few descriptors, and a wait for slaves or for the disk may be long: who waits must find its place all the
+same. So whoever publishes collects first what it would overwrite; the order of publishing is the order of places.
+"""
+
+from __future__ import annotations
+
+from engine.errors import EngineError
+from ipc.region import Words
+from ipc.ring import DESCRIPTOR_WORDS, HEAD, TAIL
+
+Place = tuple[int, int]  # physical offset, or -errno when refused; queue offset
+
+
+class AwaitedPlaces:
+    """Of one ring. `expect` and `free_until` are for the thread that publishes, the others for any."""
+
+    def __init__(self, control: Words, words: Words) -> None:
+        self._control, self._words, self._descriptors = control, words, len(words) // DESCRIPTOR_WORDS
+        self._expected: dict[int, list[Place]] = {}  # by number, ascending; the list is empty until its place is kept
+
+    def expect(self, number: int) -> None:
+        """Somebody waits for record `number`, the last one published."""
+        self._expected[number] = []
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for it any more."""
+        self._expected.pop(number, None)
+
+    def free_until(self, tail: int) -> int:
+        """Records from `tail` on below the answer may be published: no place that is waited for is lost by that."""
+        head = int(self._control[HEAD])
+        for number, kept in list(self._expected.items()):
+            if number >= head:
+                return min(tail, number) + self._descriptors
+            if not kept:
+                kept.append(self._read(number))
+        return tail + self._descriptors
+
+    def place_of(self, number: int) -> Place:
+        """The place of a record that the writer has passed."""
+        place, kept = self._read(number), self._expected.get(number)
+        # Its descriptor gets another place only once the record that has it now is published.
+        if int(self._control[TAIL]) - number <= self._descriptors:
+            return place
+        if kept:
+            return kept[0]
+        raise EngineError(f"the place of record {number} was overwritten by later ones before it was asked for")
+
+    def _read(self, number: int) -> Place:
+        at = (number % self._descriptors) * DESCRIPTOR_WORDS
+        return int(self._words[at + 2]), int(self._words[at + 3])

@@ -1,0 +1,44 @@
+"""`CREATE TABLE ... USING rocketmq`: options kept where Spark keeps a table's schema, since it passes none to a query.
+
+Spark's catalogue asks a Python source for the schema of a new table, with the options; a query on that table has only
+the schema. So the options lie in the metadata of a column. A query on a table is planned when it runs, each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql.types import StructField, StructType
+
+CREATION = ("provider", "owner")  # what Spark's catalogue says of a table beside the user's options
+OPTION_PREFIX = "option."
+METADATA = "rocketmq.options"
+PLACES = ("path", "paths", "nameserver", "kafka.bootstrap.servers")
+
+
+def options_of_creation(given: Mapping[str, str]) -> dict[str, str] | None:
+    """The user's options when a table is being created; None when it is not about that."""
+    options = {name.lower(): value for name, value in given.items()}
+    if not all(name in options for name in CREATION):
+        return None
+    own = {name.removeprefix(OPTION_PREFIX): options[name] for name in options if name.startswith(OPTION_PREFIX)}
+    return own if "path" not in options else {**own, "path": options["path"]}
+
+
+def keeping(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema of a new table, with its options."""
+    first, *others = schema.fields
+    kept = StructField(first.name, first.dataType, first.nullable, {**first.metadata, METADATA: dict(options)})
+    return StructType([kept, *others])
+
+
+def kept_options(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:
+    """The options of a query: those given, behind them those of the table that the schema is of, if it is of one.
+
+    What says itself where its store is (`WITH (path ...)`, `load(path)`) has nothing of a table but the columns.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    if any(place in options for place in PLACES):
+        return options
+    kept: dict[str, str] = next((field.metadata[METADATA] for field in schema.fields if METADATA in field.metadata), {})
+    return {**kept, **options}

@@ -1,0 +1,82 @@
+"""What a condition on a frame says, as Spark understands it: the columns that it names, and the values that it admits.
+
+Only equalities that every row has to meet are taken, of a plain column with plain values: what is taken is less than
+what the condition says, never more, and Spark still applies all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+
+PLAIN_TYPES = ("string", "int")
+
+
+def columns_named(frame: DataFrame, condition: str | Column) -> set[str]:
+    """The columns of the frame that the condition needs."""
+    references = _elements(_analysed(frame, condition).references().toSeq())
+    named = {str(reference.name()).lower() for reference in references}
+    return {name for name in frame.columns if name.lower() in named}
+
+
+def admitted(frame: DataFrame, condition: str | Column) -> dict[str, set[Any]]:
+    """Columns to the values that one of them must have in a row that meets the condition."""
+    found: dict[str, set[Any]] = {}
+    names = {name.lower(): name for name in frame.columns}  # an expression has the name as its writer wrote it
+    for part in _parts(_analysed(frame, condition)):
+        column, values = _equality(part)
+        column = names.get(str(column).lower())
+        if column is not None:
+            found[column] = found[column] & values if column in found else values
+    return found
+
+
+def _analysed(frame: DataFrame, condition: str | Column) -> Any:
+    """Spark's expression. It is the frame's own, resolved against its columns: nothing is planned or read."""
+    return frame.filter(condition)._jdf.queryExecution().analyzed().condition()
+
+
+def _parts(expression: Any) -> Iterator[Any]:
+    """What all of has to be true."""
+    if _kind(expression) == "And":
+        yield from _parts(expression.left())
+        yield from _parts(expression.right())
+    else:
+        yield expression
+
+
+def _equality(expression: Any) -> tuple[str | None, set[Any]]:
+    """A column and the values that an equality or IN admits; null, which equals nothing, is none of them."""
+    kind = _kind(expression)
+    if kind in ("EqualTo", "EqualNullSafe"):
+        sides = [expression.left(), expression.right()]
+    elif kind == "In":
+        sides = [expression.value(), *_elements(expression.list())]
+    else:
+        return None, set()
+    columns = [side for side in sides if _kind(side) == "AttributeReference"]
+    literals = [side for side in sides if _kind(side) == "Literal"]
+    if len(columns) != 1 or len(literals) != len(sides) - 1 or (kind == "In" and _kind(sides[0]) == "Literal"):
+        return None, set()
+    if any(side.dataType().catalogString() not in PLAIN_TYPES for side in sides):
+        return None, set()
+    values = {None if literal.value() is None else _python(literal) for literal in literals}
+    if kind == "EqualNullSafe" and None in values:
+        return None, set()
+    return str(columns[0].name()), values - {None}
+
+
+def _python(literal: Any) -> str | int:
+    value = literal.value()
+    return value if isinstance(value, int) else str(value.toString())
+
+
+def _elements(sequence: Any) -> Iterator[Any]:
+    """The elements of a Scala sequence."""
+    return (sequence.apply(place) for place in range(sequence.size()))
+
+
+def _kind(expression: Any) -> str:
+    return str(expression.getClass().getSimpleName())

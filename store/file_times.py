@@ -1,0 +1,20 @@
+"""Whether a file's time of change tells of its next change: file systems tell that time in ticks."""
+
+from __future__ import annotations
+
+import time
+
+SETTLED_NS = 1_000_000_000  # the coarsest tick of a file system that is in use
+
+
+def look_ns() -> int:
+    """When a look at files begins, by the clock that their times are told in; nanoseconds."""
+    return time.time_ns()
+
+
+def is_settled(changed_ns: int, looked_ns: int) -> bool:
+    """Whether a change after that look moves the file's time, which was `changed_ns` (mtime).
+
+    One that is younger than a tick may stay as it is; so may one from the future, where the clock was set back.
+    """
+    return looked_ns - changed_ns > SETTLED_NS

@@ -1,0 +1,169 @@
+"""Brings the consume queues of all kinds to the log's end before a broker's processes start: cut, checked, built again.
+
+Implements: ConsumeQueue.recover, ConsumeQueueStore.recover, the dispatch of recovery (spec: store-formats, section 17)
+Queues are a function of the log, below the checkpoint's offset they are on disk. Above it whatever processes wrote is
+there after a kill; after a power cut any of it may be missing, so what is above is taken out and dispatched again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from store import dispatch_kernel as kernel
+from store import file_io, log_end
+from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
+from store.batch_consume_queue import BatchConsumeQueue
+from store.checkpoint import Checkpoint
+from store.consume_queue import ConsumeQueue, queue_directories
+from store.dispatch import Dispatcher
+from store.errors import QueueFileMismatch, QueueGap
+from store.properties import java_text
+from store.queue_ext import DIRECTORY as EXT_DIRECTORY
+from store.queue_ext import QueueExt, require_length
+from store.queue_set import QueueKinds
+from store.queue_sync import totals
+from store.segment import Segment, file_name
+from store.segment_files import SegmentFiles, named_files
+from store.topics import is_lmq
+
+
+class QueueRecovery:
+    """The consume queues of all kinds during recovery."""
+
+    def __init__(self, root: Path, file_bytes: int, kinds: QueueKinds, *, power_cut: bool = False) -> None:
+        self.root, self._file_bytes, self._kinds, self._power_cut = root, file_bytes, kinds, power_cut
+        self._rebuild: str | None = None  # why all queues are to be built again
+        self.findings: list[str] = []
+
+    def _every(self) -> Iterator[tuple[str, int, ConsumeQueue]]:
+        """(topic, queue id, queue) of the plain queues and of the batch queues."""
+        for topic, queue_id, path in queue_directories(self.root):
+            yield topic, queue_id, ConsumeQueue(path, self._file_bytes)
+        for topic, queue_id, path in queue_directories(self.root.parent / BATCH_DIRECTORY):
+            yield topic, queue_id, BatchConsumeQueue(path, self._kinds.batch_file_bytes)
+
+    def require_extensions(self) -> None:
+        """Raise QueueFileMismatch when files of extensions have another length than the settings say.
+
+        One that a power cut left without any is taken away: nothing was in it.
+        """
+        if self._kinds.ext_file_bytes:
+            for _topic, _queue_id, path in queue_directories(self.root.parent / EXT_DIRECTORY):
+                for base, size in named_files(path):
+                    if self._power_cut and not size:
+                        file_io.unlink(path / file_name(base))
+                require_length(path, self._kinds.ext_file_bytes)
+
+    def cut(self, files: SegmentFiles, max_physical_offset: int, checkpoint: Checkpoint) -> None:
+        """Cut every queue to its sound entries below the log's end; after a power cut, to those of the checkpoint."""
+        known = checkpoint.flushed_offset if self._power_cut else None
+        for topic, queue_id, queue in self._every():
+            try:
+                if known is not None:
+                    self._cut_to(queue, min(known, max_physical_offset))
+                    continue
+                end = queue.sound_end(max_physical_offset)
+                held = queue.end_below(max_physical_offset)
+                queue.truncate(end)
+            except QueueFileMismatch as error:
+                self._rebuild = str(error)
+                continue
+            if end < held:
+                self._rebuild = f"{queue.directory}: entry {end} is damaged"
+            elif not self._is_further(topic) and not _names_its_record(queue, end, topic, queue_id, files):
+                self._rebuild = f"{queue.directory}: entry {end - 1} is not of this queue"
+
+    def _cut_to(self, queue: ConsumeQueue, physical_offset: int) -> None:
+        """Take out what the disk may have in part: entries from that offset on, and their units of the extension."""
+        end = queue.end_below(physical_offset)
+        queue.truncate(end)
+        directory = self.root.parent / EXT_DIRECTORY / queue.directory.parent.name / queue.directory.name
+        if self._kinds.ext_file_bytes and directory.is_dir():
+            QueueExt(directory, self._kinds.ext_file_bytes).cut(queue, end)
+
+    def _is_further(self, name: str) -> bool:
+        """Whether other topics' records may be in a queue of that name, by multi-dispatch."""
+        return is_lmq(name) or self._kinds.multi_dispatch
+
+    def build(self, files: SegmentFiles, min_offset: int, max_offset: int, checkpoint: Checkpoint) -> None:
+        """Dispatch what the queues lack."""
+        start = checkpoint.flushed_offset
+        if start is None or not min_offset <= start <= max_offset:
+            start = min_offset  # nobody has told us up to where the queues are complete: once, look at all of the log
+        elif self._rebuild is None:
+            held = totals(self.root, self._file_bytes, start)
+            if (held.queues, held.entries) != (checkpoint.queues, checkpoint.entries):
+                self._rebuild = f"{self.root}: the number of entries is not the checkpoint's"
+        if self._rebuild is None:
+            try:
+                self._dispatch(files, start, max_offset, refuse_gaps=start > min_offset)
+                return
+            except QueueGap as gap:
+                self._rebuild = str(gap)
+        self.remove_all(self._rebuild)
+        self._dispatch(files, min_offset, max_offset, refuse_gaps=False)
+
+    def _dispatch(self, files: SegmentFiles, start: int, end: int, *, refuse_gaps: bool) -> None:
+        dispatcher = Dispatcher(files, self.root, self._file_bytes, refuse_gaps=refuse_gaps, kinds=self._kinds)
+        try:
+            dispatcher.dispatch(start, end)
+        finally:
+            dispatcher.close()
+        self.findings += dispatcher.findings
+
+    def remove_all(self, because: str) -> None:
+        """Remove the queues, to have them built again; multi-dispatch ones only if we build them. Extensions stay."""
+        removed = 0
+        for topic, _queue_id, queue in list(self._every()):
+            if self._kinds.multi_dispatch or not is_lmq(topic):
+                shutil.rmtree(queue.directory)
+                removed += 1
+        if removed:
+            self.findings.append(f"{removed} consume queues are built again from the log: {because}")
+
+    def ends(self, max_physical_offset: int) -> dict[tuple[str, int], int]:
+        """The next queue offset of every queue."""
+        found = {}
+        for topic, queue_id, queue in self._every():
+            end = queue.end_below(max_physical_offset)
+            found[topic, queue_id] = queue.messages_end(end)
+        return found
+
+
+def _names_its_record(queue: ConsumeQueue, end: int, topic: str, queue_id: int, files: SegmentFiles) -> bool:
+    """Whether the last entry points at a record of this queue with that size. True when it points nowhere."""
+    entry = queue.last_entry(end) if end else None
+    if entry is None:
+        return True
+    offset = int(entry["physical_offset"])
+    path = files.path_of(files.base_of(offset))
+    if not path.exists():
+        return False
+    with files.open(files.base_of(offset)) as segment:
+        return _is_record_of(segment, offset - segment.base_offset, int(entry["size"]), topic, queue_id)
+
+
+def _is_record_of(segment: Segment, position: int, size: int, topic: str, queue_id: int) -> bool:
+    rows = log_end.new_rows(1)
+    limit = min(position + size, segment.size_bytes)
+    _, count, _ = kernel.scan(segment.array, position, limit, segment.base_offset, rows)
+    if not count:
+        return False
+    row = rows[0]
+    start = int(row[kernel.TOPIC_AT])
+    found = segment.array[start : start + int(row[kernel.TOPIC_BYTES])].tobytes()
+    return int(row[kernel.SIZE]) == size and int(row[kernel.QUEUE_ID]) == queue_id and java_text(found) == topic
+
+
+def queue_end_below(root: Path, file_bytes: int | None, topic: str, queue_id: int, physical_offset: int) -> int:
+    """How many entries that consume queue has of records below an offset; 0 when it is not there or unsound."""
+    if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
+        return 0
+    try:
+        return ConsumeQueue.open(root / topic / str(queue_id), file_bytes).end_below(physical_offset)
+    except QueueFileMismatch:
+        return 0
+
+

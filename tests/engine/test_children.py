@@ -1,0 +1,234 @@
+"""Roles that die: started again, given up when the same bytes kill them, told about, stopped in order."""
+
+from __future__ import annotations
+
+import errno
+import faulthandler
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.children import STALL_MS, Children
+from engine.cursors import COUNTERS_FILE, RUNNING, Board
+from engine.failures import LOOPING_DEATHS, STUCK_MAX, Failures, failing, first_line
+from engine.problems import problems
+from engine.role import Role
+from ipc import waiting
+from store.errors import CorruptRecord
+
+DEADLINE_SECONDS = 60
+
+
+class Bench:
+    """One role under a clock of our own: a back-off is over as soon as it is looked at."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.now_ms = directory, 1_000_000
+        self.board = Board.create(directory / COUNTERS_FILE)
+        waiting.publish(self.board.broker_state, RUNNING)
+        self.children = Children(self.board, Failures.create(directory), "", lambda: self.now_ms)
+
+    def start(self, name: str, role: Callable[[], Role]) -> None:
+        self.name = name
+        self.children.add(name, role)
+        self.children.start_all()
+
+    def tend_until(self, is_reached: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not is_reached():
+            assert time.monotonic() < deadline
+            poller = select.poll()
+            self.children.watch(poller, 100)
+            self.children.tend({fd for fd, _ in poller.poll(20)})
+            self.now_ms += 500
+
+    def restarts(self) -> int:
+        return self.board.restarts[self.name].read()
+
+    def given_up(self) -> bool:
+        return self.board.given_up[self.name].read() != 0
+
+    def pid(self) -> int:
+        return self.board.pids[self.name].read()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    made.children.kill_all()
+
+
+class Idle:
+    """A role that lives; `end` is what its close does."""
+
+    name = "idle"
+
+    def __init__(self, board: Board, end: Callable[[], None] = lambda: None) -> None:
+        self._board, self._end = board, end
+
+    def do_work(self, _now_ms: int) -> int:
+        return 0
+
+    def idle(self, timeout_ms: int) -> None:
+        waiting.await_change(self._board.ack_bell, self._board.ack_bell.read(), min(timeout_ms, 50))
+
+    def close(self) -> None:
+        self._end()
+
+
+def dies(error: BaseException) -> Callable[[], Role]:
+    def open_role() -> Role:
+        raise error
+
+    return open_role
+
+
+DAMAGED = CorruptRecord("/store/commitlog/0", 4711, "no record begins here")
+
+
+def test_a_role_that_the_same_bytes_kill_is_given_up_and_its_error_told(bench: Bench) -> None:
+    bench.start("dispatcher", dies(DAMAGED))
+    bench.tend_until(bench.given_up)
+    assert bench.restarts() == STUCK_MAX - 1
+    bench.now_ms += 10_000_000
+    poller = select.poll()
+    bench.children.watch(poller, 100)
+    bench.children.tend(set())
+    assert bench.restarts() == STUCK_MAX - 1 and bench.pid() == 0, "not for ever"
+    (found,) = failing(bench.board, bench.directory)
+    assert found.error == first_line(DAMAGED) and "4711" in found.error and "CORRUPT_RECORD" in found.error
+    told = problems(bench.board, bench.directory, "ASYNC_MASTER")
+    assert len(told) == 1 and "dispatcher" in told[0] and "4711" in told[0] and "log verify" in told[0]
+    told = problems(bench.board, bench.directory, "SLAVE")
+    assert len(told) == 2 and "does not acknowledge" in told[1]
+    assert "4711" in str(bench.children.stop("dispatcher")), "and such a broker did not stop in order"
+
+
+def test_three_deaths_are_a_problem_already(bench: Bench) -> None:
+    bench.start("dispatcher", dies(DAMAGED))
+    bench.tend_until(lambda: bench.restarts() == LOOPING_DEATHS - 1)
+    bench.tend_until(lambda: bench.board.deaths["dispatcher"].read() >= LOOPING_DEATHS)
+    assert not bench.given_up()
+    assert "again and again" in problems(bench.board, bench.directory, "ASYNC_MASTER")[0]
+
+
+def test_progress_between_deaths_is_no_standstill(bench: Bench) -> None:
+    def one_step_then_death() -> Role:
+        waiting.add(bench.board.reput_from_offset, 100)
+        raise DAMAGED
+
+    bench.start("dispatcher", one_step_then_death)
+    bench.tend_until(lambda: bench.restarts() == 2 * STUCK_MAX)
+    assert not bench.given_up()
+    assert failing(bench.board, bench.directory)[0].error == first_line(DAMAGED), "but it is told"
+
+
+def test_a_role_whose_cursor_left_the_place_is_forgiven(bench: Bench) -> None:
+    def until_it_is_mended() -> Role:
+        if bench.board.listen_port.read() == 0:
+            raise DAMAGED
+        waiting.publish(bench.board.reput_from_offset, 500)
+        return Idle(bench.board)
+
+    bench.start("dispatcher", until_it_is_mended)
+    bench.tend_until(lambda: bench.board.stuck["dispatcher"].read() >= LOOPING_DEATHS)
+    waiting.publish(bench.board.listen_port, 1)
+    bench.tend_until(lambda: bench.board.stuck["dispatcher"].read() == 0)
+    bench.now_ms += 60_000
+    bench.tend_until(lambda: bench.board.deaths["dispatcher"].read() == 0)
+    assert failing(bench.board, bench.directory) == []
+
+
+def test_what_passes_by_itself_is_tried_for_as_long_as_it_lasts(bench: Bench) -> None:
+    bench.start("dispatcher", dies(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/store/consumequeue")))
+    bench.tend_until(lambda: bench.restarts() == 2 * STUCK_MAX)
+    assert not bench.given_up()
+    assert "No space left" in problems(bench.board, bench.directory, "SLAVE")[0]
+    assert bench.board.stuck["dispatcher"].read() == 0, "a full disk is no unreadable log"
+
+
+def test_who_is_killed_from_outside_is_not_given_up(bench: Bench) -> None:
+    bench.start("dispatcher", lambda: Idle(bench.board))
+    for killed in range(STUCK_MAX + 3):
+        os.kill(bench.pid(), signal.SIGKILL)
+        bench.tend_until(lambda killed=killed: bench.restarts() == killed + 1)
+    assert not bench.given_up() and bench.board.stuck["dispatcher"].read() == 0
+    assert "SIGKILL" in problems(bench.board, bench.directory, "ASYNC_MASTER")[0], "though it is a problem"
+
+
+def test_a_role_that_crashes_natively_is_given_up(bench: Bench) -> None:
+    def crash() -> Role:
+        faulthandler.disable()  # else it fills the test's output with our stack
+        os.abort()
+
+    bench.start("dispatcher", crash)
+    bench.tend_until(bench.given_up)
+    assert "SIGABRT" in failing(bench.board, bench.directory)[0].error
+
+
+def test_without_a_flusher_nothing_is_acknowledged(bench: Bench) -> None:
+    bench.start("flusher", dies(DAMAGED))
+    bench.tend_until(bench.given_up)
+    assert bench.board.flush_errno.read() == errno.EIO
+
+
+def test_a_stop_waits_while_the_heartbeat_moves(bench: Bench) -> None:
+    def long_end() -> None:
+        for beat in range(20):
+            waiting.note(bench.board.heartbeats["housekeeper"], beat + 1)
+            waiting.await_change(bench.board.ack_bell, bench.board.ack_bell.read(), 200)
+        waiting.publish(bench.board.min_physical_offset, 77)
+
+    beats = bench.board.heartbeats["housekeeper"]
+    bench.start("housekeeper", lambda: Idle(bench.board, long_end))
+    bench.tend_until(lambda: beats.read() > 0)
+    waiting.note(beats, 0)
+    bench.children._clock_ms = lambda: beats.read() * STALL_MS // 8  # in all far more than one may stand still
+    assert bench.children.stop("housekeeper") is None
+    assert bench.board.min_physical_offset.read() == 77, "it came to its end"
+
+
+def test_who_stands_still_is_killed_and_that_is_said(bench: Bench) -> None:
+    def jumping() -> int:
+        bench.now_ms += STALL_MS
+        return bench.now_ms
+
+    bench.start("housekeeper", lambda: Idle(bench.board))
+    bench.tend_until(lambda: bench.board.heartbeats["housekeeper"].read() > 0)
+    os.kill(bench.pid(), signal.SIGSTOP)
+    bench.children._clock_ms = jumping
+    assert "was killed" in str(bench.children.stop("housekeeper"))
+
+
+def test_a_stop_finds_a_dead_role_and_has_its_work_done(bench: Bench) -> None:
+    """As when the flusher was killed a moment before: the stop still brings everything to disk."""
+    bench.start("housekeeper", lambda: Idle(bench.board, lambda: waiting.publish(bench.board.min_physical_offset, 5)))
+    bench.tend_until(lambda: bench.board.heartbeats["housekeeper"].read() > 0)
+    pidfd = os.pidfd_open(bench.pid())
+    os.kill(bench.pid(), signal.SIGKILL)
+    assert select.select([pidfd], [], [], DEADLINE_SECONDS)[0]
+    os.close(pidfd)
+    assert bench.children.stop("housekeeper") is None
+    assert bench.board.min_physical_offset.read() == 5
+
+
+def test_a_failure_at_the_end_is_told(bench: Bench) -> None:
+    def fail() -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "/store/checkpoint")
+
+    bench.start("housekeeper", lambda: Idle(bench.board, fail))
+    bench.tend_until(lambda: bench.board.heartbeats["housekeeper"].read() > 0)
+    assert bench.children.stop("housekeeper") == (
+        "housekeeper failed as it stopped: IO: /store/checkpoint: Input/output error"
+    )
+
+
+def test_a_signal_right_after_the_fork_is_not_lost(bench: Bench) -> None:
+    bench.start("housekeeper", lambda: Idle(bench.board))
+    assert bench.children.stop("housekeeper") is None

@@ -1,0 +1,182 @@
+"""Kernels are kept for the sources they were made of, where this user may write, and nowhere that others may."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ipc import kernel_folders
+from ipc.sources import ROOT, state_of
+
+PROBE = """
+from ipc.compiling import kernel
+from engine.deep import numbers
+from engine.middle import doubled
+
+@kernel
+def answer():
+    return doubled(numbers.STEP)
+"""
+MIDDLE = """
+from ipc.compiling import inlined
+
+@inlined
+def doubled(value):
+    return 2 * value
+"""
+ASK = "from engine.probe import answer; print(answer(), sum(answer.stats.cache_hits.values()))"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of `ipc`, and a kernel whose constant is two folders down."""
+    shutil.copytree(ROOT / "ipc", tmp_path / "ipc", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("engine", "engine/deep"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    (tmp_path / "engine/probe.py").write_text(PROBE)
+    (tmp_path / "engine/middle.py").write_text(MIDDLE)
+    (tmp_path / "engine/deep/numbers.py").write_text("STEP = 3\n")
+    return tmp_path
+
+
+def _ask(tree: Path, **environment: str) -> tuple[int, int]:
+    """What the kernel answers, and how many of its forms were found on disk."""
+    kept = {name: os.environ[name] for name in ("PATH", "OPENBLAS_CORETYPE") if name in os.environ}
+    answered = subprocess.run(
+        [sys.executable, "-B", "-c", ASK], cwd=tree, env={**kept, "HOME": str(tree), **environment},
+        stdout=subprocess.PIPE, check=True, timeout=120,
+    )  # fmt: skip
+    value, hits = answered.stdout.split()
+    return int(value), int(hits)
+
+
+def test_what_is_compiled_is_told_while_it_takes_time(tree: Path) -> None:
+    asked = (
+        "from ipc import compiling; compiling.TOLD_EACH_SECONDS = 0.0; compiling.tell_progress_to(print); "
+        "from engine.probe import answer; answer()"
+    )
+    command, home = [sys.executable, "-B", "-c", asked], {**os.environ, "HOME": str(tree)}
+    first = subprocess.run(command, cwd=tree, env=home, capture_output=True, text=True, check=True, timeout=120)
+    assert "compiling for this machine, once for each version: 1 functions in" in first.stdout
+    again = subprocess.run(command, cwd=tree, env=home, capture_output=True, text=True, check=True, timeout=120)
+    assert again.stdout == "", "what is on disk is not compiled"
+
+
+def test_a_constant_two_folders_down_makes_a_new_kernel(tree: Path) -> None:
+    assert _ask(tree) == (6, 0)
+    assert _ask(tree) == (6, 1)
+    (tree / "engine/deep/numbers.py").write_text("STEP = 4\n")
+    assert _ask(tree) == (8, 0)
+    assert _ask(tree) == (8, 1)
+
+
+def test_what_a_kernel_inlines_from_another_file_makes_a_new_kernel(tree: Path) -> None:
+    assert _ask(tree) == (6, 0)
+    (tree / "engine/middle.py").write_text(MIDDLE.replace("2 *", "5 *"))
+    assert _ask(tree) == (15, 0)
+
+
+def test_a_file_that_no_kernel_needs_leaves_the_kernels_as_they_are(tree: Path) -> None:
+    assert _ask(tree) == (6, 0)
+    (tree / "engine/other.py").write_text("STEP = 5\n")
+    assert _ask(tree) == (6, 1)
+
+
+def test_sources_that_went_back_find_their_kernels_again(tree: Path) -> None:
+    constants = tree / "engine/deep/numbers.py"
+    for step in (3, 4):
+        constants.write_text(f"STEP = {step}\n")
+        assert _ask(tree) == (2 * step, 0)
+    constants.write_text("STEP = 3\n")
+    assert _ask(tree) == (6, 1)
+
+
+def test_a_service_without_a_home_still_keeps_its_kernels(tree: Path) -> None:
+    (tree / "ipc/__pycache__").touch()  # no folder can be made there
+    (tree / "temporary").mkdir()
+    nowhere, service = str(tree / "ipc/__pycache__" / "home"), str(tree / "service")
+    for places in ({"CACHE_DIRECTORY": service}, {"TMPDIR": str(tree / "temporary")}):
+        assert _ask(tree, HOME=nowhere, **places) == (6, 0)
+        assert _ask(tree, HOME=nowhere, **places) == (6, 1)
+
+
+def test_kernels_run_where_nothing_may_be_written(tree: Path) -> None:
+    (tree / "file").touch()
+    assert _ask(tree, NUMBA_CACHE_DIR=str(tree / "file" / "kernels")) == (6, 0)
+    assert _ask(tree, NUMBA_CACHE_DIR=str(tree / "file" / "kernels")) == (6, 0)
+
+
+def test_kernels_beside_the_sources_serve_who_may_only_read_them(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_folders, "BESIDE_SOURCES", tree / "beside")
+    filled = tree / "beside" / f"{kernel_folders.FOLDER}probe-{state_of(tree / 'engine/probe.py')}"
+    filled.mkdir(parents=True)
+    (filled / "kernel").write_text("compiled")
+    kernel_folders.folder_of.cache_clear()
+    taken = kernel_folders.folder_of(tree / "engine/probe.py", str(tree / "own"))
+    assert taken is not None and (taken / "kernel").read_text() == "compiled" and taken.parent == tree / "own"
+
+
+def test_a_folder_that_others_may_write_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    squatted = tmp_path / f"slipstream-{os.geteuid()}"
+    squatted.mkdir()
+    squatted.chmod(0o777)
+    monkeypatch.setattr(kernel_folders, "BESIDE_SOURCES", blocked / "beside")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", str(blocked))
+    for name in ("CACHE_DIRECTORY", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    kernel_folders.base_folder.cache_clear()
+    assert kernel_folders.base_folder() is None
+    squatted.chmod(0o700)
+    kernel_folders.base_folder.cache_clear()
+    assert kernel_folders.base_folder() == squatted
+    kernel_folders.base_folder.cache_clear()
+
+
+def test_old_states_go_and_removal_leaves_nothing(tree: Path) -> None:
+    for step in range(kernel_folders.STATES_KEPT + 3):
+        (tree / "engine/deep/numbers.py").write_text(f"STEP = {step}\n")
+        asked = "from engine import probe"
+        subprocess.run(
+            [sys.executable, "-B", "-c", asked],
+            cwd=tree,
+            check=True,
+            env={**os.environ, "HOME": str(tree)},
+            timeout=120,
+        )
+    cache = tree / "ipc/__pycache__"
+    assert len(list(cache.glob("kernels-engine.probe-*"))) == kernel_folders.STATES_KEPT
+    remove = "from ipc.kernel_folders import remove_kernels; print(len(remove_kernels()))"
+    subprocess.run(
+        [sys.executable, "-B", "-c", remove], cwd=tree, check=True, env={**os.environ, "HOME": str(tree)}, timeout=120
+    )
+    assert not list(cache.glob("kernels-*"))
+
+
+def test_kernels_beside_installed_sources_are_on_the_list_of_what_an_uninstallation_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside = tmp_path / "ipc" / "__pycache__"
+    monkeypatch.setattr(kernel_folders, "ROOT", tmp_path)
+    monkeypatch.setattr(kernel_folders, "BESIDE_SOURCES", beside)
+    kernels = [beside / f"kernels-engine.drain-{state}" / "engine_0" / "drain.nbi" for state in ("old", "new")]
+    for kernel in kernels:
+        kernel.parent.mkdir(parents=True)
+        kernel.touch()
+    assert kernel_folders.note_as_installed() == 0  # a checkout has no such list
+    record = tmp_path / "slipstream_log-0.1.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.write_text("ipc/__init__.py,sha256=x,1\n")
+    assert kernel_folders.note_as_installed() == 2
+    assert kernel_folders.note_as_installed() == 0
+    assert record.read_text().splitlines() == [
+        "ipc/__init__.py,sha256=x,1", *(f"{kernel.relative_to(tmp_path)},," for kernel in sorted(kernels))
+    ]

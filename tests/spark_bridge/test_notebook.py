@@ -1,0 +1,79 @@
+"""The notebook for Kafka's users runs from its first cell to its last, and finds what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tools.local_broker import LocalBroker
+
+pytestmark = pytest.mark.spark
+
+NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "examples" / "kafka.ipynb"
+ORDERS, LATER = 1000, 5
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with LocalBroker(tmp_path / "master", brokerRole="ASYNC_MASTER", mappedFileSizeCommitLog=1 << 23) as broker:
+        monkeypatch.setenv("STORE", str(broker.store))
+        yield Path(broker.store)
+
+
+def cells() -> list[dict[str, Any]]:
+    notebook = json.loads(NOTEBOOK.read_text())
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    found: list[dict[str, Any]] = notebook["cells"]
+    return found
+
+
+def text_of(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+def run(cell: dict[str, Any], names: dict[str, Any]) -> None:
+    exec(compile(text_of(cell), f"{NOTEBOOK.name}, cell {cell['id']}", "exec"), names)
+
+
+def test_it_is_a_notebook_and_only_one_of_its_cells_knows_the_format() -> None:
+    found = cells()
+    assert len({cell["id"] for cell in found}) == len(found)
+    for cell in found:
+        assert cell["cell_type"] in ("markdown", "code") and all(isinstance(line, str) for line in cell["source"])
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None), "outputs are not kept"
+    code = [cell for cell in found if cell["cell_type"] == "code"]
+    (changes,) = [cell for cell in code if "changes" in cell["metadata"].get("tags", ())]
+    assert changes is code[0]
+    for cell in code[1:]:
+        assert not [word for word in ("rocketmq", "spark_bridge", '"path"') if word in text_of(cell)]
+
+
+def test_every_cell_runs_and_a_batch_that_is_run_again_writes_nothing(spark: SparkSession, store: Path) -> None:
+    names: dict[str, Any] = {"__name__": "notebook"}
+    code = [cell for cell in cells() if cell["cell_type"] == "code"]
+    for cell in code:
+        run(cell, names)
+    assert names["spark"] is spark
+    assert {row.key: row["count"] for row in names["by_key"].collect()}["customer-0"] == 143
+    assert names["total"] == sum(number / 2 for number in range(ORDERS))
+    assert names["offsets"] == list(range(10, 20))
+    assert (names["archive"].count(), names["traces"]) == (ORDERS, ORDERS)
+    assert names["arrived"] == [str(number) for number in range(LATER)], "those before it began are not among them"
+    assert names["loud"] == ORDERS + LATER
+    assert names["reasons"].keys() == names["refused"].keys()
+    assert "no topic 'ordres'; did you mean 'orders'" in names["told"]
+    commits = store.parent / "loud-checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+    assert last >= 2
+    for path in [commits / str(last), commits / f".{last}.crc"]:  # the driver died before it noted the batch as done
+        path.unlink(missing_ok=True)
+    (again,) = [cell for cell in code if "foreachBatch" in cell["metadata"].get("tags", ())]
+    run(again, names)
+    assert (commits / str(last)).exists(), "it was run again"
+    assert names["loud"] == ORDERS + LATER

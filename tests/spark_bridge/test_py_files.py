@@ -1,0 +1,78 @@
+"""Packages that are not installed but sent along, `spark-submit --py-files`: a batch and a stream find them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import venv
+import zipfile
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.spark_bridge.stores import SmallStore
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SECONDS = 400
+DRIVER = """
+    import json, sys, tempfile
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+    import spark_bridge
+
+    spark_bridge.register(spark)
+    found = {"place": spark_bridge.__file__}
+    found["batch"] = spark.read.format("rocketmq").option("columns", "queueId").load(sys.argv[1]).count()
+    rows = []
+    stream = spark.readStream.format("rocketmq").option("columns", "queueId").load(sys.argv[1])
+    query = (
+        stream.writeStream.foreachBatch(lambda batch, _number: rows.append(batch.count()))
+        .option("checkpointLocation", tempfile.mkdtemp()).trigger(availableNow=True).start()
+    )
+    query.awaitTermination()
+    print(json.dumps({**found, "stream": sum(rows)}))
+"""
+
+
+def bare_python(directory: Path) -> Path:
+    """A Python that has PySpark and what it needs, and none of this project's packages."""
+    venv.create(directory, with_pip=False)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    pyspark_lies_in = Path(pyspark.__file__).parent.parent
+    (directory / "lib" / version / "site-packages" / "pyspark.pth").write_text(f"{pyspark_lies_in}\n")
+    return directory / "bin" / "python"
+
+
+def test_a_batch_and_a_stream_with_py_files(tmp_path: Path) -> None:
+    made = SmallStore(tmp_path / "store")
+    for number in range(50):
+        made.put("a", b"%d" % number)
+    made.dispatch()
+    with zipfile.ZipFile(tmp_path / "slipstream.zip", "w") as sent:
+        for package in ("spark_bridge", "store", "ipc", "engine"):
+            for path in (ROOT / package).rglob("*.py"):
+                sent.write(path, path.relative_to(ROOT))
+    (tmp_path / "driver.py").write_text(textwrap.dedent(DRIVER))
+    python = str(bare_python(tmp_path / "python"))
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    own = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
+    conf = {"spark.driver.host": "127.0.0.1", "spark.driver.memory": "512m", "spark.ui.enabled": "false"}
+    run = subprocess.run(
+        [
+            str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]",
+            *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
+            "--py-files", str(tmp_path / "slipstream.zip"), "driver.py", str(made.root),
+        ],
+        cwd=tmp_path, env={**kept, **own}, check=False, capture_output=True, text=True, timeout=SECONDS,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr[-4000:]
+    found = json.loads(run.stdout.splitlines()[-1])
+    assert "slipstream.zip" in found.pop("place")
+    assert found == {"batch": 50, "stream": 50}

@@ -1,0 +1,193 @@
+"""Power cuts at any moment, under a model that loses any pages and names not synced: the real recovery opens them all.
+
+    PAGE_LOSS_SEED=7 pytest tests/store/test_page_loss.py        another run; a failure names its own seed and state
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import flusher as flusher_module
+from engine.cursors import Board
+from engine.flusher import Flusher, Pace
+from ipc import waiting
+from store import broker_json, flushed_mark, log_end
+from store.batch_consume_queue import BatchConsumeQueue
+from store.consume_queue import ConsumeQueue
+from store.directory import StoreDirectory
+from store.dispatch import Dispatcher
+from store.index_service import IndexService
+from store.index_sync import IndexSync
+from store.queue_ext import ADDRESS_ZERO, QueueExt
+from store.queue_set import QueueKinds
+from store.recovery import Recovered, recover
+from tests.harness.logs import FIRST_STORE_MS, Placed, SmallLog
+from tests.harness.page_loss import PAGE_BYTES, LossyDisk
+
+SEGMENT_BYTES, QUEUE_FILE_BYTES = 16 * 1024, 200
+KINDS = QueueKinds(ext_file_bytes=400, batch_file_bytes=46 * 8)
+BATCH_TOPIC = "batches"
+FIRST_SEED, RUNS, STEPS, STATES_A_STEP = int(os.environ.get("PAGE_LOSS_SEED", "0")), 25, 40, 5
+TOPICS = ("topic", "other", BATCH_TOPIC)
+NOW_MS = 1_000_000
+
+
+class Run:
+    """A broker's work on one store, step by step, without its processes: log, dispatcher, flusher, tables."""
+
+    def __init__(self, directory: Path, seed: int, patch: pytest.MonkeyPatch) -> None:
+        self.seed, self.dice = seed, random.Random(seed)
+        self.log = SmallLog(directory / "store", SEGMENT_BYTES)
+        self.board = Board.create(directory / "counters")
+        self.index = self.index_at(self.log.root)
+        (self.log.root / "batchconsumequeue" / BATCH_TOPIC / "0").mkdir(parents=True)
+        self.disk = LossyDisk(self.log.root, patch)
+        self.tables: list[object] = [{}]
+        self.open(self.log.directory)
+        flushed_mark.begin(self.log.directory, 0)
+        self.log.directory.mark_running()
+        self.dispatcher = Dispatcher(
+            self.log.files, self.log.directory.consumequeue, QUEUE_FILE_BYTES, index=self.index, kinds=KINDS
+        )
+        self.now_ms = NOW_MS
+        self.flusher = Flusher(
+            self.board, self.log.files, self.log.directory, QUEUE_FILE_BYTES, sync_flush=seed % 2 == 0,
+            log_pace=Pace(500, 1, 2000), queue_pace=Pace(200, 1, 1500), index=IndexSync(self.index),
+        )  # fmt: skip
+
+    @staticmethod
+    def index_at(root: Path) -> IndexService:
+        return IndexService(root / "index", 7, 12)
+
+    @classmethod
+    def open(cls, directory: StoreDirectory) -> Recovered:
+        index = cls.index_at(directory.root)
+        return recover(directory, SEGMENT_BYTES, QUEUE_FILE_BYTES, index=index, kinds=KINDS)
+
+    def step(self) -> None:
+        dice = self.dice
+        what = dice.choice(["put", "put", "put", "dispatch", "flush", "flush", "flush", "table"])
+        if what == "put":
+            for _ in range(dice.randrange(1, 6)):
+                self._put()
+            waiting.publish(self.board.max_physical_offset, self.log.end)
+        elif what == "dispatch":
+            reached = self.dispatcher.dispatch(self.board.reput_from_offset.read(), self.log.end)
+            waiting.publish(self.board.reput_from_offset, reached)
+        elif what == "flush":
+            self.now_ms += dice.choice([1, 150, 600, 2500])
+            self.flusher.do_work(self.now_ms)
+        else:
+            value = {"version": len(self.tables)}
+            self.tables.append(value)
+            broker_json.write(self.log.directory.config / "topics.json", value)
+
+    def _put(self) -> None:
+        dice, number = self.dice, len(self.log.records)
+        text = f"k{number}" + "p" * dice.choice([0, 0, 30, 700, 1400])
+        end = dice.choice(["", "", "", "\0"])  # a text may end with one
+        self.log.append(
+            dice.choice(TOPICS), dice.randbytes(dice.choice([0, 5, 200, 900, 1800])),
+            properties=f"KEYS\x01k{number}\x02more\x01{text}{end}".encode(),
+            store_timestamp_ms=FIRST_STORE_MS + 10 * number,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self.dispatcher.close()
+        self.flusher.close()
+        self.disk.close()
+
+    # what has to hold
+
+    def check(self, root: Path) -> None:
+        """Open that state as a broker would, and hold it against what was put and promised."""
+        promised = self.board.flushed_offset.read()
+        found = self.open(StoreDirectory(root))
+        end = found.max_physical_offset
+        assert promised <= end <= self.log.end, f"{promised} was on disk, the log ends at {end}"
+        assert end in self._boundaries(), "within a record"
+        log = SmallLog(root, SEGMENT_BYTES)
+        for base in log.files.base_offsets():
+            kept = min(max(end - base, 0), SEGMENT_BYTES)
+            assert log.read(base, kept) == self.log.read(base, kept) if kept else True, "a message that was never put"
+            behind = log.read(base + kept, SEGMENT_BYTES - kept) if kept < SEGMENT_BYTES else b""
+            assert not any(behind), "something behind the end"
+        kept_records = [record for record in self.log.records if record.end <= end]
+        self._check_queues(root, kept_records, found)
+        index = self.index_at(root)
+        for number, record in enumerate(self.log.records):
+            offsets = index.query_offset(record.topic, f"k{number}", 64, 0, 1 << 62)
+            assert offsets.count(record.offset) == (record.end <= end), f"key of record {number}"
+        assert broker_json.read(root / "config" / "topics.json") in self.tables
+        flushed_mark.begin(StoreDirectory(root), end)  # as the supervisor does next
+        again = self.open(StoreDirectory(root))
+        assert (again.max_physical_offset, again.truncated_bytes) == (end, 0), "opened twice"
+
+    def _boundaries(self) -> set[int]:
+        ends = {record.end for record in self.log.records}
+        return ends | {0, self.log.end} | {end - end % SEGMENT_BYTES for end in ends}
+
+    @staticmethod
+    def _check_queues(root: Path, records: list[Placed], found: Recovered) -> None:
+        for topic in TOPICS:
+            own = [record for record in records if record.topic == topic]
+            is_batch = topic == BATCH_TOPIC
+            kind, file_bytes = ConsumeQueue, QUEUE_FILE_BYTES
+            if is_batch:
+                kind, file_bytes = BatchConsumeQueue, KINDS.batch_file_bytes
+            queue = kind(root / ("batchconsumequeue" if is_batch else "consumequeue") / topic / "0", file_bytes)
+            entries = queue.entries(0, queue.end_below(1 << 62))
+            told = list(zip(entries["physical_offset"].tolist(), entries["size"].tolist(), strict=True))
+            assert told == [(record.offset, record.size) for record in own], topic
+            assert found.queue_offsets.get((topic, 0), 0) == len(own)
+            if own and not is_batch:
+                ext = QueueExt(root / "consumequeue_ext" / topic / "0", KINDS.ext_file_bytes)
+                for record, address in zip(own, entries["tags_code"].tolist(), strict=True):
+                    unit = ext.read(address - ADDRESS_ZERO)
+                    assert unit is not None, f"no unit of {record}"
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    monkeypatch.setattr(log_end, "PAGE_BYTES", PAGE_BYTES)
+    monkeypatch.setattr(flusher_module, "PAGE_BYTES", PAGE_BYTES)
+    yield monkeypatch
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + RUNS))
+def test_every_state_that_a_power_cut_may_leave_is_opened(
+    seed: int, tmp_path: Path, small_pages: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, seed, small_pages)
+    states = 0
+
+    def crash_now() -> None:
+        nonlocal states
+        if run.disk.is_paused:
+            return
+        target = tmp_path / "crashed"
+        run.disk.crash(random.Random(1000 * seed + states), target)
+        run.disk.is_paused = True
+        try:
+            run.check(target)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}, state {states} ({target}): {error!r}") from error
+        shutil.rmtree(target)
+        states += 1
+        run.disk.is_paused = False
+
+    run.disk.before_sync = lambda: crash_now() if run.dice.random() < 0.1 else None
+    for _ in range(STEPS):
+        run.step()
+        run.disk.observe()
+        for _ in range(STATES_A_STEP):
+            crash_now()
+    run.disk.before_sync = lambda: None
+    run.close()
+    assert states >= STEPS * STATES_A_STEP
