@@ -95,7 +95,7 @@ class LogCut:
         root = self._directory.root
         file_bytes = queue_file_bytes(self._directory.consumequeue) or file_bytes_of(DEFAULT_QUEUE_FILE_BYTES)
         queues = QueueRecovery(self._directory.consumequeue, file_bytes, kinds_found(root, five=True))
-        queues.cut(self._files, offset, Checkpoint())
+        queues.cut(self._files, self._files.base_offsets()[0], offset, Checkpoint())
         QueueSync(self._directory.consumequeue, file_bytes).sync(0)
         paths = index_files(self._directory.index)
         if paths:

@@ -75,17 +75,19 @@ class QueueExt:
 
     def seek(self, queue: ConsumeQueue, end: int) -> None:
         """Go behind the unit of the last entry before queue offset `end` that has one; to the first without any."""
-        per_file = queue.file_bytes // queue.dtype.itemsize
-        entries = queue.entries(max(0, end - VALIDATED_FILES * per_file), end)
-        tags_codes = entries["tags_code"].astype(np.int64)
-        with_unit = np.flatnonzero(tags_codes <= LAST_ADDRESS)
-        first = named_files(self.directory)[:1]
-        self.position = first[0][0] if first else 0
-        if len(with_unit):
-            self.position = int(tags_codes[with_unit[-1]]) - ADDRESS_ZERO
-            unit = self.read(self.position)
-            self.position += unit.size if unit is not None else 0
+        looked_at = VALIDATED_FILES * (queue.file_bytes // queue.dtype.itemsize)
+        self._go_behind(_last_address(queue, max(0, end - looked_at), end))
+
+    def _go_behind(self, address: int | None) -> bool:
+        """Go behind the unit there, to the first unit without an address; False where no whole unit is."""
         self._at_end = False
+        if address is None:
+            first = named_files(self.directory)[:1]
+            self.position = first[0][0] if first else 0
+            return True
+        unit = self.read(address)
+        self.position = address + (unit.size if unit is not None else 0)
+        return unit is not None
 
     def read(self, position: int) -> ExtUnit | None:
         """The unit at `position`; None where no whole one lies."""
@@ -140,19 +142,24 @@ class QueueExt:
 
     # writing: one process, the dispatcher (or recovery before there is one)
 
-    def cut(self, queue: ConsumeQueue, end: int) -> None:
-        """Take out all units behind that of the last entry before queue offset `end`, if that has one, or is none."""
-        self.seek(queue, end)
-        files = named_files(self.directory)
-        if end and files and self.position == files[0][0]:
-            return
+    def cut(self, queue: ConsumeQueue, end: int) -> bool:
+        """Take out all units behind that of the last entry before queue offset `end` that has one; all if none has.
+
+        False when that entry's own unit is not there.
+        """
+        bases = queue.bases() if end else []
+        address = _last_address(queue, bases[0] // queue.dtype.itemsize, end) if bases else None
+        is_whole = self._go_behind(address)
         base = self.position - self.position % self._file_bytes
-        for other, size in files:
+        for other, size in named_files(self.directory):
             path = self.directory / file_name(other)
-            if other > base:
+            if other > base or address is None:
                 file_io.unlink(path)
             elif other == base:
                 file_io.clear(path, self.position - base, size)
+        if address is None:
+            self._mapped, self.position = None, 0
+        return is_whole
 
     def put(self, tags_codes: Words, store_timestamps_ms: Words) -> Words:
         """What the entries of these records say instead of their tags codes: the addresses of their units."""
@@ -208,3 +215,16 @@ class QueueExt:
         codes[:count] = self.position + ADDRESS_ZERO + np.arange(count, dtype=np.int64) * UNIT_BYTES
         self.position += count * UNIT_BYTES
         return count
+
+
+def _last_address(queue: ConsumeQueue, start: int, end: int) -> int | None:
+    """Where the unit of the last entry of [start, end) that has one lies."""
+    per_file = queue.file_bytes // queue.dtype.itemsize
+    while end > start:
+        low = max(start, end - per_file)
+        tags_codes = queue.entries(low, end)["tags_code"].astype(np.int64)
+        with_unit = np.flatnonzero(tags_codes <= LAST_ADDRESS)
+        if len(with_unit):
+            return int(tags_codes[with_unit[-1]]) - ADDRESS_ZERO
+        end = low
+    return None

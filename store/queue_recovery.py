@@ -2,7 +2,9 @@
 
 Implements: ConsumeQueue.recover, ConsumeQueueStore.recover, the dispatch of recovery (spec: store-formats, section 17)
 Queues are a function of the log, below the checkpoint's offset they are on disk. Above it whatever processes wrote is
-there after a kill; after a power cut any of it may be missing, so what is above is taken out and dispatched again.
+there after a kill; after a power cut any of it may be missing, so what is above is taken out, units of extensions with
+it, and dispatched again. That is so before all queues are built again, too: a unit lost in the midst would leave its
+record without one, and a part of a unit can look like a whole one.
 """
 
 from __future__ import annotations
@@ -56,16 +58,21 @@ class QueueRecovery:
                         file_io.unlink(path / file_name(base))
                 require_length(path, self._kinds.ext_file_bytes)
 
-    def cut(self, files: SegmentFiles, max_physical_offset: int, checkpoint: Checkpoint) -> None:
-        """Cut every queue to its sound entries below the log's end; after a power cut, to those of the checkpoint."""
-        known = checkpoint.flushed_offset if self._power_cut else None
+    def cut(self, files: SegmentFiles, min_offset: int, max_offset: int, checkpoint: Checkpoint) -> None:
+        """Cut every queue to its sound entries below the log's end; after a power cut, to those of the checkpoint.
+
+        Without one of ours none of what the log still tells is known to be on disk.
+        """
+        known = checkpoint.flushed_offset
+        on_disk = min_offset if known is None else min(known, max_offset)
         for topic, queue_id, queue in self._every():
             try:
-                if known is not None:
-                    self._cut_to(queue, min(known, max_physical_offset))
+                if self._power_cut and (known is not None or self._builds(topic)):
+                    _drop_lost_files(queue)
+                    queue.truncate(queue.end_below(on_disk))
                     continue
-                end = queue.sound_end(max_physical_offset)
-                held = queue.end_below(max_physical_offset)
+                end = queue.sound_end(max_offset)
+                held = queue.end_below(max_offset)
                 queue.truncate(end)
             except QueueFileMismatch as error:
                 self._rebuild = str(error)
@@ -74,14 +81,23 @@ class QueueRecovery:
                 self._rebuild = f"{queue.directory}: entry {end} is damaged"
             elif not self._is_further(topic) and not _names_its_record(queue, end, topic, queue_id, files):
                 self._rebuild = f"{queue.directory}: entry {end - 1} is not of this queue"
+        if self._power_cut and self._kinds.ext_file_bytes:
+            self._cut_extensions(on_disk)
 
-    def _cut_to(self, queue: ConsumeQueue, physical_offset: int) -> None:
-        """Take out what the disk may have in part: entries from that offset on, and their units of the extension."""
-        end = queue.end_below(physical_offset)
-        queue.truncate(end)
-        directory = self.root.parent / EXT_DIRECTORY / queue.directory.parent.name / queue.directory.name
-        if self._kinds.ext_file_bytes and directory.is_dir():
-            QueueExt(directory, self._kinds.ext_file_bytes).cut(queue, end)
+    def _cut_extensions(self, on_disk: int) -> None:
+        """Take out the units of records from that offset on, and all of those whose queue tells nothing of them."""
+        for topic, queue_id, path in queue_directories(self.root.parent / EXT_DIRECTORY):
+            queue = ConsumeQueue(self.root / topic / str(queue_id), self._file_bytes)
+            try:
+                end = queue.end_below(on_disk)
+            except QueueFileMismatch:  # noted by `cut`
+                end = 0
+            if not QueueExt(path, self._kinds.ext_file_bytes).cut(queue, end):
+                self._rebuild = f"{path}: the unit of the last entry before {end} is not there"
+
+    def _builds(self, name: str) -> bool:
+        """Whether queues of that name are built from the log: those of multi-dispatch only with it."""
+        return self._kinds.multi_dispatch or not is_lmq(name)
 
     def _is_further(self, name: str) -> bool:
         """Whether other topics' records may be in a queue of that name, by multi-dispatch."""
@@ -98,7 +114,7 @@ class QueueRecovery:
                 self._rebuild = f"{self.root}: the number of entries is not the checkpoint's"
         if self._rebuild is None:
             try:
-                self._dispatch(files, start, max_offset, refuse_gaps=start > min_offset)
+                self._dispatch(files, start, max_offset, refuse_gaps=self._power_cut or start > min_offset)
                 return
             except QueueGap as gap:
                 self._rebuild = str(gap)
@@ -117,7 +133,7 @@ class QueueRecovery:
         """Remove the queues, to have them built again; multi-dispatch ones only if we build them. Extensions stay."""
         removed = 0
         for topic, _queue_id, queue in list(self._every()):
-            if self._kinds.multi_dispatch or not is_lmq(topic):
+            if self._builds(topic):
                 shutil.rmtree(queue.directory)
                 removed += 1
         if removed:
@@ -130,6 +146,19 @@ class QueueRecovery:
             end = queue.end_below(max_physical_offset)
             found[topic, queue_id] = queue.messages_end(end)
         return found
+
+
+def _drop_lost_files(queue: ConsumeQueue) -> None:
+    """Remove from the first file on that a power cut left without its length, or without the file before it.
+
+    Files that were on disk lie before it; should one be missing, the checkpoint knows of more entries.
+    """
+    found = named_files(queue.directory)
+    for number, (base, size) in enumerate(found):
+        if not size or base != found[0][0] + number * queue.file_bytes:
+            for lost, _size in found[number:]:
+                file_io.unlink(queue.directory / file_name(lost))
+            return
 
 
 def _names_its_record(queue: ConsumeQueue, end: int, topic: str, queue_id: int, files: SegmentFiles) -> bool:

@@ -191,7 +191,7 @@ def recover(
         findings.append(_told(found, verdict))
         zero(files, found.dirty)
     _sync(files, [base for base in bases if first <= base <= found.offset])
-    queues.cut(files, found.offset, checkpoint)
+    queues.cut(files, bases[0], found.offset, checkpoint)
     queues.build(files, bases[0], found.offset, checkpoint)
     if index is not None:
         findings += recover_index(

@@ -159,6 +159,7 @@ def test_multi_dispatch_entries_have_no_units(tmp_path: Path) -> None:
     assert [path.name for path in (log.root / "consumequeue_ext").iterdir()] == ["topic"]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=EXT_FILE_BYTES), st.lists(st.sampled_from([20, 22, 30]), max_size=4), st.integers())
 def test_any_bytes_are_units_or_none(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, sizes: list[int], at: int
