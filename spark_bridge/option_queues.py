@@ -9,13 +9,12 @@ A moment is milliseconds since 1970, ISO 8601 (UTC unless it says otherwise), or
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from spark_bridge.option_values import InvalidOption
+from spark_bridge.option_values import InvalidOption, json_value
 
 EARLIEST, LATEST = -2, -1  # Kafka's numbers inside the JSON form
 UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -131,10 +130,7 @@ def _by_queue(
 
 
 def _json_object(option: str, text: str, example: str) -> dict[str, Any]:
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidOption(f"{option}={text!r} ({error}): give JSON as {example}") from error
+    parsed = json_value(option, text, f"give JSON as {example}")
     if not isinstance(parsed, dict):
         raise InvalidOption(f"{option}={text!r}: give JSON as {example}")
     return parsed

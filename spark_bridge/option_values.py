@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
+import reprlib
 from collections.abc import Iterable
+from typing import Any
 
 NAMES_TOLD_MAX = 100
+TOLD = reprlib.Repr()
+TOLD.maxstring = 400
 FILE_SCHEME = "file:"
 ELSEWHERE = re.compile(r"(?:^|,)\s*(?!file:)([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
 
@@ -50,6 +55,31 @@ def count(option: str, text: str | None, least: int) -> int | None:
     if value < least:
         raise InvalidOption(f"{option}={value}: at least {least}")
     return value
+
+
+def json_value(option: str, text: str, do: str) -> Any:
+    """What the JSON says. Raises InvalidOption, too, where it would say less than its writer wrote, or what no text is.
+
+    `do` is what would be right. Python's parser takes the last of equal names, and halves of surrogate pairs.
+    """
+    try:
+        found = json.loads(text, object_pairs_hook=_each_once)
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise InvalidOption(f"{option}={TOLD.repr(text)} ({_cause(error)}): {do}") from error
+    return found
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} comes twice")
+    return found
+
+
+def _cause(error: Exception) -> str:
+    return "a half of a surrogate pair is no text" if isinstance(error, UnicodeEncodeError) else str(error)
 
 
 def local_path(option: str, path: str) -> str:

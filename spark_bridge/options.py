@@ -23,7 +23,7 @@ from spark_bridge.option_queues import (
     parse_moments,
     parse_offsets,
 )
-from spark_bridge.option_values import InvalidOption, choice, count, flag, local_path, nearest
+from spark_bridge.option_values import InvalidOption, choice, count, flag, json_value, local_path, nearest
 from spark_bridge.row_options import DEFAULT_ROWS, ROW_OPTION_NAMES, RowOptions, parse_row_options
 from spark_bridge.where import ANYTHING, Where, parse_where
 
@@ -160,7 +160,7 @@ def _places(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]
     """Paths, or name servers: where the stores are."""
     _one_of(given, STORE_OPTION_NAMES)
     if "path" in given or "paths" in given:
-        paths = _listed(given.get("path", given.get("paths", "")))
+        paths = _listed("path", given.get("path", given.get("paths", "")))
         if paths:
             return tuple(local_path("path", path) for path in paths), ()
     servers = tuple(re.split(r"[;,\s]+", given.get("nameserver", given.get(KAFKA_SERVERS, "")).strip()))
@@ -171,16 +171,18 @@ def _places(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]
     raise InvalidOption(f"option path is missing: {told}; {of_tables}")
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def _listed(option: str, text: str) -> tuple[str, ...]:
     """One text, or those of a JSON list (Spark makes one of `load([...])`)."""
     if text.lstrip().startswith("["):
         try:
-            found = json.loads(text)
-        except ValueError:
-            return (text,)  # a glob may begin so
+            found = json_value(option, text, "give a JSON list of texts")
+        except InvalidOption as error:
+            if isinstance(error.__cause__, json.JSONDecodeError):
+                return (text,)  # a glob may begin so
+            raise
         if isinstance(found, list) and all(isinstance(item, str) and item for item in found):
             return tuple(found)
-        raise InvalidOption(f"{text!r}: a JSON list of texts")
+        raise InvalidOption(f"{option}={text!r}: give a JSON list of texts")
     return (text,) if text else ()
 
 
@@ -229,7 +231,8 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
     """Names of columns: a JSON list, or texts with commas between them."""
     if text is None:
         return None
-    listed = _listed(text) if text.lstrip().startswith("[") else tuple(name.strip() for name in text.split(","))
+    is_json = text.lstrip().startswith("[")
+    listed = _listed("columns", text) if is_json else tuple(name.strip() for name in text.split(","))
     if not listed or not all(listed):
         raise InvalidOption(f"columns={text!r}: a column, or several with commas between them, as topic,queueId,body")
     return listed
@@ -249,7 +252,7 @@ def _keys(text: str | None) -> tuple[str, ...]:
     """Message keys: a JSON list, or texts with commas between them."""
     if text is None:
         return ()
-    listed = _listed(text)
+    listed = _listed("keys", text)
     keys = listed if text.lstrip().startswith("[") else tuple(key.strip() for key in text.split(","))
     keys = tuple(dict.fromkeys(filter(None, keys)))
     if not keys or any(" " in key for key in keys):

@@ -6,13 +6,12 @@ as Spark's own Avro source maps them.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 from pyspark.sql import types as t
 
-from spark_bridge.option_values import InvalidOption
+from spark_bridge.option_values import InvalidOption, json_value
 
 _WORDS = re.compile(r"\s*(?:(`[^`]+`)|(\w+)|([<>(),:]))")
 _NAMED: dict[str, t.DataType] = {
@@ -42,11 +41,16 @@ _JSON_TYPES = (*{type(found) for found in _NAMED.values()}, t.DecimalType)
 
 def named_type(option: str, text: str) -> t.StructType:
     """The columns of a JSON body: DDL (`id bigint, tags array<string>`), or what StructType.json() gives."""
+    example = "columns as 'id bigint, name string, tags array<string>'"
     try:
-        found = t.StructType.fromJson(json.loads(text)) if text.lstrip().startswith("{") else _Ddl(text).columns()
+        if text.lstrip().startswith("{"):
+            found = t.StructType.fromJson(json_value(option, text, example))
+        else:
+            found = _Ddl(text).columns()
+    except InvalidOption:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        example = "'id bigint, name string, tags array<string>'"
-        raise InvalidOption(f"{option}={text!r} ({error}): columns as {example}") from error
+        raise InvalidOption(f"{option}={text!r} ({error}): {example}") from error
     check_json_type(option, found)
     return found
 
@@ -142,7 +146,7 @@ def avro_type(option: str, text: str) -> t.DataType:
         raise InvalidOption("decode=avro needs the package fastavro on the driver and the executors") from error
     try:
         named: dict[str, Any] = {}
-        parsed = parse_schema(json.loads(text), named)
+        parsed = parse_schema(json_value(option, text, "give an Avro schema as JSON"), named)
         return _avro(parsed, named, ())
     except InvalidOption:
         raise

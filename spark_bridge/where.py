@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from spark_bridge.option_values import InvalidOption, nearest
+from spark_bridge.option_values import InvalidOption, json_value, nearest
 
 EXAMPLE = '{"topic":["orders"],"queueId":[0,1]}'
 # Columns to fields and the type of their values; schema=kafka calls the queue's id `partition`.
@@ -47,10 +47,7 @@ def parse_where(text: str | None) -> Where:
     """The option's value: an object of columns, each with a value or a list of them. Raises InvalidOption."""
     if text is None:
         return ANYTHING
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise InvalidOption(f"where={text!r} ({error}): give JSON as {EXAMPLE}") from error
+    found = json_value("where", text, f"give JSON as {EXAMPLE}")
     if not isinstance(found, dict):
         raise InvalidOption(f"where={text!r}: give JSON as {EXAMPLE}")
     names = {name.lower(): name for name in COLUMNS}

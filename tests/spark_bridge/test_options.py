@@ -55,3 +55,34 @@ def test_errors_name_the_option_and_what_would_do(given, told):
         parse_options(given)
     assert told in str(caught.value)
     assert caught.value.code == "INVALID_OPTION"
+
+
+@pytest.mark.parametrize(
+    ("option", "shape"),
+    [
+        ("where", '{{"topic":{}}}'),
+        ("startingOffsets", '{{"t":{{"0":{}}}}}'),
+        ("endingOffsetsByTimestamp", '{{"t":{{"0":{}}}}}'),
+        ("assign", '{{"t":{}}}'),
+        ("path", "[{}]"),
+        ("keys", "[{}]"),
+        ("columns", "[{}]"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [('"\\ud800"', "surrogate"), ("[" * 100_000, "recursion"), ('{"a":1,"a":2}', "'a' comes twice")],
+)
+def test_json_that_says_less_or_more_than_text_can_is_refused_in_one_short_line(option, shape, value, told):
+    with pytest.raises(InvalidOption, match=f"^{option}=") as caught:
+        parse_options({"path": "/s", option: shape.format(value)})
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(("option", "decode"), [("valueSchema", "json"), ("avroSchema", "avro")])
+@pytest.mark.parametrize(("value", "told"), [('"\\ud800"', "surrogate"), ('{"a":1,"a":2}', "'a' comes twice")])
+def test_json_schemas_are_looked_at_so_too(option, decode, value, told):
+    with pytest.raises(InvalidOption, match=told):
+        parse_options({"path": "/s", "decode": decode, option: f'{{"type":{value}}}'})
