@@ -3,7 +3,8 @@
 `store.file_io` is the only caller of fsync and its kin: there the model notes what became durable. Everything else it
 sees by looking at the files (`observe`), so also what was stored through mappings. A crash state takes, for each page
 of each file, the durable bytes or those of any look since; for each name that was not synced in its directory, what it
-meant then or now; for each length that was not synced, what it was at any time.
+meant then or now; for each length that was not synced, what it was at any time. Nothing is synced for real: the disk is
+this model.
 """
 
 from __future__ import annotations
@@ -37,15 +38,12 @@ class LossyDisk:
         self._durable_names: dict[int, Names] = {}
         self._names_since: dict[int, list[Names]] = {}
         for name in ("sync_data", "sync_file"):
-            patch.setattr(file_io, name, self._syncing(getattr(file_io, name)))
-        original = file_io.sync_directory
+            patch.setattr(file_io, name, self._sync)
 
         def sync_directory(path: Path) -> None:
             if self.is_paused or not path.is_relative_to(self.root):
-                original(path)
                 return
             self.before_sync()
-            original(path)
             found = os.stat(path).st_ino
             self._hold(path)
             self._durable_names[found], self._names_since[found] = self._names(path), []
@@ -86,20 +84,15 @@ class LossyDisk:
     def _names(self, directory: Path) -> Names:
         return {path.name: self._hold(path) for path in directory.iterdir()}
 
-    def _syncing(self, original: Callable[[int], None]) -> Callable[[int], None]:
-        def sync(fd: int) -> None:
-            if self.is_paused:
-                original(fd)
-                return
-            self.before_sync()
-            original(fd)
-            inode = os.fstat(fd).st_ino
-            if inode not in self._held:
-                self._held[inode] = os.dup(fd)
-                self._is_directory[inode] = False
-            self._durable[inode], self._since[inode] = os.pread(fd, os.fstat(fd).st_size, 0), []
-
-        return sync
+    def _sync(self, fd: int) -> None:
+        if self.is_paused:
+            return
+        self.before_sync()
+        inode = os.fstat(fd).st_ino
+        if inode not in self._held:
+            self._held[inode] = os.dup(fd)
+            self._is_directory[inode] = False
+        self._durable[inode], self._since[inode] = os.pread(fd, os.fstat(fd).st_size, 0), []
 
     # what a power cut leaves
 

@@ -1,6 +1,8 @@
 """Power cuts at any moment, under a model that loses any pages and names not synced: the real recovery opens them all.
 
     PAGE_LOSS_SEED=7 pytest tests/store/test_page_loss.py        another run; a failure names its own seed and state
+
+The flusher's time and that of queue files (in ticks of a second) are the run's own, however slow the machine is.
 """
 
 from __future__ import annotations
@@ -8,8 +10,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +19,7 @@ from engine import flusher as flusher_module
 from engine.cursors import Board
 from engine.flusher import Flusher, Pace
 from ipc import waiting
-from store import broker_json, flushed_mark, log_end
+from store import broker_json, dispatch, flushed_mark, index_recovery, log_end, queue_set, queue_sync
 from store.batch_consume_queue import BatchConsumeQueue
 from store.consume_queue import ConsumeQueue
 from store.directory import StoreDirectory
@@ -36,6 +38,9 @@ BATCH_TOPIC = "batches"
 FIRST_SEED, RUNS, STEPS, STATES_A_STEP = int(os.environ.get("PAGE_LOSS_SEED", "0")), 25, 40, 5
 TOPICS = ("topic", "other", BATCH_TOPIC)
 NOW_MS = 1_000_000
+TICK_MS, NS_PER_MS = 1000, 1_000_000
+BUFFER_ROWS = 16  # of records, in one go
+TAKES_MS = [0, 0, 0, 0, 1, 20, 300]  # anything between two looks at the clock
 
 
 class Run:
@@ -56,6 +61,9 @@ class Run:
             self.log.files, self.log.directory.consumequeue, QUEUE_FILE_BYTES, index=self.index, kinds=KINDS
         )
         self.now_ms = NOW_MS
+        self._file_times: dict[Path, int] = {}
+        patch.setattr(flusher_module, "time", SimpleNamespace(monotonic_ns=self._monotonic_ns))
+        patch.setattr(queue_sync, "look_ns", lambda: self.now_ms * NS_PER_MS)
         self.flusher = Flusher(
             self.board, self.log.files, self.log.directory, QUEUE_FILE_BYTES, sync_flush=seed % 2 == 0,
             log_pace=Pace(500, 1, 2000), queue_pace=Pace(200, 1, 1500), index=IndexSync(self.index),
@@ -79,6 +87,7 @@ class Run:
             waiting.publish(self.board.max_physical_offset, self.log.end)
         elif what == "dispatch":
             reached = self.dispatcher.dispatch(self.board.reput_from_offset.read(), self.log.end)
+            self._tell_file_times()
             waiting.publish(self.board.reput_from_offset, reached)
         elif what == "flush":
             self.now_ms += dice.choice([1, 150, 600, 2500])
@@ -87,6 +96,17 @@ class Run:
             value = {"version": len(self.tables)}
             self.tables.append(value)
             broker_json.write(self.log.directory.config / "topics.json", value)
+
+    def _monotonic_ns(self) -> int:
+        self.now_ms += self.dice.choice(TAKES_MS)
+        return self.now_ms * NS_PER_MS
+
+    def _tell_file_times(self) -> None:
+        """Give what was written since the last time the tick of now."""
+        for path in self.log.root.glob("*consumequeue*/*/*/*"):
+            if path.stat().st_mtime_ns != self._file_times.get(path):
+                self._file_times[path] = self.now_ms // TICK_MS * TICK_MS * NS_PER_MS
+                os.utime(path, ns=(0, self._file_times[path]))
 
     def _put(self) -> None:
         dice, number = self.dice, len(self.log.records)
@@ -154,30 +174,36 @@ class Run:
 
 
 @pytest.fixture
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Pages and buffers in proportion to so small a log."""
     monkeypatch.setattr(log_end, "PAGE_BYTES", PAGE_BYTES)
     monkeypatch.setattr(flusher_module, "PAGE_BYTES", PAGE_BYTES)
-    yield monkeypatch
+    monkeypatch.setattr(dispatch, "BATCH_ROWS", BUFFER_ROWS)
+    monkeypatch.setattr(queue_set, "ROWS_MAX", BUFFER_ROWS)
+    monkeypatch.setattr(index_recovery, "ROWS", BUFFER_ROWS)
+    monkeypatch.setattr(log_end, "ROWS", BUFFER_ROWS)
+    return monkeypatch
 
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + RUNS))
 def test_every_state_that_a_power_cut_may_leave_is_opened(
-    seed: int, tmp_path: Path, small_pages: pytest.MonkeyPatch
+    seed: int, tmp_path: Path, region_dir: Path, small: pytest.MonkeyPatch
 ) -> None:
-    run = Run(tmp_path, seed, small_pages)
+    run = Run(region_dir, seed, small)
     states = 0
 
     def crash_now() -> None:
         nonlocal states
         if run.disk.is_paused:
             return
-        target = tmp_path / "crashed"
+        target = region_dir / "crashed"
         run.disk.crash(random.Random(1000 * seed + states), target)
         run.disk.is_paused = True
         try:
             run.check(target)
         except Exception as error:
-            raise AssertionError(f"seed {seed}, state {states} ({target}): {error!r}") from error
+            shutil.copytree(target, tmp_path / "crashed")
+            raise AssertionError(f"seed {seed}, state {states} ({tmp_path / 'crashed'}): {error!r}") from error
         shutil.rmtree(target)
         states += 1
         run.disk.is_paused = False
