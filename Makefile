@@ -2,7 +2,8 @@
 #
 #   make setup   virtual environment, pinned dependencies, a Java for Spark; leaves .venv/bin/slipstream
 #   make run     the main job on real input; INPUT="a.log b.log" adds files, KEEP=1 leaves it running
-#   make test    all tests; ARGS="tests/store -k record" chooses
+#   make quick   the tests that start no broker and no JVM: a few minutes, for every change
+#   make test    all tests, as CI runs them; ARGS="tests/store -k record" chooses, ARGS=--durations=30 says where the time goes
 #   make lint    ruff and mypy --strict
 #   make interop masters, slaves and name servers, ours and RocketMQ's, in every pairing, killed under load; one store in
 #                turn with RocketMQ's broker; writes docs/interop.md
@@ -26,7 +27,7 @@ OLDEST_PYSPARK := 4.2.0
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run test lint bench fuzz interop differential kills spark-versions clean
+.PHONY: setup run quick test lint bench fuzz interop differential kills spark-versions clean
 
 setup: $(STAMP)
 
@@ -54,6 +55,10 @@ $(STAMP): requirements.lock pyproject.toml
 
 run: setup
 	@$(VENV)/bin/slipstream run $(foreach file,$(INPUT),--input $(file)) $(if $(filter-out 0,$(KEEP)),--keep) $(ARGS)
+
+# The marks are given by tests/conftest.py, which also sees to it that a test without them starts nothing of the kind.
+quick: setup
+	@$(PYTHON) -m pytest -n auto -m "not (broker or crash or interop or spark)" $(ARGS)
 
 test: setup
 	@$(PYTHON) -m pytest -n auto $(ARGS)

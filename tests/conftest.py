@@ -1,25 +1,130 @@
-"""What all tests share: a Java for Spark, and directories and ports of their own, to run side by side."""
+"""What all tests share: tiers, an order, a Java for Spark, and directories and ports of their own, to run side by side.
+
+The tests of a module that can start a broker, a name server or RocketMQ are marked `broker`, those that use the Spark
+session `spark`; both happen here. A test without these marks that starts one nevertheless fails: `make quick` is quick.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.harness.distribution import Shared, group_of, order
+from tools import local_broker
+
+STARTERS = ("tools.local_broker", "tests.interop.", "tests.differential.", "tests.fuzz.", "tests.spark_bridge.stream")
+LIVE_MARKS = ("broker", "interop", "crash", "spark")
+GROUP_SIGN = "@~"  # xdist writes a test's group behind its name
+SECONDS_KEY = "slipstream/seconds"
 SHARED_MEMORY = Path("/dev/shm")
 JAVA_OF_SETUP = Path(sys.prefix) / "java"
 
+# Every worker and every broker that a test starts would compile all modules anew: a third of a broker's start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
-def pytest_configure() -> None:
+
+def pytest_configure(config: pytest.Config) -> None:
     """Spark tests use the Java that `make setup` found and tried."""
     if (JAVA_OF_SETUP / "bin" / "java").exists():
         os.environ["JAVA_HOME"] = str(JAVA_OF_SETUP)
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder(config))
+
+
+class Recorder:
+    """In the process that hands out tests: remembers how long each took, and tells the workers of the last run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._cache = getattr(config, "cache", None)  # none with -p no:cacheprovider
+        self._known: dict[str, float] = self._cache.get(SECONDS_KEY, {}) if self._cache else {}
+        self._spent: dict[str, float] = {}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["seconds"] = self._known
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid.partition(GROUP_SIGN)[0]
+        self._spent[name] = self._spent.get(name, 0.0) + report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        if self._cache and self._spent:
+            self._cache.set(SECONDS_KEY, {**self._known, **{name: round(s, 2) for name, s in self._spent.items()}})
+
+
+class Tiers:
+    """Keeps the marks true: without one of them a test may start neither a JVM nor a broker nor a name server."""
+
+    test: str | None = None  # which one runs, if it has no such mark
+
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """An audit hook."""
+        if event == "subprocess.Popen" and self.test is not None and _is_live(arguments[1]):
+            raise AssertionError(f"{self.test} is not marked with one of {LIVE_MARKS} and starts {arguments[1]}")
+
+
+def _is_live(command: object) -> bool:
+    words = [command] if isinstance(command, str) else [str(word) for word in command]  # type: ignore[attr-defined]
+    ours = any(word == "tools.cli" or word.endswith("/slipstream") for word in words)
+    return Path(words[0]).name == "java" or (ours and not {"broker", "namesrv", "run"}.isdisjoint(words))
+
+
+tiers = Tiers()
+sys.addaudithook(tiers.audit)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """What runs now, for the audit."""
+    tiers.test = None if any(item.get_closest_marker(mark) for mark in LIVE_MARKS) else item.nodeid
+    try:
+        return (yield)  # type: ignore[return-value]
+    finally:
+        tiers.test = None
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Two for a core: most of a broker's test is waiting."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
+def _shared(item: pytest.Item) -> Shared:
+    """What the distribution has to know of a test."""
+    definitions = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009  pytest has no public word for it
+    shared = [name for name, found in definitions.items() if found[-1].scope in ("module", "package", "class")]
+    values = getattr(getattr(item, "callspec", None), "indices", {})
+    fixtures = sorted(f"{name}{values.get(name, '')}" for name in shared)
+    return Shared(item.nodeid, item.nodeid.partition("::")[0], frozenset(m.name for m in item.iter_markers()),
+                  tuple(fixtures))  # fmt: skip
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The tiers, by what a test's module can start."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker("spark")
+    known = vars(getattr(item, "module")).values()  # noqa: B009  pytest.Item does not promise it
+    if any(str(getattr(value, "__module__", "")).startswith(STARTERS) for value in known):
+        item.add_marker("broker")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a worker: in the order and the groups that `distribution` says; all workers have to say the same."""
+    worker_input: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker_input is None:
+        return
+    tests = [_shared(item) for item in items]
+    for item, test in zip(items, tests, strict=True):
+        if (group := group_of(test)) != test.name:
+            item.add_marker(pytest.mark.xdist_group(GROUP_SIGN[1:] + group))
+    items[:] = [items[number] for number in order(tests, worker_input.get("seconds", {}))]
 
 
 @pytest.fixture
@@ -39,11 +144,5 @@ def region_dir() -> Iterator[Path]:
 
 @pytest.fixture
 def free_port() -> Callable[[], int]:
-    """Gives ports of 127.0.0.1 that were free a moment ago."""
-
-    def find() -> int:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
-
-    return find
+    """Gives ports that were free a moment ago."""
+    return local_broker.free_port

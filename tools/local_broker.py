@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -16,23 +18,27 @@ from tools.processes import end
 READY_SECONDS = 180.0  # kernels are compiled anew after a change of sources, on a busy machine slowly
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.02
+PORTS = (12_000, 32_000)  # below those that Linux gives to clients
+_ports = random.Random()
 
 
 def free_port() -> int:
-    """A port that was free a moment ago, with the next one and the one two below."""
-    for _ in range(100):
-        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            for probe in (second, third):
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as brokers do: TIME_WAIT is no user
+    """A port that nobody has, with the next one and the one two below.
+
+    None that the kernel gives to clients: so it is still free when a slow process comes to it, or a killed one again.
+    """
+    for _ in range(1000):
+        port = _ports.randrange(*PORTS)
+        with ExitStack() as held:
             try:
-                second.bind(("127.0.0.1", port + 1))  # for slaves
-                third.bind(("127.0.0.1", port - 2))  # where RocketMQ's slaves ask for topics
-            except (OSError, OverflowError):
+                for each in (port - 2, port, port + 1):  # where RocketMQ's slaves ask for topics; clients; slaves
+                    probe = held.enter_context(socket.socket())
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as brokers do: TIME_WAIT is no user
+                    probe.bind(("", each))
+            except OSError:
                 continue
             return port
-    raise RuntimeError("no free ports beside each other on 127.0.0.1")
+    raise RuntimeError(f"no three free ports beside each other from {PORTS[0]} to {PORTS[1]}")
 
 
 class LocalBroker:

@@ -12,7 +12,6 @@ import json
 import os
 import queue
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -22,6 +21,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tests.interop.remoting import GET_ROUTE, UPDATE_BROKER_CONFIG, Client
+from tools.local_broker import free_port
 from tools.processes import end
 
 VERSION = "4.9.7"
@@ -33,6 +33,7 @@ MODULES_NEEDED = ("namesrv", "broker", "client")
 JAVA_SOURCES = Path(__file__).with_name("java")
 JVM = [
     "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",  # most of a short life is compiling: half the CPU seconds of a start
     "-Dfile.encoding=UTF-8",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -110,24 +111,6 @@ def _classes(version: str) -> Path:
             arriving.rename(compiled)  # where another test was faster, its copy serves
         shutil.rmtree(arriving, ignore_errors=True)
     return compiled
-
-
-def free_port() -> int:
-    """A port so that it, the one after it (HA) and the one two before it ("fast" remoting) were free a moment ago."""
-    for _ in range(100):
-        with contextlib.ExitStack() as held:
-            first = held.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                for neighbour in (port - 2, port + 1):
-                    probe = held.enter_context(socket.socket())
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no user
-                    probe.bind(("", neighbour))
-            except (OSError, OverflowError):
-                continue
-            return port
-    raise RuntimeError("no free ports beside each other")
 
 
 class JavaProcess:

@@ -6,48 +6,29 @@ What is asked of a broker is asked over remoting, in the same words, whether it 
 from __future__ import annotations
 
 import json
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
 from store import broker_json, fastjson
 from tests.interop.remoting import UPDATE_BROKER_CONFIG, Client
 from tests.interop.rocketmq import RocketMQBroker, is_five
-from tools.local_broker import LocalBroker
+from tools.local_broker import LocalBroker, free_port
 
 CLI = [sys.executable, "-m", "tools.cli"]
 SECONDS = 120
 RUNTIME_INFO, CLUSTER_INFO = 28, 106
-PORTS = (12_000, 32_000)  # below those that the kernel gives to clients: a port stays ours while its broker is down
 TABLES = {
     "topics": ("topics.json", "topicConfigTable"),
     "groups": ("subscriptionGroup.json", "subscriptionGroupTable"),
     "offsets": ("consumerOffset.json", "offsetTable"),
     "delay offsets": ("delayOffset.json", "offsetTable"),
 }
-_ports = random.Random()
-
-
-def own_port() -> int:
-    """A port that nobody has, with the next one (HA) and the one two below ("fast" remoting)."""
-    for _ in range(1000):
-        port = _ports.randrange(*PORTS)
-        with ExitStack() as held:
-            try:
-                for each in (port - 2, port, port + 1):
-                    held.enter_context(socket.socket()).bind(("", each))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError(f"no three free ports from {PORTS[0]} to {PORTS[1]}")
 
 
 def await_that(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
@@ -108,7 +89,7 @@ class OurSide:
     """Our broker."""
 
     def __init__(self, home: Path, version: str, **settings: Any) -> None:
-        self.port = own_port()
+        self.port = free_port()
         self.store = home / "store"
         self._home = home
         self._settings = {
@@ -138,7 +119,7 @@ class RealSide:
     """RocketMQ's broker."""
 
     def __init__(self, home: Path, version: str, **settings: Any) -> None:
-        self.port = own_port()
+        self.port = free_port()
         self.store = home / "store"
         self._home, self._version = home, version
         five = {"timerWheelEnable": "true"} if is_five(version) else {}  # 5.x cannot delete a topic without it
