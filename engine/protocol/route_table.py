@@ -138,13 +138,17 @@ class RouteTable:
     def no_room_for(self, who: Registration, body: RegisterBody, connection: int) -> str | None:
         """Why a broker cannot be taken in, None if it can."""
         known = self.brokers.get(who.broker_name)
-        if known is None or who.broker_id not in known.addresses:
-            if sum(len(broker.addresses) for broker in self.brokers.values()) >= BROKERS_MAX:
-                return f"there are {BROKERS_MAX} brokers"
-            if sum(live.connection == connection for live in self.live.values()) >= BROKERS_OF_A_CONNECTION_MAX:
-                return f"its connection has registered {BROKERS_OF_A_CONNECTION_MAX} brokers"
-        is_new = who.broker_name not in self.clusters.get(who.cluster, ())
-        if is_new and sum(map(len, self.clusters.values())) >= BROKERS_MAX:
+        is_new = known is None or who.broker_id not in known.addresses
+        is_unheard = self._key(who.cluster, who.address) not in self.live  # a known broker at a new address, too
+        if is_new and sum(len(broker.addresses) for broker in self.brokers.values()) >= BROKERS_MAX:
+            return f"there are {BROKERS_MAX} brokers"
+        if is_unheard and len(self.live) >= BROKERS_MAX:
+            return f"there are {BROKERS_MAX} addresses of brokers"
+        of_connection = sum(live.connection == connection for live in self.live.values()) if is_unheard or is_new else 0
+        if of_connection >= BROKERS_OF_A_CONNECTION_MAX:
+            return f"its connection has registered {BROKERS_OF_A_CONNECTION_MAX} brokers"
+        is_new_name = who.broker_name not in self.clusters.get(who.cluster, ())
+        if is_new_name and sum(map(len, self.clusters.values())) >= BROKERS_MAX:
             return f"there are {BROKERS_MAX} names in clusters"
         if body.filter_servers and sum(map(len, self._filter_servers.values())) >= FILTER_SERVERS_MAX:
             return f"there are {FILTER_SERVERS_MAX} filter servers"

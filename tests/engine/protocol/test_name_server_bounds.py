@@ -128,6 +128,21 @@ def test_the_tables_are_bounded_in_all_and_free_again_when_the_stranger_leaves(m
     assert register(server, "e", body_with(topics(100)), connection=4).code == 0
 
 
+@pytest.mark.parametrize("compat", ["4.9", "5"])
+def test_one_broker_at_ever_new_addresses_fills_no_table(compat: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route_table, "BROKERS_MAX", 5)
+    monkeypatch.setattr(route_table, "BROKERS_OF_A_CONNECTION_MAX", 3)
+    server, forever = NameServer(compat), str(1 << 62)
+    told = [
+        register(server, "a", GOOD, connection, brokerAddr=f"h{connection}:{n}", heartbeatTimeoutMillis=forever).code
+        for connection in (1, 2) for n in range(5)
+    ]  # fmt: skip
+    assert told == [0, 0, 0, 1, 1, 0, 0, 1, 1, 1] and len(server.routes.live) == 5
+    assert register(server, "a", GOOD, 1, brokerAddr="h1:0").code == 0, "one that is known says so again"
+    server.routes.connection_closed(1)
+    assert register(server, "honest", GOOD, 3).code == 0
+
+
 def test_the_list_of_all_topics_fits_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     assert route_table.LIST_BYTES_MAX < FRAME_BYTES_MAX
     monkeypatch.setattr(route_table, "LIST_BYTES_MAX", 1000)
