@@ -121,6 +121,8 @@ class RemotingServer:
         while data := await asyncio.wait_for(reader.read(READ_BYTES), left):
             begun, frames = time.monotonic(), splitter.feed(data)
             for frame in frames:
+                if writer.transport.is_closing():  # hung up on: nobody takes the answers
+                    return
                 self._connections.spoke(connection)
                 self._connections.hold(connection, len(frame) + splitter.pending_bytes, for_peer=False)
                 await self._respond(connection, decode(frame), writer)
@@ -136,7 +138,7 @@ class RemotingServer:
         answer = self._answer(request, connection.number)
         if answer is not None and not isinstance(answer, RemotingCommand):
             answer = await answer
-        if answer is None:
+        if answer is None or writer.transport.is_closing():
             return
         try:
             frame = encode(answer)

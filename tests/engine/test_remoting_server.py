@@ -11,6 +11,7 @@ import pytest
 import uvloop
 
 from engine import remoting_server
+from engine.connections import CONNECTIONS_MIN
 from engine.protocol.remoting import FrameSplitter, RemotingCommand, decode, encode
 from engine.remoting_server import Answer, Limits, RemotingServer
 
@@ -211,6 +212,36 @@ def test_a_handler_that_fails_ends_its_own_connection_only(caplog: pytest.LogCap
 
     served(Limits(), check, answer)
     assert caplog.text.count("Traceback") == 1
+
+
+def test_one_hung_up_on_while_its_answer_is_made_is_answered_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    """It made room for others: that is no failure of its request, and what it sent behind it is not done."""
+    asked: list[int] = []
+    begun, resume = asyncio.Event(), asyncio.Event()
+
+    async def later(request: RemotingCommand) -> RemotingCommand:
+        begun.set()
+        await resume.wait()
+        return request.answer(0, version=407)
+
+    def answer(request: RemotingCommand, connection: int) -> RemotingCommand | Awaitable[RemotingCommand]:
+        asked.append(connection)
+        return later(request) if connection == 1 else request.answer(0, version=407)
+
+    async def check(connect: Callable[[], Awaitable[Peer]], closed: list[int]) -> None:
+        first = await connect()
+        await first.send(encode(RemotingCommand(1)) * 50)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
+        while 1 in asked and not first.reader.at_eof() and len(asked) < 20:
+            assert await is_answered(await connect())
+        assert await first.is_hung_up()
+        resume.set()
+        while 1 not in closed:
+            assert await is_answered(await connect())
+
+    served(Limits(connections=CONNECTIONS_MIN), check, answer)
+    assert asked.count(1) == 1
+    assert "its request failed" not in caplog.text and "Traceback" not in caplog.text
 
 
 def test_an_answer_that_fits_no_frame_is_told_instead() -> None:
