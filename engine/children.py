@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from engine import affinity
 from engine.cursors import STARTING, Board
-from engine.failures import STUCK_MAX, Failures, first_line, is_passing, is_told
+from engine.failures import STUCK_MAX, Failures, first_line, is_passing, is_told, told_exit
 from engine.role import Role, enter_child, run_role
 from ipc import waiting
 from ipc.clock import monotonic_ms
@@ -136,7 +136,7 @@ class Children:
         now_ms = self._clock_ms()
         recent = sum(now_ms - death < BACK_OFF_WINDOW_MS for death in child.deaths)
         child.deaths = (*child.deaths, now_ms)[-DEATHS_KEPT:]
-        told, by_itself, passes = _told(status), _is_failure(status), _is_code(status, PASSES)
+        told, by_itself, passes = told_exit(status), _is_failure(status), _is_code(status, PASSES)
         if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) in (FAILED, PASSES)):
             self._failures.note(child.name, told)
         reached = self._reached(child)
@@ -206,7 +206,7 @@ class Children:
             status = _reap(child)
             if status == 0:
                 return None
-            why = self._failures.text_of(name) if os.WIFEXITED(status) else _told(status)
+            why = self._failures.text_of(name) if os.WIFEXITED(status) else told_exit(status)
             return f"{name} failed as it stopped: {why}"
         stalled_ms = STALL_MS_OF.get(name, STALL_MS)
         log.warning("%s (process %d) has stood still for %d ms and is killed", name, child.pid, stalled_ms)
@@ -265,9 +265,3 @@ def _is_failure(status: int) -> bool:
     if os.WIFSIGNALED(status):
         return os.WTERMSIG(status) not in (signal.SIGKILL, *STOP_SIGNALS)
     return True
-
-
-def _told(status: int) -> str:
-    if os.WIFSIGNALED(status):
-        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-    return f"exit code {os.WEXITSTATUS(status)}"

@@ -88,8 +88,8 @@ ROLES = (
     "writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver", "housekeeper",
     "remoting",
 )  # fmt: skip
-# How often a role died within the last minute; how often in a row by its own failure at one place; not started again.
-ROLE_TROUBLE = ("deaths", "stuck", "given_up")
+# How often a role died in a row by its own failure at one place; not started again.
+ROLE_TROUBLE = ("stuck", "given_up")
 SENDERS = tuple(f"sender.{slot}" for slot in range(HA_CONNECTIONS_MAX))
 
 
@@ -193,15 +193,14 @@ class Board:
         self.heartbeats = {role: cursor(f"heartbeat.{role}") for role in (*ROLES, *SENDERS)}
         self.pids = {role: cursor(f"pid.{role}") for role in (*ROLES, *SENDERS)}
         self.restarts = {role: cursor(f"restarts.{role}") for role in ROLES}
-        self.deaths, self.stuck, self.given_up = (
-            {role: cursor(f"{name}.{role}") for role in ROLES} for name in ROLE_TROUBLE
-        )
+        self.deaths = {role: cursor(f"deaths.{role}") for role in (*ROLES, *SENDERS)}  # within the last minute
+        self.stuck, self.given_up = ({role: cursor(f"{name}.{role}") for role in ROLES} for name in ROLE_TROUBLE)
 
     @classmethod
     def create(cls, path: Path) -> Board:
         """Make the counters region of a new broker; only the supervisor does."""
         per_connection = len(PER_HA_CONNECTION) * HA_CONNECTIONS_MAX
-        roles = len(ROLES) * (3 + len(ROLE_TROUBLE)) + len(SENDERS) * 2
+        roles = len(ROLES) * (4 + len(ROLE_TROUBLE)) + len(SENDERS) * 3
         reasons = len(ENDED) + len(CLIENT_ENDED) + len(CONFIRM_OFFSETS)
         counters = Counters.create(path, len(COMMON) + per_connection + len(HA_CLIENT) + reasons + roles)
         for label, kind, owner in COMMON:
@@ -220,6 +219,7 @@ class Board:
             counters.allocate(f"heartbeat.{role}", kind="heartbeat", owner=role)
             parent = "ha_listener" if role in SENDERS else "supervisor"
             counters.allocate(f"pid.{role}", kind="gauge", owner=parent)
+            counters.allocate(f"deaths.{role}", kind="gauge", owner=parent)
         for role in ROLES:
             counters.allocate(f"restarts.{role}", kind="tally", owner="supervisor")
             for name in ROLE_TROUBLE:

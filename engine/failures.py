@@ -1,21 +1,24 @@
 """Why roles fail: the first line of each role's last error, in shared memory, and which roles that keeps from work.
 
-Region "failures": 512 bytes for each role, in the order of `engine.cursors.ROLES`: length of the text (8), text.
-A role writes its own as it fails; the supervisor, for one that was killed, once it is dead.
+Region "failures": 512 bytes for each role, in the order of `PLACES`: length of the text (8), text.
+A role writes its own as it fails; its parent, for one that was killed, once it is dead.
 How often a role died lately, and whether it was given up, are the supervisor's counters `deaths.ROLE`, `stuck.ROLE` and
-`given_up.ROLE`.
+`given_up.ROLE`; of a sender only its deaths are counted, by the ha_listener.
 """
 
 from __future__ import annotations
 
 import errno
+import os
+import signal
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.cursors import ROLES, Board
+from engine.cursors import ROLES, SENDERS, Board
 from ipc.region import WORD_BYTES, Region
 
-REGION_KIND, LAYOUT, FAILURES_FILE = "failures", 1, "failures"
+REGION_KIND, LAYOUT, FAILURES_FILE = "failures", 2, "failures"
+PLACES = (*ROLES, *SENDERS)
 SLOT_BYTES = 512
 TEXT_BYTES = SLOT_BYTES - WORD_BYTES
 LOOPING_DEATHS = 3  # within a minute, or at the same place: then it is a problem and not an accident
@@ -58,6 +61,13 @@ def is_told(error: BaseException) -> bool:
     return isinstance(error, OSError) or isinstance(getattr(error, "code", None), str)
 
 
+def told_exit(status: int) -> str:
+    """How a process ended that could not say why itself; `status` is waitpid's."""
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"exit code {os.WEXITSTATUS(status)}"
+
+
 class Failures:
     """The texts."""
 
@@ -67,7 +77,7 @@ class Failures:
     @classmethod
     def create(cls, directory: Path) -> Failures:
         """Of a broker that starts; made by the supervisor."""
-        size = SLOT_BYTES * len(ROLES)
+        size = SLOT_BYTES * len(PLACES)
         return cls(Region.create(directory / FAILURES_FILE, size, kind=REGION_KIND, layout=LAYOUT))
 
     @classmethod
@@ -77,7 +87,7 @@ class Failures:
 
     def note(self, role: str, text: str) -> None:
         """Have the role's text; what is too long for its place is cut."""
-        at = ROLES.index(role) * SLOT_BYTES
+        at = PLACES.index(role) * SLOT_BYTES
         data = text.encode("utf-8", "replace")[:TEXT_BYTES]
         self._region.words[at // WORD_BYTES] = 0
         self._region.bytes[at + WORD_BYTES : at + WORD_BYTES + len(data)] = bytearray(data)
@@ -85,7 +95,7 @@ class Failures:
 
     def text_of(self, role: str) -> str:
         """The role's last error; empty when it had none."""
-        at = ROLES.index(role) * SLOT_BYTES
+        at = PLACES.index(role) * SLOT_BYTES
         length = min(max(int(self._region.words[at // WORD_BYTES]), 0), TEXT_BYTES)
         text = self._region.bytes[at + WORD_BYTES : at + WORD_BYTES + length].tobytes().decode("utf-8", "replace")
         return "".join(letter if letter.isprintable() else " " for letter in text)
@@ -104,6 +114,9 @@ def failing(board: Board, directory: Path) -> list[Failing]:
             deaths, is_given_up = board.deaths[role].read(), board.given_up[role].read() != 0
             if is_given_up or deaths >= LOOPING_DEATHS or board.stuck[role].read() >= LOOPING_DEATHS:
                 found.append(Failing(role, deaths, is_given_up, failures.text_of(role)))
+        for sender in SENDERS:
+            if (deaths := board.deaths[sender].read()) >= LOOPING_DEATHS:
+                found.append(Failing(sender, deaths, False, failures.text_of(sender)))
     finally:
         failures.close()
     return found

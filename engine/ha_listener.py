@@ -1,7 +1,7 @@
 """Accepts slaves: one slot and one sender process for each that reports where its log ends; the others wait, or go.
 
 Implements: AcceptSocketService (spec: ha-protocol, 1 roles and wiring, 5 timers)
-Publishes:  ha_listen_port, pid.sender.N; ha.N.state and ha.N.reason when a sender died without doing it
+Publishes:  ha_listen_port, pid.sender.N, deaths.sender.N; ha.N.state, ha.N.reason when a sender died without doing it
 A connection gets its process with its first report: a health probe (connect, close) costs an accept and nothing else.
 Who gets a slot is decided in protocol/ha_callers.py. All tables are bounded; nothing that a peer does, at whatever
 step it vanishes, ends this process. The senders are its children and die with it.
@@ -22,7 +22,8 @@ from typing import NamedTuple, Protocol
 from engine import addresses
 from engine.config import BrokerConfig
 from engine.cursors import HA_CONNECTIONS_MAX, Board
-from engine.ha_senders import SenderProcess, has_ended, pidfd_of
+from engine.failures import Failures
+from engine.ha_senders import SenderDeaths, SenderProcess, has_ended, pidfd_of
 from engine.listening import bind_address, listen
 from engine.protocol.ha_callers import Caller, CallerLimits, Callers, Holder
 from engine.protocol.ha_connection import is_of_a_slave
@@ -71,8 +72,8 @@ class HaListener:
     name = "ha_listener"
 
     def __init__(
-        self, config: BrokerConfig, board: Board, listening: socket.socket, open_sender: OpenSender,
-        callers_max: int = CALLERS_MAX,
+        self, config: BrokerConfig, board: Board, failures: Failures, listening: socket.socket,
+        open_sender: OpenSender, callers_max: int = CALLERS_MAX,
     ) -> None:  # fmt: skip
         self._config = config
         self._board = board
@@ -83,6 +84,7 @@ class HaListener:
         )
         self._accepted: dict[int, Accepted] = {}  # by descriptor, as the callers are
         self._senders: dict[int, SenderProcess] = {}
+        self._deaths = SenderDeaths(board, failures)
         self._lines = RareLines(log)
         self._look_at_ms = self._accept_at_ms = 0
         self._poll = select.epoll()
@@ -125,6 +127,7 @@ class HaListener:
             process.look(words.last_read_ms.read(), acknowledged, is_owing, now_ms)
         for caller in self._callers.overdue(now_ms):
             self._send_away(caller, now_ms)
+        self._deaths.forget(now_ms)
         self._lines.flush(now_ms)
 
     def _send_away(self, caller: Caller, now_ms: int) -> None:
@@ -285,9 +288,8 @@ class HaListener:
             self._close_inherited(accepted.sock)
             sender = self._open_sender(self._config, self._board, slot, *accepted, report, is_told)
             run_role(sender, self._board.heartbeats[sender.name], lambda: stop() or sender.ended)
-        except BaseException:
-            log.exception("sender.%d failed", slot)
-            return 1
+        except BaseException as error:
+            return self._deaths.failed(slot, error, is_told)
         return 0
 
     def _close_inherited(self, kept: socket.socket) -> None:
@@ -299,10 +301,12 @@ class HaListener:
         for process in self._senders.values():
             os.close(process.pidfd)
 
-    def _reap(self, process: SenderProcess) -> None:
+    def _reap(self, process: SenderProcess, *, is_told_to_end: bool = False) -> None:
         self._poll.unregister(process.pidfd)
         os.close(process.pidfd)
-        os.waitpid(process.pid, 0)
+        _pid, status = os.waitpid(process.pid, 0)
+        if status and not process.gives_way and not is_told_to_end:
+            self._deaths.died(process.slot, status, monotonic_ms())
         del self._senders[process.slot]
         self._count_end(process.slot, CloseReason.GAVE_WAY if process.gives_way else CloseReason.KILLED)
         waiting.publish(self._board.pids[f"sender.{process.slot}"], 0)
@@ -334,14 +338,14 @@ class HaListener:
         for process in list(self._senders.values()):
             if not has_ended(process.pidfd, STOP_SENDER_S):
                 os.kill(process.pid, signal.SIGKILL)
-            self._reap(process)
+            self._reap(process, is_told_to_end=True)
         for fd in list(self._accepted):
             self._forget(fd)
         self._poll.close()
         self._listening.close()
 
 
-def open_role(config: BrokerConfig, board: Board, open_sender: OpenSender) -> HaListener:
+def open_role(config: BrokerConfig, board: Board, failures: Failures, open_sender: OpenSender) -> HaListener:
     """The listener of this broker; `open_sender` is `engine.sender.open_role`, called in the forked child.
 
     After a restart an ephemeral port stays what it was, because slaves know it.
@@ -353,4 +357,4 @@ def open_role(config: BrokerConfig, board: Board, open_sender: OpenSender) -> Ha
     except OSError as error:
         raise OSError(error.errno, f"HA port {error.strerror} (haListenPort, bindAddress)") from error
     descriptors, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return HaListener(config, board, listening, open_sender, min(CALLERS_MAX, max(1, descriptors // 2)))
+    return HaListener(config, board, failures, listening, open_sender, min(CALLERS_MAX, max(1, descriptors // 2)))

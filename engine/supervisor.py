@@ -214,7 +214,8 @@ class Supervisor:
             shared.append(("group_transfer", partial(group_transfer.open_role, config, board)))
             shared.append(("writer", partial(writer.open_role, config, board, directory)))
         shared.append(("remoting", partial(broker_server.open_role, config, board)))
-        return [*shared, ("ha_listener", partial(ha_listener.open_role, config, board, sender.open_role))]
+        open_listener = partial(ha_listener.open_role, config, board, self._failures_there(), sender.open_role)
+        return [*shared, ("ha_listener", open_listener)]
 
     def _await_ready(self, wake_read: int) -> None:
         """Until the HA port is bound, so that the ready line can name it."""

@@ -18,6 +18,9 @@ from pathlib import Path
 import pytest
 
 from engine import warm
+from engine.failures import LOOPING_DEATHS
+from engine.ha_senders import DEATHS_WINDOW_MS, SenderDeaths
+from engine.problems import problems
 from engine.protocol.ha_wire import ADVICE, FRAME_HEADER_BYTES, REPORT, CloseReason
 from engine.protocol.remoting import RemotingCommand, encode
 from engine.rare_lines import LINES_A_PERIOD
@@ -250,3 +253,49 @@ def test_a_killed_sender_frees_its_slot(master: Node) -> None:
         pid = wait_until(master.board.pids["sender.0"], lambda pid: pid != 0)
         os.kill(pid, signal.SIGKILL)
         wait_until(master.board.ha_ended[CloseReason.KILLED], lambda count: count == 1)
+
+
+def fail_a_sender(master: Node, times: int) -> None:
+    """By a segment that is gone from the middle of the log: whoever asks for it has his sender die."""
+    deaths = master.board.deaths["sender.0"].read()
+    for death in range(deaths + 1, deaths + times + 1):
+        with come(master, REPORT.pack(SEGMENT)) as slave:
+            assert hang_up_seen(slave)
+        wait_until(master.board.deaths["sender.0"], lambda counted, want=death: counted == want)
+
+
+def test_a_sender_that_dies_again_and_again_is_a_problem(master: Node) -> None:
+    master.append(bytes(3 * SEGMENT))
+    gone = master.config.store_path_commit_log / f"{SEGMENT:020d}"
+    gone.unlink()
+    fail_a_sender(master, LOOPING_DEATHS - 1)
+    assert problems(master.board, master.board.directory, "SYNC_MASTER") == []
+    fail_a_sender(master, 1)
+    (told,) = problems(master.board, master.board.directory, "SYNC_MASTER")
+    assert "sender.0" in told and "SEGMENT_REMOVED" in told and gone.name in told
+    master.kill("ha_listener")
+    master.start("ha_listener")
+    wait_until(master.board.deaths["sender.0"], lambda counted: counted == 0)
+
+
+def test_connections_that_end_by_themselves_are_no_deaths(master: Node) -> None:
+    for _ in range(LOOPING_DEATHS):
+        with come(master, REPORT.pack(0)) as slave:
+            pid = wait_until(master.board.pids["sender.0"], lambda pid: pid != 0)
+            vanish(slave)
+            wait_until(master.board.pids["sender.0"], lambda now, was=pid: now != was)
+    with come(master, REPORT.pack(0)):
+        wait_until(master.board.ha[0].state, lambda state: state == 2)
+        assert master.stop("ha_listener") == 0
+    assert problems(master.board, master.board.directory, "SYNC_MASTER") == []
+
+
+def test_deaths_of_senders_are_forgotten_after_a_minute(master: Node) -> None:
+    master.stop("ha_listener")
+    deaths, counted = SenderDeaths(master.board, master.failures), master.board.deaths["sender.3"]
+    for now_ms in (0, 1000, 2000):
+        deaths.died(3, signal.SIGSEGV, now_ms)
+    assert counted.read() == 3
+    assert "SIGSEGV" in problems(master.board, master.board.directory, "SYNC_MASTER")[0]
+    deaths.forget(DEATHS_WINDOW_MS + 1000)
+    assert counted.read() == 1

@@ -12,6 +12,7 @@ from typing import Any
 from engine import allocator, group_transfer, ha_listener, housekeeper, live_settings, receiver, sender
 from engine.config import BrokerRole, from_mapping
 from engine.cursors import COUNTERS_FILE, Board
+from engine.failures import Failures
 from engine.role import Role, enter_child, run_role
 from ipc import waiting
 from ipc.counters import Cursor
@@ -35,6 +36,7 @@ class Node:
         }
         self.config = from_mapping({**role, **address, **common, **settings})
         self.board = Board.create(directory / COUNTERS_FILE)
+        self.failures = Failures.create(directory)
         live_settings.publish(self.board, self.config)
         self.files = SegmentFiles(self.config.store_path_commit_log, self.config.mapped_file_size_commit_log_bytes)
         self.pids: dict[str, int] = {}
@@ -46,7 +48,7 @@ class Node:
         return {
             "allocator": lambda: allocator.open_role(config, board),
             "group_transfer": lambda: group_transfer.open_role(config, board),
-            "ha_listener": lambda: ha_listener.open_role(config, board, sender.open_role),
+            "ha_listener": lambda: ha_listener.open_role(config, board, self.failures, sender.open_role),
             "housekeeper": lambda: housekeeper.open_role(config, board),
             "receiver": lambda: receiver.open_role(config, board),
         }[name]
@@ -118,6 +120,7 @@ class Node:
     def close(self) -> None:
         for name in list(self.pids):
             self.kill(name)
+        self.failures.close()
         self.board.counters.close()
 
     def __enter__(self) -> Node:
