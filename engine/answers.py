@@ -11,12 +11,14 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from engine.errors import EngineError, ForeignProducer
 from ipc.clock import monotonic_ms
 
 PENDING_MAX = 4096
+LOOK_MS = 100  # between two looks whether there is room
 CLOSE_SECONDS = 10.0
 
 
@@ -61,22 +63,27 @@ class Answers:
     def __init__(self, store: str) -> None:
         self._store, self._owner = store, os.getpid()
         self._pending: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
-        self._room = threading.BoundedSemaphore(PENDING_MAX)
-        self._reserved = False
+        self._answered: queue.SimpleQueue[None] = queue.SimpleQueue()  # told while somebody waits for room
+        self._is_awaited = False
         self._thread = threading.Thread(target=self._run, name="answers", daemon=True)
         self._thread.start()
 
     def await_room(self, deadline_ms: int) -> None:
-        """Have room for one more. Raises EngineError when there is none in time."""
-        if self._reserved:
-            return  # the send that reserved it failed before it had a future
-        if not self._room.acquire(timeout=max(0.0, (deadline_ms - monotonic_ms()) / 1000)):
-            raise EngineError(f"{PENDING_MAX} futures are pending and none was answered in time; nothing was sent")
-        self._reserved = True
+        """Have room for one more; one thread at a time. Raises EngineError when there is none in time.
+
+        Nothing is held here: a signal's handler may raise at any moment, and threading's semaphores and conditions
+        stay locked for ever where it does so in their midst.
+        """
+        while self._pending.qsize() >= PENDING_MAX - 1:  # one more is being answered
+            left_ms = deadline_ms - monotonic_ms()
+            if left_ms <= 0:
+                raise EngineError(f"{PENDING_MAX} futures are pending and none was answered in time; nothing was sent")
+            self._is_awaited = True
+            with suppress(queue.Empty):
+                self._answered.get(timeout=min(left_ms, LOOK_MS) / 1000)
 
     def add(self, answer: Callable[[], Any], forget: Callable[[], None]) -> Future[Any]:
         """A future of what `answer`, which waits, will return or raise."""
-        self._reserved = False
         future = SendFuture(self._store, self._owner)
         self._pending.put(Pending(future, answer, forget))
         return future
@@ -102,5 +109,7 @@ class Answers:
             except Exception as error:
                 future.set_exception(error)
             finally:
-                self._room.release()
+                if self._is_awaited:
+                    self._is_awaited = False
+                    self._answered.put(None)
                 del entry, future, answer, forget  # they keep their producer alive

@@ -185,10 +185,13 @@ class BrokerPuts:
         """Forget what was known of topics if they may be others by now; whether they may."""
         if self._connection.topics_are_seen:
             return False
-        self._connection.see_topics()
+        with self._connection.seeing_topics():
+            self._forget_topics()
+        return True
+
+    def _forget_topics(self) -> None:
         for turn in list(self._turns.values()):
             turn[1] = 0
-        return True
 
     def _message_at(self, physical_offset: int) -> Message:
         """The message that begins there. Raises OffsetOutOfRange, CorruptRecord, NotAStore."""

@@ -8,7 +8,8 @@ looks each `LIVENESS_MS` whether the broker still runs. All times here are monot
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -125,12 +126,18 @@ class Connection:
 
     @property
     def topics_are_seen(self) -> bool:
-        """Whether topics are what they were when `see_topics` was called last."""
+        """Whether topics are what they were when they were seen last."""
         return bool(self.board.topics_changes.read() == self.block[TOPICS_SEEN])
 
-    def see_topics(self) -> None:
-        """What is asked of topics from now on is up to date."""
-        self.block[TOPICS_SEEN] = self.board.topics_changes.read()
+    @contextmanager
+    def seeing_topics(self) -> Iterator[None]:
+        """Within it all that is known of topics is forgotten: what is asked of them afterwards is up to date.
+
+        Only then are they seen: an exception on the way leaves it to the next call.
+        """
+        changes = self.board.topics_changes.read()
+        yield
+        self.block[TOPICS_SEEN] = changes
 
     # the ring
 

@@ -48,7 +48,8 @@ class OpWriter:
         self._refused: deque[Op] = deque()
         self._pause_ms, self._again_at_ms = AGAIN_MS, 0
         self._owner: Puts | None = None  # as long as something is pending
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # taken by itself: a Condition stays locked where a signal's handler raises in it
+        self._changed = threading.Condition(self._lock)
         self._writing = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -56,7 +57,7 @@ class OpWriter:
     def add(self, queue_id: int, offsets: str, deadline_ms: int) -> None:
         """One more half message that is done with: written together with others when it is due, at once when they are
         many. Raises what no later attempt can mend."""
-        with self._changed:
+        with self._lock:
             now_ms = monotonic_ms()
             self._batches.add(queue_id, offsets, now_ms)
             due = [Op(*op) for op in self._batches.due(now_ms)]
@@ -73,7 +74,7 @@ class OpWriter:
         except FINAL:
             raise
         except (EngineError, IpcError):
-            with self._changed:
+            with self._lock:
                 if len(self._refused) >= KEPT_MAX:
                     raise
                 self._refused.append(op)
@@ -83,7 +84,7 @@ class OpWriter:
     def write(self, deadline_ms: int) -> None:
         """Write all that is pending now. Raises what the last attempt raised."""
         while (failure := self._write(deadline_ms, all_of_them=True)) is not None:
-            with self._changed:
+            with self._lock:
                 left_ms = min(self._again_at_ms, deadline_ms) - monotonic_ms()
                 if isinstance(failure, FINAL) or monotonic_ms() >= deadline_ms:
                     raise failure
@@ -91,7 +92,7 @@ class OpWriter:
 
     def end(self) -> None:
         """Have the thread end; what is pending is given up."""
-        with self._changed:
+        with self._lock:
             self._is_closed, self._owner = True, None
             self._changed.notify_all()
 
@@ -103,8 +104,9 @@ class OpWriter:
     def _start(self) -> None:
         self._owner = self._puts()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="ops", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="ops", daemon=True)
+            thread.start()
+            self._thread = thread
         self._changed.notify_all()
 
     def _run(self) -> None:
@@ -114,7 +116,7 @@ class OpWriter:
 
     def _await_due(self) -> bool:
         """Sleep until something is due; False: the writer was told to end."""
-        with self._changed:
+        with self._lock:
             while not self._is_closed:
                 due_ms = self._batches.next_due_ms()
                 if self._refused:
@@ -127,7 +129,7 @@ class OpWriter:
     def _write(self, deadline_ms: int | None, *, all_of_them: bool = False) -> Exception | None:
         """Write what is due; the first failure, after which the rest is kept."""
         with self._writing:
-            with self._changed:
+            with self._lock:
                 ops = list(self._refused)
                 ops.extend(Op(*op) for op in self._batches.due(monotonic_ms(), all_of_them=all_of_them))
                 self._refused.clear()
@@ -137,11 +139,11 @@ class OpWriter:
                     assert puts is not None, "alive as long as something is pending"
                     puts.put_op(op, puts.deadline(None) if deadline_ms is None else deadline_ms)
                 except (EngineError, IpcError) as failure:
-                    with self._changed:
+                    with self._lock:
                         self._refused.extendleft(reversed(ops[number:]))
                         self._try_later()
                     return failure
-            with self._changed:
+            with self._lock:
                 self._pause_ms = AGAIN_MS
                 if not self._refused and self._batches.next_due_ms() is None:
                     self._owner = None  # still ours here: it does not end before this call does

@@ -245,8 +245,8 @@ class Producer(BrokerPuts):
         template = self._templates.get((topic, queue_id))
         if template is None:
             template = connection.template_of(topic, queue_id, lambda: self._slot((topic, queue_id), deadline_ms))
-            self._templates[topic, queue_id] = template  # bounded by the broker's queue table
             self._forms[topic, queue_id] = form_of(template)
+            self._templates[topic, queue_id] = template  # the last: an exception may come between any two lines
         return queue_id, template
 
     def _form(self, topic: str, asked: int | None, queue_id: int | None, deadline_ms: int) -> tuple[int, Form]:
@@ -259,11 +259,10 @@ class Producer(BrokerPuts):
         queue_id, _template = self._queue(topic, queue_id, deadline_ms)
         return queue_id, self._forms[topic, queue_id]
 
-    def _follow_topics(self) -> bool:
-        if is_moved := super()._follow_topics():
-            self._forms.clear()
-            self._templates.clear()
-        return is_moved
+    def _forget_topics(self) -> None:
+        self._templates.clear()
+        self._forms.clear()
+        super()._forget_topics()
 
     def _queue_id(self, topic: str, queue_id: int | None) -> int:
         text(topic, "topic")

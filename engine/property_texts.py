@@ -6,7 +6,6 @@ only fills in its values. The rules themselves are `store.put_message`'s.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -20,20 +19,20 @@ from store.properties import NAME_SEPARATOR, PAIR_SEPARATOR, UNIQ_KEY
 from store.put_message import SendRequest, received
 
 PATTERNS_MAX = 1024
-MARK = "\x00"
-MARKED = re.compile(f"{MARK}([^{MARK}]+){MARK}")
-OWN = "unique"
+MARK = "\x00"  # of values alone: names may have it, too
 
 
 class Pattern(NamedTuple):
     """A property string with `%s` for values; `pick` takes them, in order, from those of the message's names.
 
-    `is_unique`: the last of a message's values is a unique key that is made for it.
+    `unique_at`: which of the picked values is a unique key that is made for the message (the last of its own); -1 for
+    none. `until_unique` is what comes before that.
     """
 
     text: str
     pick: Callable[[Sequence[str]], tuple[str, ...]]
-    is_unique: bool
+    unique_at: int
+    until_unique: str
 
 
 class PropertyColumn(NamedTuple):
@@ -78,12 +77,11 @@ class PropertyTexts:
             rows = zip(*columns, strict=True)
             return PropertyColumn(column_of_parts([text_bytes(self._row(names, row)) for row in rows]))
         pattern, first = self._pattern(names), self._keys.reserve(count) if self._adds_key else 0
-        if not pattern.is_unique:
+        if pattern.unique_at < 0:
             return PropertyColumn(column_of_parts([text_bytes(pattern.text % pattern.pick(tuple(fields.values())))]))
-        text = pattern.text % pattern.pick((*fields.values(), MARK))
-        before = text[: text.index(MARK)] + self._keys.prefix
-        whole = text_bytes(text.replace(MARK, self._keys.text(first)))
-        return PropertyColumn(column_of_parts([whole]), len(text_bytes(before)), first)
+        values = pattern.pick((*fields.values(), self._keys.text(first)))
+        before = pattern.until_unique % values[: pattern.unique_at] + self._keys.prefix
+        return PropertyColumn(column_of_parts([text_bytes(pattern.text % values)]), len(text_bytes(before)), first)
 
     def _row(self, names: tuple[str, ...], row: Sequence[Any]) -> str:
         """One message's of a batch with values that are None or empty, which means that it lacks the property."""
@@ -94,7 +92,7 @@ class PropertyTexts:
 
     def _filled(self, names: tuple[str, ...], values: tuple[str, ...]) -> str:
         pattern = self._pattern(names)
-        if pattern.is_unique:
+        if pattern.unique_at >= 0:
             values = (*values, self._keys.text(self._keys.reserve(1)))
         return pattern.text % pattern.pick(values)
 
@@ -108,15 +106,25 @@ class PropertyTexts:
 
     def _made(self, names: tuple[str, ...]) -> Pattern:
         """What the broker makes of a message with these names, each value a mark."""
-        marks = {name: f"{MARK}{number}{MARK}" for number, name in enumerate(names)}
+        marks = {name: f"{MARK}{number}" for number, name in enumerate(names)}
         if self._adds_key:
-            marks.setdefault(UNIQ_KEY, f"{MARK}{OWN}{MARK}")
+            marks.setdefault(UNIQ_KEY, f"{MARK}{len(names)}")
         properties = PAIR_SEPARATOR.join(f"{name}{NAME_SEPARATOR}{mark}" for name, mark in marks.items())
         request = SendRequest(topic="-", body=b"-", properties=properties)
         text = received(request, self._facts, marks.get(UNIQ_KEY, "")).properties
-        order = [len(names) if mark == OWN else int(mark) for mark in MARKED.findall(text)]
-        parts = MARKED.split(text.replace("%", "%%"))
-        return Pattern("%s".join(parts[::2]), _picker(order), len(names) in order)
+        order, formats, until_unique = list[int](), list[str](), ""
+        for pair in text.split(PAIR_SEPARATOR):
+            name, separator, value = pair.partition(NAME_SEPARATOR)
+            shown = f"{name}{separator}".replace("%", "%%")
+            if not value.startswith(MARK):
+                formats.append(shown + value.replace("%", "%%"))
+                continue
+            order.append(int(value[1:]))
+            if order[-1] == len(names):
+                until_unique = PAIR_SEPARATOR.join([*formats, shown])
+            formats.append(f"{shown}%s")
+        unique_at = order.index(len(names)) if len(names) in order else -1
+        return Pattern(PAIR_SEPARATOR.join(formats), _picker(order), unique_at, until_unique)
 
 
 def _check_values(name: str, values: Any, count: int) -> None:

@@ -50,8 +50,8 @@ class TopicRules:
         """What may be written to. Raises NoPermission, TopicNotExist."""
         changes = self._board.topics_changes.read()
         if changes != self._seen:
-            self._seen = changes
             self._served.clear()
+            self._seen = changes
         found = self._served.get(topic)
         if found is None:
             if len(self._served) >= TOPICS_MAX:

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from engine.errors import MessageIllegal
 from engine.property_texts import PropertyTexts, rows_of
-from engine.unique_keys import UniqueKeys, milliseconds_into_month
+from engine.unique_keys import VARYING_DIGITS, UniqueKeys, milliseconds_into_month
 from store.message_id import Host
 from store.message_policy import POLICIES, Facts
 from store.put_message import POLICY_PROPERTIES, SendRequest, received
 
 FACTS = {compat: Facts(policy=policy, store_host=Host("127.0.0.1", 1)) for compat, policy in POLICIES.items()}
-TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00\x01\x02"), min_size=1, max_size=5)
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=5)
 FIELDS = st.dictionaries(TEXT.filter(lambda name: name not in POLICY_PROPERTIES), TEXT, max_size=30)
 
 
@@ -30,6 +30,30 @@ def test_it_is_what_the_rules_say(compat: str, fields: dict[str, str]) -> None:
     expected = received(SendRequest(topic="t", body=b"b", properties=sent), FACTS[compat], "").properties
     assert texts(compat).of(fields) == expected.encode()
     assert texts(compat).of(fields) == expected.encode(), "also the second time"
+
+
+@pytest.mark.parametrize("compat", ["4.9", "5"])
+@given(fields=FIELDS)
+def test_a_column_is_what_the_rules_say_but_for_its_unique_keys(compat: str, fields: dict[str, str]) -> None:
+    made = texts(compat, unique_keys=True).column(2, fields)
+    text, keys = made.column.data.tobytes(), UniqueKeys("127.0.0.1")
+    begin = made.unique_at - len(keys.prefix)
+    key = text[begin : made.unique_at + VARYING_DIGITS].decode()
+    assert key.endswith(keys.text(made.unique_first)[-VARYING_DIGITS:])
+    sent = "\x02".join(f"{name}\x01{value}" for name, value in {**fields, "UNIQ_KEY": key}.items())
+    expected = received(SendRequest(topic="t", body=b"b", properties=sent), FACTS[compat], "").properties
+    assert text == expected.encode()
+
+
+NULS = ("\x00", "\x000\x00", "a\x00b", "\x001", "\x00unique\x00")
+
+
+@pytest.mark.parametrize("name", NULS)
+@pytest.mark.parametrize("value", NULS)
+def test_names_and_values_may_have_a_nul_anywhere(name: str, value: str) -> None:
+    made = texts("5").column(2, {name: value, "b": "w"}).column.data.tobytes().decode()
+    pairs = dict(pair.split("\x01") for pair in made.split("\x02") if pair)
+    assert (pairs[name], pairs["b"], len(pairs["UNIQ_KEY"])) == (value, "w", 32)
 
 
 def test_a_value_may_look_like_a_format() -> None:
