@@ -26,7 +26,7 @@ from spark_bridge.selecting import may_have_tags, records_at, select, select_mes
 from spark_bridge.splits import LogExtent, QueuePiece, QueueSplit, RangeSplit, RecordSplit, Selection, Split
 from spark_bridge.unpacking import Chunk, unpacked
 from store.consume_queue import ConsumeQueue
-from store.errors import QueueEntriesRemoved, SegmentRemoved, SegmentSizeMismatch
+from store.errors import CorruptRecord, QueueEntriesRemoved, SegmentRemoved, SegmentSizeMismatch
 from store.segment import Segment
 from store.segment_files import SegmentFiles
 
@@ -146,6 +146,11 @@ def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Chunk | Damag
                 yield from _told(entries._replace(error=explained(entries.error, split.log)), rows)
                 continue
             base, offsets, sizes, first = entries
+            if not 0 <= base < split.log.max_physical_offset:
+                why = f"entry {first} of {piece.directory} names it, outside the log"
+                beyond = CorruptRecord(split.log.commitlog, int(offsets[0]), why)
+                yield from _told(Damage(beyond, int(offsets[0]), piece.topic, piece.queue_id, first), rows)
+                continue
             try:
                 window = windows[base] if base in windows else open_window(split.log, base)
             except (SegmentRemoved, SegmentSizeMismatch) as error:
