@@ -36,7 +36,6 @@ from engine.protocol.requests import (
     Json,
     Refused,
     Thrown,
-    body_of,
     given,
     null_pointer,
     required,
@@ -99,7 +98,7 @@ class BrokerRequests(Answerer):
     # what a slave asks
 
     def _all_topics(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        return self.answered(request, ext_fields={}, body=body_of(self.metadata.topics_body()))
+        return self.answered(request, ext_fields={}, body=self.metadata.topics_json())
 
     def _groups(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         return self.with_json(request, self.metadata.value(GROUPS))
@@ -260,7 +259,7 @@ class BrokerRequests(Answerer):
 
     def _settings(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         text = "".join(f"{key}={value}\n" for key, value in sorted(self._facts.settings().items()))
-        version = body_of(self.metadata.topics_body()["dataVersion"]).decode()
+        version = self.metadata.topics_version_json().decode()
         return self.answered(request, ext_fields={"version": version}, body=text.encode())
 
     def _runtime(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:

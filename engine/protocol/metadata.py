@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from engine.protocol.timer_state import TimerCheckpoint
-from store import broker_tables, topics
+from store import broker_tables, fastjson, topics
 from store.broker_tables import DataVersion
 from store.delay import SCHEDULE_TOPIC
 from store.errors import MalformedConfig
@@ -133,6 +133,8 @@ class Metadata:
         self.versions = {name: DataVersion.of(values[name], name) or unset for name in FILES}
         self.timing_count: Value = _object(values[TIMER_METRICS], TIMING_COUNT, TIMER_METRICS)
         self.request_modes: Value = _object(values[REQUEST_MODES], MODES, REQUEST_MODES)
+        self._served_changes = 0  # that no version tells
+        self._topics_json: tuple[object, bytes] = None, b""  # of which state of the topics, and the text
         self._add_defaults()
 
     def _add_defaults(self) -> None:
@@ -187,6 +189,19 @@ class Metadata:
             broker_tables.TOPIC_TABLE: value[broker_tables.TOPIC_TABLE],
             "topicQueueMappingDetailMap": {}, "topicQueueMappingInfoMap": {},
         }  # fmt: skip
+
+    def topics_json(self, perm_mask: int = 7) -> bytes:
+        """`topics_body` as it is sent, made once for each state of the topics: with very many that takes a second."""
+        perm_mask = 7 if perm_mask & PERM_READ_WRITE == PERM_READ_WRITE else perm_mask
+        state = self.versions[TOPICS], self._served_changes, perm_mask
+        if self._topics_json[0] != state:
+            text = fastjson.dumps(self.topics_body(perm_mask)).encode("utf-8", "replace")
+            self._topics_json = state, text
+        return self._topics_json[1]
+
+    def topics_version_json(self) -> bytes:
+        """The version in it."""
+        return fastjson.dumps(self.versions[TOPICS].value()).encode()
 
     # changes on a master
 
@@ -250,6 +265,7 @@ class Metadata:
             for name in QUEUE_NUMS:
                 if config[name] > ours[name]:
                     ours[name], grown = config[name], True
+        self._served_changes += grown
         found, ours_now = DataVersion.of(value, TOPICS), self.versions[TOPICS]
         if found and (found.timestamp_ms, found.counter) > (ours_now.timestamp_ms, ours_now.counter):
             self.versions[TOPICS] = replace(ours_now, counter=found.counter, timestamp_ms=found.timestamp_ms)

@@ -18,7 +18,7 @@ from store.errors import MalformedData
 from store.fastjson import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, whole_number
 
 INFLATED_BYTES_MAX = FRAME_BYTES_MAX
-TOPICS_MAX = 100_000  # more do not fit a frame
+TOPICS_MAX = 120_000  # of one broker
 FILTER_SERVERS_MAX = 64
 NAME_BYTES_MAX, TOPIC_BYTES_MAX = 255, 512
 VERSION_BYTES_MAX = 4096
@@ -136,6 +136,28 @@ def _topic(name: str, config: Mapping[str, Any]) -> TopicConfig:
         _name(config.get("topicName") or name, "a topic", TOPIC_BYTES_MAX), read, write, perm, flag,
         str(config.get("topicFilterType") or "SINGLE_TAG")[:NAME_BYTES_MAX], bool(config.get("order")),
     )  # fmt: skip
+
+
+def encode_deflated(topics_body: Mapping[str, Any], *, five: bool) -> bytes:
+    """A body without filter servers in the deflated form, which a frame takes of some hundred thousand topics.
+
+    As in RocketMQ it says less than the plain one: neither whether a topic is ordered nor its flags.
+    """
+    parts = [_part(fastjson.dumps(topics_body["dataVersion"])), b""]
+    for name, config in topics_body["topicConfigTable"].items():
+        numbers = f"{config['readQueueNums']} {config['writeQueueNums']} {config['perm']}"
+        text = f"{name} {numbers} {config.get('topicFilterType') or 'SINGLE_TAG'}"
+        parts.append(_part(f"{text} {fastjson.dumps(config.get('attributes') or {})}" if five else text))
+    parts[1] = (len(parts) - 2).to_bytes(LENGTH_BYTES)
+    parts.append(_part("[]"))
+    if five:
+        parts.append(bytes(LENGTH_BYTES))  # no static topics
+    return zlib.compress(b"".join(parts))
+
+
+def _part(text: str) -> bytes:
+    data = text.encode("utf-8", "replace")
+    return len(data).to_bytes(LENGTH_BYTES) + data
 
 
 class _Parts:

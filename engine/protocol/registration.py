@@ -12,15 +12,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from engine.protocol.metadata import Metadata
-from engine.protocol.register_body import Member
+from engine.protocol.register_body import Member, encode_deflated
 from engine.protocol.remoting import ONEWAY_FLAG, MalformedFrame, RemotingCommand
-from engine.protocol.requests import SUCCESS, VERSIONS, body_of
+from engine.protocol.requests import SUCCESS, VERSIONS
 from store import fastjson
 from store.errors import MalformedData
 
 REGISTER_BROKER, UNREGISTER_BROKER, QUERY_DATA_VERSION, BROKER_HEARTBEAT = 103, 104, 322, 904
 CRC_MASK = 0x7FFFFFFF
 PERIOD_MS_MIN, PERIOD_MS_MAX = 10_000, 60_000
+PLAIN_BYTES_MAX = 12 << 20  # a larger body is deflated, as with RocketMQ's compressedRegister: a frame has an end
 SECOND_MS = 10_000  # from the first registration of all to the next, whatever the period: as RocketMQ's timer
 RETRY_MS = 1000  # after a failure; RocketMQ waits for the next period
 
@@ -53,6 +54,7 @@ class Registration:
         self._next_ms, self._period_ms = 0, min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
         self._second_ms: int | None = None
         self._sent_ms = 0
+        self._deflated_from = self._deflated_body = b""
         self._is_known = False  # an answer to a registration came on this connection
 
     @property
@@ -81,11 +83,13 @@ class Registration:
         self._second_ms = now_ms + SECOND_MS if self._second_ms is None else self._second_ms
         self._next_ms = self._second_ms if now_ms < self._second_ms else now_ms + self._period_ms
         if self._is_known and not self._force:
-            version = body_of(metadata.topics_body()["dataVersion"])
-            return self._request(QUERY_DATA_VERSION, self._names(), version)
-        body = body_of({"filterServerList": [], "topicConfigSerializeWrapper": metadata.topics_body(permission)})
+            return self._request(QUERY_DATA_VERSION, self._names(), metadata.topics_version_json())
+        body = b'{"filterServerList":[],"topicConfigSerializeWrapper":' + metadata.topics_json(permission) + b"}"
+        is_large = len(body) > PLAIN_BYTES_MAX
+        if is_large:
+            body = self._deflated(metadata, permission)
         fields = {
-            **self._names(), "haServerAddr": self._member.ha_server_address, "compressed": "false",
+            **self._names(), "haServerAddr": self._member.ha_server_address, "compressed": str(is_large).lower(),
             "bodyCrc32": str(zlib.crc32(body) & CRC_MASK),
         }  # fmt: skip
         if self._compat == "5":
@@ -101,11 +105,19 @@ class Registration:
             return None
         self._heartbeat_ms = now_ms + beats.interval_ms
         if beats.by_data_version:
-            version = body_of(metadata.topics_body()["dataVersion"])
-            return replace(self._request(QUERY_DATA_VERSION, self._names(), version), flag=ONEWAY_FLAG)
+            request = self._request(QUERY_DATA_VERSION, self._names(), metadata.topics_version_json())
+            return replace(request, flag=ONEWAY_FLAG)
         names = self._names()
         del names["brokerId"]
         return replace(self._request(BROKER_HEARTBEAT, names), flag=ONEWAY_FLAG)
+
+    def _deflated(self, metadata: Metadata, permission: int) -> bytes:
+        """The other form of the body, made once for each state of the topics."""
+        plain = metadata.topics_json(permission)
+        if self._deflated_from is not plain:
+            body = encode_deflated(metadata.topics_body(permission), five=self._compat == "5")
+            self._deflated_from, self._deflated_body = plain, body
+        return self._deflated_body
 
     def unregister(self) -> RemotingCommand:
         """The last request."""

@@ -6,15 +6,19 @@ from pathlib import Path
 
 from engine.cursors import Board
 from engine.producer import Producer
+from engine.queue_table import RESERVED, QueueTable
 from store import published
 from store.consume_queue import ConsumeQueue, queue_directories
+from store.queue_sync import MANY_FILES
 from tests.harness.ha_node import wait_for
+from tests.harness.small_steps import command
 from tools.local_broker import LocalBroker
 
-TOPICS = 16_500
+STEP = 256
+TOPICS = 2 * STEP + 100  # the table grows twice; so many files are synced as a whole
 QUEUE_FILE_BYTES = 2000
 KEYS = {"mappedFileSizeCommitLog": 1 << 23, "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES}
-STOP_SECONDS = 600
+STOP_SECONDS = 60
 
 
 def put(broker: LocalBroker, first: int, until: int) -> None:
@@ -35,6 +39,15 @@ def await_dispatched(broker: LocalBroker, end: int) -> None:
     raise AssertionError(f"dispatched to {board.reput_from_offset.read()} of {end}")
 
 
+def reserved(broker: LocalBroker) -> int:
+    """How many queues its table has room for without growing."""
+    table = QueueTable.attach(published.require_running(broker.store).region_directory)
+    try:
+        return int(table.words[RESERVED])
+    finally:
+        table.close()
+
+
 def stop_in_order(broker: LocalBroker) -> None:
     broker.process.terminate()
     assert broker.process.wait(STOP_SECONDS) == 0, broker.log.read_text()[-1000:]
@@ -49,19 +62,21 @@ def ends(store: Path) -> dict[str, int]:
 
 def test_more_queues_than_one_step_of_the_table(tmp_path: Path) -> None:
     with (
-        LocalBroker(tmp_path / "m", **KEYS) as master,
+        LocalBroker(tmp_path / "m", inside=command(STEP), **KEYS) as master,
         LocalBroker(
-            tmp_path / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **KEYS
-        ) as slave,
+            tmp_path / "s", inside=command(STEP), brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address,
+            **KEYS,
+        ) as slave,  # fmt: skip
     ):
         put(master, 0, TOPICS)
+        assert TOPICS > MANY_FILES and reserved(master) == 3 * STEP
         end = published.readable_range(master.store).max_physical_offset
         await_dispatched(master, end)
         await_dispatched(slave, end)
         stop_in_order(slave)
         stop_in_order(master)
     assert ends(master.store) == ends(slave.store) == {f"topic-{number}": 1 for number in range(TOPICS)}
-    with LocalBroker(tmp_path / "m", **KEYS) as again:
+    with LocalBroker(tmp_path / "m", inside=command(STEP), **KEYS) as again:
         put(again, TOPICS - 2, TOPICS + 2)
         await_dispatched(again, published.readable_range(again.store).max_physical_offset)
         stop_in_order(again)

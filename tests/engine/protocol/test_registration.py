@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from engine.protocol import registration
 from engine.protocol.metadata import TOPICS, Identity, Metadata
 from engine.protocol.name_server import NameServer
 from engine.protocol.register_body import Member
@@ -47,6 +50,25 @@ def test_a_slave_learns_of_its_master_as_soon_as_that_has_registered() -> None:
     assert slave.turn(9999) is None
     assert slave.turn(10_000) == Learned("10.0.0.0:10911", "10.0.0.0:10912", None)
     assert server.routes.route("TBW102") is not None
+
+
+@pytest.mark.parametrize("compat", ["4.9", "5"])
+def test_a_body_that_no_frame_may_take_is_deflated_and_made_once(compat: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registration, "PLAIN_BYTES_MAX", 8192)
+    server = NameServer(compat)
+    broker = Broker(server, 0, compat=compat)
+    for number in range(200):
+        broker.metadata.set_topic(topic_config(f"topic-{number}", 3, 4, 6, five=compat == "5"), 1)
+    assert broker.turn(0) is not None
+    route = server.routes.route("topic-199")
+    assert route is not None and (route.queues[0].read_queue_nums, route.queues[0].write_queue_nums) == (3, 4)
+    request, again = (broker.link.next_request(broker.metadata, 6, turn * PERIOD) for turn in (1, 2))
+    assert request is not None and again is not None and again.body is request.body
+    assert len(request.body) < 8192 < len(broker.metadata.topics_json())
+    broker.metadata.set_topic(topic_config("one-more", 1, 1, 6, five=compat == "5"), 2)
+    broker.link.hurry()
+    assert broker.turn(2 * PERIOD + 1) is not None
+    assert server.routes.route("one-more") is not None
 
 
 def test_the_second_registration_comes_after_ten_seconds_then_each_period() -> None:
