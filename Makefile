@@ -11,6 +11,8 @@
 #   make kills   50 times kill -9 of what runs a Spark stream, rows counted; writes docs/streaming-kills.md
 #   make spark-versions  the tests of the Spark bridge with the oldest PySpark that it supports; writes docs/spark-versions.md
 #   make fuzz    10^5 mutated frames at a broker's two ports and at a name server; writes docs/fuzz.md
+#   make queues  a master and a slave with 100,000 queues: filled, idle, stopped, started, killed, verified, read by Spark; about
+#                an hour, some GiB of disk; writes docs/queues.md
 #   make bench   the figures, with the peers' where their folder is given
 #   make clean   removes what these commands made, environments too
 #
@@ -27,7 +29,7 @@ OLDEST_PYSPARK := 4.2.0
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test lint bench fuzz interop differential kills spark-versions clean
+.PHONY: setup run quick test lint bench fuzz interop differential kills queues spark-versions clean
 
 setup: $(STAMP)
 
@@ -79,6 +81,9 @@ spark-versions:
 
 fuzz: setup
 	@mkdir -p docs && $(PYTHON) -m tests.fuzz --ledger docs/fuzz.md $(ARGS)
+
+queues: setup
+	@$(PYTHON) -m tests.queues --ledger docs/queues.md $(ARGS)
 
 bench: setup
 	@$(PYTHON) -m tools.bench $(ARGS)
