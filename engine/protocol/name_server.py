@@ -7,6 +7,7 @@ Bodies are fastjson's: fields in alphabetical order, integer keys bare where an 
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -57,6 +58,7 @@ FAQ = {
     "5": "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
 }
 KV_ENTRIES_MAX, KV_VALUE_BYTES_MAX, KV_BYTES_MAX = 20_000, 64 * 1024, 2 * 1024 * 1024
+LARGE_BODY_BYTES, LARGE_BODIES_MAX = 64 * 1024, 2
 ROUTE_BYTES_MAX = 1024 * 1024  # of a topic that is registered by hand
 
 
@@ -70,6 +72,7 @@ class NameServer(Answerer):
         super().__init__(compat)
         self.routes = RouteTable(five=self.five, support_acting_master=support_acting_master)
         self.kv: dict[str, dict[str, str]] = {} if kv is None else kv
+        self._bodies: dict[tuple[bytes, bool, int], RegisterBody] = {}  # the last large ones read
         self._kv_bodies: dict[str, bytes] = {}  # by namespace, until a value of it changes
         self._kv_bytes = sum(_bytes_of(*pair) for of in self.kv.values() for pair in of.items())
         self._faq, self._order_message_enable, self.kv_changes = FAQ[compat], order_message_enable, 0
@@ -115,14 +118,24 @@ class NameServer(Answerer):
         )  # fmt: skip
 
     def work_ahead(self, request: RemotingCommand) -> RegisterBody | MalformedFrame | None:
-        """What a registration's body says: up to some ten MB of JSON."""
+        """What a registration's body says: up to some ten MB of JSON. A broker says the same again and again: the last
+        large ones are kept, so that one that took too long to read is there when it comes again."""
         if request.code != REGISTER_BROKER:
             return None
         compressed = (given(request, "compressed") or "").lower() == "true"
+        body = hashlib.blake2b(request.body).digest() if len(request.body) >= LARGE_BODY_BYTES else b""
+        key = body, compressed, request.version
+        if body and key in self._bodies:
+            return self._bodies[key]
         try:
-            return register_body.decode(request.body, compressed=compressed, version=request.version, five=self.five)
+            found = register_body.decode(request.body, compressed=compressed, version=request.version, five=self.five)
         except MalformedFrame as malformed:
             return malformed
+        if body:
+            while len(self._bodies) >= LARGE_BODIES_MAX:
+                del self._bodies[next(iter(self._bodies))]
+            self._bodies[key] = found
+        return found
 
     def _registered_body(self, request: RemotingCommand) -> RegisterBody:
         found = self._ahead or self.work_ahead(request)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from engine.protocol import registration
+from engine.protocol import register_body, registration
 from engine.protocol.metadata import TOPICS, Identity, Metadata
-from engine.protocol.name_server import NameServer
-from engine.protocol.register_body import Member
+from engine.protocol.name_server import LARGE_BODY_BYTES, NameServer
+from engine.protocol.register_body import Member, RegisterBody
 from engine.protocol.registration import Heartbeats, Learned, Registration
 from engine.protocol.remoting import RemotingCommand
 from store.broker_tables import topic_config
@@ -69,6 +70,29 @@ def test_a_body_that_no_frame_may_take_is_deflated_and_made_once(compat: str, mo
     broker.link.hurry()
     assert broker.turn(2 * PERIOD + 1) is not None
     assert server.routes.route("one-more") is not None
+
+
+def test_a_large_body_that_comes_again_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that got no answer in time sends it again: else a slow name server would read for ever."""
+    server, lengths, decode = NameServer("5"), list[int](), register_body.decode
+
+    def counted(body: bytes, **how: Any) -> RegisterBody:
+        lengths.append(len(body))
+        return decode(body, **how)
+
+    monkeypatch.setattr(register_body, "decode", counted)
+    broker = Broker(server, 0, compat="5")
+    for number in range(1000):
+        broker.metadata.set_topic(topic_config(f"topic-{number}", 3, 4, 6, five=True), 1)
+    for turn in range(4):
+        assert broker.turn(turn * PERIOD) is not None
+    assert len(lengths) == 1 and lengths[0] > LARGE_BODY_BYTES
+    server.routes.delete_topic("topic-7", None)
+    assert broker.turn(4 * PERIOD) is not None
+    assert server.routes.route("topic-7") is not None, "what it says is taken each time, as before"
+    broker.metadata.set_topic(topic_config("one-more", 3, 4, 6, five=True), 2)
+    assert broker.turn(5 * PERIOD) is not None
+    assert len(lengths) == 2 and server.routes.route("one-more") is not None
 
 
 def test_the_second_registration_comes_after_ten_seconds_then_each_period() -> None:
