@@ -3,8 +3,7 @@
     word   IPv4 address u32 << 16 | port u16, or IPV6 | port u16          0, and anything below: no address
     high, low   the IPv6 address; 0 with IPv4
 
-Nobody reads half of an IPv4 address, because a word is moved whole. The word of an IPv6 address is taken away before
-the other two change, and read again after them. An IPv4 address in IPv6's clothes (::ffff:10.0.0.1) is an IPv4 address.
+An IPv4 address in IPv6's clothes (::ffff:10.0.0.1) is an IPv4 address. `engine.address_cursors` shares the words.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ import ipaddress
 import socket
 from typing import NamedTuple
 
-from engine.cursors import AddressCursors
-from ipc import waiting
-
 PORT_BITS = 16
 PORT_MASK = (1 << PORT_BITS) - 1
 IPV6 = 1 << 62
@@ -23,7 +19,6 @@ HALF_BITS = 64
 NETWORK_BITS = 64
 HALF_MASK = (1 << HALF_BITS) - 1
 NOWHERE = "-"
-READS_MAX = 100  # while the writer is in the middle of it: some stores, once in a connection's life
 
 
 class Packed(NamedTuple):
@@ -90,31 +85,6 @@ def network_of(host: str) -> str:
 def same_host(one: Packed, other: Packed) -> bool:
     """Whether two addresses differ in their ports at most; no address is nobody's."""
     return one.word > 0 and one.word | PORT_MASK == other.word | PORT_MASK and one[1:] == other[1:]
-
-
-def publish(at: AddressCursors, host: str, port: int) -> None:
-    """Announce an address. Raises ValueError as `pack`."""
-    word, high, low = pack(host, port)
-    if at.high.read() != high or at.low.read() != low:
-        waiting.publish(at.word, 0)
-        waiting.publish(at.high, high)
-        waiting.publish(at.low, low)
-    waiting.publish(at.word, word)
-
-
-def read(at: AddressCursors) -> Packed:
-    """The words as they belong together."""
-    for _ in range(READS_MAX):
-        word = at.word.read()
-        found = Packed(word, at.high.read(), at.low.read()) if word & IPV6 else Packed(word)
-        if at.word.read() == word:
-            return found
-    return Packed(0)
-
-
-def text_of(at: AddressCursors) -> str:
-    """As `text`."""
-    return text(*read(at))
 
 
 def resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import uvloop
 
-from engine import addresses, live_settings
+from engine import address_cursors, addresses, live_settings
 from engine.broker_files import BrokerFiles
 from engine.config import BrokerConfig, BrokerRole
 from engine.config_keys import KEYS
@@ -306,9 +306,9 @@ class BrokerServer:
             self._unresolved = address
             return
         self._unresolved = None
-        if packed != addresses.read(self._board.ha_server_address):
+        if packed != address_cursors.read(self._board.ha_server_address):
             log.info("the master sends its log from %s", address)
-            addresses.publish(self._board.ha_server_address, str(found[0][4][0]), int(port))
+            address_cursors.publish(self._board.ha_server_address, str(found[0][4][0]), int(port))
 
     async def _leave(self) -> None:
         tasks = list(self._tasks.values())

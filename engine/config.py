@@ -7,7 +7,6 @@ role than its file says costs more than one that does not come up.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import os
 import re
@@ -202,6 +201,8 @@ def _key_of(file: str, entry: Entry, warnings: list[str]) -> Key | None:
         return None
     known = [*BY_NAME, *SYNONYMS, *OLD_SPELLINGS, *ROCKETMQ_4_9, *ROCKETMQ_5_ONLY]
     by_lower = {candidate.lower(): candidate for candidate in known}
+    import difflib  # rarely: a file is mostly right
+
     nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
     hint = f"did you mean {by_lower[nearest[0]]}?" if nearest else "no known key is like it"
     raise ConfigError(file, entry.line, f"{entry.key}={entry.value}: unknown key; {hint}")

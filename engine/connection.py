@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from engine import addresses, encoding, ha_settings
+from engine import address_cursors, encoding, ha_settings
 from engine.awaited_places import AwaitedPlaces
 from engine.broker_facts import BrokerFacts
 from engine.cursors import RUNNING, Board
@@ -59,7 +59,7 @@ class Connection:
         settings = running.settings
         self.board = Board.attach(running.region_directory, writable=True)
         if settings["brokerRole"] == "SLAVE":
-            told = str(settings["haMasterAddress"]) or addresses.text_of(self.board.ha_server_address)
+            told = str(settings["haMasterAddress"]) or address_cursors.text_of(self.board.ha_server_address)
             raise NotAMaster(store, told)
         self._controls = ring.attach_rings(running.region_directory)
         self._claimed = ring.ClaimedRing(running.region_directory, self._controls, int(settings["ringSizeInBytes"]))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine import addresses, ha_settings
+from engine import address_cursors, addresses, ha_settings
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.protocol.group_transfer import SlaveAck, confirm_offset, in_sync_slaves, slave_identity
@@ -114,7 +114,7 @@ class GroupTransfer:
     def _identity(self, slot: int, peer: int) -> tuple[int, ...]:
         if not peer & addresses.IPV6:
             return slave_identity(peer)
-        return slave_identity(*addresses.read(self._board.ha[slot].peer_address))
+        return slave_identity(*address_cursors.read(self._board.ha[slot].peer_address))
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until a sender or the flusher rings."""

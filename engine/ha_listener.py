@@ -19,7 +19,7 @@ import socket
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from engine import addresses
+from engine import address_cursors, addresses
 from engine.config import BrokerConfig
 from engine.cursors import HA_CONNECTIONS_MAX, Board
 from engine.failures import Failures
@@ -253,7 +253,7 @@ class HaListener:
         process.gives_way = True
         self._lines.tell(
             CloseReason.GAVE_WAY.name, now_ms, "sender.%d: connection of %s ended: %s; %s", process.slot,
-            addresses.text_of(self._board.ha[process.slot].peer_address), CloseReason.GAVE_WAY.name,
+            address_cursors.text_of(self._board.ha[process.slot].peer_address), CloseReason.GAVE_WAY.name,
             ADVICE[CloseReason.GAVE_WAY],
         )  # fmt: skip
         os.kill(process.pid, signal.SIGKILL)

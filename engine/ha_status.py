@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine import addresses, ha_settings
+from engine import address_cursors, ha_settings
 from engine.cursors import HA_CONNECTIONS_MAX, Board
 from engine.ha_samples import read_ha_samples, sample_now
 from engine.problems import problems
@@ -171,7 +171,7 @@ def connections(
         found.append(
             ConnectionStatus(
                 slot=slot,
-                peer=addresses.text_of(words.peer_address),
+                peer=address_cursors.text_of(words.peer_address),
                 state=CONNECTION_STATES.get(state, "UNKNOWN"),
                 slave_request_offset=words.slave_request_offset.read(),
                 next_transfer_offset=words.next_transfer_offset.read(),
@@ -201,7 +201,7 @@ def _gone(board: Board) -> list[EndedStatus]:
             continue
         found.append(
             EndedStatus(
-                addresses.text_of(words.peer_address), CODES[reason].value, reason.name, ADVICE[reason],
+                address_cursors.text_of(words.peer_address), CODES[reason].value, reason.name, ADVICE[reason],
                 words.slave_ack_offset.read(), max(0.0, (now_ms - words.ended_at_ms.read()) / 1000),
             )
         )
@@ -243,7 +243,7 @@ def client(board: Board, samples: Sequence[HaSample]) -> ClientStatus:
         code, advice = ReasonCode.NO_ADDRESS, "no address of a master yet: set haMasterAddress, or namesrvAddr"
     return ClientStatus(
         state=state,
-        master=addresses.text_of(words.master_address),
+        master=address_cursors.text_of(words.master_address),
         transferred_bytes=words.transferred_bytes.read(),
         silent_seconds=max(0.0, (now_ms - last_read_ms) / 1000) if last_read_ms else None,
         reason=int(reason),

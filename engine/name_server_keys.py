@@ -5,7 +5,6 @@ Implements: NamesrvStartup, its reading of the configuration (NamesrvConfig, Net
 
 from __future__ import annotations
 
-import difflib
 import os
 from typing import Any
 
@@ -49,6 +48,8 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
         elif entry.key in NAMESRV_ONLY | ROCKETMQ_4_9 | ROCKETMQ_5_ONLY:
             warnings.append(f"{file}:{entry.line}: {entry.key}: a name server of ours does not use it; accepted")
         else:
+            import difflib  # rarely: a file is mostly right
+
             nearest = difflib.get_close_matches(entry.key, [*BY_NAME, *NAMESRV_ONLY], n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else "no known key is like it"
             raise ConfigError(file, entry.line, f"{entry.key}={text}: unknown key; {hint}")

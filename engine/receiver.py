@@ -16,7 +16,7 @@ import select
 import socket
 import struct
 
-from engine import addresses, receiving
+from engine import address_cursors, addresses, receiving
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.failures import is_unreadable
@@ -101,7 +101,7 @@ class Receiver:
 
     def _advertised(self) -> Address | None:
         """Where the name server says that the master is, asked at each connect: it may be another one by now."""
-        return addresses.unpack(*addresses.read(self._board.ha_server_address))
+        return addresses.unpack(*address_cursors.read(self._board.ha_server_address))
 
     def _begin_connect(self, master: Address, now_ms: int) -> int:
         """Connect to one address of the master: its name is looked up each time, its addresses are tried in turn."""
@@ -139,7 +139,7 @@ class Receiver:
             return 0
         self.client.connected(now_ms)
         self._held[[BEGIN, END, IS_DRAINED]] = 0, 0, 1
-        addresses.publish(self._words.master_address, host, port)
+        address_cursors.publish(self._words.master_address, host, port)
         waiting.note(self._words.last_read_ms, now_ms)
         waiting.publish(self._words.state, HaClientState.TRANSFER)
         return 1

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine import addresses
+from engine import address_cursors
 from engine.cursors import Board
 from engine.ha_samples import sample_now
 from engine.protocol.flow_monitor import WINDOW_MS as FLOW_WINDOW_MS
@@ -96,13 +96,13 @@ def ha_status(
         "haClientRuntimeInfo": {
             "lastReadTimestamp": wall_of(client.last_read_ms.read()),
             "lastWriteTimestamp": wall_of(client.last_write_ms.read()),
-            **({"masterAddr": addresses.text_of(client.master_address)} if is_slave else {}),
+            **({"masterAddr": address_cursors.text_of(client.master_address)} if is_slave else {}),
             "masterFlushOffset": 0, "maxOffset": end if is_slave else 0,
             "transferredByteInSecond": int(received) if is_slave else 0,
         },
         "haConnectionInfo": [] if is_slave else [
             {
-                "addr": addresses.text_of(one.peer_address), "diff": end - one.slave_ack_offset.read(),
+                "addr": address_cursors.text_of(one.peer_address), "diff": end - one.slave_ack_offset.read(),
                 "inSync": end - one.slave_ack_offset.read() < fallbehind_max_bytes,
                 "slaveAckOffset": one.slave_ack_offset.read(), "transferFromWhere": one.next_transfer_offset.read(),
                 "transferredByteInSecond": int(rate.sent) if (rate := sent[one.slot]) else 0,

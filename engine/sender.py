@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine import addresses, ha_settings, sending
+from engine import address_cursors, addresses, ha_settings, sending
 from engine.config import BrokerConfig
 from engine.cursors import Board
 from engine.protocol.flow_monitor import UNLIMITED, FlowMonitor
@@ -79,7 +79,7 @@ class Sender:
         self._socket, self._socket_fd = sock, sock.fileno()
         words, connection = self._words, self.connection
         connection.known_offset = max(self._board.recovered_offset.read(), self._sent_before(peer))
-        addresses.publish(words.peer_address, *peer)
+        address_cursors.publish(words.peer_address, *peer)
         for cursor, value in (
             (words.slave_request_offset, connection.slave_request_offset),
             (words.next_transfer_offset, connection.next_transfer_offset),
@@ -106,7 +106,7 @@ class Sender:
         that it is the same slave."""
         own, found = addresses.pack(*peer), 0
         for words in self._board.ha:
-            other = addresses.read(words.peer_address)
+            other = address_cursors.read(words.peer_address)
             is_over = words.state.read() == FREE
             if addresses.same_host(own, other) and (is_over or slave_identity(*own) == slave_identity(*other)):
                 found = max(found, words.next_transfer_offset.read())
@@ -266,7 +266,7 @@ class Sender:
             return
         self.reason = reason
         level = logging.INFO if reason in (CloseReason.PEER_CLOSED, CloseReason.STOPPED) else logging.WARNING
-        peer = addresses.text_of(self._words.peer_address)
+        peer = address_cursors.text_of(self._words.peer_address)
         log.log(
             level if self._is_told else logging.DEBUG, "%s: connection of %s ended: %s %s; %s", self.name, peer,
             reason.name, detail, ADVICE[reason],

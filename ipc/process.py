@@ -6,7 +6,6 @@ Both count in one PID namespace (and one time namespace) only: a container has i
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 
 def start_time(pid: int) -> int | None:
@@ -15,7 +14,8 @@ def start_time(pid: int) -> int | None:
     A zombie counts as gone: it runs nothing and owns nothing.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        with open(f"/proc/{pid}/stat", "rb") as told:
+            stat = told.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()
@@ -42,7 +42,8 @@ def is_hidden(pid: int) -> bool:
 
 def boot_id() -> str:
     """A text that is another one each time the machine (or its container's host) starts."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as told:
+        return told.read().strip()
 
 
 def namespace() -> str:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import weakref
 from pathlib import Path
 from typing import NamedTuple
@@ -179,7 +178,7 @@ def _claim(directory: Path, rings: int, data_bytes: int) -> tuple[int, int]:
 
 def _make(path: Path, data_bytes: int) -> None:
     """Make the file whole under another name first: two producers may want it at once."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     Region.create(temporary, Ring.payload_bytes(data_bytes), kind=RING_KIND, layout=LAYOUT).close()
     try:
         if os.geteuid() == 0:  # root's file, in another user's directory: that one's writer has to open it

@@ -9,8 +9,8 @@ pretty form (tabs) is the one of RocketMQ's config files.
 from __future__ import annotations
 
 import json
+import os
 import re
-import secrets
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -21,7 +21,7 @@ from store.errors import MalformedData
 TEXT_OR_BARE_KEY = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([{,]\s*+)(-?\w++)(?=\s*+:)', re.DOTALL)
 TEXT_OR_FORM = re.compile(TEXT_OR_BARE_KEY.pattern + r"|(\[)(?=\n\s*+[^\s\]])", re.DOTALL)
 SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")  # perhaps a lone one, which no UTF-8 can say
-MARK = f"\0{secrets.token_hex(8)}"  # before a bare integer, and first in a list with lines: nobody can write it
+MARK = f"\0{os.urandom(8).hex()}"  # before a bare integer, and first in a list with lines: nobody can write it
 WRITTEN_MARK = f'"\\u0000{MARK[1:]}'
 SPECIAL = re.compile("[\x00-\x1f\x7f-\x9f\"\\\\\u2028\u2029]")
 ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}

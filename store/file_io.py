@@ -6,12 +6,10 @@ ENOSPC or an EIO in exactly one place.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import mmap
 import os
-import shutil
 import stat
 import struct
 from collections.abc import Callable, Iterator
@@ -26,23 +24,10 @@ if TYPE_CHECKING:  # commands that find no store should not load numpy to say so
 from store.errors import AccessDenied
 
 PAGE_BYTES = mmap.PAGESIZE
-MADV_POPULATE_WRITE = 23  # Linux 5.14
-SYNC_FILE_RANGE_WRITE = 2
-RENAME_EXCHANGE, AT_FDCWD = 2, -100  # renameat2 of Linux
 CREATING_SUFFIX = ".creating"
 FILE_MODE, DIRECTORY_MODE = 0o640, 0o750  # the group may read
 FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # file systems without O_TMPFILE
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-_libc.madvise.restype = ctypes.c_int
-_libc.renameat2.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
-_libc.renameat2.restype = ctypes.c_int
-_libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
-_libc.sync_file_range.restype = ctypes.c_int
-_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
-_libc.mincore.restype = ctypes.c_int
 
 
 def open_file(path: Path, writable: bool) -> int:
@@ -129,7 +114,9 @@ def start_writing(fd: int, start: int, length: int) -> None:
 
     A file system that cannot begins it when it likes.
     """
-    _libc.sync_file_range(fd, start, length, SYNC_FILE_RANGE_WRITE)
+    from store import libc
+
+    libc.start_writing(fd, start, length)
 
 
 def drop_cached(fd: int, start: int, length: int) -> None:
@@ -204,14 +191,15 @@ def exchange(one: Path, other: Path) -> None:
 
     Raises OSError (EINVAL where the file system cannot).
     """
-    at = AT_FDCWD
-    if _libc.renameat2(at, os.fsencode(one), at, os.fsencode(other), RENAME_EXCHANGE):
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), str(one), None, str(other))
+    from store import libc
+
+    libc.exchange_names(one, other)
 
 
 def remove_tree(path: Path) -> None:
     """Remove a directory with all that is in it; one that is already gone is fine."""
+    import shutil
+
     if path.exists():
         shutil.rmtree(path)
 
@@ -227,10 +215,12 @@ def sync_tree(path: Path) -> None:
 def resident_pages(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     """Which pages of a mapped file lie in the page cache."""
     import numpy as np
+
+    from store import libc
+
     pages = np.zeros(-(-len(array) // PAGE_BYTES), np.uint8)
-    if len(pages) and _libc.mincore(array.ctypes.data, len(array), pages.ctypes.data):
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), "mincore")
+    if len(pages):
+        libc.pages_in_cache(array.ctypes.data, len(array), pages.ctypes.data)
     return (pages & 1).astype(np.bool_)
 
 
@@ -368,14 +358,18 @@ def populate_write(view: memoryview | npt.NDArray[np.uint8], start: int, length:
     its page faults itself. Raises OSError for the rest (EFAULT: a range without blocks and a full disk).
     """
     import numpy as np
+
+    from store import libc
+
     array = np.frombuffer(view, dtype=np.uint8)
     first = start // PAGE_BYTES * PAGE_BYTES
     length = min(start + length, len(array)) - first
     if length <= 0:
         return True
-    if _libc.madvise(array.ctypes.data + first, length, MADV_POPULATE_WRITE) == 0:
-        return True
-    error = ctypes.get_errno()
-    if error in (errno.EINVAL, errno.ENOMEM):
-        return False
-    raise OSError(error, os.strerror(error), "madvise(MADV_POPULATE_WRITE)")
+    try:
+        libc.populate(array.ctypes.data + first, length)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOMEM):
+            return False
+        raise
+    return True

@@ -10,9 +10,7 @@ shared memory is used only where both name each other. Nothing that the file say
 from __future__ import annotations
 
 import json
-import logging
 import os
-import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,8 +21,6 @@ from ipc.process import boot_id, is_alive, is_hidden, namespace
 from store import file_io, held_files
 from store.errors import NotAStore
 from store.place import Place, is_there
-
-log = logging.getLogger("slipstream")
 
 POINTER_NAME = "slipstream.run"
 OWNER_NAME = "owner"
@@ -94,7 +90,7 @@ class Pointer:
 
 def new_token() -> str:
     """A name that nobody can guess."""
-    return secrets.token_hex(TOKEN_BYTES)
+    return os.urandom(TOKEN_BYTES).hex()
 
 
 def write(root: Path, commitlog: Path, fields: Mapping[str, Any]) -> int:
@@ -220,4 +216,6 @@ def say_once(text: str) -> None:
     """A warning that is repeated to nobody."""
     if text not in _told and len(_told) < TOLD_MAX:
         _told.add(text)
-        log.warning("%s", text)
+        import logging  # here: whoever finds nothing to warn of starts without it
+
+        logging.getLogger("slipstream").warning("%s", text)

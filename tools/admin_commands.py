@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from engine.log_lines import printable
+from engine.printable import printable
 from tools.admin_client import AdminClient, AdminError, Member, TopicSettings
 
 MS_PER_HOUR = 3_600_000

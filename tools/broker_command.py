@@ -15,10 +15,10 @@ def broker(file: str) -> int:
     Warnings go to standard error. Once it serves, one line that begins with `ready:` goes to standard output.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the supervisor forks, so it must have one thread
-    from engine import log_lines
     from engine.config import load
 
     config, warnings = load(file)
+    from engine import log_lines
     from engine.supervisor import run_broker  # some time later: what is wrong with the file is told at once
     from store.directory import StoreDirectory
 

@@ -208,12 +208,12 @@ def _send(sending: Sending, lines: Lines, some: list[bytes], tally: Tally) -> No
 
 
 def _master_of(running: Running) -> str:
-    from engine import addresses
+    from engine import address_cursors
     from engine.cursors import Board
 
     board = Board.attach(running.region_directory)
     try:
-        return addresses.text_of(board.ha_client.master_address)
+        return address_cursors.text_of(board.ha_client.master_address)
     finally:
         board.counters.close()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import addresses
+from engine import address_cursors, addresses
 from engine.cursors import AddressCursors
 from ipc.counters import Cursor
 
@@ -40,16 +40,16 @@ def test_what_is_published_is_read_back_whole(found: list[tuple[ipaddress.IPv6Ad
     words = np.zeros(24, np.int64)
     at = AddressCursors(*(Cursor(words, 8 * number, "a") for number in range(3)))
     for address, port in found:
-        addresses.publish(at, str(address), port)
-        assert addresses.read(at) == addresses.pack(str(address), port)
+        address_cursors.publish(at, str(address), port)
+        assert address_cursors.read(at) == addresses.pack(str(address), port)
 
 
 def test_an_address_in_the_middle_of_its_change_is_none() -> None:
     words = np.zeros(24, np.int64)
     at = AddressCursors(*(Cursor(words, 8 * number, "a") for number in range(3)))
-    addresses.publish(at, "2001:db8::1", 1)
+    address_cursors.publish(at, "2001:db8::1", 1)
     words[0] = 0  # its writer was killed there
-    assert addresses.text_of(at) == "-"
+    assert address_cursors.text_of(at) == "-"
 
 
 @pytest.mark.parametrize(

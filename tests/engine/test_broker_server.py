@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import addresses, broker_server, live_settings
+from engine import address_cursors, broker_server, live_settings
 from engine.broker_server import BrokerServer
 from engine.config import BrokerConfig, from_mapping
 from engine.cursors import Board
@@ -272,6 +272,6 @@ def test_a_slave_looks_its_masters_name_up_again_while_it_has_no_master(
 
         monkeypatch.setattr(server._loop, "getaddrinfo", look_up)
         seen = server._board.ha_server_address
-        turn_until(server, lambda: addresses.text_of(seen) == "10.0.0.1:7")
+        turn_until(server, lambda: address_cursors.text_of(seen) == "10.0.0.1:7")
         hosts[0] = "10.0.0.2"  # the name moved, long before the next registration
-        turn_until(server, lambda: addresses.text_of(seen) == "10.0.0.2:7")
+        turn_until(server, lambda: address_cursors.text_of(seen) == "10.0.0.2:7")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine import addresses, ha_settings
+from engine import address_cursors, ha_settings
 from engine.ha_status import HaStatus, of_board
 from engine.protocol.ha_client import HaClientState
 from engine.protocol.ha_rates import HaSample, SlotSample
@@ -36,7 +36,7 @@ def status_of(node: Node, *samples: HaSample, **others: Any) -> HaStatus:
 
 def connect(node: Node, slot: int, ack: int, state: int = 2, host: str = "10.0.0.1") -> None:
     words = node.board.ha[slot]
-    addresses.publish(words.peer_address, host, 5000 + slot)
+    address_cursors.publish(words.peer_address, host, 5000 + slot)
     waiting.publish(words.connected_at_ms, 77)
     waiting.publish(words.slave_ack_offset, ack)
     waiting.publish(words.state, state)

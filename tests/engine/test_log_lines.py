@@ -8,7 +8,8 @@ import logging
 import pytest
 
 from engine import log_lines
-from engine.log_lines import LINE_CHARACTERS_MAX, OneLine, Seldom, one_line
+from engine.log_lines import OneLine, Seldom
+from engine.printable import LINE_CHARACTERS_MAX, one_line
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import addresses
+from engine import address_cursors, addresses
 from engine.protocol.ha_wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, CloseReason
 from ipc import waiting
 from tests.harness.ha_node import Node, wait_for, wait_until
@@ -336,8 +336,8 @@ def test_replication_over_ipv6(tmp_path: Path, ours: str, theirs: str) -> None:
             wait_for(master.board.confirm_offset, len(data))
             assert slave.log() == data
             expected = "127.0.0.1" if theirs == "127.0.0.1" else "[::1]"
-            assert addresses.text_of(slave.board.ha_client.master_address) == f"{expected}:{port}"
-            assert addresses.text_of(master.board.ha[0].peer_address).startswith(f"{expected}:")
+            assert address_cursors.text_of(slave.board.ha_client.master_address) == f"{expected}:{port}"
+            assert address_cursors.text_of(master.board.ha[0].peer_address).startswith(f"{expected}:")
 
 
 def test_a_master_with_other_segments_is_refused_with_the_reason(master: Node, tmp_path: Path) -> None:
