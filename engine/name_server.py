@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -43,9 +44,9 @@ class ServingNames:
         self._saved = 0  # how many changes are on disk
         self._seldom = Seldom(log)
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen; the port bound. Raises OSError."""
-        return await self._server.start(host, port)
+    async def start_on(self, listening: socket.socket) -> int:
+        """Serve there; its port."""
+        return await self._server.start_on(listening)
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Forget brokers that are silent for too long, until `stop`; then hang up."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -69,7 +70,11 @@ class RemotingServer:
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port bound. Raises OSError."""
-        self._server = await asyncio.start_server(self._serve, sock=listen(host, port), limit=READ_BYTES)
+        return await self.start_on(listen(host, port))
+
+    async def start_on(self, listening: socket.socket) -> int:
+        """As `start`, on a socket that listens already."""
+        self._server = await asyncio.start_server(self._serve, sock=listening, limit=READ_BYTES)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 

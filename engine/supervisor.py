@@ -47,7 +47,7 @@ from engine.topic_table import TopicTable
 from engine.warm import warm_up
 from ipc import ring, waiting
 from ipc.clock import monotonic_ms, wall_ms
-from ipc.compiling import tell_progress_to
+from ipc.compiling import CompilingStopped, stopped_by, tell_progress_to
 from ipc.stop_signals import handle_stop_signals
 from store import file_io, flushed_mark, last_run, log_cut, own_files, pointer
 from store.access import GROUP_UMASK, group_id
@@ -72,9 +72,8 @@ HOLD_NOTHING = ("ha_listener", "group_transfer")  # whose end loses nothing, how
 class Supervisor:
     """One running broker."""
 
-    def __init__(self, config: BrokerConfig) -> None:
-        self._config = config
-        self._directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
+    def __init__(self, config: BrokerConfig, directory: StoreDirectory) -> None:
+        self._config, self._directory = config, directory
         self._regions: Path | None = None
         self._stop = StopFlag()
         self._children: Children | None = None
@@ -85,16 +84,20 @@ class Supervisor:
     def run(self, on_ready: Callable[[], None] | None = None) -> int:
         """Start, serve until SIGTERM, SIGINT or SIGHUP, stop. 0 after a stop in order.
 
-        Raises StoreLocked, StartRefused, what recovery finds, and StopIncomplete.
+        Raises StartRefused, what recovery finds, and StopIncomplete.
         """
         tell_progress_to(log.info)
-        self._directory.create()
-        self._directory.lock()
         previous = handle_stop_signals(self._stop.on_signal)
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         previous_wakeup = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         try:
-            self._start(wake_read)
+            try:
+                with stopped_by(self._stop):
+                    children = self._prepare()
+            except CompilingStopped:
+                log.info("stopped while it compiled: nothing was served; the next start compiles what is missing")
+                return 0
+            self._start(children, wake_read)
             if on_ready is not None and not self._stop():
                 on_ready()
             while not self._stop():
@@ -127,7 +130,8 @@ class Supervisor:
             why = f"{error.filename} cannot be given to it ({error.strerror})"
             raise StartRefused(f"storeGroup={name}", why, "name a group that the broker's user is in") from None
 
-    def _start(self, wake_read: int) -> None:
+    def _prepare(self) -> Children:
+        """All that comes before the first change of the log, and whatever is to be compiled for that."""
         self._give_to_group()
         cut_at = log_cut.finish(self._directory, self._config.mapped_file_size_commit_log_bytes)
         if cut_at is not None:
@@ -153,10 +157,13 @@ class Supervisor:
         self._keep_topics(recovered.queue_offsets)
         file_io.unlink(self._directory.pointer)  # a killed broker's: the mark tells of this run now
         flushed_mark.begin(self._directory, recovered.max_physical_offset)
-        self._directory.mark_running()
         self._make_regions(recovered)
         warm_up(self._config)
-        children = self._children = Children(self._running_board(), self._failures_there(), self._config.affinity)
+        return Children(self._running_board(), self._failures_there(), self._config.affinity)
+
+    def _start(self, children: Children, wake_read: int) -> None:
+        self._directory.mark_running()
+        self._children = children
         for name, open_role in self._roles():
             children.add(name, open_role)
         gc.collect()
@@ -298,6 +305,11 @@ def _yielding(open_role: Callable[[], Role]) -> Role:
     return open_role()
 
 
-def run_broker(config: BrokerConfig, *, on_ready: Callable[[], None] | None = None) -> int:
-    """Run a broker in this process and its children until it is told to stop; the exit code."""
-    return Supervisor(config).run(on_ready)
+def run_broker(
+    config: BrokerConfig, directory: StoreDirectory, *, on_ready: Callable[[], None] | None = None
+) -> int:  # fmt: skip
+    """Run a broker in this process and its children until it is told to stop; the exit code.
+
+    `directory` is the store's, made and locked; it is given back at the end.
+    """
+    return Supervisor(config, directory).run(on_ready)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ numba_event: Any = event
 _given_folder: str = config.CACHE_DIR  # what NUMBA_CACHE_DIR says
 TOLD_EACH_SECONDS = 3.0
 COMPILING = "numba:compile"  # the event: a function was found neither in memory nor on disk
+STEP = "numba:run_pass"  # the event: one of the many steps of compiling a function
+
+
+class CompilingStopped(BaseException):
+    """Raised out of a call of a kernel that was not compiled to the end; numba handles every Exception as its own."""
 
 
 class _Progress(event.Listener):
@@ -56,17 +62,43 @@ class _Progress(event.Listener):
             self.tell(f"compiling for this machine, once for each version: {self._done} functions in {spent:.0f} s")
 
 
+class _Ending(event.Listener):
+    """Raises CompilingStopped at the next step once that is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: Callable[[], bool] | None = None
+
+    def on_start(self, event: Any) -> None:
+        if self.asked is not None and self.asked():
+            raise CompilingStopped
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
 def _print(line: str) -> None:
     print(f"slipstream: {line}", file=sys.stderr, flush=True)
 
 
 _progress = _Progress(_print if sys.stderr is not None and sys.stderr.isatty() else None)
 numba_event.register(COMPILING, _progress)
+_ending = _Ending()
+numba_event.register(STEP, _ending)
 
 
 def tell_progress_to(tell: Callable[[str], None]) -> None:
     """Who is told every few seconds what is being compiled; a terminal is without being asked."""
     _progress.tell = tell
+
+
+@contextmanager
+def stopped_by(asked: Callable[[], bool]) -> Iterator[None]:
+    """In here a kernel that is not compiled yet raises CompilingStopped once `asked()`: compiling takes minutes."""
+    _ending.asked = asked
+    try:
+        yield
+    finally:
+        _ending.asked = None
 
 
 def _compile(function: Callable[..., Any], **options: Any) -> Any:

@@ -18,20 +18,24 @@ def broker(file: str) -> int:
     from engine.config import load
 
     config, warnings = load(file)
-    from engine import log_lines
-    from engine.supervisor import run_broker  # some time later: what is wrong with the file is told at once
     from store.directory import StoreDirectory
+
+    directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
+    directory.create()
+    directory.lock()
+    from engine import log_lines
+    from engine.supervisor import run_broker  # some time later: what keeps it from running is told at once
 
     log_lines.configure()
     for warning in warnings:
         click.echo(f"slipstream: warning: {warning}", err=True)
 
     def on_ready() -> None:
-        pointer = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log).read_pointer() or {}
+        pointer = directory.read_pointer() or {}
         port = pointer.get("settings", {}).get("haListenPort", config.ha_listen_port)
         click.echo(
             f"ready: {config.broker_role} {config.broker_name}, store {config.store_path_root_dir}, "
             f"HA port {port}, process {os.getpid()}"
         )
 
-    return run_broker(config, on_ready=on_ready)
+    return run_broker(config, directory, on_ready=on_ready)

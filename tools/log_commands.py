@@ -15,6 +15,7 @@ from tools.output_form import form
 from tools.progress import OPTION
 
 FIND_LIMIT = 64
+DELAY_LEVELS = "messageDelayLevel of the broker that wrote the store, if it is not running and that is not the default."
 
 
 @click.group(epilog=EPILOG)
@@ -67,7 +68,7 @@ def manifest() -> None:
 @STORE
 @click.option("--coverage", is_flag=True, help="Also say how many bytes would tell if they changed, and how.")
 @click.option("--unprotected", is_flag=True, help="Instead, list every byte range that no check can vouch for.")
-@click.option("--delay-levels", help="messageDelayLevel of the broker that wrote the store, if not the default.")
+@click.option("--delay-levels", help=DELAY_LEVELS)
 @click.option("--digests/--no-digests", default=True, help="Compare sealed segments with `log digest`'s file.")
 @OPTION
 @form("One JSON object for each finding, and one for the sums.", "as_objects")
@@ -172,7 +173,7 @@ def rebuild() -> None:
 @click.option("--topic", help="Only this topic's queues.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue; --topic must be given.")
 @click.option("--file-bytes", type=click.IntRange(min=20), help="mappedFileSizeConsumeQueue; by default as they are.")
-@click.option("--delay-levels", help="messageDelayLevel of the broker that wrote the store, if not the default.")
+@click.option("--delay-levels", help=DELAY_LEVELS)
 @OPTION
 @store_command("tools.log_rebuild:queue")
 def queue() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from store.delay import DELAYS_MS, levels_ms
 from tools.lazy_group import done_by
 
 FOUND, USAGE = 1, 2
@@ -79,11 +78,3 @@ def store_command(where: str) -> Callable[[Callable[[], None]], Callable[..., An
         return run
 
     return declared
-
-
-def delays_of(levels: str | None) -> tuple[int, ...]:
-    """The delays that --delay-levels says; RocketMQ's without it. Raises NotReadable."""
-    try:
-        return DELAYS_MS if levels is None else levels_ms(levels)
-    except ValueError as error:
-        raise NotReadable(f"--delay-levels: {error}; write it as in messageDelayLevel: 1s 5s 1m 2h") from error

@@ -9,7 +9,8 @@ import click
 from store.directory import store_directory
 from store.index_file import Geometry
 from store.rebuild import Rebuilt, locked, rebuild_index, rebuild_queues
-from tools.log_options import NotReadable, delays_of
+from tools.log_delays import delays_of
+from tools.log_options import NotReadable
 from tools.progress import progress
 
 NAMED_MAX = 5
@@ -22,7 +23,7 @@ def queue(
     """Build the consume queues of STORE again."""
     if queue_id is not None and topic is None:
         raise NotReadable("--queue needs --topic")
-    directory, delays_ms = store_directory(store), delays_of(delay_levels)
+    directory, delays_ms = store_directory(store), delays_of(delay_levels, store)
     with locked(directory), progress("rebuild queue", shown) as update:
         done = rebuild_queues(directory, update, topic, queue_id, file_bytes, delays_ms)
     if topic is not None and not done.replaced:

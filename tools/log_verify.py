@@ -12,7 +12,8 @@ from store.directory import store_directory
 from store.protection import open_spans
 from store.published import running
 from store.verify import Coverage, Finding, Verification
-from tools.log_options import FOUND, delays_of
+from tools.log_delays import delays_of
+from tools.log_options import FOUND
 from tools.progress import progress
 
 
@@ -25,7 +26,7 @@ def verify(
         return _list_unprotected(store, as_objects)
     verification = _verification(store)
     verification.compare_digests = digests
-    verification.delays_ms = delays_of(delay_levels)
+    verification.delays_ms = delays_of(delay_levels, store)
     count = 0
     for finding in _with_progress(verification, shown):
         count += 1

@@ -68,7 +68,7 @@ def ha() -> None:
 @ha.command()
 @click.argument("target", type=click.Path())
 @form("One JSON object.")
-@done_by("tools.ha_work:explain")
+@done_by("tools.ha_explanation:explain")
 def explain() -> None:
     """Say what each answer to a put means: of the broker that runs on the store TARGET, or of the file TARGET."""
 

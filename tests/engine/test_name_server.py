@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from engine.config import ConfigError
+from engine.listening import listen
 from engine.name_server import ServingNames
 from engine.name_server_keys import load
 from engine.protocol.name_server import NameServer
@@ -30,7 +31,7 @@ def served(state: NameServer, write_kv: Callable[[bytes], None], check: Callable
 
     async def run() -> None:
         server, stop = ServingNames(state, write_kv), asyncio.Event()
-        port = await server.start("127.0.0.1", 0)
+        port = await server.start_on(listen("127.0.0.1", 0))
         serving = asyncio.ensure_future(server.serve(stop))
 
         async def ask(code: int, body: bytes = b"", **ext: str) -> RemotingCommand:

@@ -70,3 +70,48 @@ def test_a_broker_without_standard_descriptors_keeps_its_memory_to_itself(tmp_pa
         finally:
             process.kill()
     assert readable_range(store).max_physical_offset > 0
+
+
+STOPPED_AT_THE_FIRST_COMPILATION = """
+import os, signal, sys
+from pathlib import Path
+from numba.core import event
+from ipc import kernel_folders
+from tools.cli import run_command
+
+kernel_folders.BESIDE_SOURCES = Path(sys.argv[2])  # nothing is compiled yet, wherever that is kept
+
+class First(event.Listener):
+    begun = 0
+
+    def on_start(self, event):
+        self.begun += 1
+        if self.begun == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def on_end(self, event):
+        pass
+
+first = First()
+event.register("numba:compile", first)
+code = run_command(["broker", "-c", sys.argv[1]])
+assert first.begun == 1, f"{first.begun} functions were compiled after the signal"
+sys.exit(code)
+"""
+
+
+def test_a_stop_does_not_wait_for_the_compilation_of_all_kernels(tmp_path: Path) -> None:
+    store, regions, kernels = (tmp_path / name for name in ("store", "regions", "kernels"))
+    regions.mkdir()
+    kernels.mkdir()
+    (tmp_path / "broker.properties").write_text(
+        f"brokerIP1=127.0.0.1\nlistenPort={free_port()}\nstorePathRootDir={store}\nregionPath={regions}\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", STOPPED_AT_THE_FIRST_COMPILATION, str(tmp_path / "broker.properties"), str(kernels)],
+        timeout=STOP_SECONDS, env={**os.environ, "NUMBA_CACHE_DIR": str(kernels)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), ran.stderr
+    assert "stopped while it compiled" in ran.stderr
+    assert not list(regions.iterdir()) and not (store / "abort").exists()

@@ -98,6 +98,21 @@ def test_verify_with_delay_levels(tmp_path: Path) -> None:
     assert run("verify", "--delay-levels", "1s 7s", made.root).exit_code == 1
 
 
+def test_delay_levels_are_those_that_the_broker_noted(tmp_path: Path) -> None:
+    made = SmallLog(tmp_path / "store")
+    made.append("SCHEDULE_TOPIC_XXXX", properties={"DELAY": "2"}, queue_id=1)
+    dispatch_all(made)
+    regions = str(tmp_path / "regions")
+    settings = {"storePathCommitLog": str(made.directory.commitlog), "messageDelayLevel": "1s 7s"}
+    pid, fields = 2**22, {"region_directory": regions, "settings": settings}  # a pid that no process has: it was killed
+    made.directory.write_pointer({"pid": pid, "start_time": 1, **fields})
+    assert run("verify", made.root).exit_code == 1
+    assert run("verify", "--delay-levels", "1s 5s", made.root).exit_code == 0
+    assert run("rebuild", "queue", made.root).exit_code == 0
+    assert run("verify", made.root).exit_code == 0
+    assert run("verify", "--delay-levels", "1s 5s", made.root).exit_code == 1
+
+
 def test_digests_are_made_once_and_compared(log: SmallLog) -> None:
     assert run("digest", log.root).stdout == "2 digests made, 2 in all\n"
     assert run("digest", log.root).stdout == "2 digests, no sealed segment without one\n"
