@@ -7,7 +7,7 @@ same. So whoever publishes collects first what it would overwrite; the order of 
 from __future__ import annotations
 
 from engine.errors import EngineError
-from ipc.region import Words
+from ipc.arrays import Words
 from ipc.ring import DESCRIPTOR_WORDS, HEAD, TAIL
 
 Place = tuple[int, int]  # physical offset, or -errno when refused; queue offset

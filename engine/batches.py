@@ -14,7 +14,7 @@ import numpy as np
 from engine.argument_checks import body_bytes
 from engine.encoding import Column
 from engine.errors import MessageIllegal
-from ipc.region import Bytes
+from ipc.arrays import Bytes
 
 SEPARATORS = ("\x01", "\x02")
 NOTHING = np.empty(0, np.uint8)

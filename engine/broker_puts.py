@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from engine import composed, drain, encoding
+from engine import encoding
 from engine.argument_checks import check_request, text, whole
 from engine.batches import as_bytes
 from engine.connection import LIVENESS_NS, Connection
 from engine.errors import ForeignProducer, MessageIllegal
 from engine.op_writer import Op, OpWriter
+from engine.payload import COMPOSED, payload_of
 from engine.protocol.group_transfer import PutMessageStatus
 from engine.single_put import follow
 from engine.unique_keys import UniqueKeys
@@ -225,8 +226,8 @@ class BrokerPuts:
         if draft.is_plain:
             payload = encoding.hidden(draft.pieces[0])
         else:
-            payload = composed.payload_of(draft, lambda queue: self._slot(queue, deadline_ms))
-            slot |= drain.COMPOSED
+            payload = payload_of(draft, lambda queue: self._slot(queue, deadline_ms))
+            slot |= COMPOSED
         connection.require_running()
         connection.raise_refusals()
         connection.check_payload(sum(map(len, draft.pieces)), len(payload))

@@ -5,10 +5,6 @@ Implements: DefaultAppendMessageCallback.doAppend of a batch, and with INNER_BAS
 Their descriptors are marked, so that `engine.drain` leaves them to this slower path; plain messages do not pay for it.
 One of them at a time is made in memory of its own, copied behind the end of the log and committed like a batch of plain
 ones. Magic numbers come last, the first record's last of all: to a reader of the file a batch is there whole or not.
-
-A payload in the ring is big-endian words, then the bytes of all pieces:
-flags, step, records, where the properties' length lies, most bytes allowed, number of others (o), number of parts (p) |
-slots of the others (o; -1: shown as nothing) | parts (p): the length of a piece, or a `store.put_record.Hole`
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -16,14 +12,11 @@ slots of the others (o; -1: shown as nothing) | parts (p): the length of a piece
 from __future__ import annotations
 
 import errno
-import struct
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from engine.drain import (
-    COMPOSED,
     DRAINED,
     END,
     HEADS,
@@ -41,38 +34,38 @@ from engine.drain import (
     touch,
 )
 from engine.encoding import flip_magic
+from engine.payload import (
+    BYTES_MAX,
+    COMPOSED,
+    FLAGS,
+    HAS_CRC,
+    HEAD_WORDS,
+    IS_COUNTED,
+    OTHERS,
+    OTHERS_COUNT,
+    OTHERS_REPEAT,
+    PARTS,
+    PROPERTIES_AT,
+    RECORDS,
+    STEP,
+)
+from ipc.arrays import Bytes
 from ipc.atomics import release_fence
 from ipc.compiling import inlined, kernel
 from ipc.crc import crc32
 from ipc.memory import copy_bytes, load_be32, load_be64, store_be16, store_be32, store_be64
-from ipc.region import Bytes
 from ipc.ring import DESCRIPTOR_WORDS, SLOT_BITS, SLOT_MASK, WORDS_PER_RING
 from store.properties import MAX_PROPERTIES_BYTES
 from store.put_message import PROPERTY_CRC
-from store.put_record import CRC_DIGITS, CRC_PROPERTY_BYTES, DISPATCHES_MAX, Draft, Hole
+from store.put_record import CRC_DIGITS, CRC_PROPERTY_BYTES, DISPATCHES_MAX, Hole
 from store.record import BLANK_BYTES, BORN_V6, CRC_MASK, FIXED_BYTES, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
 
-FLAGS, STEP, RECORDS, PROPERTIES_AT, BYTES_MAX, OTHERS, PARTS, HEAD_WORDS = 0, 1, 2, 3, 4, 5, 6, 7
-IS_COUNTED, HAS_CRC, OTHERS_COUNT, OTHERS_REPEAT = 1, 2, 4, 8
 OWN_OFFSET, OTHER_OFFSETS = int(Hole.OWN_OFFSET), int(Hole.OTHER_OFFSETS)
 PARTS_MAX = 8
 STEP_MAX, RECORDS_MAX = (1 << 15) - 1, 1 << 20
 CRC_NAME = np.frombuffer(f"{PROPERTY_CRC}\x01".encode(), np.uint8)
 COMMA, ZERO, PAIR_END = ord(","), ord("0"), 2
 EBADMSG, EMSGSIZE = errno.EBADMSG, errno.EMSGSIZE
-
-
-def payload_of(draft: Draft, slot_of: Callable[[tuple[str, int]], int]) -> bytes:
-    """What goes into the ring for a draft that is not plain; `slot_of` a queue that it names."""
-    flags = IS_COUNTED * draft.is_counted | HAS_CRC * draft.has_crc
-    flags |= OTHERS_COUNT * draft.others_count | OTHERS_REPEAT * draft.others_repeat
-    others = [-1 if other is None else slot_of(other) for other in draft.others]
-    parts = [len(draft.pieces[0])]
-    for hole, piece in zip(draft.holes, draft.pieces[1:], strict=True):
-        parts += [int(hole), len(piece)]
-    head = (flags, draft.step, draft.records, draft.properties_at, draft.record_bytes_max, len(others), len(parts))
-    words = (*head, *others, *parts)
-    return struct.pack(f">{len(words)}q", *words) + b"".join(draft.pieces)
 
 
 @inlined

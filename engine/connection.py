@@ -36,9 +36,9 @@ from engine.protocol.retention import DiskState
 from engine.single_put import APPENDED, KEEP_UNTIL, REFUSALS_SEEN, TOPICS_SEEN, block_of
 from engine.topic_rules import TopicRules
 from ipc import atomics, ring, waiting
+from ipc.arrays import Words
 from ipc.clock import monotonic_ms
 from ipc.counters import Cursor
-from ipc.region import Words
 from store import published
 from store.message_id import Host, offset_message_id
 from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES, MAX_TOPIC_BYTES_V2, SysFlag

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from engine.protocol.ha_wire import CloseReason
 from ipc.counters import Counters, Cursor
+from store.pointer import COUNTERS_FILE
 
 HA_CONNECTIONS_MAX = 8
-COUNTERS_FILE = "counters"
 
 STARTING, RUNNING, STOPPING = 0, 1, 2
 

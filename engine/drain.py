@@ -21,10 +21,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from engine.encoding import flip_magic
+from engine.payload import COMPOSED
+from ipc.arrays import Bytes, Words
 from ipc.atomics import load_acquire, release_fence, store_release, wake
 from ipc.compiling import inlined, kernel
 from ipc.memory import copy_bytes, load_be32, store_be32, store_be64
-from ipc.region import Bytes, Words
 from ipc.ring import (
     DESCRIPTOR_WORDS,
     HEAD,
@@ -51,7 +52,6 @@ END, TIMESTAMP, MESSAGES, BYTES, REFUSED, TOUCHED, HEADS = 0, 1, 2, 3, 4, 5, 8
 
 # What a call of `drain` came to
 DRAINED, NEEDS_ROLL, NEEDS_COMPOSING = 0, 1, 2
-COMPOSED = 1 << 31  # marks a descriptor's slot: `engine.composed` makes its records
 
 # `places`: indices of the counters that `redo` moves
 MAX_PHYSICAL, PUT_MESSAGES, PUT_BYTES, PUT_REFUSED, STORE_TIMESTAMP, PLACES = 0, 1, 2, 3, 4, 5

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ipc.arrays import Bytes, Words
 from ipc.atomics import ring, store_release
 from ipc.compiling import inlined, kernel
 from ipc.crc import crc32
 from ipc.memory import copy_bytes, load_be32, store_be16, store_be32, store_be64
-from ipc.region import Bytes, Words
 from ipc.ring import POSITION, TAIL, TAIL_LOCAL, Outlet, describe, room_at
 from store.message_id import Host
 from store.record import BODY_CRC_AT, BORN_TIMESTAMP_AT, CRC_MASK, FIXED_BYTES, FLAG_AT, MAGIC_AT, encode

@@ -19,9 +19,9 @@ from engine.cursors import Board
 from engine.protocol.group_transfer import SlaveAck, confirm_offset, in_sync_slaves, slave_identity
 from engine.protocol.ha_policy import put_policy
 from ipc import waiting
+from ipc.arrays import Words
 from ipc.atomics import await_change, load_acquire, monotonic_ms, raise_to
 from ipc.compiling import kernel
-from ipc.region import Words
 
 TRANSFER = 2
 SLOT_PLACES = 4  # of the words of a slot that are looked at

@@ -12,8 +12,9 @@ import numpy as np
 
 from engine.cursors import HA_CONNECTIONS_MAX, Board
 from engine.protocol.ha_rates import HaSample, SlotSample
+from ipc.arrays import Words
 from ipc.atomics import publish
-from ipc.region import Region, Words
+from ipc.region import Region
 
 REGION_KIND, LAYOUT, SAMPLES_FILE = "ha_samples", 1, "ha_samples"
 TAKEN, SAMPLES_AT, SAMPLE_WORDS = 0, 8, 32

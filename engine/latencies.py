@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ipc.arrays import Words
 from ipc.atomics import fetch_add, fetch_max
 from ipc.compiling import inlined, kernel
-from ipc.region import Region, Words
+from ipc.region import Region
 
 REGION_KIND, LAYOUT, LATENCIES_FILE = "latencies", 1, "latencies"
 

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
+from ipc.arrays import Words
 from ipc.atomics import publish
 from ipc.errors import RegionNoSpace
-from ipc.region import Region, Words
+from ipc.region import Region
 
 REGION_KIND, LAYOUT = "queues", 2
 QUEUES_FILE = "queues"

@@ -32,10 +32,10 @@ from engine.protocol.ha_client import (
     HaClient,
 )
 from engine.protocol.ha_wire import FRAME_HEADER_BYTES, REPORT_BYTES
+from ipc.arrays import Bytes, Words
 from ipc.atomics import address_of, monotonic_ms, publish, wall_clock_ms
 from ipc.compiling import inlined, kernel
 from ipc.memory import copy_bytes, load_be32, load_be64, store_be64
-from ipc.region import Bytes, Words
 from ipc.system_calls import ADDRESS, LENGTH, PIECE_WORDS, recv, send, write_pieces
 from store.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_V1, MAGIC_V2
 

@@ -20,8 +20,9 @@ from engine.ha_samples import HaSampler
 from engine.latencies import BLOCK_WORDS, Latencies, latencies_of, sum_of_rings
 from engine.protocol.store_stats import MINUTE_MS, SAMPLES, Sample, is_due
 from engine.topic_table import TopicTable
+from ipc.arrays import Words
 from ipc.atomics import publish
-from ipc.region import Region, Words
+from ipc.region import Region
 
 REGION_KIND, LAYOUT, SAMPLES_FILE = "samples", 1, "samples"
 BOOT_MS, TAKEN, MINUTES, BEGAN_MS = 0, 1, 2, 3

@@ -30,8 +30,8 @@ from engine.protocol.ha_connection import ConnectionLimits, HaConnection
 from engine.protocol.ha_policy import put_policy
 from engine.protocol.ha_wire import ADVICE, REPORT_BYTES, CloseReason, PeerError
 from ipc import atomics, waiting
+from ipc.arrays import Bytes
 from ipc.clock import monotonic_ms
-from ipc.region import Bytes
 from store.segment import Segment
 from store.segment_files import SegmentFiles
 

@@ -28,6 +28,7 @@ from engine.protocol.ha_connection import (
     HaConnection,
 )
 from engine.protocol.ha_wire import FRAME_HEADER_BYTES, REPORT_BYTES
+from ipc.arrays import Bytes, Words
 from ipc.atomics import (
     address_of,
     await_change,
@@ -40,7 +41,6 @@ from ipc.atomics import (
 )
 from ipc.compiling import inlined, kernel
 from ipc.memory import load_be64, store_be32, store_be64
-from ipc.region import Bytes, Words
 from ipc.system_calls import ADDRESS, LENGTH, PIECE_WORDS, recv, send, sendfile, writev
 
 NS_PER_MS = 1_000_000

@@ -11,10 +11,10 @@ from numba import carray  # type: ignore[attr-defined]
 
 from engine.composed import append_composed
 from engine.drain import DRAINED, END, NEEDS_COMPOSING, VERSION, Shared, Source, Target, drain, record_at
+from ipc.arrays import Words
 from ipc.atomics import monotonic_ms, wall_clock_ms
 from ipc.compiling import kernel
 from ipc.memory import bytes_at, words_at
-from ipc.region import Words
 from ipc.ring import ANSWERED, ASKED, WORDS_PER_RING, await_bell, first_pending
 
 SERVE_MS, NS_PER_MS = 200, 1_000_000

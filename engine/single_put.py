@@ -20,11 +20,11 @@ from engine.cursors import RUNNING, Board
 from engine.encoding import Template, put_one
 from engine.latencies import record
 from engine.protocol.retention import DiskState
+from ipc.arrays import Bytes, Words
 from ipc.atomics import await_change, load_acquire, monotonic_ns, wall_clock_ms
 from ipc.compiling import kernel
 from ipc.memory import address_of_bytes, bytes_at, words_at
 from ipc.placement import PLACE_WORDS, hold_to, let_go
-from ipc.region import Bytes, Words
 from ipc.ring import DESCRIPTOR_WORDS, HEAD, LOCAL_WORDS, REFUSALS, TAIL, TAIL_LOCAL, WORDS_PER_RING, Outlet
 
 CONTROL_AT, DESCRIPTORS_AT, DESCRIPTORS, COUNTERS_AT, COUNTERS = 0, 1, 2, 3, 4

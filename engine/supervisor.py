@@ -33,7 +33,7 @@ from engine import (
 )
 from engine.children import Children
 from engine.config import BrokerConfig, BrokerRole
-from engine.cursors import COUNTERS_FILE, RUNNING, STARTING, STOPPING, Board
+from engine.cursors import RUNNING, STARTING, STOPPING, Board
 from engine.errors import StartRefused, StopIncomplete
 from engine.failures import Failures
 from engine.index_of import index_of
@@ -53,6 +53,7 @@ from store import file_io, flushed_mark, last_run, log_cut, own_files, pointer
 from store.access import GROUP_UMASK, group_id
 from store.consume_queue import queue_directories
 from store.directory import StoreDirectory
+from store.pointer import COUNTERS_FILE
 from store.recovery import Recovered, recover
 
 log = logging.getLogger("slipstream")

@@ -18,9 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ipc.arrays import Bytes, Words
 from ipc.atomics import load_acquire, publish, store_release
 from ipc.compiling import inlined, kernel
-from ipc.region import Bytes, Region, Words
+from ipc.region import Region
 from store.dispatch_kernel import POSITION, SIZE, TOPIC_AT, TOPIC_BYTES
 from store.properties import java_text
 

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import allocator, composed, dispatcher, drain, encoding, queue_table, receiving, sending, writer
+from engine import allocator, dispatcher, encoding, queue_table, receiving, sending, writer
 from engine.batches import as_bytes, column_of_parts
 from engine.config import BrokerConfig
-from engine.cursors import COUNTERS_FILE, RUNNING, Board
+from engine.cursors import RUNNING, Board
 from engine.journal import create_journal
 from engine.latencies import Clock, create_latencies
+from engine.payload import COMPOSED, payload_of
 from engine.protocol.flow_monitor import FlowMonitor
 from engine.protocol.ha_client import ClientLimits, HaClient
 from engine.protocol.ha_connection import ConnectionLimits, HaConnection
@@ -33,6 +34,7 @@ from ipc.kernel_folders import note_as_installed
 from store import index_kernel
 from store.index_file import Geometry
 from store.message_id import Host
+from store.pointer import COUNTERS_FILE
 from store.put_record import Draft
 from store.record import encode
 from store.topics import SELF_TEST_TOPIC
@@ -132,7 +134,7 @@ def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
     record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST, properties=b"KEYS\1key\2")
     encoding.put_payload(*outlet, as_bytes(encoding.hidden(record)), 0)
     draft = Draft(topic=SELF_TEST_TOPIC, queue_id=0, pieces=(record * 2,), records=2, record_bytes_max=SEGMENT_BYTES)
-    encoding.put_payload(*outlet, as_bytes(composed.payload_of(draft, lambda _queue: 0)), drain.COMPOSED)
+    encoding.put_payload(*outlet, as_bytes(payload_of(draft, lambda _queue: 0)), COMPOSED)
     bodies, nothing = column_of_parts([b"body", b"another"]), column_of_parts([b""])
     encoding.put_many(outlet, template, bodies, nothing, True, 0, 2, monotonic_ms(), -1, 0)
     atomics.publish(claimed.control, ring.ASKED, 0)

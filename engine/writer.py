@@ -22,9 +22,9 @@ from engine.journal import attach_journal
 from engine.queue_table import NoQueueSlot, QueueTable
 from engine.topic_keeper import TopicKeeper
 from ipc import ring, waiting
+from ipc.arrays import Words
 from ipc.atomics import publish
 from ipc.clock import monotonic_ms, wall_ms
-from ipc.region import Words
 from store import file_io
 from store.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES_V2
 from store.segment import Segment

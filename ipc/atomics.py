@@ -19,8 +19,8 @@ from llvmlite import ir
 from numba import types
 from numba.core.errors import TypingError
 
+from ipc.arrays import Words
 from ipc.compiling import instruction, kernel
-from ipc.region import Words
 
 FUTEX_WAIT, FUTEX_WAKE = 0, 1
 WAKE_ALL = 0x7FFFFFFF

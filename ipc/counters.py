@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ipc.arrays import Words
 from ipc.errors import CounterMissing, CountersFull
-from ipc.region import Region, Words
+from ipc.region import Region
 
 REGION_KIND, LAYOUT = "counters", 1
 KINDS = ("cursor", "tally", "gauge", "heartbeat")

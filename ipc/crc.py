@@ -15,10 +15,10 @@ import numpy.typing as npt
 from llvmlite import binding
 from numba import types
 
+from ipc.arrays import Bytes
 from ipc.atomics import address_of
 from ipc.carryless import COUNT_MIN, crc_instruction, lanes_of_host
 from ipc.compiling import kernel
-from ipc.region import Bytes
 
 POLYNOMIAL = 0xEDB88320
 STEP = 16

@@ -12,9 +12,9 @@ from typing import Any
 
 from numba import types
 
+from ipc.arrays import Words
 from ipc.atomics import address_of
 from ipc.compiling import kernel
-from ipc.region import Words
 
 _getaffinity: Any = types.ExternalFunction("sched_getaffinity", types.int32(types.int32, types.int64, types.int64))
 _setaffinity: Any = types.ExternalFunction("sched_setaffinity", types.int32(types.int32, types.int64, types.int64))

@@ -16,8 +16,8 @@ import os
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from ipc.arrays import Bytes, Words
 from ipc.errors import RegionDenied, RegionMismatch, RegionMissing, RegionNoSpace
 from ipc.process import hold_standard_descriptors, start_time
 
@@ -27,9 +27,6 @@ VERSION = 1
 WORD_BYTES = 8
 KIND_AT, KIND_BYTES = 64, 32
 FILE_MODE = 0o640  # the group may read
-
-Words = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 
 class Region:

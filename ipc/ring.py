@@ -27,12 +27,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ipc.arrays import Bytes, Words
 from ipc.atomics import await_change as await_word
 from ipc.atomics import fetch_add, load_acquire
 from ipc.compiling import inlined, kernel
 from ipc.errors import IpcError
 from ipc.process import start_time
-from ipc.region import Bytes, Region, Words
+from ipc.region import Region
 
 LAYOUT = 1
 RINGS_FILE, RINGS_KIND = "rings", "rings"

@@ -12,8 +12,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from ipc.arrays import Words
 from ipc.compiling import instruction, kernel
-from ipc.region import Words
 
 # libc's functions, resolved by name when loaded, so that compiled code can be kept on disk.
 _recv: Any = types.ExternalFunction("recv", types.int64(types.int32, types.int64, types.int64, types.int32))

@@ -20,10 +20,9 @@ from spark_bridge.replica import Stamp, place_of, stamp_of
 from spark_bridge.scan import record_starts
 from spark_bridge.splits import GUIDE_QUEUES_MAX, LogExtent, Queue, Selection
 from store import published
-from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.batch_consume_queue import has_batch_queues
 from store.consume_queue import ConsumeQueue, queue_directories
-from store.directory import StoreDirectory
+from store.directory import BATCH_NAME, StoreDirectory
 from store.errors import BrokerOutOfReach, CorruptRecord, NoBroker
 from store.record import Kind, inspect
 from store.segment_files import SegmentFiles, named_files, segment_bytes_of
@@ -32,7 +31,7 @@ from store.topics import is_system_topic
 STORES_REMEMBERED_MAX = 16
 GUIDES_CONSIDERED_MAX = 256
 LOOKED_THROUGH_BYTES_MAX = 64 << 20
-QUEUE_DIRECTORIES = ("consumequeue", BATCH_DIRECTORY)
+QUEUE_DIRECTORIES = ("consumequeue", BATCH_NAME)
 MASTER_ROLE = "_MASTER"
 
 _at_rest: dict[tuple[str, bool], tuple[Stamp, LogExtent]] = {}

@@ -15,7 +15,8 @@ from spark_bridge.sink_index import WrittenKeys
 from spark_bridge.splits import LogExtent
 from store.directory import StoreDirectory
 from store.index_file import Geometry
-from store.published import COUNTERS_FILE, Running
+from store.pointer import COUNTERS_FILE
+from store.published import Running
 
 STEP_MS = 20.0
 

@@ -23,7 +23,6 @@ BATCH_DTYPE = np.dtype(
 )  # fmt: skip
 UNIT_BYTES = BATCH_DTYPE.itemsize
 NOT_COMPACTED = -1
-DIRECTORY = BATCH_NAME
 
 
 def batch_file_bytes_of(configured_bytes: int) -> int:
@@ -33,7 +32,7 @@ def batch_file_bytes_of(configured_bytes: int) -> int:
 
 def has_batch_queues(root: Path | str, topic: str) -> bool:
     """Whether the topic's records may be inner batches, of whose messages neither queue nor index tells."""
-    return Path(root, DIRECTORY, topic).is_dir()
+    return Path(root, BATCH_NAME, topic).is_dir()
 
 
 class BatchConsumeQueue(ConsumeQueue):

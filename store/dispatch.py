@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ipc.arrays import Bytes, Words
 from store import dispatch_kernel as kernel
 from store.delay import DELAYS_MS
 from store.errors import CorruptRecord
@@ -35,7 +36,7 @@ class Dispatcher:
     def __init__(
         self, segment_files: SegmentFiles, consumequeue: Path, file_bytes: int, *, refuse_gaps: bool = False,
         index: IndexService | None = None,
-        on_rows: Callable[[kernel.Bytes, int, kernel.Words, int], None] | None = None,
+        on_rows: Callable[[Bytes, int, Words, int], None] | None = None,
         kinds: QueueKinds = PLAIN_QUEUES, batch_root: Path | None = None,
     ) -> None:  # fmt: skip
         """`refuse_gaps`: raise QueueGap, nothing written, when a queue lacks entries before a record's (recovery asks,
@@ -111,7 +112,7 @@ class Dispatcher:
             self.findings.append(finding)
 
 
-def _deliver_by(delays_ms: kernel.Words, rows: kernel.Words) -> None:
+def _deliver_by(delays_ms: Words, rows: Words) -> None:
     """Give the entries of delayed messages the times of delivery of these levels; above the last they are the last."""
     levels = -rows[:, kernel.TAGS_AT]
     delayed = levels > 0

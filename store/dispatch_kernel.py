@@ -2,7 +2,7 @@
 
 Implements: CommitLog.checkMessageAndReturnSize, for dispatch and recovery (spec: store-formats, 1, 8, 20)
 Only the engine and recovery import this (numba); readers without a broker use `store.record`. `scan` makes a row for
-every record it passes, `group_rows` sorts the rows into consume queue entries, one run a (topic, queue id).
+every record it passes.
 
 Rows are int64. Body CRCs are not looked at here: recovery checks them over the rows.
 """
@@ -10,16 +10,12 @@ Rows are int64. Body CRCs are not looked at here: recovery checks them over the 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from ipc.arrays import Bytes, Words
 from ipc.compiling import inlined, kernel
 from ipc.crc import crc32
-from ipc.memory import load_be16, load_be32, load_be64, store_be32, store_be64
+from ipc.memory import load_be16, load_be32, load_be64
 from store import delay, properties, record
-from store.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
-
-Bytes = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.int64]
 
 # columns of a row; positions are bytes from the segment's beginning
 POSITION, SIZE, BODY_AT, BODY_BYTES, BODY_CRC, TOPIC_AT, TOPIC_BYTES = 0, 1, 2, 3, 4, 5, 6
@@ -28,10 +24,6 @@ SPECIAL = 15  # bits below: what Python has to look at
 # TAGS_AT below 0 is a delay level, and the tags code its time of delivery by the usual levels
 ROW_WORDS = 16
 TAGS_NOT_ASCII, INNER_PROPERTIES = 1, 2
-
-# columns of a group
-FIRST_ROW, ENTRIES, STARTS_AT, FIRST_QUEUE_OFFSET, LAST_QUEUE_OFFSET, DENSE = 0, 1, 2, 3, 4, 5
-GROUP_WORDS = 6
 
 # why a scan stopped
 LIMIT, ROWS_FULL, BLANK, PARTIAL, NO_RECORD, DAMAGED = 0, 1, 2, 3, 4, 5
@@ -231,80 +223,3 @@ def first_bad_crc(array: Bytes, rows: Words, count: int) -> int:
         if row[BODY_BYTES] != 0 and crc32(array, row[BODY_AT], row[BODY_BYTES]) & CRC_MASK != row[BODY_CRC]:
             return index
     return -1
-
-
-@inlined
-def _goes_to_queue(sys_flag: int) -> bool:
-    """Prepared and rolled back messages do not."""
-    kind = sys_flag & TRANSACTION_MASK
-    return kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK
-
-
-@kernel
-def _same_queue(array: Bytes, one: Words, other: Words) -> bool:
-    if one[QUEUE_ID] != other[QUEUE_ID] or one[TOPIC_BYTES] != other[TOPIC_BYTES]:
-        return False
-    for i in range(one[TOPIC_BYTES]):
-        if array[one[TOPIC_AT] + i] != array[other[TOPIC_AT] + i]:
-            return False
-    return True
-
-
-@kernel
-def _group_of(array: Bytes, rows: Words, index: int, table: Words, groups: Words, known: int) -> int:
-    """The number of the row's (topic, queue id), `known` for a new one; `table` is a hash table of FIRST_ROWs + 1."""
-    row = rows[index]
-    code = np.uint32(row[QUEUE_ID]) * np.uint32(0x9E3779B1)
-    for i in range(row[TOPIC_AT], row[TOPIC_AT] + row[TOPIC_BYTES]):
-        code = (code ^ np.uint32(array[i])) * np.uint32(0x01000193)
-    slot = np.int64(code ^ (code >> np.uint32(15))) & (len(table) - 1)
-    while table[slot] != 0:
-        group = int(table[slot]) - 1
-        if _same_queue(array, row, rows[groups[group, FIRST_ROW]]):
-            return group
-        slot = (slot + 1) & (len(table) - 1)
-    table[slot] = known + 1
-    groups[known, FIRST_ROW], groups[known, ENTRIES], groups[known, DENSE] = index, 0, 1
-    groups[known, FIRST_QUEUE_OFFSET] = row[QUEUE_OFFSET]
-    return known
-
-
-@kernel
-def group_rows(
-    array: Bytes, rows: Words, count: int, base_offset: int, table: Words, groups: Words, entries: Bytes
-) -> int:
-    """Sort the first `count` rows into entries: all of a queue together, in the log's order. How many queues.
-
-    `table`: zeros, a power of two above `count`; `groups`: a row per queue, STARTS_AT in entries;
-    DENSE: every queue offset is the one before it plus one.
-    """
-    known = 0
-    for index in range(count):
-        row = rows[index]
-        if not _goes_to_queue(row[SYS_FLAG]):
-            continue
-        number = _group_of(array, rows, index, table, groups, known)
-        group = groups[number]
-        if number == known:
-            known += 1
-        elif row[QUEUE_OFFSET] != group[LAST_QUEUE_OFFSET] + 1:
-            group[DENSE] = 0
-        group[ENTRIES] += 1
-        group[LAST_QUEUE_OFFSET] = row[QUEUE_OFFSET]
-        row[GROUP] = number
-    start = 0
-    for number in range(known):
-        groups[number, STARTS_AT] = start
-        start += groups[number, ENTRIES]
-        groups[number, ENTRIES] = 0
-    for index in range(count):
-        row = rows[index]
-        if row[GROUP] < 0:
-            continue
-        group = groups[row[GROUP]]
-        at = (group[STARTS_AT] + group[ENTRIES]) * ENTRY_BYTES
-        store_be64(entries, at, base_offset + row[POSITION])
-        store_be32(entries, at + ENTRY_SIZE_AT, row[SIZE])
-        store_be64(entries, at + ENTRY_TAGS_AT, row[TAGS_CODE])
-        group[ENTRIES] += 1
-    return known

@@ -18,9 +18,9 @@ from store.errors import IndexFileDamaged, InvalidMessage
 from store.index_file import DEFAULT_GEOMETRY, Geometry, IndexFile, hash_of
 from store.index_geometry import geometry_of
 from store.index_query import LONG_MAX, index_files, select_offsets
-from store.loaded_index import keys_of
 from store.log_reader import LogReader
 from store.message_id import parse_message_id
+from store.properties import keys_of
 from store.record import Kind, Message, decode, inspect
 from store.summary import messages
 
@@ -148,5 +148,5 @@ class Finder:
 
 
 def _carries(message: Message, key: str, topic: str | None) -> bool:
-    unique, parts = keys_of(message)
+    unique, parts = keys_of(message.properties)
     return (topic is None or message.topic == topic) and key in (*unique, *parts)

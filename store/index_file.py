@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ipc.arrays import Bytes
 from store import file_io
 from store.errors import IndexFileDamaged
 from store.properties import java_hash
@@ -32,7 +32,6 @@ HEADER_BYTES, SLOT_BYTES, ENTRY_BYTES = HEADER_DTYPE.itemsize, 4, ENTRY_DTYPE.it
 DEFAULT_SLOTS, DEFAULT_ENTRIES_MAX = 5_000_000, 20_000_000
 INT_MAX = 2**31 - 1
 
-Bytes = npt.NDArray[np.uint8]
 
 
 class Geometry(NamedTuple):

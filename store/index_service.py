@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -269,11 +270,6 @@ def _hashes_of(segment: Segment, row: npt.NDArray[np.int64]) -> list[int]:
     topic_end = at + int(row[rows_of.TOPIC_BYTES])
     topic = java_text(segment.array[at:topic_end].tobytes())
     raw = segment.array[topic_end + rows_of.PROPERTIES_LENGTH_BYTES : end].tobytes()
-    return [hash_of(topic, key) for key in keys_of(properties.parse(raw))]
+    return [hash_of(topic, key) for key in chain(*properties.keys_of(properties.parse(raw)))]
 
 
-def keys_of(texts: dict[str, str]) -> list[str]:
-    """The keys that the index holds of a record with these properties, in the order that they are put."""
-    unique = texts.get(properties.UNIQ_KEY)
-    parts = [part for part in texts.get(properties.KEYS, "").split(" ") if part]
-    return [*([unique] if unique is not None else []), *parts]

@@ -14,8 +14,7 @@ from ipc.errors import IpcError
 from store import checkpoint as checkpoint_file
 from store import flushed_mark, pointer
 from store.directory import StoreDirectory
-from store.pointer import Pointer
-from store.published import COUNTERS_FILE
+from store.pointer import COUNTERS_FILE, Pointer
 
 
 @dataclass(frozen=True, slots=True)

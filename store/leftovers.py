@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from store import dispatch_kernel as kernel
+from store import group_kernel
 from store.consume_queue import ENTRY_BYTES
 from store.properties import java_text
 from store.record import SysFlag
@@ -67,7 +68,7 @@ class Leftovers:
 
     def _look_up_to(self, end: int) -> None:
         rows = np.zeros((ROWS, kernel.ROW_WORDS), np.int64)
-        groups = np.zeros((ROWS, kernel.GROUP_WORDS), np.int64)
+        groups = np.zeros((ROWS, group_kernel.GROUP_WORDS), np.int64)
         table, entries = np.zeros(TABLE_WORDS, np.int64), np.zeros(ROWS * ENTRY_BYTES, np.uint8)
         while self._known_to < end:
             base = self._files.base_of(self._known_to)
@@ -75,11 +76,11 @@ class Leftovers:
                 limit = min(end - base, segment.size_bytes)
                 reached, count, stop = kernel.scan(segment.array, self._known_to - base, limit, base, rows)
                 table.fill(0)
-                known = kernel.group_rows(segment.array, rows, count, base, table, groups, entries)
+                known = group_kernel.group_rows(segment.array, rows, count, base, table, groups, entries)
                 for group in groups[:known]:
-                    row = rows[group[kernel.FIRST_ROW]]
+                    row = rows[group[group_kernel.FIRST_ROW]]
                     at, size = int(row[kernel.TOPIC_AT]), int(row[kernel.TOPIC_BYTES])
                     key = segment.array[at : at + size].tobytes(), int(row[kernel.QUEUE_ID])
-                    self._next[key] = int(group[kernel.LAST_QUEUE_OFFSET]) + 1
+                    self._next[key] = int(group[group_kernel.LAST_QUEUE_OFFSET]) + 1
             is_over = stop == kernel.BLANK or count == 0  # nothing else stops a walk that went on from here
             self._known_to = base + self._files.segment_bytes if is_over else base + int(reached)

@@ -20,7 +20,7 @@ from store.broker_tables import read_batch_topics
 from store.checkpoint import read as read_checkpoint
 from store.consume_queue import ConsumeQueue, queue_directories
 from store.delay import queue_tags_code
-from store.directory import StoreDirectory, store_directory
+from store.directory import EXT_NAME, StoreDirectory, store_directory
 from store.errors import MalformedConfig, QueueFileMismatch
 from store.loaded_index import LoadedIndex
 from store.loaded_queue import LoadedQueue
@@ -140,7 +140,7 @@ class _Extensions:
     @classmethod
     def of(cls, root: Path) -> _Extensions | None:
         """None where there are none: then the broker that wrote the store had them switched off."""
-        for _, _, path in queue_directories(root / queue_ext.DIRECTORY):
+        for _, _, path in queue_directories(root / EXT_NAME):
             for _, size in named_files(path):
                 return cls(root, size) if size else None
         return None
@@ -156,7 +156,7 @@ class _Extensions:
     def _recovered(self, key: QueueKey) -> int:
         """Where the units end: behind that of the last entry that has one, else behind all."""
         topic, queue_id = key
-        directory = self._root / queue_ext.DIRECTORY / topic / str(queue_id)
+        directory = self._root / EXT_NAME / topic / str(queue_id)
         found = named_files(directory)
         if any(size != self._file_bytes for _, size in found):
             return found[-1][0]  # one was being made when the broker was killed: RocketMQ itself refuses this store

@@ -13,7 +13,7 @@ from pathlib import Path
 from store.index_file import DEFAULT_GEOMETRY, Geometry, Header, IndexFile, hash_of
 from store.index_geometry import geometry_of
 from store.index_query import is_index_name, query_offset
-from store.properties import KEYS, UNIQ_KEY
+from store.properties import keys_of
 from store.record import TRANSACTION_MASK, Message, SysFlag
 
 LONG_MAX = 2**63 - 1
@@ -43,7 +43,7 @@ class LoadedIndex:
             return
         if message.sys_flag & TRANSACTION_MASK == SysFlag.TRANSACTION_ROLLBACK:
             return
-        unique, parts = keys_of(message)
+        unique, parts = keys_of(message.properties)
         for key in [*unique, *parts]:
             key_hash = hash_of(message.topic, key)
             while not file.put(key_hash, message.physical_offset, message.store_timestamp_ms):
@@ -64,13 +64,6 @@ class LoadedIndex:
     def query(self, topic: str, key: str) -> list[int]:
         """What the reference program asks."""
         return query_offset(reversed(self.files), topic, key, ASKED_FOR, 0, LONG_MAX)
-
-
-def keys_of(message: Message) -> tuple[list[str], list[str]]:
-    """The unique key, if there is one, and the parts of KEYS that are not empty."""
-    unique = message.properties.get(UNIQ_KEY)
-    parts = [part for part in message.properties.get(KEYS, "").split(" ") if part]
-    return [unique] if unique is not None else [], parts
 
 
 def _as_java_lists(directory: Path) -> list[Path]:

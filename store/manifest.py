@@ -19,9 +19,8 @@ from store.compression import body_of
 from store.delay import queue_tags_code
 from store.errors import CorruptRecord, MalformedData
 from store.loaded import LoadedStore, load
-from store.loaded_index import keys_of
 from store.loaded_queue import LoadedQueue
-from store.properties import utf16_sort_key, utf16_units
+from store.properties import keys_of, utf16_sort_key, utf16_units
 from store.record import BLANK_BYTES, Found, Kind, Message, decode, inspect, shape_at
 from store.segment import Segment
 
@@ -96,7 +95,7 @@ def _record_line(view: memoryview, position: int, physical_offset: int, found: F
     except (CorruptRecord, MalformedData):
         return _undecoded(physical_offset, *shape_at(view, position), checked=checked)
     if checked and code is not None and message.properties_raw:
-        keyed.extend([physical_offset] * sum(map(len, keys_of(message))))
+        keyed.extend([physical_offset] * sum(map(len, keys_of(message.properties))))
     return _message_line(message, body, raw, code if checked else None)
 
 
@@ -181,7 +180,7 @@ def _index_lines(store: LoadedStore, keyed: array[int]) -> Iterator[str]:
         base = offset - offset % store.segment_bytes
         with Segment.open(store.segments[base]) as segment:
             message = decode(segment.view, offset - base, check_body_crc=False)
-            unique, parts = keys_of(message)
+            unique, parts = keys_of(message.properties)
         key = [*parts, *unique][number - first]
         yield (
             f'{{"kind": "index", "topic": {quote(message.topic)}, "key": {quote(key)},'

@@ -23,6 +23,7 @@ from store.errors import NotAStore
 from store.place import Place, is_there
 
 POINTER_NAME = "slipstream.run"
+COUNTERS_FILE = "counters"  # in the region directory that the pointer names
 OWNER_NAME = "owner"
 SINKS_NAME = "sinks"  # a directory beside the regions: notes of the Spark sink's tasks
 POINTER_BYTES_MAX = 1 << 20

@@ -147,3 +147,12 @@ def crc_reason(record: bytes | memoryview) -> str:
         return ""
     found, right = (text[len(CRC_HEAD) : -1][::-1].decode() for text in (stored, expected))
     return f"its bytes have CRC {int(right):#x}, its property {PROPERTY_CRC} says {int(found):#x}"
+
+
+def keys_of(texts: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """What the index holds of a message with these properties, in the order that it is put.
+
+    The unique key, if there is one, and the parts of KEYS that are not empty.
+    """
+    unique = texts.get(UNIQ_KEY)
+    return [unique] if unique is not None else [], [part for part in texts.get(KEYS, "").split(" ") if part]

@@ -15,11 +15,11 @@ from ipc.errors import RegionMissing
 from store import pointer
 from store.directory import StoreDirectory, commit_log_apart
 from store.errors import BrokerOutOfReach, NoBroker
+from store.pointer import COUNTERS_FILE
 
 if TYPE_CHECKING:
     from ipc.counters import Counters
 
-COUNTERS_FILE = "counters"
 BROKER, RECOVERY = "broker", "recovery"
 
 

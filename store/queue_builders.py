@@ -10,14 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from ipc.arrays import Words
 from store.batch_consume_queue import BATCH_DTYPE, NOT_COMPACTED, BatchConsumeQueue
 from store.consume_queue import ConsumeQueue, Entries
 from store.errors import QueueGap
 from store.queue_ext import QueueExt
-
-Words = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)

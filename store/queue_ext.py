@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ipc.arrays import Words
 from store import file_io
 from store.consume_queue import VALIDATED_FILES, ConsumeQueue
-from store.directory import EXT_NAME
 from store.errors import QueueFileMismatch
 from store.segment import file_name
 from store.segment_files import named_files
@@ -32,11 +31,10 @@ END_BYTES = 4  # a unit goes into a file only if these still fit behind it
 END_OF_FILE = b"\xff\xff"
 ADDRESS_ZERO = -(1 << 63)
 LAST_ADDRESS = -(1 << 31) - 1  # tags codes are 32 bits, so anything up to here is an address
-DIRECTORY, FILE_BYTES_KEY = EXT_NAME, "mappedFileSizeConsumeQueueExt"
+FILE_BYTES_KEY = "mappedFileSizeConsumeQueueExt"
 SAME_TIME_MAX = 4096  # units of one store time that are looked through for a record's own
 _UNIT = struct.Struct(">hqqh")
 
-Words = npt.NDArray[np.int64]
 
 
 class ExtUnit(NamedTuple):

@@ -14,14 +14,13 @@ from struct import Struct
 import numpy as np
 
 from store import file_io
-from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.batch_consume_queue import UNIT_BYTES
 from store.consume_queue import ENTRY_BYTES, ConsumeQueue, queue_directories
+from store.directory import BATCH_NAME, EXT_NAME
 from store.errors import IndexFileDamaged
 from store.index_file import HEADER_BYTES, HEADER_DTYPE
 from store.index_query import index_files
 from store.queue_ext import ADDRESS_ZERO, is_address
-from store.queue_ext import DIRECTORY as EXT_DIRECTORY
 from store.segment import file_name
 from store.segment_files import named_files
 
@@ -30,7 +29,7 @@ PHYSICAL_OFFSET = Struct(">q")  # the first field of an entry in either kind of 
 
 def queues(root: Path) -> Iterator[tuple[Path, int]]:
     """(directory, bytes of an entry) of every queue of a store."""
-    for name, entry_bytes in (("consumequeue", ENTRY_BYTES), (BATCH_DIRECTORY, UNIT_BYTES)):
+    for name, entry_bytes in (("consumequeue", ENTRY_BYTES), (BATCH_NAME, UNIT_BYTES)):
         for _topic, _queue_id, directory in queue_directories(root / name):
             yield directory, entry_bytes
 
@@ -53,7 +52,7 @@ def expired_ext_files(directory: Path, physical_offset: int) -> list[Path]:
 
     Implements: ConsumeQueue.correctMinOffset, ConsumeQueueExt.truncateByMinAddress
     """
-    ext = directory.parents[2] / EXT_DIRECTORY / directory.parent.name / directory.name
+    ext = directory.parents[2] / EXT_NAME / directory.parent.name / directory.name
     files, queue = named_files(ext), named_files(directory)
     if not files or not queue or queue[0][1] < ENTRY_BYTES:
         return []

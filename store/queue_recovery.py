@@ -15,14 +15,13 @@ from pathlib import Path
 
 from store import dispatch_kernel as kernel
 from store import file_io, log_end
-from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.batch_consume_queue import BatchConsumeQueue
 from store.checkpoint import Checkpoint
 from store.consume_queue import ConsumeQueue, queue_directories
+from store.directory import BATCH_NAME, EXT_NAME
 from store.dispatch import Dispatcher
 from store.errors import QueueFileMismatch, QueueGap
 from store.properties import java_text
-from store.queue_ext import DIRECTORY as EXT_DIRECTORY
 from store.queue_ext import QueueExt, require_length
 from store.queue_set import QueueKinds
 from store.queue_sync import totals
@@ -43,7 +42,7 @@ class QueueRecovery:
         """(topic, queue id, queue) of the plain queues and of the batch queues."""
         for topic, queue_id, path in queue_directories(self.root):
             yield topic, queue_id, ConsumeQueue(path, self._file_bytes)
-        for topic, queue_id, path in queue_directories(self.root.parent / BATCH_DIRECTORY):
+        for topic, queue_id, path in queue_directories(self.root.parent / BATCH_NAME):
             yield topic, queue_id, BatchConsumeQueue(path, self._kinds.batch_file_bytes)
 
     def require_extensions(self) -> None:
@@ -52,7 +51,7 @@ class QueueRecovery:
         One that a power cut left without any is taken away: nothing was in it.
         """
         if self._kinds.ext_file_bytes:
-            for _topic, _queue_id, path in queue_directories(self.root.parent / EXT_DIRECTORY):
+            for _topic, _queue_id, path in queue_directories(self.root.parent / EXT_NAME):
                 for base, size in named_files(path):
                     if self._power_cut and not size:
                         file_io.unlink(path / file_name(base))
@@ -86,7 +85,7 @@ class QueueRecovery:
 
     def _cut_extensions(self, on_disk: int) -> None:
         """Take out the units of records from that offset on, and all of those whose queue tells nothing of them."""
-        for topic, queue_id, path in queue_directories(self.root.parent / EXT_DIRECTORY):
+        for topic, queue_id, path in queue_directories(self.root.parent / EXT_NAME):
             queue = ConsumeQueue(self.root / topic / str(queue_id), self._file_bytes)
             try:
                 end = queue.end_below(on_disk)

@@ -14,16 +14,17 @@ from pathlib import Path
 
 import numpy as np
 
+from ipc.arrays import Bytes, Words
 from store import dispatch_kernel as kernel
+from store import group_kernel
 from store import properties as property_string
-from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.batch_consume_queue import BatchConsumeQueue, BatchTopics, batch_file_bytes_of
 from store.consume_queue import CQ_DTYPE, ENTRY_BYTES, ConsumeQueue, queue_directories
 from store.delay import DELAYS_MS
+from store.directory import BATCH_NAME, EXT_NAME
 from store.multi_dispatch import JAVA_LONG, targets
 from store.properties import INNER_BASE, INNER_NUM, java_hash, java_text
-from store.queue_builders import BatchBuilder, Builder, PlainBuilder, Share, Words
-from store.queue_ext import DIRECTORY as EXT_DIRECTORY
+from store.queue_builders import BatchBuilder, Builder, PlainBuilder, Share
 from store.queue_ext import QueueExt
 from store.record import SysFlag
 from store.segment import Segment
@@ -53,8 +54,8 @@ PLAIN_QUEUES = QueueKinds()
 
 def kinds_found(root: Path, *, five: bool) -> QueueKinds:
     """The kinds of queues that a store has, for who does not know its broker's settings."""
-    ext = _file_bytes_below(root / EXT_DIRECTORY)
-    batch = _file_bytes_below(root / BATCH_DIRECTORY)
+    ext = _file_bytes_below(root / EXT_NAME)
+    batch = _file_bytes_below(root / BATCH_NAME)
     multi_dispatch = any((root / "consumequeue").glob(f"{LMQ_PREFIX}*"))
     return QueueKinds(ext, batch or BATCH_FILE_BYTES, multi_dispatch, multi_dispatch, five)
 
@@ -68,15 +69,16 @@ def _file_bytes_below(root: Path) -> int:
 class _Grouped:
     """The rows of a range sorted by their queues, all of a queue together, in the log's order."""
 
-    def __init__(self, segment: Segment, rows: Words, groups: Words, table: Words, entries: kernel.Bytes) -> None:
+    def __init__(self, segment: Segment, rows: Words, groups: Words, table: Words, entries: Bytes) -> None:
         table.fill(0)
-        self.known = kernel.group_rows(segment.array, rows, len(rows), segment.base_offset, table, groups, entries)
+        array, base = segment.array, segment.base_offset
+        self.known = group_kernel.group_rows(array, rows, len(rows), base, table, groups, entries)
         self.rows, self._groups, self._entries = rows, groups, entries.view(CQ_DTYPE)
         self._order: Words | None = None  # row numbers by group
 
     def first_row(self, number: int) -> Words:
         """The first row of a group."""
-        row: Words = self.rows[self._groups[number, kernel.FIRST_ROW]]
+        row: Words = self.rows[self._groups[number, group_kernel.FIRST_ROW]]
         return row
 
     def rows_of(self, number: int) -> Words:
@@ -84,16 +86,16 @@ class _Grouped:
         if self._order is None:
             order = np.argsort(self.rows[:, kernel.GROUP], kind="stable")
             self._order = order[np.count_nonzero(self.rows[:, kernel.GROUP] < 0) :]  # without those of no queue
-        start = self._groups[number, kernel.STARTS_AT]
-        return self.rows[self._order[start : start + self._groups[number, kernel.ENTRIES]]]
+        start = self._groups[number, group_kernel.STARTS_AT]
+        return self.rows[self._order[start : start + self._groups[number, group_kernel.ENTRIES]]]
 
     def share(self, number: int) -> Share:
         """A group for its queue's builder."""
         group = self._groups[number]
-        start = int(group[kernel.STARTS_AT])
+        start = int(group[group_kernel.STARTS_AT])
         return Share(
-            self._entries[start : start + int(group[kernel.ENTRIES])],
-            int(group[kernel.FIRST_QUEUE_OFFSET]), bool(group[kernel.DENSE]),
+            self._entries[start : start + int(group[group_kernel.ENTRIES])],
+            int(group[group_kernel.FIRST_QUEUE_OFFSET]), bool(group[group_kernel.DENSE]),
             lambda: self.rows_of(number)[:, kernel.QUEUE_OFFSET],
             lambda: self.rows_of(number)[:, kernel.STORE_TIMESTAMP],
         )  # fmt: skip
@@ -106,13 +108,13 @@ class QueueSet:
         self, consumequeue: Path, file_bytes: int, kinds: QueueKinds, report: Callable[[str], None], *,
         refuse_gaps: bool, batch_root: Path | None = None,
     ) -> None:  # fmt: skip
-        self._batch_root = batch_root or consumequeue.parent / BATCH_DIRECTORY
+        self._batch_root = batch_root or consumequeue.parent / BATCH_NAME
         self._root, self._file_bytes, self._kinds = consumequeue, file_bytes, kinds
         self._report, self._refuse_gaps = report, refuse_gaps
         self._batch_topics = BatchTopics(consumequeue.parent)
         self._expired_below = 0
         self._builders: dict[tuple[bytes, int], Builder | None] = {}
-        self._groups = np.zeros((ROWS_MAX, kernel.GROUP_WORDS), np.int64)
+        self._groups = np.zeros((ROWS_MAX, group_kernel.GROUP_WORDS), np.int64)
         self._table = np.zeros(_table_words(ROWS_MAX), np.int64)
         self._entries = np.zeros(ROWS_MAX * ENTRY_BYTES, np.uint8)
 
@@ -175,7 +177,7 @@ class QueueSet:
             self._report(self._batch_topics.problem)
         ext = None
         if self._kinds.ext_file_bytes:
-            ext = QueueExt(self._root.parent / EXT_DIRECTORY / below, self._kinds.ext_file_bytes)
+            ext = QueueExt(self._root.parent / EXT_NAME / below, self._kinds.ext_file_bytes)
         plain = PlainBuilder(ConsumeQueue(self._root / below, self._file_bytes), from_offset, ext)
         plain.expired_below = self._expired_below
         return plain

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from store import file_io
-from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.batch_consume_queue import BatchConsumeQueue
 from store.consume_queue import ConsumeQueue, file_bytes_of, queue_directories
+from store.directory import BATCH_NAME, EXT_NAME
 from store.file_system_sync import FileSystemSync, open_file_system
 from store.file_times import is_settled, look_ns
-from store.queue_ext import DIRECTORY as EXT_DIRECTORY
 from store.segment import file_name
 from store.segment_files import named_files, stated_files
 
@@ -66,7 +65,7 @@ def every_queue(root: Path, file_bytes: int) -> Iterator[ConsumeQueue]:
     """The plain queues in `root` and the batch queues beside it."""
     for _topic, _queue_id, path in queue_directories(root):
         yield ConsumeQueue(path, file_bytes)
-    for _topic, _queue_id, path in queue_directories(root.parent / BATCH_DIRECTORY):
+    for _topic, _queue_id, path in queue_directories(root.parent / BATCH_NAME):
         yield BatchConsumeQueue.open(path)
 
 
@@ -152,7 +151,7 @@ class QueueSync:
 
     def _ext_of(self, directory: Path) -> Path:
         """Where the extension of a queue is, if it has one."""
-        return self._root.parent / EXT_DIRECTORY / directory.parent.name / directory.name
+        return self._root.parent / EXT_NAME / directory.parent.name / directory.name
 
     def _has_grown(self, queue: ConsumeQueue, least_pages: int) -> bool:
         end = queue.max_offset * queue.dtype.itemsize

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from store import checkpoint as checkpoint_file
 from store import file_io
-from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.checkpoint import Checkpoint
 from store.consume_queue import file_bytes_of, queue_directories
 from store.delay import DELAYS_MS
-from store.directory import StoreDirectory
+from store.directory import BATCH_NAME, EXT_NAME, StoreDirectory
 from store.dispatch import Dispatcher
 from store.errors import StoreLocked
 from store.index_file import DEFAULT_GEOMETRY, Geometry
@@ -29,7 +28,6 @@ from store.index_service import IndexService
 from store.loaded import DEFAULT_QUEUE_FILE_BYTES, is_five
 from store.own_files import make_tree_own
 from store.published import running
-from store.queue_ext import DIRECTORY as EXT_DIRECTORY
 from store.queue_set import kinds_found
 from store.queue_sync import queue_file_bytes
 from store.recovery import recover_read_only
@@ -70,8 +68,8 @@ def rebuild_queues(
     Units of extensions that are there stay where they are. Raises BitRot, MissingSegment, OSError.
     """
     files, low, high = _whole_log(directory)
-    make_tree_own(directory.root / EXT_DIRECTORY)
-    roots = directory.consumequeue, directory.root / BATCH_DIRECTORY
+    make_tree_own(directory.root / EXT_NAME)
+    roots = directory.consumequeue, directory.root / BATCH_NAME
     building, batches = map(_fresh, roots)
     done = Rebuilt()
     kinds = replace(kinds_found(directory.root, five=is_five(directory.root)), delays_ms=delays_ms)
@@ -91,7 +89,7 @@ def rebuild_queues(
     finally:
         dispatcher.close()
     done.findings += dispatcher.findings
-    file_io.sync_tree(directory.root / EXT_DIRECTORY)  # new units are named by new entries
+    file_io.sync_tree(directory.root / EXT_NAME)  # new units are named by new entries
     for made, old in zip((building, batches), roots, strict=True):
         _put_in_place(made, old, topic, queue_id, done)
         file_io.remove_tree(made)

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from store import broker_json, broker_tables
-from store.batch_consume_queue import DIRECTORY as BATCH_DIRECTORY
 from store.broker_tables import DataVersion
+from store.directory import BATCH_NAME
 from store.topics import group_of, is_lmq, is_system_topic
 
 CLIENT_QUEUE_NUMS = 4  # what a RocketMQ client asks for
@@ -131,7 +131,7 @@ class ServedTopics:
 
     def _config_of(self, topic: str) -> dict[str, object]:
         attributes: dict[str, object] = {}
-        if (self._path.parent.parent / BATCH_DIRECTORY / topic).is_dir():  # RocketMQ refuses the store without this
+        if (self._path.parent.parent / BATCH_NAME / topic).is_dir():  # RocketMQ refuses the store without this
             attributes = {"attributes": {broker_tables.QUEUE_TYPE: broker_tables.BATCH_QUEUE_TYPE}}
         return broker_tables.topic_config(topic, 0, 0, PERM, five=self._five, **attributes)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from store.batch_consume_queue import DIRECTORY, BatchConsumeQueue
+from store.batch_consume_queue import BatchConsumeQueue
 from store.consume_queue import queue_directories
+from store.directory import BATCH_NAME
 from store.errors import QueueFileMismatch
 from store.findings import REBUILD, Finding
 from store.multi_dispatch import JAVA_LONG
@@ -44,7 +45,7 @@ class BatchCheck:
     def __init__(self, root: Path) -> None:
         self._by_key: dict[QueueKey, _Units] = {}
         self.findings: list[Finding] = []
-        for topic, queue_id, path in queue_directories(root / DIRECTORY):
+        for topic, queue_id, path in queue_directories(root / BATCH_NAME):
             try:
                 self._by_key[topic, queue_id] = _Units(BatchConsumeQueue.open(path))
             except QueueFileMismatch as error:

@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from store import file_io
 from store import verify_kernel as kernel
+from store.directory import EXT_NAME
 from store.findings import Finding
-from store.queue_ext import ADDRESS_ZERO, DIRECTORY, EXT_DTYPE, UNIT_BYTES
+from store.queue_ext import ADDRESS_ZERO, EXT_DTYPE, UNIT_BYTES
 from store.segment import file_name
 from store.segment_files import named_files
 from store.verify_queues import CheckedQueue
@@ -32,7 +33,7 @@ class ExtCheck:
     """The extension files of a store, mapped as they are needed."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root / DIRECTORY
+        self._root = root / EXT_NAME
         self._files: dict[tuple[Path, int], npt.NDArray[np.uint8]] = {}
         self._file_bytes: dict[Path, int] = {}
 

@@ -7,6 +7,7 @@ a slot of one file. Keys that are not ASCII are looked at in Python.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from store.findings import Finding
 from store.index_file import Geometry, Header, IndexFile, hash_of
 from store.index_geometry import geometry_of
 from store.index_query import index_files
-from store.index_service import keys_of
+from store.properties import keys_of
 from store.record import decode
 from store.segment import Segment
 from store.segment_files import SegmentFiles
@@ -126,7 +127,7 @@ class IndexCheck:
         entry, state = file.entries[number], self._state
         position = int(entry["physical_offset"]) - self._segment.base_offset
         message = decode(self._segment.view, position, check_body_crc=False)
-        hashes = [hash_of(message.topic, key) for key in keys_of(message.properties)]
+        hashes = [hash_of(message.topic, key) for key in chain(*keys_of(message.properties))]
         state[kernel.LAST_KEYS] = len(hashes)
         kernel.note(state, kernel.KEY, int(int(entry["key_hash"]) not in hashes), number)
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ipc.arrays import Bytes, Words
 from ipc.compiling import bare_kernel
 from ipc.memory import load_be32, load_be64
-from ipc.region import Bytes, Words
 from store import index_file, properties
 from store import verify_kernel as record
 from store.record import SysFlag

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ipc.arrays import Bytes, Words
 from ipc.compiling import bare_kernel
 from ipc.crc import crc32
 from ipc.memory import (
@@ -26,7 +27,6 @@ from ipc.memory import (
     prefetch,
     trailing_zeros,
 )
-from ipc.region import Bytes, Words
 from store import dispatch_kernel as layout
 from store import properties, queue_ext, record
 from store.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT

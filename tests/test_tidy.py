@@ -143,12 +143,6 @@ def test_every_module_is_imported_or_run() -> None:
     assert not dead
 
 
-def test_every_module_has_its_line_in_the_architecture() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    missing = [name_of(path) for path in SOURCES if path.name != "__init__.py" and f"`{path.stem}`" not in text]
-    assert not missing
-
-
 def test_shared_memory_is_never_packed_into() -> None:
     assert not [name_of(path) for path in (ROOT / "ipc").rglob("*.py") if any("pack_into" in c for c, _ in calls(path))]
 

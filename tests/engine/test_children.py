@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from engine.children import STALL_MS, Children
-from engine.cursors import COUNTERS_FILE, RUNNING, Board
+from engine.cursors import RUNNING, Board
 from engine.failures import LOOPING_DEATHS, STUCK_MAX, Failures, failing, first_line
 from engine.problems import problems
 from engine.role import Role
 from ipc import waiting
 from store.errors import CorruptRecord
+from store.pointer import COUNTERS_FILE
 
 DEADLINE_SECONDS = 60
 

@@ -16,12 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import receiving, sending
-from engine.cursors import COUNTERS_FILE, Board
+from engine.cursors import Board
 from engine.protocol import ha_client
 from engine.protocol.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha_client import ClientLimits, HaClient
 from engine.protocol.ha_connection import ConnectionLimits, HaConnection
 from engine.protocol.ha_wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, PeerError
+from store.pointer import COUNTERS_FILE
 
 SEGMENT, NOW_MS = 4096, 1_000_000
 LIMITS = ConnectionLimits(SEGMENT, 700, 5000, 20_000, 3000)

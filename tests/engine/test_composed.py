@@ -13,6 +13,7 @@ import pytest
 
 from engine import composed, drain, encoding
 from engine.batches import as_bytes
+from engine.payload import COMPOSED, HEAD_WORDS, payload_of
 from ipc import ring
 from store.message_id import Host
 from store.message_policy import POLICIES, Facts
@@ -49,10 +50,10 @@ class Log(Bench):
         slot = self.slot((draft.topic, draft.queue_id))
         if draft.is_plain:
             return int(encoding.put_payload(*self.outlet, as_bytes(encoding.hidden(draft.pieces[0])), slot))
-        return self.put_payload(composed.payload_of(draft, self.slot), slot)
+        return self.put_payload(payload_of(draft, self.slot), slot)
 
     def put_payload(self, payload: bytes, slot: int) -> int:
-        return int(encoding.put_payload(*self.outlet, as_bytes(payload), slot | drain.COMPOSED))
+        return int(encoding.put_payload(*self.outlet, as_bytes(payload), slot | COMPOSED))
 
     def target(self) -> drain.Target:
         return drain.Target(self.segments[-1], (len(self.segments) - 1) * SEGMENT_BYTES, self.scratch, SEGMENT_BYTES)
@@ -235,8 +236,8 @@ def test_without_its_first_magic_number_a_batch_is_no_record_to_anybody(log: Log
 def test_a_damaged_payload_is_refused_and_harms_nobody_else(log: Log, seed: int) -> None:
     chosen = random.Random(seed)
     draft = chosen.choice((multi(FACTS["5"], "%LMQ%a,other"), batch(FACTS["5"], "plain", [b"1", b"2"])))
-    payload = bytearray(composed.payload_of(draft, log.slot))
-    words = composed.HEAD_WORDS + len(draft.others) + len(draft.pieces) + len(draft.holes)
+    payload = bytearray(payload_of(draft, log.slot))
+    words = HEAD_WORDS + len(draft.others) + len(draft.pieces) + len(draft.holes)
     at = chosen.randrange(words) * 8
     value = chosen.choice((-1, -3, 0, 1 << 15, 1 << 40, -(1 << 63), (1 << 63) - 1, len(payload)))
     struct.pack_into(">q", payload, at, value)

@@ -12,10 +12,11 @@ import pytest
 
 from engine import drain, encoding, queue_table
 from engine.batches import as_bytes, column_of_parts
-from engine.cursors import COUNTERS_FILE, Board
+from engine.cursors import Board
 from engine.journal import attach_journal, create_journal
 from ipc import ring
 from store.message_id import Host
+from store.pointer import COUNTERS_FILE
 from store.record import BLANK_MAGIC, Kind, decode, inspect
 
 RING_BYTES, SEGMENT_BYTES, RINGS = 1 << 20, 1 << 18, 4

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.cursors import COUNTERS_FILE, Board
+from engine.cursors import Board
 from engine.group_transfer import GroupTransfer
 from engine.protocol.group_transfer import SlaveAck, confirm_offset
 from ipc import waiting
+from store.pointer import COUNTERS_FILE
 
 FALLBEHIND_BYTES = 1000
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from engine import allocator, group_transfer, ha_listener, housekeeper, live_settings, receiver, sender
 from engine.config import BrokerRole, from_mapping
-from engine.cursors import COUNTERS_FILE, Board
+from engine.cursors import Board
 from engine.failures import Failures
 from engine.role import Role, enter_child, run_role
 from ipc import waiting
 from ipc.counters import Cursor
+from store.pointer import COUNTERS_FILE
 from store.segment_files import SegmentFiles
 
 WAIT_MS = 30_000

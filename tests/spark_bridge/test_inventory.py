@@ -14,9 +14,9 @@ from spark_bridge import inventory
 from spark_bridge.inventory import find_extent, find_queues, selection_of
 from spark_bridge.options import parse_options
 from spark_bridge.splits import Selection, plan
-from store import published
 from store.directory import StoreDirectory
 from store.errors import NotAStore
+from store.pointer import COUNTERS_FILE
 from store.segment import file_name
 from tests.spark_bridge.stores import SmallStore, read_rows
 
@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> SmallStore:
 
 def run_broker(store: SmallStore, directory: Path, reput: int, end: int) -> None:
     """This process claims to be the store's broker."""
-    counters = Counters.create(directory / published.COUNTERS_FILE, 8)
+    counters = Counters.create(directory / COUNTERS_FILE, 8)
     for label, value in (("min_physical_offset", 0), ("max_physical_offset", end), ("reput_from_offset", reput)):
         waiting.publish(counters.allocate(label, kind="cursor", owner="test"), value)
     pointer = {"pid": os.getpid(), "start_time": start_time(os.getpid()), "settings": {}}

@@ -15,6 +15,7 @@ from engine.producer import Producer, PutMessageStatus
 from ipc import waiting
 from ipc.counters import Counters
 from store import published
+from store.pointer import COUNTERS_FILE
 from tests.spark_bridge.checks import Sent, assert_spark_reads
 from tools.local_broker import LocalBroker
 
@@ -37,7 +38,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[LocalBroker, LocalBroker]]:
 def await_slave(master: LocalBroker) -> None:
     """Until the master counts its slave as in sync."""
     board = published.require_running(master.store)
-    counters = Counters.attach(board.region_directory / published.COUNTERS_FILE, writable=True)
+    counters = Counters.attach(board.region_directory / COUNTERS_FILE, writable=True)
     assert waiting.await_change(counters.cursor("in_sync_slaves"), 0, TIMEOUT_MS) == 1
 
 

@@ -22,9 +22,9 @@ from spark_bridge.replica import ReplicaBeginsLater, ReplicaBehind
 from spark_bridge.row_options import DEFAULT_ROWS
 from spark_bridge.splits import QueueSplit, RangeSplit, RecordSplit, Split
 from spark_bridge.stream import RocketMQStreamReader
-from store import published
 from store.directory import StoreDirectory
 from store.errors import SegmentRemoved, SegmentSizeMismatch
+from store.pointer import COUNTERS_FILE
 from store.segment import file_name
 from tests.spark_bridge.stores import SmallStore, read_rows
 
@@ -145,7 +145,7 @@ class Broker:
 
     def __init__(self, root: Path, directory: Path, reput: int, end: int) -> None:
         directory.mkdir()
-        counters = Counters.create(directory / published.COUNTERS_FILE, 8)
+        counters = Counters.create(directory / COUNTERS_FILE, 8)
         first = next(base for base, _ in replica.named_files(root / "commitlog"))
         for label, value in (("min_physical_offset", first), ("max_physical_offset", 0), ("reput_from_offset", 0)):
             waiting.publish(counters.allocate(label, kind="cursor", owner="test"), value)

@@ -15,8 +15,9 @@ import spark_bridge
 from ipc import waiting
 from ipc.counters import Counters
 from ipc.process import start_time
-from store import leases, published
+from store import leases
 from store.directory import StoreDirectory
+from store.pointer import COUNTERS_FILE
 from store.topics import is_system_topic
 from tests.spark_bridge.stores import Row, SmallStore, golden_lines, unpack_golden
 
@@ -89,7 +90,7 @@ def test_a_query_holds_the_log_beside_a_broker_by_the_life_of_its_driver(spark, 
     for number in range(40):
         made.put("orders", b"x" * 40, queue_id=number % 2)
     made.dispatch()
-    counters = Counters.create(tmp_path / published.COUNTERS_FILE, 8)
+    counters = Counters.create(tmp_path / COUNTERS_FILE, 8)
     ends = {"min_physical_offset": 0, "max_physical_offset": made.end, "reput_from_offset": made.end}
     for label, value in ends.items():
         waiting.publish(counters.allocate(label, kind="cursor", owner="test"), value)

@@ -20,6 +20,7 @@ from spark_bridge.row_options import RowOptions
 from spark_bridge.stores import resolve_stores
 from store import published
 from store.errors import NoBroker
+from store.pointer import COUNTERS_FILE
 from tests.spark_bridge.stores import read_rows
 from tests.tools.test_namesrv import running
 from tools.local_broker import LocalBroker, free_port
@@ -30,7 +31,7 @@ TIMEOUT_MS = 30_000
 
 def await_slave(master: LocalBroker) -> None:
     board = published.require_running(master.store)
-    counters = Counters.attach(board.region_directory / published.COUNTERS_FILE, writable=True)
+    counters = Counters.attach(board.region_directory / COUNTERS_FILE, writable=True)
     assert waiting.await_change(counters.cursor("in_sync_slaves"), 0, TIMEOUT_MS) == 1
 
 

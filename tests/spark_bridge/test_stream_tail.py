@@ -18,6 +18,7 @@ from spark_bridge.stream_tail import QueueTail, StoreTail
 from store import leases, published
 from store.consume_queue import ConsumeQueue
 from store.errors import BitRot
+from store.pointer import COUNTERS_FILE
 from store.record import MAGIC_AT
 from store.segment import file_name
 from tests.spark_bridge.stores import SmallStore, np_entry
@@ -135,7 +136,7 @@ def test_a_killed_store_says_nothing_until_a_broker_recovered_it(
 def await_dispatched(broker: LocalBroker) -> None:
     """Until every message is in its queue."""
     board = published.require_running(broker.store)
-    counters = Counters.attach(board.region_directory / published.COUNTERS_FILE, writable=True)
+    counters = Counters.attach(board.region_directory / COUNTERS_FILE, writable=True)
     reput, end = counters.cursor("reput_from_offset"), counters.cursor("max_physical_offset")
     while (there := reput.read()) < end.read():
         waiting.await_change(reput, there, TIMEOUT_MS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cursors import COUNTERS_FILE, Board
+from engine.cursors import Board
 from ipc import waiting
 from store import checkpoint as checkpoint_file
 from store import flushed_mark, last_run
@@ -16,6 +16,7 @@ from store.checkpoint import Checkpoint
 from store.errors import BitRot
 from store.file_io import PAGE_BYTES
 from store.flushed_mark import FlushedMark
+from store.pointer import COUNTERS_FILE
 from store.recovery import Recovered, recover, recover_read_only
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SmallLog, contents
 

@@ -15,7 +15,8 @@ from ipc.counters import Counters
 from store import checkpoint
 from store.dispatch import Dispatcher
 from store.index_service import IndexService
-from store.published import COUNTERS_FILE, require_running
+from store.pointer import COUNTERS_FILE
+from store.published import require_running
 from tests.harness import command_line
 from tests.harness.command_line import Ran
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SmallLog
