@@ -126,9 +126,10 @@ def find_end(
     """Walk from the record at `start` to the end of the records; those below `whole_to` came there as they were put.
 
     A body has a CRC, topic and properties have none. So above `whole_to` the last record is not taken for whole when
-    its text ends in zeros, nor, after a `power_cut`, any record whose text has a zero right before a page's end: so it
-    looks when the last bytes, or those of a page, never came to disk. `stored_before_ms`, `queue_end`: what is known of
-    the log before `start`, so that records left over from an earlier use of the bytes are told from its own.
+    its text ends in zeros, nor, after a `power_cut`, any record whose text has nothing but zeros from one of its last
+    bytes in a page up to the page's end: so it looks when the last bytes, or those of a page, never came to disk.
+    `stored_before_ms`, `queue_end`: what is known of the log before `start`, so that records left over from an earlier
+    use of the bytes are told from its own.
     """
     walk = _Walk(check_crc, whole_to, power_cut, Leftovers(files, start, queue_end), stored_before_ms)
     first = max(0, sum(base <= start for base in bases) - 1)
@@ -211,11 +212,17 @@ class _Walk:
         return left_over
 
     def _lacking_a_page(self, segment: Segment, rows: Rows) -> int:
-        """The first of these rows whose text, which no CRC protects, ends a page with a zero; their number if none."""
+        """The first of these rows whose text, which no CRC protects, may lack the end of a page; their number if none.
+
+        A page of a log is filled from its beginning: what is not zero vouches for all before it in its page, be it of
+        the next record. That one may have but the zeros of its size there.
+        """
         text_at, ends = rows[:, kernel.TOPIC_AT], rows[:, kernel.POSITION] + rows[:, kernel.SIZE]
-        crosses = (text_at // PAGE_BYTES < ends // PAGE_BYTES) & (ends + segment.base_offset > self._whole_to)
-        for index in np.flatnonzero(crosses):
-            if not all(segment.array[at] for at in _last_bytes_of_pages(rows[index])):
+        topic_ends = text_at + rows[:, kernel.TOPIC_BYTES]
+        text_ends = np.where(topic_ends + kernel.PROPERTIES_LENGTH_BYTES < ends, ends, topic_ends)
+        to_look_at = (text_at // PAGE_BYTES < ends // PAGE_BYTES) | (segment.array[text_ends - 1] == 0)
+        for index in np.flatnonzero(to_look_at & (ends + segment.base_offset > self._whole_to)):
+            if not all(_is_vouched_for(segment, at) for at in _last_bytes_in_pages(rows[index])):
                 return int(index)
         return len(rows)
 
@@ -236,13 +243,19 @@ def _ends_in_zeros(segment: Segment, row: Row) -> bool:
     return bool(segment.array[topic_end - 1] == 0 or (has_properties and segment.array[end - 1] == 0))
 
 
-def _last_bytes_of_pages(row: Row) -> Iterator[int]:
-    """Where the topic or the properties go on into another page, or end with one: the last byte before that."""
+def _last_bytes_in_pages(row: Row) -> Iterator[int]:
+    """The last byte of the topic or the properties in each page that they lie in."""
     topic_at, end = int(row[kernel.TOPIC_AT]), int(row[kernel.POSITION] + row[kernel.SIZE])
     topic_end = topic_at + int(row[kernel.TOPIC_BYTES])
     properties_at = topic_end + kernel.PROPERTIES_LENGTH_BYTES
-    for last in range(topic_at // PAGE_BYTES * PAGE_BYTES + PAGE_BYTES - 1, end, PAGE_BYTES):
+    for page in range(topic_at // PAGE_BYTES * PAGE_BYTES, end, PAGE_BYTES):
+        last = min(page + PAGE_BYTES, end) - 1
         yield last if not topic_end <= last < properties_at else topic_end - 1  # a length may well have zeros
+
+
+def _is_vouched_for(segment: Segment, at: int) -> bool:
+    """Whether the byte there, or one behind it in its page, is not zero."""
+    return bool(segment.array[at : at // PAGE_BYTES * PAGE_BYTES + PAGE_BYTES].any())
 
 
 def _look_behind(

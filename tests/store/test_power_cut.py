@@ -17,6 +17,7 @@ from store.errors import BitRot
 from store.file_io import PAGE_BYTES
 from store.flushed_mark import FlushedMark
 from store.pointer import COUNTERS_FILE
+from store.record import FIXED_BYTES, blank
 from store.recovery import Recovered, recover, recover_read_only
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SmallLog, contents
 
@@ -263,6 +264,31 @@ def test_a_page_that_came_to_disk_in_part_is_seen_too(log: SmallLog) -> None:
     boot_again(log)
     log.write(3 * PAGE_BYTES - 1, b"\0")
     assert recovered(log).max_physical_offset == start
+
+
+@pytest.mark.parametrize("is_last_of_segment", [False, True])
+@pytest.mark.parametrize("rest", [1, 2, 3])
+def test_a_page_lost_up_to_the_zeros_that_begin_the_next_record_is_seen(
+    log: SmallLog, rest: int, is_last_of_segment: bool
+) -> None:
+    log.append()
+    start = log.end
+    log.append("topic", b"body", properties=b"k" * (2 * PAGE_BYTES - rest - start - FIXED_BYTES - len("topicbody")))
+    assert log.end == 2 * PAGE_BYTES - rest
+    if is_last_of_segment:
+        log.append_raw(blank(SEGMENT_BYTES - log.end))
+    log.append()
+    assert not any(log.read(2 * PAGE_BYTES - rest, min(rest, 2))), "the first bytes of a size"
+    boot_again(log)
+    lose_page(log, 1)
+    assert recovered(log).max_physical_offset == start
+
+
+def test_a_text_that_ends_with_a_nul_is_whole_when_more_lies_behind_in_its_page(log: SmallLog) -> None:
+    nul_record(log)
+    log.append()
+    boot_again(log)
+    assert recovered(log).max_physical_offset == log.end
 
 
 def test_zeros_of_lengths_at_a_pages_end_are_no_loss(log: SmallLog) -> None:
