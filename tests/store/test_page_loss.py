@@ -24,6 +24,7 @@ from store.batch_consume_queue import BatchConsumeQueue
 from store.consume_queue import ConsumeQueue
 from store.directory import StoreDirectory
 from store.dispatch import Dispatcher
+from store.index_file import IndexFile
 from store.index_service import IndexService
 from store.index_sync import IndexSync
 from store.queue_ext import ADDRESS_ZERO, QueueExt
@@ -38,6 +39,8 @@ BATCH_TOPIC = "batches"
 FIRST_SEED, RUNS, STEPS, STATES_A_STEP = int(os.environ.get("PAGE_LOSS_SEED", "0")), 25, 40, 5
 TOPICS = ("topic", "other", BATCH_TOPIC)
 NOW_MS = 1_000_000
+TWICE_EVERY = 8  # of so many cuts one is followed by a second in recovery
+QUERIED_EVERY = 5  # of so many keys one is looked for in the index of a state
 TICK_MS, NS_PER_MS = 1000, 1_000_000
 BUFFER_ROWS = 16  # of records, in one go
 TAKES_MS = [0, 0, 0, 0, 1, 20, 300]  # anything between two looks at the clock
@@ -123,9 +126,27 @@ class Run:
         self.flusher.close()
         self.disk.close()
 
+    def cut_again(self, root: Path, dice: random.Random, target: Path) -> None:
+        """The power goes a second time, while a broker opens what the first cut left, or just behind that."""
+        with pytest.MonkeyPatch.context() as patch:
+            disk = LossyDisk(root, patch)
+
+            def cut() -> None:
+                if not target.exists() and dice.random() < 1 / 8:
+                    disk.crash(dice, target)
+
+            disk.before_sync = cut
+            try:
+                found = self.open(StoreDirectory(root))
+                flushed_mark.begin(StoreDirectory(root), found.max_physical_offset)  # as the supervisor does next
+                if not target.exists():
+                    disk.crash(dice, target)
+            finally:
+                disk.close()
+
     # what has to hold
 
-    def check(self, root: Path) -> None:
+    def check(self, root: Path, state: int) -> None:
         """Open that state as a broker would, and hold it against what was put and promised."""
         promised = self.board.flushed_offset.read()
         found = self.open(StoreDirectory(root))
@@ -140,14 +161,25 @@ class Run:
             assert not any(behind), "something behind the end"
         kept_records = [record for record in self.log.records if record.end <= end]
         self._check_queues(root, kept_records, found)
-        index = self.index_at(root)
-        for number, record in enumerate(self.log.records):
-            offsets = index.query_offset(record.topic, f"k{number}", 64, 0, 1 << 62)
-            assert offsets.count(record.offset) == (record.end <= end), f"key of record {number}"
+        self._check_index(root, end, state)
         assert broker_json.read(root / "config" / "topics.json") in self.tables
+        if state % 2:
+            return
         flushed_mark.begin(StoreDirectory(root), end)  # as the supervisor does next
         again = self.open(StoreDirectory(root))
         assert (again.max_physical_offset, again.truncated_bytes) == (end, 0), "opened twice"
+
+    def _check_index(self, root: Path, end: int, state: int) -> None:
+        """All of its entries; some are looked for, too, in each state others."""
+        index = self.index_at(root)
+        held: list[int] = []
+        for file in (IndexFile.open(path, index.geometry) for path in index.files()):
+            held += file.entries[1 : file.header.index_count]["physical_offset"].tolist()
+        assert held == [record.offset for record in self.log.records if record.end <= end], "index"
+        for number in range(state % QUERIED_EVERY, len(self.log.records), QUERIED_EVERY):
+            record = self.log.records[number]
+            offsets = index.query_offset(record.topic, f"k{number}", 64, 0, 1 << 62)
+            assert offsets.count(record.offset) == (record.end <= end), f"key of record {number}"
 
     def _boundaries(self) -> set[int]:
         ends = {record.end for record in self.log.records}
@@ -196,11 +228,15 @@ def test_every_state_that_a_power_cut_may_leave_is_opened(
         nonlocal states
         if run.disk.is_paused:
             return
-        target = region_dir / "crashed"
-        run.disk.crash(random.Random(1000 * seed + states), target)
+        target, dice = region_dir / "crashed", random.Random(1000 * seed + states)
+        run.disk.crash(dice, target)
         run.disk.is_paused = True
         try:
-            run.check(target)
+            if states % TWICE_EVERY == 0:
+                first, target = target, region_dir / "crashed-again"
+                run.cut_again(first, dice, target)
+                shutil.rmtree(first)
+            run.check(target, states)
         except Exception as error:
             shutil.copytree(target, tmp_path / "crashed")
             raise AssertionError(f"seed {seed}, state {states} ({tmp_path / 'crashed'}): {error!r}") from error
