@@ -51,7 +51,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -m pip install --quiet -r $(VENV)/build-requirements.txt
 	@$(PYTHON) -m pip install --quiet --no-build-isolation -r $(VENV)/requirements.txt
 	@$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --config-settings editable_mode=compat --editable .
-	@$(PYTHON) -m tools.java_home
+	@$(PYTHON) -m spark_bridge.java_home
 	@$(VENV)/bin/slipstream warm
 	@touch $@
 

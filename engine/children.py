@@ -15,10 +15,10 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from engine import affinity
-from engine.cursors import STARTING, Board
-from engine.failures import STUCK_MAX, Failures, first_line, is_passing, is_told, told_exit
+from engine.board.cursors import STARTING, Board
+from engine.board.failures import STUCK_MAX, Failures, first_line, is_passing, is_told, told_exit
 from engine.role import Role, enter_child, run_role
+from engine.settings import affinity
 from ipc import waiting
 from ipc.clock import monotonic_ms
 from ipc.counters import Cursor

@@ -16,45 +16,37 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from engine import (
-    allocator,
-    broker_server,
-    dispatcher,
-    flusher,
-    group_transfer,
-    ha_listener,
-    housekeeper,
-    live_settings,
-    queue_table,
-    receiver,
-    regions,
-    sender,
-    writer,
-)
+from engine.board import live_settings, regions
+from engine.board.cursors import RUNNING, STARTING, STOPPING, Board
+from engine.board.failures import Failures
+from engine.board.latencies import create_latencies
+from engine.board.put_samples import Sampler
+from engine.board.topic_table import TopicTable
 from engine.children import Children
-from engine.config import BrokerConfig, BrokerRole
-from engine.cursors import RUNNING, STARTING, STOPPING, Board
 from engine.errors import StartRefused, StopIncomplete
-from engine.failures import Failures
-from engine.index_of import index_of
-from engine.journal import create_journal
-from engine.kinds_of import kinds_of
-from engine.latencies import create_latencies
+from engine.keeping import allocator, dispatcher, flusher, housekeeper
+from engine.remoting import broker_server
+from engine.replication import group_transfer, ha_listener, receiver, sender
 from engine.role import Role, StopFlag
-from engine.sampler import Sampler
-from engine.topic_keeper import TopicKeeper
-from engine.topic_table import TopicTable
+from engine.settings.config import BrokerConfig, BrokerRole
+from engine.settings.index_of import index_of
+from engine.settings.kinds_of import kinds_of
 from engine.warm import warm_up
+from engine.writer import queue_table, writer
+from engine.writer.journal import create_journal
+from engine.writer.topic_keeper import TopicKeeper
 from ipc import ring, waiting
 from ipc.clock import monotonic_ms, wall_ms
-from ipc.compiling import CompilingStopped, stopped_by, tell_progress_to
+from ipc.compiled.compiler import CompilingStopped, stopped_by, tell_progress_to
 from ipc.stop_signals import handle_stop_signals
-from store import file_io, flushed_mark, last_run, log_cut, own_files, pointer
-from store.access import GROUP_UMASK, group_id
-from store.consume_queue import queue_directories
-from store.directory import StoreDirectory
-from store.pointer import COUNTERS_FILE
-from store.recovery import Recovered, recover
+from store.files import file_io, flushed_mark, own_files, pointer
+from store.files.access import GROUP_UMASK, group_id
+from store.files.directory import StoreDirectory
+from store.files.pointer import COUNTERS_FILE
+from store.queues.consume_queue import queue_directories
+from store.recovery import last_run
+from store.recovery.recovery import Recovered, recover
+from store.repair import cut as log_cut
 
 log = logging.getLogger("slipstream")
 

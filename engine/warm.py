@@ -16,29 +16,33 @@ from pathlib import Path
 
 import numpy as np
 
-from engine import allocator, dispatcher, encoding, queue_table, receiving, sending, writer
-from engine.batches import as_bytes, column_of_parts
-from engine.config import BrokerConfig
-from engine.cursors import RUNNING, Board
-from engine.journal import create_journal
-from engine.latencies import Clock, create_latencies
-from engine.payload import COMPOSED, payload_of
-from engine.protocol.flow_monitor import FlowMonitor
-from engine.protocol.ha_client import ClientLimits, HaClient
-from engine.protocol.ha_connection import ConnectionLimits, HaConnection
-from engine.single_put import block_of, follow, form_of, put
-from engine.topic_table import TopicTable
-from ipc import atomics, ring, waiting
+from engine.board.cursors import RUNNING, Board
+from engine.board.latencies import Clock, create_latencies
+from engine.board.topic_table import TopicTable
+from engine.keeping import allocator, dispatcher
+from engine.producer.batches import as_bytes, column_of_parts
+from engine.producer.put_kernel import block_of, follow, form_of, put
+from engine.protocol.ha.client import ClientLimits, HaClient
+from engine.protocol.ha.connection import ConnectionLimits, HaConnection
+from engine.protocol.ha.flow_monitor import FlowMonitor
+from engine.replication import receiver_kernel, sender_kernel
+from engine.rings import encode_kernel
+from engine.rings.payload import COMPOSED, payload_of
+from engine.settings.config import BrokerConfig
+from engine.writer import queue_table, writer
+from engine.writer.journal import create_journal
+from ipc import ring, waiting
 from ipc.clock import monotonic_ms
-from ipc.kernel_folders import note_as_installed
-from store import index_kernel
-from store.index_file import Geometry
-from store.message_id import Host
-from store.pointer import COUNTERS_FILE
-from store.put_record import Draft
-from store.record import encode
-from store.topics import SELF_TEST_TOPIC
-from store.verify import Verification
+from ipc.compiled import atomics
+from ipc.compiled.kernel_folders import note_as_installed
+from store.files.pointer import COUNTERS_FILE
+from store.index import index_kernel
+from store.index.index_file import Geometry
+from store.message.host import Host
+from store.message.record import encode
+from store.message.topics import SELF_TEST_TOPIC
+from store.put.draft import Draft
+from store.verify.verification import Verification
 
 SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
 LOCALHOST = Host("127.0.0.1", 10911)
@@ -117,26 +121,26 @@ def _warm_replication(board: Board) -> None:
     client = HaClient(ClientLimits(SEGMENT_BYTES, 1000, 1000, 1000), 0)
     master, slave = socket.socketpair()
     with master, slave:
-        line = sending.line_of(board, 0, connection)
-        sending.transfer(line, limits, master.fileno(), now_ms, 1, 0)
-        following = receiving.line_of(board, client)
-        receiving.receive(following, receiving.NO_SEGMENT, SEGMENT_BYTES, slave.fileno(), now_ms, 1, 0)
+        line = sender_kernel.line_of(board, 0, connection)
+        sender_kernel.transfer(line, limits, master.fileno(), now_ms, 1, 0)
+        following = receiver_kernel.line_of(board, client)
+        receiver_kernel.receive(following, receiver_kernel.NO_SEGMENT, SEGMENT_BYTES, slave.fileno(), now_ms, 1, 0)
         slave.shutdown(socket.SHUT_WR)
-        sending.hear(line, master.fileno(), np.zeros(1, np.uint8), False, 0)
+        sender_kernel.hear(line, master.fileno(), np.zeros(1, np.uint8), False, 0)
 
 
 def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
-    template = encoding.template_of(SELF_TEST_TOPIC, 0, 0, LOCALHOST, LOCALHOST)
+    template = encode_kernel.template_of(SELF_TEST_TOPIC, 0, 0, LOCALHOST, LOCALHOST)
     outlet = claimed.outlet(board.counters.words, board.writer_bell.index)
     block = block_of(outlet, board, board.confirm_offset.index, clock.words)
     waiting.publish(board.broker_state, RUNNING)
     put(block, form_of(template).words, b"body", b"", 0)
     record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST, properties=b"KEYS\1key\2")
-    encoding.put_payload(*outlet, as_bytes(encoding.hidden(record)), 0)
+    encode_kernel.put_payload(*outlet, as_bytes(encode_kernel.hidden(record)), 0)
     draft = Draft(topic=SELF_TEST_TOPIC, queue_id=0, pieces=(record * 2,), records=2, record_bytes_max=SEGMENT_BYTES)
-    encoding.put_payload(*outlet, as_bytes(payload_of(draft, lambda _queue: 0)), COMPOSED)
+    encode_kernel.put_payload(*outlet, as_bytes(payload_of(draft, lambda _queue: 0)), COMPOSED)
     bodies, nothing = column_of_parts([b"body", b"another"]), column_of_parts([b""])
-    encoding.put_many(outlet, template, bodies, nothing, True, 0, 2, monotonic_ms(), -1, 0)
+    encode_kernel.put_many(outlet, template, bodies, nothing, True, 0, 2, monotonic_ms(), -1, 0)
     atomics.publish(claimed.control, ring.ASKED, 0)
     atomics.await_change(claimed.control, ring.HEAD, 0, 0)
     clock.stop(0)

@@ -1,7 +1,7 @@
 """Counters: labelled 64-bit words in shared memory, the only progress that processes share.
 
 One writer per word, named as its owner; any number of readers; no locks. Each counter has a cache line of its own:
-word 0 the value, word 1 how many wait for it to change (`ipc.atomics` adds to that one atomically).
+word 0 the value, word 1 how many wait for it to change (`ipc.compiled.atomics` adds to that one atomically).
 
 Words are native-endian and moved whole. `struct.pack_into` is banned here: it zeroes the field first, and readers
 in other processes see that zero. Only the region's maker allocates; labels never move, so a viewer needs no map of

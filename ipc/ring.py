@@ -28,9 +28,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.atomics import await_change as await_word
-from ipc.atomics import fetch_add, load_acquire
-from ipc.compiling import inlined, kernel
+from ipc.compiled.atomics import await_change as await_word
+from ipc.compiled.atomics import fetch_add, load_acquire
+from ipc.compiled.compiler import inlined, kernel
 from ipc.errors import IpcError
 from ipc.process import start_time
 from ipc.region import Region

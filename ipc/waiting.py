@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipc import atomics
+from ipc.compiled import atomics
 from ipc.counters import Cursor
 
 NS_PER_MS = 1_000_000

@@ -23,11 +23,11 @@ are mapped where they lie, so the files (a master's, a slave's, or a stopped bro
     USAGE.md        columns, options, limits: for who uses it
 """
 
-from spark_bridge.columns import COLUMNS
-from spark_bridge.kernels import map_segments
-from spark_bridge.option_values import InvalidOption
+from spark_bridge.map_segments import map_segments
+from spark_bridge.options.values import InvalidOption
+from spark_bridge.records.columns import COLUMNS
 from spark_bridge.session import read, register, session
 from spark_bridge.source import RocketMQSource
-from spark_bridge.stream_progress import Lag, lag
+from spark_bridge.stream.progress import Lag, lag
 
 __all__ = ["COLUMNS", "InvalidOption", "Lag", "RocketMQSource", "lag", "map_segments", "read", "register", "session"]

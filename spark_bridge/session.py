@@ -18,11 +18,11 @@ from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_bridge.columns import schema_of
-from spark_bridge.conditions import admitted, columns_named
-from spark_bridge.row_options import parse_row_options
+from spark_bridge.options.conditions import admitted, columns_named
+from spark_bridge.options.rows import parse_row_options
+from spark_bridge.options.where import COLUMNS, where_text
+from spark_bridge.records.columns import schema_of
 from spark_bridge.source import FORMAT, RocketMQSource
-from spark_bridge.where import COLUMNS, where_text
 
 LOOPBACK = "127.0.0.1"
 RECOMMENDED_CONF = {

@@ -24,13 +24,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_bridge.catalogue import keeping, kept_options, options_of_creation
-from spark_bridge.columns import canonical, columns_of, schema_of, settled
-from spark_bridge.option_values import InvalidOption
-from spark_bridge.options import ReadOptions, parse_options
-from spark_bridge.reading import read_split
-from spark_bridge.stream_options import without_stream_only
-from spark_bridge.tables import TableReader, table_schema
-from spark_bridge.told import RefusedStream, in_one_line, one_line
+from spark_bridge.options.read import ReadOptions, parse_options
+from spark_bridge.options.values import InvalidOption
+from spark_bridge.records.columns import canonical, columns_of, schema_of, settled
+from spark_bridge.records.reader import read_split
+from spark_bridge.stream.options import without_stream_only
+from spark_bridge.tables.reader import TableReader, table_schema
+from spark_bridge.user_errors import RefusedStream, in_one_line, one_line
 from store.errors import QueueEntriesRemoved, SegmentRemoved
 
 FORMAT = "rocketmq"
@@ -84,20 +84,20 @@ class RocketMQSource(DataSource):
     @in_one_line
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write through the engine on the executors' hosts."""
-        from spark_bridge.sink import RocketMQWriter  # readers do without it
+        from spark_bridge.sink.writer import RocketMQWriter  # readers do without it
 
         return RocketMQWriter(schema, self.options, overwrite=overwrite)
 
     @in_one_line
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """A streaming query's sink."""
-        from spark_bridge.sink import RocketMQStreamWriter
+        from spark_bridge.sink.writer import RocketMQStreamWriter
 
         return RocketMQStreamWriter(schema, self.options, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream of the columns in `schema`."""
-        from spark_bridge.stream import RocketMQStreamReader  # batch reads need nothing of it
+        from spark_bridge.stream.reader import RocketMQStreamReader  # batch reads need nothing of it
 
         try:
             with one_line():
@@ -123,7 +123,7 @@ class RocketMQReader(DataSourceReader):
     @in_one_line
     def partitions(self) -> list[InputPartition]:
         """The splits, planned against the log's end as it is now."""
-        from spark_bridge.planning import plan_read  # the driver's part only: executors need no cursors
+        from spark_bridge.plan.planner import plan_read  # the driver's part only: executors need no cursors
 
         return [InputPartition(split) for split in plan_read(self.options)]
 

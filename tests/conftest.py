@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from tests.harness.distribution import Shared, group_of, order
-from tools import local_broker
+from tools.common import local_broker
 
-STARTERS = ("tools.local_broker", "tests.interop.", "tests.differential.", "tests.fuzz.", "tests.spark_bridge.stream")
+STARTERS = (
+    "tools.common.local_broker", "tests.interop.", "tests.differential.", "tests.fuzz.", "tests.spark_bridge.stream",
+)  # fmt: skip
 LIVE_MARKS = ("broker", "interop", "crash", "spark")
 GROUP_SIGN = "@~"  # xdist writes a test's group behind its name
 SECONDS_KEY = "slipstream/seconds"

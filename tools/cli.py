@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from ipc.process import hold_standard_descriptors
-from tools.lazy_group import LazyGroup
+from tools.common.lazy_group import LazyGroup
 
 FOUND, USAGE, NO_BROKER, STORE, INTERRUPTED = 1, 2, 3, 4, 130
 OUR_PACKAGES = ("engine", "ipc", "spark_bridge", "store", "tools")
@@ -48,17 +48,17 @@ REMEDIES = {  # by the error of the system
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
 }
 COMMANDS = {  # name: where it is, what it does
-    "admin": ("tools.admin_commands:admin", "Ask and change name servers and brokers, with mqadmin's names and flags."),
-    "broker": ("tools.broker_command:broker", "Run a broker from its properties file until it is stopped."),
-    "counters": ("tools.show_commands:counters", "Show all counters of a running broker."),
-    "ha": ("tools.show_commands:ha", "Explain what an acknowledgement means; show how each replica is doing."),
-    "log": ("tools.log_commands:log", "Look into a store's commit log and queues, with or without a broker."),
-    "namesrv": ("tools.namesrv_command:namesrv", "Run a name server until it is stopped."),
-    "produce": ("tools.produce:produce", "Append lines of files, or of standard input, as messages."),
-    "run": ("tools.demo_command:run", "Replicate real input between two brokers and query it with Spark."),
-    "stats": ("tools.show_commands:stats", "Show what was put: counts, rates, latencies, topics."),
-    "status": ("tools.show_commands:status", "Show a broker's role, cursors, connections and processes."),
-    "warm": ("tools.warm_command:warm", "Compile all kernels now, so that no first start has to."),
+    "admin": ("tools.admin.commands:admin", "Ask and change name servers and brokers, with mqadmin's names and flags."),
+    "broker": ("tools.run.broker:broker", "Run a broker from its properties file until it is stopped."),
+    "counters": ("tools.show.commands:counters", "Show all counters of a running broker."),
+    "ha": ("tools.show.commands:ha", "Explain what an acknowledgement means; show how each replica is doing."),
+    "log": ("tools.log.commands:log", "Look into a store's commit log and queues, with or without a broker."),
+    "namesrv": ("tools.run.namesrv_command:namesrv", "Run a name server until it is stopped."),
+    "produce": ("tools.run.produce:produce", "Append lines of files, or of standard input, as messages."),
+    "run": ("tools.demo.command:run", "Replicate real input between two brokers and query it with Spark."),
+    "stats": ("tools.show.commands:stats", "Show what was put: counts, rates, latencies, topics."),
+    "status": ("tools.show.commands:status", "Show a broker's role, cursors, connections and processes."),
+    "warm": ("tools.run.warm:warm", "Compile all kernels now, so that no first start has to."),
 }
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents use
 
 import spark_bridge
-from tools import java_home
+from spark_bridge import java_home
 
 STORE, PLOTS = sys.argv[1], Path(sys.argv[2])
 PLOTS.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ picture("processes", "The largest processes", "", "lower right")
 # %%
 import numpy as np  # noqa: E402 - a notebook imports where it needs
 
-from store.record import QUEUE_ID_AT  # noqa: E402
+from store.message.record import QUEUE_ID_AT  # noqa: E402
 
 
 def bytes_by_queue(records):

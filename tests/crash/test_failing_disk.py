@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.cursors import Board
+from engine.board.cursors import Board
 from engine.errors import MessagesRefused
-from engine.producer import Producer, PutMessageStatus
-from engine.status import snapshot
-from store import published
+from engine.figures.status import snapshot
+from engine.producer.producer import Producer, PutMessageStatus
+from store.reading import extent
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
 from tools import cli
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.crash
 
@@ -108,7 +108,7 @@ def disk(tmp_path: Path) -> Iterator[FailingDisk]:
 
 def send_until_the_disk_fails(store: Path) -> dict[int, str]:
     """Everything that was acknowledged before, by its offset in the log."""
-    board = Board.attach(published.require_running(store).region_directory)
+    board = Board.attach(extent.require_running(store).region_directory)
     acknowledged: dict[int, str] = {}
     with Producer(store, timeout=20.0) as producer:
         for number in range(200):

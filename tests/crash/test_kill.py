@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.cursors import Board
-from engine.protocol.group_transfer import PutMessageStatus
+from engine.board.cursors import Board
+from engine.protocol.ha.group_transfer import PutMessageStatus
 from ipc import waiting
-from store import checkpoint as checkpoint_file
-from store import published
-from store.index_service import IndexService
+from store.files import checkpoint as checkpoint_file
+from store.index.service import IndexService
+from store.reading import extent
 from tests.harness.audit import assert_queue_offsets_dense, assert_queues_hold_exactly, messages_of
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.crash
 
@@ -43,7 +43,7 @@ def appender(store: Path, name: str, out: Path) -> subprocess.Popen[bytes]:
 
 
 def board_of(store: Path) -> Board:
-    return Board.attach(published.require_running(store).region_directory, writable=True)
+    return Board.attach(extent.require_running(store).region_directory, writable=True)
 
 
 def await_progress(board: Board, messages: int, producers: list[subprocess.Popen[bytes]]) -> bool:
@@ -133,7 +133,7 @@ def test_the_supervisor_killed_takes_its_children_along_and_the_next_start_goes_
         outs = [tmp_path / "p0.jsonl"]
         producers = [appender(master.store, "p0", outs[0])]
         assert await_progress(board, 300, producers)
-        region_directory = published.require_running(master.store).region_directory
+        region_directory = extent.require_running(master.store).region_directory
         pids = [cursor.read() for cursor in board.pids.values() if cursor.read() > 0]
         master.process.kill()
         master.process.wait()

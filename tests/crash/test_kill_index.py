@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.cursors import Board
+from engine.board.cursors import Board
 from engine.producer import Producer
 from ipc import waiting
-from store import published
-from store.dispatch import Dispatcher
-from store.index_service import IndexService
-from store.segment_files import SegmentFiles
-from tools.local_broker import LocalBroker
+from store.files.segment_files import SegmentFiles
+from store.index.service import IndexService
+from store.reading import extent
+from store.recovery.dispatch import Dispatcher
+from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.crash
 
@@ -34,7 +34,7 @@ DEADLINE_SECONDS = 120.0
 
 
 def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(published.require_running(broker.store).region_directory, writable=True)
+    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
 def await_more(board: Board, label: str, seen: int) -> int:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from engine.producer import Producer
-from engine.protocol.group_transfer import PutMessageStatus
-from store import published
+from engine.protocol.ha.group_transfer import PutMessageStatus
+from store.reading import extent
 from tests.harness.audit import messages_of
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.crash
 BODIES = [f"body {number}" for number in range(3)]
@@ -27,14 +27,14 @@ def test_a_property_that_ends_with_a_nul_survives_kill_9(tmp_path: Path, flush: 
             for body in BODIES:
                 put = producer.send("topic", body, properties={"n": "ends with\0"})
                 assert put.status is PutMessageStatus.PUT_OK
-        region_directory = published.require_running(broker.store).region_directory
+        region_directory = extent.require_running(broker.store).region_directory
         broker.process.kill()
         broker.process.wait()
         end = put.physical_offset
     if regions == "gone":
         shutil.rmtree(region_directory)
     with LocalBroker(tmp_path / "m", compat="4.9", **keys) as broker:
-        found = published.readable_range(broker.store)
+        found = extent.readable_range(broker.store)
         assert found.max_physical_offset > end
         messages = messages_of(broker.store, found.max_physical_offset)
     assert [bytes(message.body).decode() for message in messages] == BODIES

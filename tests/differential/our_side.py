@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from engine.cursors import Board
+from engine.board.cursors import Board
 from engine.errors import EngineError
-from engine.producer import Producer, PutMessageStatus, SendRequest, SendResult
-from store import published
+from engine.producer.producer import Producer, PutMessageStatus, SendRequest, SendResult
 from store.errors import StoreError
-from store.message_id import Host
+from store.message.host import Host
+from store.reading import extent
 from tests.differential.operations import COMMIT, GROUP, EndTransaction, Operation, Put, SendBack
 from tests.differential.settings import Hosts, Outcome, common_settings
 from tests.harness.ha_node import wait_for
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 SEND_SECONDS = 60.0
 RETRY_MAX_TIMES = 16  # of a subscription group, by default
@@ -99,7 +99,7 @@ def run(
     """
     shutil.copytree(real_store / "config", home / "store" / "config")
     with LocalBroker(home, **our_settings(hosts, five=five, features=features)) as broker:
-        board = Board.attach(published.require_running(broker.store).region_directory, writable=True)
+        board = Board.attach(extent.require_running(broker.store).region_directory, writable=True)
         with Producer(str(broker.store), timeout=SEND_SECONDS) as producer:
             outcomes = OurSide(producer, hosts).run(operations)
         wait_for(board.reput_from_offset, board.max_physical_offset.read())

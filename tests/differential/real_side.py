@@ -16,7 +16,7 @@ from tests.differential.operations import GROUP, SEND_MESSAGE, EndTransaction, O
 from tests.differential.remoting import Answer, Client
 from tests.differential.settings import Hosts, Outcome, free_client_port, real_settings
 from tests.interop.rocketmq import RocketMQBroker, is_five
-from tools.local_broker import free_port
+from tools.common.local_broker import free_port
 
 UPDATE_AND_CREATE_TOPIC, CONSUMER_SEND_MSG_BACK, END_TRANSACTION = 17, 36, 37
 GET_MAX_OFFSET, GET_BROKER_RUNTIME_INFO = 30, 28

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from engine.board.cursors import RUNNING, Board
+from engine.board.failures import LOOPING_DEATHS, STUCK_MAX, Failures, failing, first_line
 from engine.children import STALL_MS, Children
-from engine.cursors import RUNNING, Board
-from engine.failures import LOOPING_DEATHS, STUCK_MAX, Failures, failing, first_line
-from engine.problems import problems
+from engine.figures.problems import problems
 from engine.role import Role
 from ipc import waiting
 from store.errors import CorruptRecord
-from store.pointer import COUNTERS_FILE
+from store.files.pointer import COUNTERS_FILE
 
 DEADLINE_SECONDS = 60
 

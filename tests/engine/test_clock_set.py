@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from engine.cursors import Board
-from engine.protocol.ha_client import HaClientState
-from engine.protocol.retention import FIRST_ROUND_MS, HOUR_MS
-from engine.status import snapshot
-from store import published
-from tests.engine.test_housekeeper import FOUR, Bench
-from tests.engine.test_producer import DEADLINE_SECONDS, Stopped, wait_until
+from engine.board.cursors import Board
+from engine.figures.status import snapshot
+from engine.protocol.ha.client import HaClientState
+from engine.protocol.store.retention import FIRST_ROUND_MS, HOUR_MS
+from store.reading import extent
+from tests.engine.keeping.test_housekeeper import FOUR, Bench
+from tests.engine.producer.test_producer import DEADLINE_SECONDS, Stopped, wait_until
 from tests.harness.audit import messages_of
 from tests.harness.shifted_clock import ShiftedClock
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 HOUR_S = 3600
 SMALL = {"mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536}
@@ -42,7 +42,7 @@ with Producer(sys.argv[1]) as producer:
 
 
 def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(published.require_running(broker.store).region_directory, writable=True)
+    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
 class Sender:
@@ -135,7 +135,7 @@ def test_a_clock_that_is_set_stops_no_round_and_ages_are_those_of_the_wall(tmp_p
 
 SOURCES = [path for package in ("ipc", "store", "engine", "spark_bridge") for path in (ROOT / package).rglob("*.py")]
 WALL = re.compile(r"time\.time\(|time\.time_ns\(|datetime\.now\(")
-MAY_ASK = {"ipc/clock.py", "store/file_times.py"}  # the second compares with the times of files
+MAY_ASK = {"ipc/clock.py", "store/files/file_times.py"}  # the second compares with the times of files
 
 
 def test_engine_and_store_ask_for_wall_time_in_one_place_only() -> None:

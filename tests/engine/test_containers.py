@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from engine.producer import Producer
-from store import leases, published
 from store.errors import BrokerOutOfReach
+from store.reading import extent
+from store.upkeep import leases
 from tests.harness import containers
 from tests.harness.containers import OWN_BOTH, OWN_MEMORY, OWN_PIDS, python, until
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 WHY_NOT = containers.missing()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
@@ -59,7 +60,7 @@ def test_a_reader_in_a_container(broker: LocalBroker, inside: list[str]) -> None
     ran = python(inside, LOOK, broker.store)
     assert ran.returncode == 0, ran.stderr
     is_reached = inside is OWN_PIDS
-    end = published.readable_range(broker.store).max_physical_offset
+    end = extent.readable_range(broker.store).max_physical_offset
     assert json.loads(ran.stdout) == [True, "broker" if is_reached else "recovery", end]
     told = [line for line in ran.stderr.splitlines() if "is not to be seen from here" in line]
     assert len(told) == (0 if is_reached else 1), ran.stderr
@@ -102,11 +103,11 @@ def test_a_lease_of_ours_holds_for_a_broker_in_a_container(broker: LocalBroker) 
 @pytest.mark.parametrize("inside", [OWN_PIDS, OWN_BOTH], ids=["pids", "both"])
 def test_a_broker_in_a_container(tmp_path: Path, inside: list[str]) -> None:
     with LocalBroker(tmp_path / "broker", inside=inside) as broker:
-        running = published.require_running(broker.store)
+        running = extent.require_running(broker.store)
         if inside is OWN_PIDS:
             with Producer(str(broker.store)) as producer:
                 assert producer.send("t", b"from outside").status.name == "PUT_OK"
-            assert published.readable_range(broker.store).source == "broker"
+            assert extent.readable_range(broker.store).source == "broker"
         else:
             with pytest.raises(BrokerOutOfReach):
                 Producer(str(broker.store))
@@ -115,9 +116,9 @@ def test_a_broker_in_a_container(tmp_path: Path, inside: list[str]) -> None:
         assert running.is_alive()
         _kill(broker)
         until(lambda: not running.is_alive())
-    assert published.running(broker.store) is None
+    assert extent.running(broker.store) is None
     with LocalBroker(tmp_path / "broker", inside=inside) as again:
-        assert not running.is_alive() and published.require_running(again.store).is_alive()
+        assert not running.is_alive() and extent.require_running(again.store).is_alive()
         _kill(again)
 
 

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import psutil
 
-from engine.cursors import Board
-from engine.protocol.remoting import RemotingCommand
-from store import published
+from engine.board.cursors import Board
+from engine.protocol.remoting.frame import RemotingCommand
+from store.reading import extent
 from tests.fuzz.frames import Attacker, Mutator, captured_requests, still_answers
 from tests.interop.sides import OurNameServer
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 GET_ALL_TOPIC_CONFIG, GET_BROKER_CLUSTER_INFO = 21, 106
 FAST_BELOW = 2
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 def attack_broker(directory: Path, compat: str, frames: int, seed: int) -> Outcome:
     """A master, half of the frames at each of its ports."""
     with LocalBroker(directory / "broker", compat=compat, **SIZES) as broker:
-        board = Board.attach(published.require_running(broker.store).region_directory)
+        board = Board.attach(extent.require_running(broker.store).region_directory)
         pid = board.pids["remoting"].read()
         ports = (broker.port, broker.port - FAST_BELOW)
         sent, connections, grown = _attack(pid, ports, captured_requests("master", "slave"), frames, seed)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from engine.protocol.remoting import FrameSplitter, MalformedFrame, RemotingCommand, Serialize, decode, encode
+from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, Serialize, decode, encode
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SECONDS = 60.0

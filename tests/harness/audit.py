@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from store.consume_queue import ConsumeQueue, queue_directories
-from store.record import Kind, Message, decode, inspect
-from store.segment_files import SegmentFiles, segment_bytes_of
+from store.files.segment_files import SegmentFiles, segment_bytes_of
+from store.message.record import Kind, Message, decode, inspect
+from store.queues.consume_queue import ConsumeQueue, queue_directories
 
 
 def messages_of(store: Path, end: int) -> list[Message]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from store.dispatch import Dispatcher
-from store.index_service import IndexService
+from store.index.service import IndexService
+from store.recovery.dispatch import Dispatcher
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
 
 SLOTS, ENTRIES_MAX = 16, 64

@@ -1,11 +1,11 @@
-"""A child process that dies just before one of its calls of `store.file_io`: what a crash at that moment leaves."""
+"""A child process that dies just before one of its calls of `file_io`: what a crash at that moment leaves."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
 
-from store import file_io
+from store.files import file_io
 
 DIED, FAILED = 9, 3
 

@@ -10,10 +10,15 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from store.java_map import JavaMap, spread
-from store.message_policy import Facts
-from store.properties import parse_text
-from store.put_again import (
+from store.message.properties import parse_text
+from store.message.record import Message, SysFlag
+from store.message.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
+from store.put.batch import Item, batch_body, batch_to_log, received_batch
+from store.put.draft import Draft, draft_of, draft_of_batch
+from store.put.java_map import JavaMap, spread
+from store.put.policy import Facts
+from store.put.request import SendRequest, Stored, received, to_log
+from store.put.resend import (
     SendBack,
     checked_half,
     committed,
@@ -23,11 +28,6 @@ from store.put_again import (
     op_offsets,
     sent_back,
 )
-from store.put_batch import Item, batch_body, batch_to_log, received_batch
-from store.put_message import SendRequest, Stored, received, to_log
-from store.put_record import Draft, draft_of, draft_of_batch
-from store.record import Message, SysFlag
-from store.topics import CHECK_MAX_TOPIC, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 ADDED = {"CLUSTER", "MSG_REGION", "TRACE_ON", "REAL_TOPIC", "REAL_QID", "__transactionId__", "__CRC32#"}

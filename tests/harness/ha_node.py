@@ -9,15 +9,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from engine import allocator, group_transfer, ha_listener, housekeeper, live_settings, receiver, sender
-from engine.config import BrokerRole, from_mapping
-from engine.cursors import Board
-from engine.failures import Failures
+from engine.board import live_settings
+from engine.board.cursors import Board
+from engine.board.failures import Failures
+from engine.keeping import allocator, housekeeper
+from engine.replication import group_transfer, ha_listener, receiver, sender
 from engine.role import Role, enter_child, run_role
+from engine.settings.config import BrokerRole, from_mapping
 from ipc import waiting
 from ipc.counters import Cursor
-from store.pointer import COUNTERS_FILE
-from store.segment_files import SegmentFiles
+from store.files.pointer import COUNTERS_FILE
+from store.files.segment_files import SegmentFiles
 
 WAIT_MS = 30_000
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from store.directory import StoreDirectory
-from store.properties import format as format_properties
-from store.record import BLANK_BYTES, blank, encode
-from store.segment_files import SegmentFiles
+from store.files.directory import StoreDirectory
+from store.files.segment_files import SegmentFiles
+from store.message.properties import format as format_properties
+from store.message.record import BLANK_BYTES, blank, encode
 
 SEGMENT_BYTES = 4096
 QUEUE_FILE_BYTES = 200  # ten entries

@@ -1,10 +1,10 @@
 """A model of a disk that loses power: of what was not synced any page may be there or not, of any age; names, too.
 
-`store.file_io` is the only caller of fsync and its kin: there the model notes what became durable. Everything else it
-sees by looking at the files (`observe`), so also what was stored through mappings. A crash state takes, for each page
-of each file, the durable bytes or those of any look since; for each name that was not synced in its directory, what it
-meant then or now; for each length that was not synced, what it was at any time. Nothing is synced for real: the disk is
-this model.
+`store.files.file_io` is the only caller of fsync and its kin: there the model notes what became durable. Everything
+else it sees by looking at the files (`observe`), so also what was stored through mappings. A crash state takes, for
+each page of each file, the durable bytes or those of any look since; for each name that was not synced in its
+directory, what it meant then or now; for each length that was not synced, what it was at any time. Nothing is synced
+for real: the disk is this model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import pytest
 
-from store import file_io
+from store.files import file_io
 
 PAGE_BYTES = 512
 Names = dict[str, int]

@@ -9,8 +9,7 @@ import struct
 import zlib
 from collections import defaultdict
 
-from store.put_record import CRC_PROPERTY_BYTES, Draft, Hole
-from store.record import (
+from store.message.record import (
     BLANK_BYTES,
     CRC_MASK,
     PHYSICAL_OFFSET_AT,
@@ -19,6 +18,7 @@ from store.record import (
     blank,
     store_timestamp_at,
 )
+from store.put.draft import CRC_PROPERTY_BYTES, Draft, Hole
 
 
 class ReferenceLog:

@@ -12,8 +12,8 @@ from typing import Self
 
 import pyspark
 
-from tools import java_home
-from tools.processes import end
+from spark_bridge import java_home
+from tools.common.processes import end
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS, STOP_SECONDS = 180.0, 30.0

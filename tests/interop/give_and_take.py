@@ -19,12 +19,12 @@ from typing import Any
 from engine.errors import EngineError
 from engine.producer import Producer
 from ipc.errors import IpcError
-from store.record import Message
-from store.recovery import recover_read_only
-from store.verify import Finding, Verification
+from store.message.record import Message
+from store.recovery.recovery import recover_read_only
+from store.verify.verification import Finding, Verification
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
 from tests.interop.rocketmq import VERSIONS, NameServer, RealClient, RocketMQBroker
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 SIZES = {
     "mappedFileSizeCommitLog": 256 * 1024, "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000,

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.producer import Producer
-from store import broker_json
-from store.record import Kind, Message, decode, inspect
-from store.verify import Verification
+from store.message.record import Kind, Message, decode, inspect
+from store.tables import json_files
+from store.verify.verification import Verification
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
 from tests.interop.loads import OK, QUEUES, TOPIC, UNKNOWN, JavaLoad, OurLoad, await_outcomes, body_of
 from tests.interop.remoting import Client
@@ -189,7 +189,7 @@ class Run:
             for group, first in offsets.items():
                 tables[f"{TOPIC}@{group}"] = {queue: first + queue for queue in range(QUEUES)}
             path.parent.mkdir(parents=True, exist_ok=True)
-            broker_json.write(path, {"offsetTable": tables})
+            json_files.write(path, {"offsetTable": tables})
             return
         with Client(self.master.port) as client:
             for group, first in offsets.items():

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from engine.protocol.remoting import FrameSplitter, RemotingCommand, Serialize, decode, encode
+from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, Serialize, decode, encode
 
 ANSWER_SECONDS = 30.0
 SETTLE_SECONDS = 20.0  # 5.x changes some tables a moment after it has answered

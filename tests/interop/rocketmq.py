@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tests.interop.remoting import GET_ROUTE, UPDATE_BROKER_CONFIG, Client
-from tools.local_broker import free_port
-from tools.processes import end
+from tools.common.local_broker import free_port
+from tools.common.processes import end
 
 VERSION = "4.9.7"
 VERSIONS = ("4.9.7", "5.3.3")

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from store import broker_json, fastjson
+from store.tables import fastjson, json_files
 from tests.interop.remoting import UPDATE_BROKER_CONFIG, Client
 from tests.interop.rocketmq import RocketMQBroker, is_five
-from tools.local_broker import LocalBroker, free_port
+from tools.common.local_broker import LocalBroker, free_port
 
 CLI = [sys.executable, "-m", "tools.cli"]
 SECONDS = 120
@@ -163,5 +163,5 @@ def registered(name_server: str, cluster: str = "DefaultCluster") -> dict[int, s
 def table_of(store: Path, name: str) -> dict[Any, Any]:
     """One of the broker's tables as it lies on disk; empty while there is none."""
     file, table = TABLES[name]
-    found = broker_json.read(store / "config" / file)
+    found = json_files.read(store / "config" / file)
     return dict(found.get(table) or {}) if isinstance(found, dict) else {}

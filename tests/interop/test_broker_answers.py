@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from engine.protocol.remoting import Serialize
-from store import broker_json, fastjson
+from engine.protocol.remoting.frame import Serialize
+from store.tables import fastjson, json_files
 from tests.interop import rocketmq
 from tests.interop.needs import need
 from tests.interop.questions import Peer, Question, differences
 from tests.interop.rocketmq import NameServer, RocketMQBroker
 from tests.interop.sides import OurNameServer
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 OURS = {"mappedFileSizeCommitLog": 256 * 1024, "mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20,
         "maxMessageSize": 65536, "brokerName": "broker-a"}  # fmt: skip
@@ -36,7 +36,7 @@ def write_config(store: Path, five: bool) -> None:
     version = {**FIRST, **({"stateVersion": 0} if five else {})}
     config = {"order": False, "perm": 6, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG", "topicName": "kept",
               "topicSysFlag": 0, "writeQueueNums": 4, **({"attributes": {}} if five else {})}  # fmt: skip
-    write = broker_json.write
+    write = json_files.write
     write(store / "config" / "topics.json", {"dataVersion": version, "topicConfigTable": {"kept": config}})
     offsets = {f"kept@g{n}": {queue: 7 * n + queue for queue in range(4)} for n in range(30)}
     table = {"dataVersion": version, "offsetTable": offsets} if five else {"offsetTable": offsets}

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.cursors import Board
+from engine.board.cursors import Board
 from engine.producer import Producer
-from store import published
+from store.reading import extent
 from tests.harness.ha_node import wait_until
 from tests.interop import needs, rocketmq
 from tests.interop.rocketmq import mqadmin
 from tests.interop.sides import OurNameServer
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 SIZES = {"mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536, "brokerName": "a"}
 SECONDS = 90
@@ -37,7 +37,7 @@ def test_its_commands_work_at_our_cluster(version: str, tmp_path: Path) -> None:
             Producer(str(master.store)) as producer,
         ):
             producer.send("mine", b"body")
-            board = Board.attach(published.require_running(master.store).region_directory, writable=True)
+            board = Board.attach(extent.require_running(master.store).region_directory, writable=True)
             wait_until(board.ha[0].slave_ack_offset, lambda ack: ack > 0, SECONDS * 1000)
             at = f"127.0.0.1:{master.port}"
             listed = said("clusterList")

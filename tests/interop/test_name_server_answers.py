@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine.protocol.remoting import Serialize
+from engine.protocol.remoting.frame import Serialize
 from tests.interop import rocketmq
 from tests.interop.needs import need
 from tests.interop.questions import Peer, Question, both, differences

@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from engine.cursors import Board
+from engine.board.cursors import Board
 from engine.producer import Producer
-from store import broker_json, published
+from store.reading import extent
+from store.tables import json_files
 from tests.harness.audit import messages_of
 from tests.harness.ha_node import wait_until
 from tests.interop import needs, rocketmq
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import NameServer, RocketMQBroker, mqadmin
 from tests.interop.test_name_server import admin
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 SEGMENT = 256 * 1024
 SIZES = {"mappedFileSizeCommitLog": SEGMENT, "brokerName": "broker-a"}
@@ -38,7 +39,7 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 def board_of(broker: LocalBroker) -> Board:
-    return Board.attach(published.require_running(broker.store).region_directory, writable=True)
+    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -50,7 +51,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def table_of(store: Path, name: str) -> Any:
-    return broker_json.read(store / "config" / name)
+    return json_files.read(store / "config" / name)
 
 
 def has_topic(store: Path, topic: str) -> Callable[[], bool]:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.cursors import Board
+from engine.board.cursors import Board
 from engine.producer import Producer
-from store import published
+from store.reading import extent
 from tests.harness.audit import messages_of
 from tests.harness.ha_node import wait_for, wait_until
 from tests.interop import needs
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import RocketMQBroker
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 SEGMENT = 256 * 1024
 SIZES = {"mappedFileSizeCommitLog": SEGMENT}
@@ -35,7 +35,7 @@ def bodies() -> list[bytes]:
 
 
 def board_of(store: Path) -> Board:
-    return Board.attach(published.require_running(store).region_directory, writable=True)
+    return Board.attach(extent.require_running(store).region_directory, writable=True)
 
 
 @pytest.fixture

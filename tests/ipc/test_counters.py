@@ -7,7 +7,8 @@ import pytest
 from numba import njit
 from numba.core.errors import TypingError
 
-from ipc import atomics, waiting
+from ipc import waiting
+from ipc.compiled import atomics
 from ipc.counters import Counters
 from ipc.errors import CounterMissing, CountersFull
 

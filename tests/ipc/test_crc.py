@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from ipc import carryless, crc
+from ipc.compiled import carryless, crc
 
 WAYS = tuple(dict.fromkeys((crc.crc32_of_tables, crc._others, crc.crc32)))  # in one order for all workers
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ipc import kernel_folders
-from ipc.sources import ROOT, state_of
+from ipc.compiled import kernel_folders
+from ipc.compiled.sources import ROOT, state_of
 
 PROBE = """
-from ipc.compiling import kernel
+from ipc.compiled.compiler import kernel
 from engine.deep import numbers
 from engine.middle import doubled
 
@@ -23,7 +23,7 @@ def answer():
     return doubled(numbers.STEP)
 """
 MIDDLE = """
-from ipc.compiling import inlined
+from ipc.compiled.compiler import inlined
 
 @inlined
 def doubled(value):
@@ -154,7 +154,7 @@ def test_old_states_go_and_removal_leaves_nothing(tree: Path) -> None:
         )
     cache = tree / "ipc/__pycache__"
     assert len(list(cache.glob("kernels-engine.probe-*"))) == kernel_folders.STATES_KEPT
-    remove = "from ipc.kernel_folders import remove_kernels; print(len(remove_kernels()))"
+    remove = "from ipc.compiled.kernel_folders import remove_kernels; print(len(remove_kernels()))"
     subprocess.run(
         [sys.executable, "-B", "-c", remove], cwd=tree, check=True, env={**os.environ, "HOME": str(tree)}, timeout=120
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ipc.placement import PLACE_WORDS, hold_to, let_go
+from ipc.compiled.placement import PLACE_WORDS, hold_to, let_go
 
 
 @pytest.fixture

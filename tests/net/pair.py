@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from engine.cursors import Board
+from engine.board.cursors import Board
 from engine.producer import Producer
-from store import published
+from store.reading import extent
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
 from tests.interop.matrix import digests_of
 from tests.interop.sides import await_that
@@ -26,7 +26,7 @@ TOPIC = "Net"
 
 def board_of(store: Path) -> Board:
     """The counters of a running broker."""
-    return Board.attach(published.require_running(store).region_directory, writable=True)
+    return Board.attach(extent.require_running(store).region_directory, writable=True)
 
 
 def put(producer: Producer, body: bytes = b"one") -> str:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from engine.cursors import Board
+from engine.board.cursors import Board
 from engine.producer import Producer
-from engine.protocol.ha_wire import CloseReason
+from engine.protocol.ha.wire import CloseReason
 from tests.harness.ha_node import wait_for, wait_until
 from tests.interop import needs
 from tests.interop.rocketmq import RocketMQBroker
@@ -18,7 +18,7 @@ from tests.net import namespaces
 from tests.net.namespaces import MASTER, Network
 from tests.net.namespaces import SLAVE as SLAVE_HOST
 from tests.net.pair import OURS, SIZES, SLAVE, SYNC, assert_equal, await_acknowledged, board_of, put, put_many
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from engine.producer import Producer
-from engine.protocol.ha_client import HaClientState
-from engine.protocol.ha_wire import CloseReason
+from engine.protocol.ha.client import HaClientState
+from engine.protocol.ha.wire import CloseReason
 from tests.harness.ha_node import wait_for, wait_until
 from tests.interop import needs
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import RocketMQBroker
 from tests.net.pair import OURS, SIZES, SLAVE, SYNC, assert_equal, await_acknowledged, board_of, put, put_many
 from tests.net.proxy import Proxy
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 MESSAGES = 400
 # Inside the first frame's header, on its end, inside its body; then anywhere.

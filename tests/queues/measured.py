@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.status import snapshot
+from engine.figures.status import snapshot
 
 NS_PER_S = 1_000_000_000
 

@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.cursors import Board
+from engine.board.cursors import Board
 from engine.producer import Producer
-from store import published
+from store.reading import extent
 from tests.harness.ha_node import wait_for
 from tests.interop.sides import OurNameServer
 from tests.queues.measured import RoleCost, costs
-from tools.admin_client import AdminClient
-from tools.local_broker import LocalBroker
+from tools.admin.client import AdminClient
+from tools.common.local_broker import LocalBroker
 
 MIB = 1 << 20
 QUEUE_FILE_BYTES = 400
@@ -145,7 +145,7 @@ class Run:
                         to.send(topic, b"one", queue_id=queue_id, wait=False)
             to.flush(120)
         self._messages += self._shape.all_queues * len(rounds)
-        end = published.readable_range(master.store).max_physical_offset
+        end = extent.readable_range(master.store).max_physical_offset
         for name, broker in (("master", master), ("slave", slave)):
             with self._timed(f"{what}: then dispatched on the {name}"):
                 _await_dispatched(broker, end)
@@ -234,7 +234,7 @@ def pause(seconds: float) -> None:
 
 
 def _await_dispatched(broker: LocalBroker, end: int) -> None:
-    board = Board.attach(published.require_running(broker.store).region_directory, writable=True)
+    board = Board.attach(extent.require_running(broker.store).region_directory, writable=True)
     for _ in range(DISPATCH_WAITS):  # half a minute each
         try:
             wait_for(board.reput_from_offset, end)

@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 import spark_bridge
-from store import published
+from store.reading import extent
 
 ROWS, PARTITIONS = 20_000, 4
 DIES_AFTER = 3000
@@ -46,7 +46,7 @@ def read(spark: SparkSession, store: str) -> dict[str, Any]:
 
 def dying(store: str) -> Any:
     """Rows whose first attempt of one partition kills its executor once some of them are in the log."""
-    begin = published.readable_range(store).max_physical_offset
+    begin = extent.readable_range(store).max_physical_offset
 
     def rows(partition: int, numbers: Iterable[int]) -> Iterator[tuple[str]]:
         first_attempt = TaskContext.get().attemptNumber() == 0
@@ -63,7 +63,7 @@ def await_growth(store: str, begin: int) -> None:
     """Until the log has grown by some rows."""
     waiting = threading.Event()
     for _ in range(int(WAIT_SECONDS / POLL_SECONDS)):
-        if published.readable_range(store).max_physical_offset > begin + 10_000:
+        if extent.readable_range(store).max_physical_offset > begin + 10_000:
             return
         waiting.wait(POLL_SECONDS)
     raise TimeoutError("no row came into the log")

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from spark_bridge.columns import columns_of, schema_of
-from spark_bridge.reading import read_split
-from spark_bridge.row_options import DEFAULT_ROWS, RowOptions
-from spark_bridge.splits import LogExtent, Split
-from store.consume_queue import CQ_DTYPE, ConsumeQueue
-from store.message_id import Host
-from store.record import BLANK_BYTES, blank, encode
-from store.segment import file_name
+from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
+from spark_bridge.records.columns import columns_of, schema_of
+from spark_bridge.records.reader import read_split
+from spark_bridge.split.splits import LogExtent, Split
+from store.files.segment import file_name
+from store.message.host import Host
+from store.message.record import BLANK_BYTES, blank, encode
+from store.queues.consume_queue import CQ_DTYPE, ConsumeQueue
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 GOLDEN_STORES = [(version, name) for version in ("rocketmq-4.9.7", "rocketmq-5.3.3") for name in ("master", "features")]

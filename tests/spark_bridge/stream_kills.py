@@ -30,8 +30,8 @@ import psutil
 import pyarrow.parquet as pq
 
 from engine.producer import Producer
-from tools import java_home
-from tools.local_broker import LocalBroker
+from spark_bridge import java_home
+from tools.common.local_broker import LocalBroker
 
 DRIVER_JVM, DRIVER_PYTHON, DRIVER_ALL = "the driver's JVM", "the driver's Python", "the driver with all it started"
 EXECUTOR, WORKER, SOURCE = "an executor", "an executor's Python worker", "the source's process on the driver"

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from engine.producer import Producer
-from store import published
-from store.log_reader import open_log
-from store.summary import messages
+from store.reading import extent
+from store.reading.log_reader import open_log
+from store.reading.summary import messages
 from tests.harness.spark_cluster import SparkCluster
 from tests.spark_bridge.cluster_driver import ROWS
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.spark
 
@@ -92,9 +92,9 @@ def test_rows_of_a_stream_whose_driver_is_killed_are_written_once(
     for part in range(FILES):
         (source / f"{part}.txt").write_text("".join(f"{part} {number}\n" for number in range(LINES)))
     killed = start("stream", cluster.url, store, str(tmp_path))
-    begin = published.readable_range(store).max_physical_offset
+    begin = extent.readable_range(store).max_physical_offset
     waiting = threading.Event()
-    while published.readable_range(store).max_physical_offset == begin and killed.poll() is None:
+    while extent.readable_range(store).max_physical_offset == begin and killed.poll() is None:
         waiting.wait(POLL_SECONDS)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate(timeout=DRIVER_SECONDS)

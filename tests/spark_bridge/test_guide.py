@@ -16,9 +16,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from engine.producer import Producer
-from store.published import running
-from tools.local_broker import LocalBroker, free_port
-from tools.samplers import SAMPLERS
+from store.reading.extent import running
+from tools.common.local_broker import LocalBroker, free_port
+from tools.demo.samplers import SAMPLERS
 
 pytestmark = pytest.mark.spark
 

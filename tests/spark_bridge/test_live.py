@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents use
 
 import spark_bridge
-from engine.producer import Producer, PutMessageStatus
+from engine.producer.producer import Producer, PutMessageStatus
 from ipc import waiting
 from ipc.counters import Counters
-from store import published
-from store.pointer import COUNTERS_FILE
+from store.files.pointer import COUNTERS_FILE
+from store.reading import extent
 from tests.spark_bridge.checks import Sent, assert_spark_reads
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +37,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[LocalBroker, LocalBroker]]:
 
 def await_slave(master: LocalBroker) -> None:
     """Until the master counts its slave as in sync."""
-    board = published.require_running(master.store)
+    board = extent.require_running(master.store)
     counters = Counters.attach(board.region_directory / COUNTERS_FILE, writable=True)
     assert waiting.await_change(counters.cursor("in_sync_slaves"), 0, TIMEOUT_MS) == 1
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tools.local_broker import LocalBroker
+from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.spark
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql.datasource import DataSourceReader
 
-from spark_bridge.kernels import KernelReader
+from spark_bridge.map_segments import KernelReader
 from spark_bridge.source import RocketMQReader
-from spark_bridge.tables import TableReader
+from spark_bridge.tables.reader import TableReader
 
 
 def test_no_reader_takes_filters_into_its_plan() -> None:

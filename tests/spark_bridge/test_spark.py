@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents use
 
 import spark_bridge
-from store.topics import is_system_topic
+from store.message.topics import is_system_topic
 from tests.spark_bridge.checks import Sent, assert_spark_reads
 from tests.spark_bridge.stores import Row, SmallStore, golden_lines, unpack_golden
 

@@ -7,30 +7,30 @@ from pathlib import Path
 
 import pytest
 
-from engine.producer import Producer, PutMessageStatus
+from engine.producer.producer import Producer, PutMessageStatus
 from ipc import waiting
 from ipc.counters import Counters
-from spark_bridge import name_servers
-from spark_bridge.inventory import find_extent
-from spark_bridge.name_servers import NameServersUnreachable, NoReplicaHere
-from spark_bridge.options import parse_options
-from spark_bridge.planning import plan_read
-from spark_bridge.replica import ReplicaBehind
-from spark_bridge.row_options import RowOptions
-from spark_bridge.stores import resolve_stores
-from store import published
+from spark_bridge.options.read import parse_options
+from spark_bridge.options.rows import RowOptions
+from spark_bridge.plan.inventory import find_extent
+from spark_bridge.plan.planner import plan_read
+from spark_bridge.plan.stores import resolve_stores
+from spark_bridge.replica import name_servers
+from spark_bridge.replica.name_servers import NameServersUnreachable, NoReplicaHere
+from spark_bridge.replica.replica import ReplicaBehind
 from store.errors import NoBroker
-from store.pointer import COUNTERS_FILE
+from store.files.pointer import COUNTERS_FILE
+from store.reading import extent
 from tests.spark_bridge.stores import read_rows
-from tests.tools.test_namesrv import running
-from tools.local_broker import LocalBroker, free_port
+from tests.tools.run.test_namesrv import running
+from tools.common.local_broker import LocalBroker, free_port
 
 SIZES = {"mappedFileSizeCommitLog": 1 << 18, "maxMessageSize": 1 << 16}
 TIMEOUT_MS = 30_000
 
 
 def await_slave(master: LocalBroker) -> None:
-    board = published.require_running(master.store)
+    board = extent.require_running(master.store)
     counters = Counters.attach(board.region_directory / COUNTERS_FILE, writable=True)
     assert waiting.await_change(counters.cursor("in_sync_slaves"), 0, TIMEOUT_MS) == 1
 

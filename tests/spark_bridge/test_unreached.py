@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from ipc.process import start_time
-from spark_bridge import inventory
-from spark_bridge.options import parse_options
-from spark_bridge.planning import plan_read
-from spark_bridge.stream_tail import StoreTail
-from store import leases
-from store.directory import StoreDirectory
+from spark_bridge.options.read import parse_options
+from spark_bridge.plan import inventory
+from spark_bridge.plan.planner import plan_read
+from spark_bridge.stream.tail import StoreTail
 from store.errors import BrokerOutOfReach
+from store.files.directory import StoreDirectory
+from store.upkeep import leases
 from tests.spark_bridge.stores import SmallStore, read_rows
 
 

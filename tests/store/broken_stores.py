@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from store.directory import StoreDirectory
+from store.files.directory import StoreDirectory
 
 SEGMENT_BYTES, QUEUE_FILE_BYTES = 256 * 1024, 4000
 HUGE = 1 << 42

@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
-from engine.config import ConfigError
 from engine.errors import BrokerGone, MessageIllegal, SendTimeout
+from engine.settings.config import ConfigError
 from ipc.errors import RegionMissing
 from store.errors import NoBroker, StoreError
 from tools import cli
@@ -223,7 +223,7 @@ def test_a_connection_that_breaks_is_not_taken_for_our_reader(
 def test_the_demonstration_says_at_once_that_there_is_no_pyspark(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tools.demo_command.find_spec", lambda _name: None)
+    monkeypatch.setattr("tools.demo.command.find_spec", lambda _name: None)
     assert cli.run_command(["run"]) == 2
     told = capsys.readouterr()
     assert told.err.startswith("slipstream: PYSPARK_MISSING: ") and told.err.count("\n") == 1 and not told.out

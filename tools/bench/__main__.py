@@ -14,7 +14,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from tools.bench import (
+from tools.bench.bed.figures import Figure, Ratio, json_lines, show
+from tools.bench.bed.peers import Peers
+from tools.bench.works import (
     admin_start,
     append,
     catch_up,
@@ -28,8 +30,6 @@ from tools.bench import (
     sync_flush,
     verify,
 )
-from tools.bench.figures import Figure, Ratio, json_lines, show
-from tools.bench.peers import Peers
 
 GROUPS = (
     "append", "latency", "slaves", "catch-up", "idle", "admin", "dispatch", "index-put", "sync-flush", "roll",
@@ -98,7 +98,10 @@ def _measure(
         return opening.measure(scratch, repeat)
     if group == "verify":
         return verify.measure(scratch, repeat)
-    from tools.bench import spark, spark_stream  # Spark and its JVM are loaded only for them
+    from tools.bench.works import (
+        spark,
+        spark_stream,  # Spark and its JVM are loaded only for them
+    )
 
     if group == "spark-stream":
         return spark_stream.run(30, 768, repeat, console, scratch)

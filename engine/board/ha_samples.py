@@ -1,0 +1,75 @@
+"""Samples of replication, one a second, in shared memory: what rates and times to catch up are made of.
+
+Region "ha_samples": word 0 samples taken | from word 8: samples of 32 words (time in ms, log end, received bytes, then
+for each slot: connected at, acknowledged up to, bytes sent), the newest over the oldest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from engine.board.cursors import HA_CONNECTIONS_MAX, Board
+from engine.protocol.ha.rates import HaSample, SlotSample
+from ipc.arrays import Words
+from ipc.compiled.atomics import publish
+from ipc.region import Region
+
+REGION_KIND, LAYOUT, SAMPLES_FILE = "ha_samples", 1, "ha_samples"
+TAKEN, SAMPLES_AT, SAMPLE_WORDS = 0, 8, 32
+SAMPLES = 60
+ROOM = SAMPLES + 1  # the one that may be written just now does not count
+WORDS_USED = 3 + 3 * HA_CONNECTIONS_MAX
+assert WORDS_USED <= SAMPLE_WORDS
+
+
+def _places(board: Board) -> Words:
+    """Where in the counters a sample's words lie, the time excepted."""
+    slots = ((of.connected_at_ms, of.slave_ack_offset, of.transferred_bytes) for of in board.ha)
+    cursors = [board.max_physical_offset, board.ha_client.transferred_bytes, *(one for of in slots for one in of)]
+    return np.array([cursor.index for cursor in cursors])
+
+
+def _sample(words: list[int]) -> HaSample:
+    slots = tuple(SlotSample(*words[at : at + 3]) for at in range(3, WORDS_USED, 3))
+    return HaSample(words[0], words[1], words[2], slots)
+
+
+def sample_now(board: Board, now_ms: int) -> HaSample:
+    """The sample of this moment."""
+    return _sample([now_ms, *board.counters.words[_places(board)].tolist()])
+
+
+class HaSampler:
+    """The one who takes the samples."""
+
+    def __init__(self, directory: Path, board: Board) -> None:
+        self._board, self._places = board, _places(board)
+        size = (SAMPLES_AT + ROOM * SAMPLE_WORDS) * 8
+        self._region = Region.create(directory / SAMPLES_FILE, size, kind=REGION_KIND, layout=LAYOUT)
+        self._words: Words = self._region.words
+
+    def take(self, now_ms: int) -> None:
+        """One sample; when it is due is the caller's."""
+        taken = int(self._words[TAKEN])
+        at = SAMPLES_AT + taken % ROOM * SAMPLE_WORDS
+        self._words[at] = now_ms
+        self._words[at + 1 : at + WORDS_USED] = self._board.counters.words[self._places]
+        publish(self._words, TAKEN, taken + 1)
+
+    def close(self) -> None:
+        """Unmap."""
+        self._words = np.empty(0, np.int64)
+        self._region.close()
+
+
+def read_ha_samples(directory: Path) -> list[HaSample]:
+    """What was sampled so far, oldest first. Raises RegionMissing, RegionMismatch."""
+    region = Region.attach(directory / SAMPLES_FILE, kind=REGION_KIND, layout=LAYOUT)
+    try:
+        taken = int(region.words[TAKEN])
+        ring = region.words[SAMPLES_AT:].reshape(ROOM, SAMPLE_WORDS)
+        return [_sample(ring[number % ROOM].tolist()) for number in range(max(0, taken - SAMPLES), taken)]
+    finally:
+        region.close()

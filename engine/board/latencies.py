@@ -1,0 +1,126 @@
+"""How long puts took: counts of log-linear buckets in shared memory, which each producer keeps for its own ring.
+
+Implements: setPutMessageEntireTimeMax of StoreStatsService, with HDR's buckets beside RocketMQ's thirteen
+Nobody is asked for a figure and nothing is lost with a producer: a ring's counts stay when it changes hands. Who wants
+to know adds up all rings. Threads of one producer share a ring, so counts go up with atomic additions.
+
+Region "latencies": for each ring a block of words: 0 longest put in microseconds | 1 sum of all, in microseconds |
+2 to 14 puts by RocketMQ's bounds, in whole milliseconds | from 16: puts by HDR's buckets of microseconds, two digits.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ipc.arrays import Words
+from ipc.compiled.atomics import fetch_add, fetch_max
+from ipc.compiled.compiler import inlined, kernel
+from ipc.region import Region
+
+REGION_KIND, LAYOUT, LATENCIES_FILE = "latencies", 1, "latencies"
+
+SIGNIFICANT_DIGITS = 2
+HIGHEST_US = 3_600_000_000  # an hour; what takes longer counts as that
+HALF_BITS = 7  # HDR's sub buckets for two digits: 256, of which the upper half is new in every bucket
+SUB_BUCKETS = 2 << HALF_BITS
+BUCKETS = (HIGHEST_US // SUB_BUCKETS).bit_length() + 1
+COUNTS = (BUCKETS + 1) << HALF_BITS
+
+MAX_US, SUM_US, DISTRIBUTION_AT, COUNTS_AT = 0, 1, 2, 16
+BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)  # RocketMQ's: below each of these
+DISTRIBUTION = len(BOUNDS_MS) + 1
+BLOCK_WORDS = COUNTS_AT + COUNTS
+_BOUNDS_MS = np.array(BOUNDS_MS, np.int64)
+
+
+class Latencies(NamedTuple):
+    """All puts that were answered. `counts` are HDR's buckets, `distribution` RocketMQ's."""
+
+    max_us: int
+    sum_us: int
+    distribution: list[int]
+    counts: Words
+
+    @property
+    def puts(self) -> int:
+        """How many."""
+        return sum(self.distribution)
+
+
+@inlined
+def _index_of(micros: int) -> int:
+    bucket = 0
+    while micros >> bucket >= SUB_BUCKETS:
+        bucket += 1
+    return (bucket << HALF_BITS) + (micros >> bucket)
+
+
+@kernel
+def record(words: Words, at: int, micros: int) -> None:
+    """Count one put of the ring whose block begins at word `at`."""
+    micros = min(max(micros, 0), HIGHEST_US)
+    milliseconds, bound = micros // 1000, 0
+    while bound < _BOUNDS_MS.size and milliseconds >= _BOUNDS_MS[bound]:
+        bound += 1
+    fetch_add(words, at + DISTRIBUTION_AT + bound, 1)
+    fetch_add(words, at + COUNTS_AT + _index_of(micros), 1)
+    fetch_add(words, at + SUM_US, micros)
+    if words[at + MAX_US] < micros:
+        fetch_max(words, at + MAX_US, micros)
+
+
+def lowest_of(index: int) -> int:
+    """The smallest latency, in microseconds, that bucket `index` counts."""
+    bucket = max(0, (index >> HALF_BITS) - 1)
+    return (index - (bucket << HALF_BITS)) << bucket
+
+
+def create_latencies(directory: Path, rings: int) -> None:
+    """The region of a broker with that many rings; made by the supervisor."""
+    Region.create(directory / LATENCIES_FILE, rings * BLOCK_WORDS * 8, kind=REGION_KIND, layout=LAYOUT).close()
+
+
+class Clock:
+    """One ring's block, written by its owner."""
+
+    def __init__(self, directory: Path, number: int) -> None:
+        self._region = Region.attach(directory / LATENCIES_FILE, kind=REGION_KIND, layout=LAYOUT, writable=True)
+        self.words: Words = self._region.words[number * BLOCK_WORDS : (number + 1) * BLOCK_WORDS]
+
+    def stop(self, began_ns: int) -> None:
+        """A put that began at `began_ns` (time.monotonic_ns) is answered."""
+        record(self.words, 0, (time.monotonic_ns() - began_ns) // 1000)
+
+    def close(self) -> None:
+        """Unmap."""
+        self.words = np.zeros(BLOCK_WORDS, np.int64)
+        self._region.close()
+
+
+def latencies_of(block: Words) -> Latencies:
+    """A block's words, or the difference of two blocks."""
+    return Latencies(
+        max_us=int(block[MAX_US]),
+        sum_us=int(block[SUM_US]),
+        distribution=block[DISTRIBUTION_AT : DISTRIBUTION_AT + DISTRIBUTION].tolist(),
+        counts=block[COUNTS_AT:].copy(),
+    )
+
+
+def sum_of_rings(directory: Path) -> Words:
+    """One block with what all rings' blocks say together. Raises RegionMissing, RegionMismatch."""
+    region = Region.attach(directory / LATENCIES_FILE, kind=REGION_KIND, layout=LAYOUT)
+    try:
+        blocks = region.words.reshape(-1, BLOCK_WORDS)
+        used = blocks[blocks[:, DISTRIBUTION_AT : DISTRIBUTION_AT + DISTRIBUTION].any(axis=1)]
+        total: Words = used.sum(axis=0, dtype=np.int64)
+        total[MAX_US] = used[:, MAX_US].max(initial=0)
+        return total
+    finally:
+        region.close()

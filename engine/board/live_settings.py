@@ -1,0 +1,102 @@
+"""Settings that an administrator may change while a broker runs: which they are, and the words that hold them.
+
+Each is one word of the board, named like its field in engine.settings.config. The supervisor publishes what the file
+says before it forks; from then on the remoting server is their only writer, and finds them there when it is started
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+from engine.board.cursors import Board
+from engine.protocol.broker.requests import Changeable
+from engine.protocol.naming.registration import PERIOD_MS_MAX, PERIOD_MS_MIN
+from engine.settings import keys as config_keys
+from engine.settings.config import BrokerConfig, converted
+from engine.settings.keys import Key
+from ipc import waiting
+from ipc.counters import Cursor
+
+NAMES = ("brokerPermission", "registerNameServerPeriod", "deleteWhen", "fileReservedTime", "diskMaxUsedSpaceRatio")
+KEYS = {  # RocketMQ takes a period out of bounds as the nearest bound
+    key.name: key._replace(low=PERIOD_MS_MIN, high=PERIOD_MS_MAX) if key.name == "registerNameServerPeriod" else key
+    for key in config_keys.KEYS
+    if key.name in NAMES
+}
+DAY_HOURS = 24
+
+
+class Retention(NamedTuple):
+    """What of the settings decides about files."""
+
+    delete_when_hours: frozenset[int]
+    reserved_hours: int
+    max_used_percent: int
+
+
+def word_of(value: int | frozenset[int]) -> int:
+    """A setting as one word: of hours, each is a bit."""
+    return value if isinstance(value, int) else sum(1 << hour for hour in value)
+
+
+def value_of(key: Key, word: int) -> int | frozenset[int]:
+    """What a word says."""
+    return _hours_of(word) if key.kind == "hours" else word
+
+
+def _hours_of(word: int) -> frozenset[int]:
+    return frozenset(hour for hour in range(DAY_HOURS) if word >> hour & 1)
+
+
+def _parsed(key: Key, text: str) -> int:
+    return word_of(converted(key, text))
+
+
+def changeable() -> dict[str, Changeable]:
+    """The settings by name, for the requests of administrators."""
+    return {name: Changeable(partial(_parsed, key), key.allowed) for name, key in KEYS.items()}
+
+
+def publish(board: Board, config: BrokerConfig) -> None:
+    """What the file says; only the supervisor does this, before it forks."""
+    for key in KEYS.values():
+        waiting.publish(_cursor(board, key), word_of(getattr(config, key.field)))
+
+
+def _cursor(board: Board, key: Key) -> Cursor:
+    return board.counters.cursor(key.field)
+
+
+def values(board: Board) -> dict[str, int | frozenset[int]]:
+    """The settings as they are now, by name."""
+    return {name: value_of(key, _cursor(board, key).read()) for name, key in KEYS.items()}
+
+
+def change(board: Board, wanted: Mapping[str, int]) -> list[str]:
+    """Publish these words, one after the other, and tell the names of those that were others before.
+
+    Longer times and higher percentages come first, lower ones last, hours between them: so the retention that somebody
+    finds between two of them, or after a kill, deletes nothing that it would keep both before and after.
+    """
+    before = {name: _cursor(board, KEYS[name]).read() for name in wanted}
+
+    def turn(name: str) -> int:
+        return 1 if KEYS[name].kind == "hours" else 0 if wanted[name] > before[name] else 2
+
+    changed = sorted((name for name in wanted if wanted[name] != before[name]), key=turn)
+    for name in changed:
+        waiting.publish(_cursor(board, KEYS[name]), wanted[name])
+    return changed
+
+
+def retention(board: Board) -> Retention:
+    """What decides about files now: words that were there at one moment, read twice."""
+    cursors = (board.delete_when_hours, board.file_reserved_hours, board.disk_max_used_space_percent)
+    seen = [cursor.read() for cursor in cursors]
+    while (again := [cursor.read() for cursor in cursors]) != seen:
+        seen = again
+    hours, reserved_hours, percent = seen
+    return Retention(_hours_of(hours), reserved_hours, percent)

@@ -1,0 +1,109 @@
+"""Samples of what was put, one a second, in shared memory: what rates over time are made of.
+
+Implements: the sampling of StoreStatsService; the supervisor takes the samples, so no restart of a role loses any
+Once a minute the latencies of all producers are kept as well, twice in turn: the difference is the last whole minute's.
+
+Region "samples": word 0 start of the broker by the wall clock in ms, 1 samples taken, 2 minutes taken, 3 the start by
+the monotonic clock | from word 8: samples of 4 words (monotonic time in ms, messages, bytes, -), the newest over the
+oldest | two blocks as in "latencies", of the last two minutes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.board.cursors import Board
+from engine.board.ha_samples import HaSampler
+from engine.board.latencies import BLOCK_WORDS, Latencies, latencies_of, sum_of_rings
+from engine.board.topic_table import TopicTable
+from engine.protocol.store.put_rates import MINUTE_MS, SAMPLES, Sample, is_due
+from ipc.arrays import Words
+from ipc.compiled.atomics import publish
+from ipc.region import Region
+
+REGION_KIND, LAYOUT, SAMPLES_FILE = "samples", 1, "samples"
+BOOT_MS, TAKEN, MINUTES, BEGAN_MS = 0, 1, 2, 3
+SAMPLES_AT, SAMPLE_WORDS = 8, 4
+ROOM = SAMPLES + 1  # the one that may be written just now does not count
+MINUTES_AT = SAMPLES_AT + ROOM * SAMPLE_WORDS
+
+
+class Sampled(NamedTuple):
+    """What a reader finds: all samples there are, oldest first, and the last whole minute.
+
+    The broker's start is `boot_ms` by the wall clock, `began_ms` by the one of the samples.
+    """
+
+    boot_ms: int
+    began_ms: int
+    samples: list[Sample]
+    minute: Latencies
+
+
+def totals_of(board: Board, topics: TopicTable, *, is_slave: bool) -> tuple[int, int]:
+    """(messages, bytes) put since the start: a master's writer counts them, a slave's are those dispatched."""
+    if is_slave:
+        return topics.totals()
+    return board.put_messages.read(), board.put_bytes.read()
+
+
+class Sampler:
+    """The one who takes the samples."""
+
+    def __init__(self, directory: Path, board: Board, now_ms: int, boot_ms: int, *, is_slave: bool) -> None:
+        self._directory, self._board, self._is_slave = directory, board, is_slave
+        size = (MINUTES_AT + 2 * BLOCK_WORDS) * 8
+        self._region = Region.create(directory / SAMPLES_FILE, size, kind=REGION_KIND, layout=LAYOUT)
+        self._words: Words = self._region.words
+        self._words[BOOT_MS], self._words[BEGAN_MS] = boot_ms, now_ms
+        self._topics, self._ha = TopicTable.attach(directory), HaSampler(directory, board)
+        self._last: list[Sample] = []
+        self._minute_at_ms = now_ms
+
+    def take(self, now_ms: int) -> None:
+        """A sample when it is due."""
+        if not is_due(self._last, now_ms):
+            return
+        messages, size = totals_of(self._board, self._topics, is_slave=self._is_slave)
+        taken = int(self._words[TAKEN])
+        at = SAMPLES_AT + taken % ROOM * SAMPLE_WORDS
+        self._words[at : at + 3] = (now_ms, messages, size)
+        publish(self._words, TAKEN, taken + 1)
+        self._last = [Sample(now_ms, messages, size)]
+        self._ha.take(now_ms)
+        if now_ms - self._minute_at_ms >= MINUTE_MS:
+            self._minute_at_ms = now_ms
+            self._take_minute()
+
+    def _take_minute(self) -> None:
+        minutes = int(self._words[MINUTES])
+        at = MINUTES_AT + (minutes & 1) * BLOCK_WORDS
+        self._words[at : at + BLOCK_WORDS] = sum_of_rings(self._directory)
+        publish(self._words, MINUTES, minutes + 1)
+
+    def close(self) -> None:
+        """Unmap."""
+        self._words = np.empty(0, np.int64)
+        self._topics.close()
+        self._ha.close()
+        self._region.close()
+
+
+def read_samples(directory: Path) -> Sampled:
+    """What was sampled so far. Raises RegionMissing, RegionMismatch."""
+    region = Region.attach(directory / SAMPLES_FILE, kind=REGION_KIND, layout=LAYOUT)
+    try:
+        words = region.words
+        taken, minutes = int(words[TAKEN]), int(words[MINUTES])
+        ring = words[SAMPLES_AT:MINUTES_AT].reshape(ROOM, SAMPLE_WORDS)
+        newest = [ring[number % ROOM, :3].tolist() for number in range(max(0, taken - SAMPLES), taken)]
+        blocks = words[MINUTES_AT : MINUTES_AT + 2 * BLOCK_WORDS].reshape(2, BLOCK_WORDS)
+        last, before = blocks[(minutes - 1) & 1], blocks[minutes & 1]
+        minute = last - before if minutes else np.zeros(BLOCK_WORDS, np.int64)
+        boot_ms, began_ms = int(words[BOOT_MS]), int(words[BEGAN_MS])
+        return Sampled(boot_ms, began_ms, [Sample(*sample) for sample in newest], latencies_of(minute))
+    finally:
+        region.close()

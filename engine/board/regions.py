@@ -1,0 +1,148 @@
+"""A broker's region directory: made under a name that nobody can guess or take before, found again, removed.
+
+The name says which store it is of (a hash of the root's device and inode), then the broker's token; `owner` in it says
+both in full. Only a directory of ours is ever removed that lies in `regionPath` under such a name, says the same root
+and token inside, and holds nothing but what brokers and producers put there: no path that a file names is followed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from engine.board import addresses
+from engine.errors import StartRefused
+from engine.settings import affinity, replication
+from engine.settings.config import BrokerConfig
+from ipc.process import boot_id, start_time
+from ipc.region import is_region
+from store.files import access
+from store.files import pointer as pointer_file
+from store.files.file_io import CREATING_SUFFIX, DIRECTORY_MODE
+from store.files.place import Place
+
+log = logging.getLogger("slipstream")
+
+NAME_DIGITS = 12
+
+
+def create(config: BrokerConfig) -> Path:
+    """A new region directory for this store. Raises StartRefused where none can be made."""
+    place, token = Place.of(config.store_path_root_dir), pointer_file.new_token()
+    directory = Path(config.region_path) / f"{_prefix(place)}{token}"
+    try:
+        directory.mkdir(mode=DIRECTORY_MODE)
+        if config.store_group:
+            access.give([directory], access.group_id(config.store_group))
+        pointer_file.claim(directory, config.store_path_root_dir, token)
+    except OSError as error:
+        raise StartRefused(
+            str(directory), f"no directory for shared memory can be made ({error.strerror})",
+            "set regionPath to a directory in memory that this user may write, /dev/shm for one",
+        ) from error  # fmt: skip
+    return directory
+
+
+def remove_leftovers(config: BrokerConfig) -> None:
+    """Remove the regions that a killed broker of this store left. The caller owns the store."""
+    place = Place.of(config.store_path_root_dir)
+    for directory in _named(config.region_path, place):
+        reason = _why_not_ours(directory, place)
+        if reason:
+            log.warning("%s: looks like shared memory of this store and stays: %s", directory, reason)
+        else:
+            remove(directory)
+
+
+def remove(directory: Path) -> None:
+    """Remove a region directory of ours, with all that is in it."""
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _prefix(place: Place) -> str:
+    digest = hashlib.sha256(f"{place.device}:{place.inode}".encode()).hexdigest()
+    return f"slipstream-{digest[:NAME_DIGITS]}-"
+
+
+def _named(region_path: Path, place: Place) -> Iterator[Path]:
+    """What has a name as this store's region directories have."""
+    prefix = _prefix(place)
+    try:
+        names = [entry.name for entry in os.scandir(region_path) if entry.name.startswith(prefix)]
+    except OSError:
+        return
+    yield from (Path(region_path) / name for name in sorted(names))
+
+
+def _why_not_ours(directory: Path, place: Place) -> str:
+    """Why this must not be removed; empty when it is what a broker of this store made."""
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is no directory"
+    if found.st_uid != os.geteuid():
+        return f"it belongs to the user with number {found.st_uid}"
+    owner = pointer_file.read_owner(directory)
+    if owner is None or not owner[1].is_same(place) or not directory.name.endswith(f"-{owner[0]}"):
+        return "no file `owner` in it says that it is this store's"
+    strange = next((path for path in sorted(directory.iterdir()) if not _may_be_ours(path)), None)
+    return f"{strange.name} in it is nothing of a broker's" if strange is not None else ""
+
+
+def _may_be_ours(path: Path) -> bool:
+    """Whether this is a region, finished or not, or what else brokers and sinks put beside regions."""
+    kind = path.lstat().st_mode
+    if stat.S_ISDIR(kind):
+        return path.name == pointer_file.SINKS_NAME
+    if not stat.S_ISREG(kind):
+        return False
+    return path.name in (pointer_file.OWNER_NAME, pointer_file.OWNER_NAME + CREATING_SUFFIX) or is_region(path)
+
+
+def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[str, Any]:
+    """What the pointer file says; settings under RocketMQ's keys where it has one."""
+    return {
+        "pid": os.getpid(),
+        "start_time": start_time(os.getpid()),
+        "boot_id": boot_id(),
+        "token": directory.name.rpartition("-")[2],
+        "region_directory": str(directory),
+        "settings": {
+            **replication.named(config),
+            "brokerClusterName": config.broker_cluster_name,
+            "brokerName": config.broker_name,
+            "brokerId": config.broker_id,
+            "storeHost": f"{_bracketed(config.broker_ip1)}:{config.listen_port}",
+            "storePathCommitLog": str(config.store_path_commit_log),
+            "haListenPort": ha_listen_port,
+            "mappedFileSizeCommitLog": config.mapped_file_size_commit_log_bytes,
+            "mappedFileSizeConsumeQueue": config.mapped_file_size_consume_queue_bytes,
+            "maxHashSlotNum": config.max_hash_slot_num,
+            "maxIndexNum": config.max_index_num,
+            "messageIndexEnable": config.message_index_enable,
+            "maxMessageSize": config.max_message_bytes,
+            "defaultTopicQueueNums": config.default_topic_queue_nums,
+            "ringSizeInBytes": config.ring_bytes,
+            "syncCpu": affinity.sync_cpu(config.affinity),
+            "regionId": config.region_id,
+            "traceOn": config.trace_on,
+            "enableLmq": config.enable_lmq,
+            "enableMultiDispatch": config.enable_multi_dispatch,
+            "enabledAppendPropCRC": config.enabled_append_prop_crc,
+            "timerWheelEnable": config.timer_wheel_enable,
+            "transactionOpMsgMaxSize": config.transaction_op_msg_max_bytes,
+            "autoCreateTopicEnable": config.auto_create_topic_enable,
+            "messageDelayLevel": config.message_delay_level,
+            "haMasterAddress": addresses.told(*config.ha_master_address) if config.ha_master_address else "",
+            "transactionOpBatchInterval": config.transaction_op_batch_interval_ms,
+        },
+    }
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

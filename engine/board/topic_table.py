@@ -1,0 +1,202 @@
+"""The topic table: messages and bytes of each topic since the broker's start, in shared memory.
+
+Implements: putMessageTopicTimesTotal, putMessageTopicSizeTotal of StoreStatsService (spec: store-formats, 20)
+The dispatcher counts what it passes, on a master and on a slave alike. A killed one passes some records again, so every
+topic says up to which offset it is counted, and says it in one word with its counts: a slot has two copies of them, the
+version tells which one holds. What finds no slot of its own is counted in slot 0.
+
+Region "topics": word 0 slots, word 1 used | from word 16, 16 words a slot: 0 version, 1 bytes of the name, 2-4 and 8-10
+the copies (messages, bytes, counted up to offset) | names, 256 bytes each. A slot counts once `used` has passed it.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ipc.arrays import Bytes, Words
+from ipc.compiled.atomics import load_acquire, publish, store_release
+from ipc.compiled.compiler import inlined, kernel
+from ipc.region import Region
+from store.message.properties import java_text
+from store.message.rows_kernel import POSITION, SIZE, TOPIC_AT, TOPIC_BYTES
+
+REGION_KIND, LAYOUT, TOPICS_FILE = "topics", 1, "topics"
+SLOTS = 4096
+SLOTS_AT, USED = 0, 1
+HEADER_WORDS = SLOT_WORDS = 16
+NAME_LENGTH, COPIES_AT, COPY_WORDS = 1, 2, 6
+MESSAGES, BYTES, COUNTED_TO = 0, 1, 2
+NAME_BYTES = 256
+OTHERS = b"(other topics)"
+
+
+class TopicCount(NamedTuple):
+    """What one topic was given since the broker's start."""
+
+    topic: str
+    messages: int
+    bytes: int
+
+
+@inlined
+def _is_named(names: Bytes, slot: int, words: Words, array: Bytes, at: int, length: int) -> bool:
+    if words[HEADER_WORDS + slot * SLOT_WORDS + NAME_LENGTH] != length:
+        return False
+    for i in range(length):
+        if names[slot * NAME_BYTES + i] != array[at + i]:
+            return False
+    return True
+
+
+@inlined
+def _place_of(array: Bytes, at: int, length: int, places: int) -> int:
+    """Where in a hash table of `places` (a power of two) the search for a name begins: FNV-1a."""
+    code = np.uint32(2166136261)
+    for i in range(at, at + length):
+        code = (code ^ np.uint32(array[i])) * np.uint32(16777619)
+    return int(code) & (places - 1)
+
+
+@kernel
+def count_rows(
+    words: Words, names: Bytes, table: Words, sums: Words, array: Bytes, base: int, rows: Words, first: int, until: int
+) -> int:
+    """Add rows [first, until) to `sums`; the first row whose topic is not in the hash table, or `until`."""
+    slot, is_known = 0, False
+    for index in range(first, until):
+        at, length = rows[index, TOPIC_AT], rows[index, TOPIC_BYTES]
+        if not is_known or not _is_named(names, slot, words, array, at, length):
+            place = _place_of(array, at, length, table.size)
+            while table[place] and not _is_named(names, table[place] - 1, words, array, at, length):
+                place = (place + 1) & (table.size - 1)
+            if not table[place] and words[USED] < words[SLOTS_AT]:
+                return index
+            slot, is_known = max(table[place] - 1, 0), True
+        copy = HEADER_WORDS + slot * SLOT_WORDS + COPIES_AT
+        copy += (words[HEADER_WORDS + slot * SLOT_WORDS] & 1) * COPY_WORDS
+        offset = base + rows[index, POSITION]
+        if offset >= words[copy + COUNTED_TO]:
+            sums[slot, MESSAGES] += 1
+            sums[slot, BYTES] += rows[index, SIZE]
+            sums[slot, COUNTED_TO] = offset + rows[index, SIZE]
+    return until
+
+
+@kernel
+def enter(table: Words, name: Bytes, slot: int) -> None:
+    """Have a name found in the hash table."""
+    place = _place_of(name, 0, name.size, table.size)
+    while table[place]:
+        place = (place + 1) & (table.size - 1)
+    table[place] = slot + 1
+
+
+@kernel
+def commit(words: Words, sums: Words) -> None:
+    """Add the sums to their topics, each topic by one word, and clear them."""
+    for slot in range(words[USED]):
+        if sums[slot, MESSAGES]:
+            at = HEADER_WORDS + slot * SLOT_WORDS
+            version = words[at]
+            now, then = at + COPIES_AT + (version & 1) * COPY_WORDS, at + COPIES_AT + (1 - (version & 1)) * COPY_WORDS
+            words[then + MESSAGES] = words[now + MESSAGES] + sums[slot, MESSAGES]
+            words[then + BYTES] = words[now + BYTES] + sums[slot, BYTES]
+            words[then + COUNTED_TO] = sums[slot, COUNTED_TO]
+            store_release(words, at, version + 1)
+            for column in range(sums.shape[1]):
+                sums[slot, column] = 0
+
+
+@kernel
+def copy_counts(words: Words, found: Words) -> None:
+    """The counts of the first slots, each as of one moment, into int64[slots, 2]."""
+    for slot in range(found.shape[0]):
+        at = HEADER_WORDS + slot * SLOT_WORDS
+        version = -1
+        while version != load_acquire(words, at):
+            version = load_acquire(words, at)
+            copy = at + COPIES_AT + (version & 1) * COPY_WORDS
+            found[slot, MESSAGES] = load_acquire(words, copy + MESSAGES)
+            found[slot, BYTES] = load_acquire(words, copy + BYTES)
+
+
+class TopicTable:
+    """All topics that were given messages; the dispatcher writes, anybody reads."""
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+        self._words: Words = region.words
+        self._slots = int(region.words[SLOTS_AT])
+        names_at = (HEADER_WORDS + self._slots * SLOT_WORDS) * 8
+        self._names: Bytes = region.bytes[names_at : names_at + self._slots * NAME_BYTES]
+        self._table: Words = np.zeros(2 * self._slots, np.int64)  # slot + 1; the writer's own
+        self._sums: Words = np.zeros((self._slots, 3), np.int64)
+
+    @classmethod
+    def create(cls, directory: Path, slots: int = SLOTS) -> None:
+        """The table of a broker that starts; made by the supervisor. `slots` is a power of two."""
+        size = (HEADER_WORDS + slots * SLOT_WORDS) * 8 + slots * NAME_BYTES
+        region = Region.create(directory / TOPICS_FILE, size, kind=REGION_KIND, layout=LAYOUT)
+        region.words[SLOTS_AT] = slots
+        table = cls(region)
+        table._add(OTHERS)
+        table.close()
+
+    @classmethod
+    def attach(cls, directory: Path, writable: bool = False) -> TopicTable:
+        """The table of a running broker. Raises RegionMissing, RegionMismatch."""
+        table = cls(Region.attach(directory / TOPICS_FILE, kind=REGION_KIND, layout=LAYOUT, writable=writable))
+        if writable:
+            for slot in range(int(table._words[USED])):
+                enter(table._table, table._name(slot), slot)
+        return table
+
+    def put(self, array: Bytes, base: int, rows: Words, count: int) -> None:
+        """Count the first `count` rows of a scan of the segment at `base`; those counted before count once."""
+        row = 0
+        while row < count:
+            row = int(count_rows(self._words, self._names, self._table, self._sums, array, base, rows, row, count))
+            if row < count:
+                at, length = int(rows[row, TOPIC_AT]), int(rows[row, TOPIC_BYTES])
+                self._add(array[at : at + length].tobytes())
+        commit(self._words, self._sums)
+
+    def read(self) -> list[TopicCount]:
+        """Every topic with messages, in the order of their first ones."""
+        found = np.zeros((int(self._words[USED]), 2), np.int64)
+        copy_counts(self._words, found)
+        return [
+            TopicCount(java_text(self._name(slot).tobytes()), messages, size)
+            for slot, (messages, size) in enumerate(found.tolist())
+            if messages
+        ]
+
+    def totals(self) -> tuple[int, int]:
+        """(messages, bytes) of all topics together."""
+        found = np.zeros((int(self._words[USED]), 2), np.int64)
+        copy_counts(self._words, found)
+        messages, size = found.sum(axis=0).tolist()
+        return messages, size
+
+    def close(self) -> None:
+        """Unmap."""
+        empty = np.empty(0, np.int64)
+        self._words, self._names = empty, empty.view(np.uint8)
+        self._region.close()
+
+    def _name(self, slot: int) -> Bytes:
+        length = int(self._words[HEADER_WORDS + slot * SLOT_WORDS + NAME_LENGTH])
+        return self._names[slot * NAME_BYTES : slot * NAME_BYTES + length]
+
+    def _add(self, topic: bytes) -> None:
+        """Give a topic its slot; there is one."""
+        slot, name = int(self._words[USED]), np.frombuffer(bytearray(topic), np.uint8)
+        self._names[slot * NAME_BYTES : slot * NAME_BYTES + len(name)] = name
+        self._words[HEADER_WORDS + slot * SLOT_WORDS + NAME_LENGTH] = len(name)
+        publish(self._words, USED, slot + 1)
+        enter(self._table, name, slot)

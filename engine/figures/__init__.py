@@ -1,0 +1,1 @@
+"""Views of a running broker, for people and monitors: read-only."""

@@ -1,0 +1,254 @@
+"""One snapshot of a broker's replication: each replica's state, reason, lag, rate; why connections ended. No questions.
+
+Implements: HARuntimeInfo, and what RocketMQ has no word for (spec: ha-protocol, 10 runtime info)
+Lag in seconds is the age difference between the newest message and the first one that a slave has not acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from engine.board import address_cursors
+from engine.board.cursors import HA_CONNECTIONS_MAX, Board
+from engine.board.ha_samples import read_ha_samples, sample_now
+from engine.figures.problems import problems
+from engine.protocol.ha.group_transfer import SlaveAck, push2_slave_max_offset
+from engine.protocol.ha.policy import put_policy, replicas_needed
+from engine.protocol.ha.rates import HaSample, catch_up_seconds, received_rate, replica_rate
+from engine.protocol.ha.wire import ADVICE, CODES, CloseReason, ReasonCode
+from engine.settings import replication
+from ipc.clock import monotonic_ms
+from store.files.segment_files import SegmentFiles
+from store.message.record import FIXED_BYTES, Kind, decode, inspect
+from store.reading import extent
+
+FREE, CONNECTED, TRANSFER = 0, 1, 2
+CONNECTION_STATES = {FREE: "FREE", CONNECTED: "CONNECTED", TRANSFER: "TRANSFER"}
+CLIENT_STATES = {0: "READY", 1: "HANDSHAKE", 2: "TRANSFER", 3: "SUSPEND", 4: "SHUTDOWN"}
+BROKER_STATES = {0: "STARTING", 1: "RUNNING", 2: "STOPPING"}
+LAG_SCAN_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class ConnectionStatus:
+    """A slave's connection, on its master. Offsets and lag in bytes; None: not known yet, or never."""
+
+    slot: int
+    peer: str
+    state: str
+    slave_request_offset: int
+    next_transfer_offset: int
+    slave_ack_offset: int
+    lag_bytes: int
+    lag_seconds: float | None
+    transferred_bytes: int
+    acks_rejected: int
+    connected_seconds: float
+    silent_seconds: float
+    reason: str = ReasonCode.OK.value
+    in_sync: bool = True
+    sent_bytes_per_second: float | None = None
+    acked_bytes_per_second: float | None = None
+    catch_up_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class EndedStatus:
+    """A slot's last connection, which has ended."""
+
+    peer: str
+    reason: str
+    close_reason: str
+    advice: str
+    slave_ack_offset: int
+    ended_seconds: float
+
+
+@dataclass(frozen=True)
+class ClientStatus:
+    """The connection of a slave to its master; `reason` is the CloseReason of the last one that ended."""
+
+    state: str
+    master: str
+    transferred_bytes: int
+    silent_seconds: float | None
+    reason: int
+    reason_code: str = ReasonCode.OK.value
+    advice: str = ""
+    received_bytes_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class HaStatus:
+    """What `slipstream ha status` shows."""
+
+    store: str
+    cluster: str
+    broker_name: str
+    role: str
+    compat: str
+    state: str
+    max_physical_offset: int
+    confirm_offset: int
+    push2_slave_max_offset: int
+    in_sync_slaves: int
+    replicas_needed: int
+    acks_rejected: int
+    replicas: list[ConnectionStatus] = field(default_factory=list)
+    gone: list[EndedStatus] = field(default_factory=list)
+    ended: dict[str, int] = field(default_factory=dict)
+    client: ClientStatus | None = None
+    client_ended: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for json.dumps."""
+        return asdict(self)
+
+
+def ha_status(store_root: str | os.PathLike[str]) -> HaStatus:
+    """Of the broker that runs on this store, now. Raises NoBroker."""
+    running = extent.require_running(os.fspath(store_root))
+    board = Board.attach(running.region_directory)
+    try:
+        return of_running(running, board, os.fspath(store_root))
+    finally:
+        board.counters.close()
+
+
+def of_running(running: extent.Running, board: Board, store: str) -> HaStatus:
+    """The same with its counters attached already."""
+    found = of_board(board, read_ha_samples(running.region_directory), store, running.settings)
+    return replace(found, problems=problems(board, running.region_directory, found.role))
+
+
+def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: dict[str, Any]) -> HaStatus:
+    """What the counters alone tell of replication, without problems of other kinds."""
+    asked = replication.of_running(settings)
+    files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
+    replicas = connections(board, files, samples, asked.ha_slave_fallbehind_max_bytes)
+    acks = [SlaveAck(one.slot, one.slave_ack_offset) for one in replicas if one.state == CONNECTION_STATES[TRANSFER]]
+    in_sync = board.in_sync_slaves.read()
+    return HaStatus(
+        store=store,
+        cluster=str(settings["brokerClusterName"]),
+        broker_name=str(settings["brokerName"]),
+        role=asked.broker_role,
+        compat=asked.compat,
+        state=BROKER_STATES.get(board.broker_state.read(), "UNKNOWN"),
+        max_physical_offset=board.max_physical_offset.read(),
+        confirm_offset=board.confirm_offset.read(),
+        push2_slave_max_offset=push2_slave_max_offset(acks),
+        in_sync_slaves=in_sync,
+        replicas_needed=replicas_needed(put_policy(asked), in_sync),
+        acks_rejected=board.ha_acks_rejected.read() + sum(one.acks_rejected for one in replicas),
+        replicas=replicas,
+        gone=_gone(board),
+        ended={reason.name: count for reason, at in board.ha_ended.items() if (count := at.read())},
+        client=client(board, samples) if asked.broker_role == "SLAVE" else None,
+        client_ended={reason.name: count for reason, at in board.ha_client.ended.items() if (count := at.read())},
+    )
+
+
+def connections(
+    board: Board, files: SegmentFiles, samples: Sequence[HaSample], fallbehind_bytes_max: int
+) -> list[ConnectionStatus]:
+    """The slaves connected now."""
+    now, found = sample_now(board, monotonic_ms()), []
+    end = now.max_physical_offset
+    for slot in range(HA_CONNECTIONS_MAX):
+        words = board.ha[slot]
+        state = words.state.read()
+        if state == FREE:
+            continue
+        ack = words.slave_ack_offset.read()
+        lag, rate = max(0, end - ack), replica_rate(samples, now, slot)
+        in_sync = state == TRANSFER and end - ack < fallbehind_bytes_max
+        reason = ReasonCode.OK if in_sync else ReasonCode.BEHIND if state == TRANSFER else ReasonCode.NO_REPORT
+        found.append(
+            ConnectionStatus(
+                slot=slot,
+                peer=address_cursors.text_of(words.peer_address),
+                state=CONNECTION_STATES.get(state, "UNKNOWN"),
+                slave_request_offset=words.slave_request_offset.read(),
+                next_transfer_offset=words.next_transfer_offset.read(),
+                slave_ack_offset=ack,
+                lag_bytes=lag,
+                lag_seconds=_lag_seconds(board, files, ack, end) if state == TRANSFER else None,
+                transferred_bytes=words.transferred_bytes.read(),
+                acks_rejected=words.acks_rejected.read(),
+                connected_seconds=max(0.0, (now.time_ms - words.connected_at_ms.read()) / 1000),
+                silent_seconds=max(0.0, (now.time_ms - words.last_read_ms.read()) / 1000),
+                reason=reason.value,
+                in_sync=in_sync,
+                sent_bytes_per_second=rate.sent if rate else None,
+                acked_bytes_per_second=rate.acknowledged if rate else None,
+                catch_up_seconds=catch_up_seconds(lag, rate) if state == TRANSFER else None,
+            )
+        )
+    return found
+
+
+def _gone(board: Board) -> list[EndedStatus]:
+    """The last connection of each slot that is free now; a slave that is back sits in its slot again, mostly."""
+    now_ms, found = monotonic_ms(), []
+    for words in board.ha:
+        reason = CloseReason(words.reason.read())
+        if words.state.read() != FREE or reason is CloseReason.NONE:
+            continue
+        found.append(
+            EndedStatus(
+                address_cursors.text_of(words.peer_address), CODES[reason].value, reason.name, ADVICE[reason],
+                words.slave_ack_offset.read(), max(0.0, (now_ms - words.ended_at_ms.read()) / 1000),
+            )
+        )
+    return found
+
+
+def _lag_seconds(board: Board, files: SegmentFiles, ack: int, end: int) -> float | None:
+    """Seconds between the newest message and the oldest one not acknowledged; None when that cannot be told."""
+    if ack >= end:
+        return 0.0
+    try:
+        with files.open(files.base_of(ack)) as segment:
+            begin = ack - segment.base_offset
+            window = bytes(segment.view[begin : min(begin + LAG_SCAN_BYTES, end - segment.base_offset)])
+    except FileNotFoundError:
+        return None
+    at = window.find(b"\xda\xa3\x20", 4)
+    while at >= 0:
+        start = at - 4
+        found = inspect(window, start, ack + start, check_body_crc=False)
+        if len(window) - start >= FIXED_BYTES and found.kind is Kind.MESSAGE:
+            oldest_ms = decode(window, start, check_body_crc=False).store_timestamp_ms
+            return max(0.0, (board.store_timestamp_ms.read() - oldest_ms) / 1000)
+        at = window.find(b"\xda\xa3\x20", at + 1)
+    return None
+
+
+def client(board: Board, samples: Sequence[HaSample]) -> ClientStatus:
+    """A slave's connection to its master."""
+    words, now_ms = board.ha_client, monotonic_ms()
+    last_read_ms, reason = words.last_read_ms.read(), CloseReason(words.reason.read())
+    state = CLIENT_STATES.get(words.state.read(), "UNKNOWN")
+    code, advice = CODES[reason], ADVICE[reason]
+    if board.allocation_errno.read():
+        code, advice = ReasonCode.DISK, "no room for the next segment; free space on the store's file system"
+    elif state == "TRANSFER":
+        code, advice = ReasonCode.OK, ""
+    elif reason is CloseReason.NONE:
+        code, advice = ReasonCode.NO_ADDRESS, "no address of a master yet: set haMasterAddress, or namesrvAddr"
+    return ClientStatus(
+        state=state,
+        master=address_cursors.text_of(words.master_address),
+        transferred_bytes=words.transferred_bytes.read(),
+        silent_seconds=max(0.0, (now_ms - last_read_ms) / 1000) if last_read_ms else None,
+        reason=int(reason),
+        reason_code=code.value,
+        advice=advice,
+        received_bytes_per_second=received_rate(samples, sample_now(board, now_ms)),
+    )

@@ -1,0 +1,198 @@
+"""A running broker's figures as Prometheus metrics: RocketMQ 5's names where it has them, `rocketmq_ha_*` where not.
+
+Implements: BrokerMetricsManager, DefaultStoreMetricsManager, as far as their figures exist here
+Names, units and labels are those that a 5.3.3 broker exports. A figure that is not known is left out, never made up; a
+time to catch up that never ends is +Inf.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from engine.board.cursors import Board
+from engine.board.failures import Failing, failing
+from engine.board.topic_table import TopicTable
+from engine.figures import ha_status
+from engine.figures.ha_status import CLIENT_STATES, ConnectionStatus, HaStatus
+from engine.protocol.ha.wire import CODES, CloseReason
+from ipc.clock import wall_ms
+from store.files.segment_files import SegmentFiles
+from store.message.topics import is_system_topic
+from store.reading import extent
+from store.recovery.log_end import store_timestamp_ms
+
+COMMON_LABELS = ("cluster", "node_id", "node_type")
+STORAGE_LABELS, STORAGE = ("storage_medium", "storage_type"), ("disk", "local")
+NODE_TYPE = "broker"
+GAUGE, COUNTER = "gauge", "counter"
+
+
+class TableSizes(NamedTuple):
+    """What only the process that serves the metrics knows: its permission, how many topics and consumer groups."""
+
+    permission: int
+    topics: int
+    groups: int
+
+
+class Figures:
+    """Makes families whose samples all have the broker's labels."""
+
+    def __init__(self, status: HaStatus) -> None:
+        self._values = (status.cluster, status.broker_name, NODE_TYPE)
+
+    def family(
+        self, kind: str, name: str, what: str, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float]]
+    ) -> Metric:
+        """A family with one sample for each (label values, value)."""
+        make = GaugeMetricFamily if kind == GAUGE else CounterMetricFamily
+        family = make(name, what, labels=(*COMMON_LABELS, *labels))
+        for values, value in samples:
+            family.add_metric((*self._values, *values), value)
+        return family
+
+    def one(self, kind: str, name: str, what: str, value: float) -> Metric:
+        """A family with one sample."""
+        return self.family(kind, name, what, (), [((), value)])
+
+
+def families(store_root: str | os.PathLike[str], sizes: TableSizes) -> Iterator[Metric]:
+    """All metrics of the broker that runs on this store, now. Raises NoBroker."""
+    running = extent.require_running(os.fspath(store_root))
+    settings, directory = running.settings, running.region_directory
+    board = Board.attach(directory)
+    try:
+        status = ha_status.of_running(running, board, os.fspath(store_root))
+        figures = Figures(status)
+        files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
+        yield from _broker(figures, sizes)
+        yield from _troubles(figures, len(status.problems), failing(board, directory))
+        yield from _storage(figures, board, files, store_root)
+        if status.role != "SLAVE":
+            yield from _topics(figures, directory)
+        yield from _ha(figures, status)
+        yield from _replicas(figures, status.replicas)
+        if status.client is not None:
+            yield from _client(figures, status)
+    finally:
+        board.counters.close()
+
+
+def _broker(figures: Figures, sizes: TableSizes) -> Iterator[Metric]:
+    yield figures.one(GAUGE, "rocketmq_broker_permission", "Broker permission", sizes.permission)
+    yield figures.one(GAUGE, "rocketmq_topic_number", "Active topic number", sizes.topics)
+    yield figures.one(GAUGE, "rocketmq_consumer_group_number", "Active subscription group number", sizes.groups)
+
+
+def _troubles(figures: Figures, problems: int, roles: list[Failing]) -> Iterator[Metric]:
+    yield figures.one(GAUGE, "rocketmq_broker_problems", "What `slipstream status` calls a problem", problems)
+    told = [((one.role, "GIVEN_UP" if one.is_given_up else "LOOPING", one.error), float(one.deaths)) for one in roles]
+    what = "Deaths within a minute of a process that dies again and again"
+    yield figures.family(GAUGE, "rocketmq_broker_failing_role_deaths", what, ("role", "state", "error"), told)
+
+
+def _storage(
+    figures: Figures, board: Board, files: SegmentFiles, store_root: str | os.PathLike[str]
+) -> Iterator[Metric]:
+    disk = os.statvfs(store_root)
+    end, start = board.max_physical_offset.read(), board.min_physical_offset.read()
+    found = [
+        ("size_bytes", "Broker storage size", (disk.f_blocks - disk.f_bfree) * disk.f_frsize),
+        ("flush_behind_bytes", "Broker flush behind bytes", max(0, end - board.flushed_offset.read())),
+        ("dispatch_behind_bytes", "Broker dispatch behind bytes", max(0, end - board.reput_from_offset.read())),
+    ]
+    earliest_ms = store_timestamp_ms(files, start) if end > start else None
+    if earliest_ms:
+        kept_ms = wall_ms() - earliest_ms
+        found.append(("message_reserve_time_milliseconds", "Broker message reserve time", kept_ms))
+    for name, what, value in found:
+        yield figures.family(GAUGE, f"rocketmq_storage_{name}", what, STORAGE_LABELS, [(STORAGE, value)])
+
+
+def _topics(figures: Figures, directory: Path) -> Iterator[Metric]:
+    table = TopicTable.attach(directory)
+    try:
+        topics = table.read()
+    finally:
+        table.close()
+    labels = ("topic", "is_system")
+    named = [((topic.topic, str(is_system_topic(topic.topic)).lower()), topic) for topic in topics]
+    messages, throughput = "Total number of incoming messages", "Total traffic of incoming messages"
+    counted = [(values, topic.messages) for values, topic in named]
+    yield figures.family(COUNTER, "rocketmq_messages_in", messages, labels, counted)
+    counted = [(values, topic.bytes) for values, topic in named]
+    yield figures.family(COUNTER, "rocketmq_throughput_in", throughput, labels, counted)
+
+
+def _ha(figures: Figures, status: HaStatus) -> Iterator[Metric]:
+    role = [((status.role, status.compat), 1.0)]
+    yield figures.family(GAUGE, "rocketmq_ha_info", "Role and compat of this broker", ("role", "compat"), role)
+    behind = status.max_physical_offset - status.push2_slave_max_offset
+    for name, what, value in (
+        ("max_physical_offset", "End of the log", status.max_physical_offset),
+        ("confirm_offset", "End of what the replicas asked for hold", status.confirm_offset),
+        ("push2_slave_max_offset", "Farthest acknowledgement of a slave connected now", status.push2_slave_max_offset),
+        ("slave_fall_behind_bytes", "What no slave connected now has acknowledged", max(0, behind)),
+        ("in_sync_slaves", "Distinct slaves that are in sync", status.in_sync_slaves),
+        ("connected_slaves", "Connections of slaves", len(status.replicas)),
+        ("replicas_needed", "Replicas that a put waits for, the master counted", status.replicas_needed),
+    ):
+        yield figures.one(GAUGE, f"rocketmq_ha_{name}", what, value)
+    yield figures.one(COUNTER, "rocketmq_ha_acks_rejected", "Acknowledgements not believed", status.acks_rejected)
+    sides = (("master", status.ended), ("slave", status.client_ended))
+    ended = [
+        ((side, name, CODES[CloseReason[name]].value), float(counts[name])) for side, counts in sides for name in counts
+    ]
+    labels = ("side", "close_reason", "reason")
+    yield figures.family(COUNTER, "rocketmq_ha_connections_ended", "Ended connections by reason", labels, ended)
+
+
+def _replicas(figures: Figures, replicas: list[ConnectionStatus]) -> Iterator[Metric]:
+    states = [((one.peer, one.state, one.reason), 1.0) for one in replicas]
+    labels = ("replica", "state", "reason")
+    yield figures.family(GAUGE, "rocketmq_ha_replica_state", "State and reason code of a replica", labels, states)
+    for name, what, values in (
+        ("lag_bytes", "Bytes of the log not acknowledged", [one.lag_bytes for one in replicas]),
+        ("lag_seconds", "Age of what is not acknowledged", [one.lag_seconds for one in replicas]),
+        ("catch_up_seconds", "Time until nothing is missing; +Inf: never at this rate", [*map(_catch_up, replicas)]),
+        ("acked_bytes_per_second", "Acknowledged bytes a second", [one.acked_bytes_per_second for one in replicas]),
+        ("sent_bytes_per_second", "Sent bytes a second", [one.sent_bytes_per_second for one in replicas]),
+        ("ack_offset", "Acknowledged up to", [one.slave_ack_offset for one in replicas]),
+        ("transfer_offset", "Sent up to", [one.next_transfer_offset for one in replicas]),
+        ("in_sync", "1 if it counts as in sync", [float(one.in_sync) for one in replicas]),
+        ("silent_seconds", "Since its last report", [one.silent_seconds for one in replicas]),
+        ("connection_acks_rejected", "Acknowledgements not believed", [one.acks_rejected for one in replicas]),
+        ("connection_transferred_bytes", "Sent on this connection", [one.transferred_bytes for one in replicas]),
+    ):
+        samples = [((one.peer,), value) for one, value in zip(replicas, values, strict=True) if value is not None]
+        yield figures.family(GAUGE, f"rocketmq_ha_replica_{name}", what, ("replica",), samples)
+
+
+def _catch_up(one: ConnectionStatus) -> float | None:
+    if one.catch_up_seconds is None and one.acked_bytes_per_second is not None:
+        return math.inf
+    return one.catch_up_seconds
+
+
+def _client(figures: Figures, status: HaStatus) -> Iterator[Metric]:
+    client = status.client
+    assert client is not None
+    states = [((client.master, name), float(name == client.state)) for name in CLIENT_STATES.values()]
+    yield figures.family(GAUGE, "rocketmq_ha_client_state", "State of the HA client", ("master", "state"), states)
+    reason = [((client.master, client.reason_code), 1.0)]
+    what = "What keeps this slave from its master"
+    yield figures.family(GAUGE, "rocketmq_ha_client_reason", what, ("master", "reason"), reason)
+    received = float(client.transferred_bytes)
+    yield figures.one(COUNTER, "rocketmq_ha_client_received_bytes", "Received from the master", received)
+    for name, what, value in (
+        ("received_bytes_per_second", "Received bytes a second", client.received_bytes_per_second),
+        ("silent_seconds", "Since the master's last bytes", client.silent_seconds),
+    ):
+        if value is not None:
+            yield figures.one(GAUGE, f"rocketmq_ha_client_{name}", what, value)

@@ -1,0 +1,172 @@
+"""Serves `/metrics` over HTTP, on loopback unless told otherwise: one request a connection, every length bounded.
+
+Implements: PrometheusHttpServer behind metricsExporterType=PROM (metricsPromExporterHost, metricsPromExporterPort)
+Publishes:  metrics_port
+Without a port in the file it is RocketMQ's 5557, or a free one where another broker of this host has that. A port that
+cannot be had is tried again; nothing else waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from engine.board import addresses
+from engine.board.cursors import Board
+from engine.figures.metrics import TableSizes, families
+from engine.net.listeners import listen
+from engine.net.log_lines import Seldom
+from engine.settings.config import BrokerConfig
+from ipc import waiting
+from store.errors import NoBroker
+
+log = logging.getLogger("slipstream.metrics")
+
+PATH, DEFAULT_PORT = "/metrics", 5557
+REQUEST_BYTES_MAX, CONNECTIONS_MAX = 8192, 32
+REQUEST_SECONDS = 5.0
+FRESH_SECONDS = 0.5  # whoever asks again so soon gets the same figures
+ENCODINGS_MAX = 8  # of those figures: what clients accept is theirs to choose
+END_OF_REQUEST = b"\r\n\r\n"
+
+
+class MetricsServer:
+    """The server; `sizes` is asked at each request."""
+
+    def __init__(self, config: BrokerConfig, board: Board, sizes: Callable[[], TableSizes]) -> None:
+        self._config, self._board, self._sizes = config, board, sizes
+        self._store = os.fspath(config.store_path_root_dir)
+        self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.StreamWriter, None] = {}  # oldest first
+        self._seldom = Seldom(log)
+        self._found_at, self._found = -FRESH_SECONDS, CollectorRegistry()
+        self._encoded: dict[str, tuple[str, bytes]] = {}
+        self._is_told = False
+
+    @property
+    def is_served(self) -> bool:
+        """Whether there is nothing left to begin."""
+        return self._server is not None or self._config.metrics_exporter_type == "DISABLE"
+
+    def ports(self) -> list[int]:
+        """Which ports to try: the one that is written, else the one from before a restart, else any."""
+        configured, before = self._config.metrics_port, self._board.metrics_port.read()
+        if configured:
+            return [configured]
+        return [before or (DEFAULT_PORT if configured is None else 0), 0]
+
+    async def start(self) -> None:
+        """Listen, if that is wished and possible now."""
+        if self.is_served:
+            return
+        host, failure = self._config.metrics_host, ""
+        for port in self.ports():
+            try:
+                server = await asyncio.start_server(self._serve, sock=listen(host, port), limit=REQUEST_BYTES_MAX)
+            except OSError as error:
+                failure = str(error.strerror)
+                continue
+            self._server = server
+            bound = server.sockets[0].getsockname()[1]
+            log.info("metrics at http://%s%s", addresses.told(host, bound), PATH)
+            waiting.publish(self._board.metrics_port, bound)
+            return
+        if not self._is_told:
+            keys = "metricsPromExporterHost, metricsPromExporterPort"
+            log.error("metrics cannot be served at %s; it is tried again (%s)", failure, keys)
+            self._is_told = True
+
+    async def stop(self) -> None:
+        """Hang up."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request; the oldest connection makes room for this one, so that silent ones lock nobody out."""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]
+            oldest.transport.abort()
+            self._seldom.tell("there are %d connections for metrics: the oldest is hung up on", CONNECTIONS_MAX)
+        self._connections[writer] = None
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                await self._answer(reader, writer)
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError) as error:
+            log.debug("a request for metrics came to nothing: %r", error)
+        except Exception:
+            self._seldom.tell("a request for metrics failed", level=logging.ERROR, error=True)
+        finally:
+            self._connections.pop(writer, None)
+            writer.transport.abort()  # what it has not read by now is lost
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = (await reader.readuntil(END_OF_REQUEST)).decode("latin-1").split("\r\n")
+        status, content_type, body = self._response(request)
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        writer.write(head.encode() + (b"" if request[0].startswith("HEAD ") else body))
+        await writer.drain()
+
+    def _response(self, request: list[str]) -> tuple[HTTPStatus, str, bytes]:
+        """(status, content type, body) for the lines of a request."""
+        plain = "text/plain; charset=utf-8"
+        method, _space, rest = request[0].partition(" ")
+        if method not in ("GET", "HEAD"):
+            return HTTPStatus.METHOD_NOT_ALLOWED, plain, b"only GET and HEAD\n"
+        if rest.partition(" ")[0].partition("?")[0] != PATH:
+            return HTTPStatus.NOT_FOUND, plain, f"only {PATH}\n".encode()
+        headers = dict(line.lower().split(":", 1) for line in request[1:] if ":" in line)
+        try:
+            content_type, body = self._figures(headers.get("accept", "").strip())
+        except NoBroker:
+            return HTTPStatus.SERVICE_UNAVAILABLE, plain, b"this broker is starting or stopping\n"
+        return HTTPStatus.OK, content_type, body
+
+    def _figures(self, accept: str) -> tuple[str, bytes]:
+        """(content type, body) of figures that are hardly older than this moment. Raises NoBroker."""
+        now = time.monotonic()
+        if now - self._found_at >= FRESH_SECONDS:
+            registry = CollectorRegistry()
+            registry.register(Collected(self._store, self._sizes()))
+            self._found_at, self._found, self._encoded = now, registry, {}
+        encode, content_type = _encoder(accept)
+        if content_type not in self._encoded and len(self._encoded) >= ENCODINGS_MAX:
+            encode, content_type = _encoder("")
+        if content_type not in self._encoded:
+            self._encoded[content_type] = content_type, encode(self._found)
+        return self._encoded[content_type]
+
+
+def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    """What a client asks for, and text where the library cannot make sense of that."""
+    try:
+        return choose_encoder(accept)
+    except Exception as error:  # whatever it trips over: the header is a stranger's
+        log.debug("Accept: %r: %r", accept, error)
+        return choose_encoder("")
+
+
+class Collected(Collector):
+    """The library's form of a source of metrics."""
+
+    def __init__(self, store: str, sizes: TableSizes) -> None:
+        self._found = list(families(store, sizes))
+
+    def collect(self) -> list[Metric]:
+        """What was found when it was made: the library asks once to register, once to write."""
+        return list(self._found)

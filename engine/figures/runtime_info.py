@@ -1,0 +1,115 @@
+"""A running broker's figures under RocketMQ's names: what `brokerStatus`, `clusterList` and `haStatus` show.
+
+Implements: AdminBrokerProcessor.prepareRuntimeInfo, DefaultHAService.getRuntimeInfo
+spec: remoting, 8 admin requests; ha-protocol, 10 runtime info
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.board import address_cursors
+from engine.board.cursors import Board
+from engine.board.ha_samples import sample_now
+from engine.figures.store_stats import stats
+from engine.protocol.ha.flow_monitor import WINDOW_MS as FLOW_WINDOW_MS
+from engine.protocol.ha.rates import HaSample, received_rate, replica_rate
+from engine.protocol.remoting.answers import VERSIONS
+from ipc.clock import monotonic_ms, wall_of
+from store.files.segment_files import SegmentFiles
+from store.recovery.log_end import store_timestamp_ms
+
+VERSION_NAMES = {"4.9": "V4_9_7", "5": "V5_3_3"}
+TRANSFER = 2
+# What RocketMQ says of its thread pools, and how much they hold: a log that is appended through shared memory has none
+# that could be full.
+POOLS = {"send": 10_000, "pull": 100_000, "query": 20_000}
+POOLS_OF_5 = {**POOLS, "litePull": 100_000, "ack": 100_000}
+WAITS, QUEUE = "ThreadPoolQueueHeadWaitTimeMills", "ThreadPoolQueue"
+NO_RATE = "0.0 0.0 0.0"
+NO_CLIENTS = {
+    "getTotalTps": NO_RATE, "getFoundTps": NO_RATE, "getMissTps": NO_RATE, "getMessageEntireTimeMax": "0",
+    "msgPutTotalYesterdayMorning": "0", "msgPutTotalTodayMorning": "0", "msgGetTotalYesterdayMorning": "0",
+    "msgGetTotalTodayMorning": "0", "msgGetTotalTodayNow": "0", "pageCacheLockTimeMills": "0",
+    "EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000", "dispatchMaxBuffer": "0",
+    "startAcceptSendRequestTimeStamp": "0", "remainTransientStoreBufferNumbs": "0",
+}  # fmt: skip
+NO_TIMERS = {
+    "timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0", "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+}  # fmt: skip
+BYTE_UNITS = "KMGTPE"
+
+
+def runtime_info(store_root: str, board: Board, files: SegmentFiles, compat: str) -> dict[str, str]:
+    """The table of GET_BROKER_RUNTIME_INFO."""
+    found = stats(store_root)
+    used = f"{board.disk_used_percent.read() / 100:.2f}"
+    unflushed = board.max_physical_offset.read() - board.flushed_offset.read()
+    of_version = {**NO_TIMERS, "brokerActive": "true", "getTransferredTps": NO_RATE}
+    disk = shutil.disk_usage(store_root)
+    return {
+        **found.runtime_info, **NO_CLIENTS, **(of_version if compat == "5" else {"getTransferedTps": NO_RATE}),
+        **_pools(POOLS_OF_5 if compat == "5" else POOLS),
+        "brokerVersion": str(VERSIONS[compat]), "brokerVersionDesc": VERSION_NAMES[compat],
+        "commitLogMinOffset": str(board.min_physical_offset.read()),
+        "commitLogMaxOffset": str(board.max_physical_offset.read()),
+        "commitLogDirCapacity": f"Total : {readable(disk.total)}, Free : {readable(disk.free)}.",
+        "commitLogDiskRatio": used, f"commitLogDiskRatio_{files.directory}": used, "consumeQueueDiskRatio": used,
+        "earliestMessageTimeStamp": str(_earliest_ms(board, files)),
+        "msgPutTotalTodayNow": str(found.put_messages),
+        "remainHowManyDataToFlush": readable(unflushed),
+    }  # fmt: skip
+
+
+def _pools(sizes: Mapping[str, int]) -> dict[str, str]:
+    figures: dict[str, str] = {}
+    for name, capacity in sizes.items():
+        figures |= {f"{name}{QUEUE}Size": "0", f"{name}{QUEUE}Capacity": str(capacity), f"{name}{WAITS}": "0"}
+    return figures
+
+
+def readable(size: int) -> str:
+    """MixAll.humanReadableByteCount."""
+    if size < 1024:
+        return f"{size} B"
+    exponent = (size.bit_length() - 1) // 10
+    return f"{size / 1024**exponent:.1f} {BYTE_UNITS[exponent - 1]}iB"
+
+
+def _earliest_ms(board: Board, files: SegmentFiles) -> int:
+    """The first message's store time; -1 without one."""
+    start, end = board.min_physical_offset.read(), board.max_physical_offset.read()
+    return (store_timestamp_ms(files, start) or -1) if end > start else -1
+
+
+def ha_status(
+    board: Board, samples: Sequence[HaSample], *, is_slave: bool, fallbehind_max_bytes: int
+) -> dict[str, Any]:
+    """HARuntimeInfo; rates are those of the last second."""
+    end, client, now = board.max_physical_offset.read(), board.ha_client, sample_now(board, monotonic_ms())
+    received = received_rate(samples, now, FLOW_WINDOW_MS) or 0.0
+    sent = {slot: replica_rate(samples, now, slot, FLOW_WINDOW_MS) for slot in range(len(board.ha))}
+    return {
+        "haClientRuntimeInfo": {
+            "lastReadTimestamp": wall_of(client.last_read_ms.read()),
+            "lastWriteTimestamp": wall_of(client.last_write_ms.read()),
+            **({"masterAddr": address_cursors.text_of(client.master_address)} if is_slave else {}),
+            "masterFlushOffset": 0, "maxOffset": end if is_slave else 0,
+            "transferredByteInSecond": int(received) if is_slave else 0,
+        },
+        "haConnectionInfo": [] if is_slave else [
+            {
+                "addr": address_cursors.text_of(one.peer_address), "diff": end - one.slave_ack_offset.read(),
+                "inSync": end - one.slave_ack_offset.read() < fallbehind_max_bytes,
+                "slaveAckOffset": one.slave_ack_offset.read(), "transferFromWhere": one.next_transfer_offset.read(),
+                "transferredByteInSecond": int(rate.sent) if (rate := sent[one.slot]) else 0,
+            }
+            for one in board.ha if one.state.read() == TRANSFER
+        ],
+        "inSyncSlaveNums": board.in_sync_slaves.read(),
+        "master": not is_slave,
+        "masterCommitLogMaxOffset": 0 if is_slave else end,
+    }  # fmt: skip

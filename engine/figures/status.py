@@ -1,0 +1,131 @@
+"""One snapshot of a running broker, from its counters alone: no process is asked. All views show this.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import psutil
+
+from engine.board.cursors import COMMON, ROLES, SENDERS, Board
+from engine.figures import ha_status
+from engine.figures.ha_status import BROKER_STATES, ClientStatus, ConnectionStatus
+from engine.figures.store_stats import stats
+from ipc.clock import monotonic_ms
+from store.reading import extent
+
+CPU_SAMPLE_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class ProcessStatus:
+    """One process of the broker; memory in bytes, CPU in percent of one core."""
+
+    role: str
+    pid: int
+    restarts: int
+    heartbeat_age_seconds: float | None
+    cpu_percent: float
+    rss_bytes: int
+    pss_bytes: int
+
+
+@dataclass(frozen=True)
+class PutStatus:
+    """The short form of `slipstream stats`: messages a second over the windows, how long the answered puts took."""
+
+    messages: int
+    messages_per_second: dict[str, float]
+    p50_us: int
+    p99_us: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `slipstream status` shows."""
+
+    store: str
+    broker_name: str
+    role: str
+    flush_disk_type: str
+    state: str
+    pid: int
+    ha_listen_port: int
+    cursors: dict[str, int]
+    connections: list[ConnectionStatus] = field(default_factory=list)
+    client: ClientStatus | None = None
+    processes: list[ProcessStatus] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    puts: PutStatus | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for json.dumps."""
+        return asdict(self)
+
+
+def snapshot(store_root: str | os.PathLike[str], *, cpu_sample_seconds: float = CPU_SAMPLE_SECONDS) -> Status:
+    """The broker that runs on this store, now. Raises NoBroker."""
+    running = extent.require_running(os.fspath(store_root))
+    board = Board.attach(running.region_directory)
+    settings = running.settings
+    try:
+        replication = ha_status.of_running(running, board, os.fspath(store_root))
+        return Status(
+            store=os.fspath(store_root),
+            broker_name=str(settings["brokerName"]),
+            role=str(settings["brokerRole"]),
+            flush_disk_type=str(settings["flushDiskType"]),
+            state=BROKER_STATES.get(board.broker_state.read(), "UNKNOWN"),
+            pid=running.pid,
+            ha_listen_port=board.ha_listen_port.read(),
+            cursors={label: board.counters.cursor(label).read() for label, _kind, _owner in COMMON},
+            connections=replication.replicas,
+            client=replication.client,
+            processes=_processes(board, running.pid, cpu_sample_seconds),
+            problems=replication.problems,
+            puts=_puts(store_root),
+        )
+    finally:
+        board.counters.close()
+
+
+def _puts(store_root: str | os.PathLike[str]) -> PutStatus:
+    found = stats(store_root)
+    rates = {window: found_rate.messages for window, found_rate in found.rates.items()}
+    percentiles = found.latency.percentiles_us
+    return PutStatus(found.put_messages, rates, percentiles["50"], percentiles["99"])
+
+
+def _processes(board: Board, supervisor_pid: int, cpu_sample_seconds: float) -> list[ProcessStatus]:
+    pids = {"supervisor": supervisor_pid}
+    pids.update({role: board.pids[role].read() for role in (*ROLES, *SENDERS) if board.pids[role].read() > 0})
+    handles = {}
+    for role, pid in pids.items():
+        try:
+            handles[role] = psutil.Process(pid)
+            handles[role].cpu_percent()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.cpu_percent(interval=cpu_sample_seconds)
+    now_ms = monotonic_ms()
+    found = []
+    for role, handle in handles.items():
+        beat_ms = board.heartbeats[role].read() if role in board.heartbeats else 0
+        try:
+            memory = handle.memory_full_info()
+            found.append(
+                ProcessStatus(
+                    role=role,
+                    pid=handle.pid,
+                    restarts=board.restarts[role].read() if role in board.restarts else 0,
+                    heartbeat_age_seconds=max(0.0, (now_ms - beat_ms) / 1000) if beat_ms else None,
+                    cpu_percent=handle.cpu_percent(),
+                    rss_bytes=memory.rss,
+                    pss_bytes=memory.pss,
+                )
+            )
+        except psutil.Error:  # gone since, or another user's
+            continue
+    return found

@@ -1,0 +1,119 @@
+"""What was put into a running broker: counts, rates, latencies, topics. Read from shared memory; no process is asked.
+
+Implements: StoreStatsService, as its readers see it (spec: remoting, GET_BROKER_RUNTIME_INFO)
+Latencies are counted in shared buckets by the producers and decoded by the HDR histogram library.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hdrh.histogram import HdrHistogram
+
+from engine.board.cursors import Board
+from engine.board.latencies import HIGHEST_US, SIGNIFICANT_DIGITS, Latencies, latencies_of, lowest_of, sum_of_rings
+from engine.board.put_samples import read_samples, totals_of
+from engine.board.topic_table import TopicCount, TopicTable
+from engine.protocol.store.put_rates import DISTRIBUTION_NAMES, WINDOWS_S, Rate, Sample, Totals, rate, runtime_info
+from ipc.clock import monotonic_ms, wall_ms
+from store.reading import extent
+
+PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
+
+
+@dataclass(frozen=True)
+class LatencyStats:
+    """How long the answered puts took, in microseconds; percentiles by their names, as "99.9"."""
+
+    puts: int
+    mean_us: float
+    max_us: int
+    percentiles_us: dict[str, int]
+    distribution: dict[str, int]
+
+
+@dataclass(frozen=True)
+class StoreStats:
+    """What `slipstream stats` shows; counts since the broker's start, rates by their windows, as "10s"."""
+
+    store: str
+    broker_name: str
+    role: str
+    boot_ms: int
+    now_ms: int
+    put_messages: int
+    put_bytes: int
+    put_refused: int
+    rates: dict[str, Rate]
+    latency: LatencyStats
+    topics: list[TopicCount]
+    dispatch_behind_bytes: int
+    runtime_info: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for json.dumps."""
+        plain = asdict(self)
+        plain["rates"] = {window: found._asdict() for window, found in self.rates.items()}
+        plain["topics"] = {topic.topic: {"messages": topic.messages, "bytes": topic.bytes} for topic in self.topics}
+        return plain
+
+
+def histogram_of(latencies: Latencies) -> Any:
+    """The library's histogram of the counted buckets."""
+    histogram = HdrHistogram(1, HIGHEST_US, SIGNIFICANT_DIGITS)
+    for index in latencies.counts.nonzero()[0].tolist():
+        histogram.record_value(lowest_of(index), int(latencies.counts[index]))
+    return histogram
+
+
+def latency_stats(latencies: Latencies) -> LatencyStats:
+    """Percentiles and the rest. A value's bucket is one percent wide at most; the longest put is exact."""
+    histogram, puts = histogram_of(latencies), latencies.puts
+    return LatencyStats(
+        puts=puts,
+        mean_us=latencies.sum_us / puts if puts else 0.0,
+        max_us=latencies.max_us,
+        percentiles_us={
+            f"{percentile:g}": min(int(histogram.get_value_at_percentile(percentile)), latencies.max_us)
+            for percentile in PERCENTILES
+        },
+        distribution=dict(zip(DISTRIBUTION_NAMES, latencies.distribution, strict=True)),
+    )
+
+
+def stats(store_root: str | os.PathLike[str]) -> StoreStats:
+    """Of the broker that runs on this store, now. Raises NoBroker."""
+    running = extent.require_running(os.fspath(store_root))
+    board, topics = Board.attach(running.region_directory), TopicTable.attach(running.region_directory)
+    try:
+        sampled, now_ms = read_samples(running.region_directory), monotonic_ms()
+        is_slave = running.settings["brokerRole"] == "SLAVE"
+        messages, size = totals_of(board, topics, is_slave=is_slave)
+        now = Sample(now_ms, messages, size)
+        latencies, refused = latencies_of(sum_of_rings(running.region_directory)), board.put_refused.read()
+        behind = max(0, board.max_physical_offset.read() - board.reput_from_offset.read())
+        minute = histogram_of(sampled.minute)
+        totals = Totals(
+            messages, size, refused, latencies.max_us // 1000, sampled.minute.distribution,
+            minute.get_value_at_percentile(99) / 1000, minute.get_value_at_percentile(99.9) / 1000,
+        )  # fmt: skip
+        return StoreStats(
+            store=os.fspath(store_root),
+            broker_name=str(running.settings["brokerName"]),
+            role=str(running.settings["brokerRole"]),
+            boot_ms=sampled.boot_ms,
+            now_ms=wall_ms(),
+            put_messages=messages,
+            put_bytes=size,
+            put_refused=refused,
+            rates={f"{window}s": rate(sampled.samples, now, window) for window in WINDOWS_S},
+            latency=latency_stats(latencies),
+            topics=topics.read(),
+            dispatch_behind_bytes=behind,
+            runtime_info=runtime_info(totals, sampled.samples, sampled.boot_ms, now_ms - sampled.began_ms, behind),
+        )
+    finally:
+        board.counters.close()
+        topics.close()

@@ -1,0 +1,1 @@
+"""The roles that follow the log: allocator, flusher, dispatcher, housekeeper."""

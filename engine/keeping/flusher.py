@@ -1,0 +1,335 @@
+"""Brings the log to disk and says how far it came; the queues and the checkpoint, too, at their own pace.
+
+Implements: FlushRealTimeService, GroupCommitService, FlushConsumeQueueService (spec: store-formats, 14, 18)
+Follows:    max_physical_offset, reput_from_offset
+Publishes:  flushed_offset, only after fdatasync succeeded; flush_errno; rings ack_bell
+A failed fdatasync is final: the kernel may have dropped the pages, so a second one that succeeds would prove nothing.
+flush_errno then stays, nothing is called flushed any more and nothing acknowledged; a restart recovers from the disk.
+SYNC_FLUSH: one fdatasync answers everybody whose message is in the log by then (group commit).
+The mark (`store.files.flushed_mark`) follows each fdatasync and goes to disk with the next one, or when nothing more
+comes.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+from engine.board.cursors import Board
+from engine.settings.config import BrokerConfig, BrokerRole, FlushDiskType
+from engine.settings.index_of import index_of
+from ipc import waiting
+from store.files import checkpoint as checkpoint_file
+from store.files import file_io
+from store.files.directory import StoreDirectory
+from store.files.flushed_mark import FlushedMark
+from store.files.segment_files import SegmentFiles
+from store.index.sync import IndexSync
+from store.queues.consume_queue import file_bytes_of
+from store.queues.sync import QueueSync, totals
+from store.recovery.log_end import store_timestamp_ms
+
+log = logging.getLogger("slipstream.flusher")
+
+PAGE_BYTES = 4096
+# The checkpoint also follows the log itself: what lies behind it is looked at by the next start after a crash.
+NOTED_BYTES, NOTED_LEAST_MS = 256 << 20, 5000
+REST_TIMES = 9  # a round over very many queues takes no more than a tenth of the time
+# The mark is brought to disk by itself once the log rests, and once a second if it never does.
+MARK_RESTED_MS, MARK_LATEST_MS = 100, 1000
+PAGES_LOOKED_AT = 16
+
+
+class Pace(NamedTuple):
+    """How often to flush, and how much must have changed; anything at all once per thorough interval.
+
+    Not `timed`: a log that grows is looked at at once, and once an interval in any case.
+    """
+
+    interval_ms: int
+    least_pages: int
+    thorough_interval_ms: int
+    timed: bool = True
+
+
+class Flusher:
+    """The role of the flusher."""
+
+    name = "flusher"
+
+    def __init__(
+        self, board: Board, files: SegmentFiles, directory: StoreDirectory, queue_file_bytes: int, *,
+        sync_flush: bool, log_pace: Pace, queue_pace: Pace, index: IndexSync | None = None, is_slave: bool = False,
+    ) -> None:  # fmt: skip
+        self._board, self._files, self._directory, self._queue_file_bytes = board, files, directory, queue_file_bytes
+        self._queues = QueueSync(directory.consumequeue, queue_file_bytes)
+        self._sync_flush, self._log_pace, self._queue_pace = sync_flush, log_pace, queue_pace
+        self._index = index
+        self._failed = board.flush_errno.read() != 0
+        self._checkpoint = checkpoint_file.read(directory.checkpoint)
+        self._noted_offset = -1  # of the checkpoint that we wrote; what recovery found is written once in any case
+        self._log_looked_ms = self._log_thorough_ms = 0
+        self._queues_looked_ms = self._queues_thorough_ms = 0
+        self._queues_synced_to = -1  # reput_from_offset when the queues were last looked at
+        self._seen_end = board.max_physical_offset.read()
+        self._now_ms = self._rest_ms = 0
+        self._began_ns = time.monotonic_ns()
+        self._fd = self._fd_base = -1
+        self._is_slave = is_slave
+        self._mark = FlushedMark(directory)
+        self._marked_ms = self._flushed_ms = 0
+
+    # turns
+
+    def do_work(self, now_ms: int) -> int:
+        """Flush what is due; the bytes of log that went to disk."""
+        self._now_ms, self._began_ns = now_ms, time.monotonic_ns()
+        if self._failed:
+            return 0
+        start = self._board.flushed_offset.read()
+        self._seen_end = self._board.max_physical_offset.read()
+        if self._is_log_due(start, now_ms):
+            self._flush_log(self._seen_end)
+        if not self._failed and now_ms - self._queues_looked_ms >= max(self._queue_pace.interval_ms, self._rest_ms):
+            self._queues_looked_ms = now_ms
+            self._flush_queues(now_ms)
+            self._rest_ms = REST_TIMES * (time.monotonic_ns() - self._began_ns) // waiting.NS_PER_MS
+        if self._mark.is_dirty and not self._failed and now_ms >= self._mark_due_ms():
+            self._sync_mark()
+        return self._board.flushed_offset.read() - start
+
+    def _is_log_due(self, flushed: int, now_ms: int) -> bool:
+        end = self._seen_end
+        if end <= flushed:
+            return False
+        if self._sync_flush:
+            return True
+        pace = self._log_pace
+        if pace.timed and now_ms - self._log_looked_ms < pace.interval_ms:
+            return False
+        self._log_looked_ms = now_ms
+        full_segment = self._files.base_of(flushed) != self._files.base_of(end)
+        if now_ms - self._log_thorough_ms >= pace.thorough_interval_ms:
+            self._log_thorough_ms = now_ms
+            return True
+        return full_segment or end // PAGE_BYTES - flushed // PAGE_BYTES >= pace.least_pages
+
+    # the log
+
+    def _flush_log(self, end: int) -> None:
+        """Segment by segment, publishing after each."""
+        flushed = max(self._board.flushed_offset.read(), self._board.min_physical_offset.read())
+        while flushed < end and not self._failed:
+            base = self._files.base_of(flushed)
+            try:
+                file_io.sync_data(self._descriptor_of(base))
+            except OSError as error:
+                self._fail(str(self._files.path_of(base)), error)
+                return
+            start, flushed = flushed, min(end, base + self._files.segment_bytes)
+            if not self._move_mark(start, flushed):
+                return
+            waiting.add(self._board.log_flushes, 1)
+            waiting.publish(self._board.flushed_offset, flushed)
+            if not self._sync_flush:  # else each of the many would cost a turn of group_transfer, which learns nothing
+                waiting.ring(self._board.ack_bell)
+
+    # the mark
+
+    def _move_mark(self, start: int, end: int) -> bool:
+        """Note that the log is on disk up to `end`; False when that failed.
+
+        Before what recovery could take for torn without the mark is called flushed, the mark is on disk.
+        """
+        if self._is_slave:  # its log ends anywhere, what is dispatched on a record's boundary
+            built_to = self._board.reput_from_offset.read()
+            end = min(end, built_to)
+        self._flushed_ms = self._now_ms
+        try:
+            self._mark.note(end)
+            if not self._is_slave and self._may_seem_torn(start, end):
+                self._mark.sync()
+                self._marked_ms = self._now_ms
+        except OSError as error:
+            return self._mark_failed(error)
+        return True
+
+    def _may_seem_torn(self, start: int, end: int) -> bool:
+        """Whether a page that was just written, or the last record, ends with a zero: so it looks without its end."""
+        lasts = [end - 1, *range(start - start % PAGE_BYTES + PAGE_BYTES - 1, end, PAGE_BYTES)]
+        if len(lasts) > PAGES_LOOKED_AT:
+            return True  # so much at once that the mark's turn adds little
+        return any(os.pread(self._fd, 1, at - self._fd_base) == b"\0" for at in lasts)
+
+    def _mark_due_ms(self) -> int:
+        return min(self._flushed_ms + MARK_RESTED_MS, self._marked_ms + MARK_LATEST_MS)
+
+    def _sync_mark(self) -> None:
+        self._marked_ms = self._now_ms
+        try:
+            self._mark.sync()
+        except OSError as error:
+            self._mark_failed(error)
+
+    def _mark_failed(self, error: OSError) -> bool:
+        """Without room (a file system that writes to new places) the mark says too little; else the disk is bad."""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            log.warning("%s: not written (%s); it is tried again", self._directory.mark, error.strerror)
+            return True
+        self._fail(str(self._directory.mark), error)
+        return False
+
+    def _descriptor_of(self, base: int) -> int:
+        """Kept open while its segment is the current one: an error of writing back is told to who had the file open."""
+        if self._fd_base != base:
+            self._close_descriptor()
+            self._fd = file_io.open_file(self._files.path_of(base), writable=True)
+            self._fd_base = base
+        return self._fd
+
+    def _close_descriptor(self) -> None:
+        fd, self._fd, self._fd_base = self._fd, -1, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def _fail(self, path: str, error: OSError) -> None:
+        self._failed = True
+        number = error.errno or -1
+        waiting.publish(self._board.flush_errno, number)
+        waiting.ring(self._board.ack_bell)
+        log.critical(
+            "%s: cannot be brought to disk (%s); what lies above offset %d may be lost. No message is acknowledged any"
+            " more: check the disk, then restart the broker, which recovers from what is there",
+            path, os.strerror(number) if number > 0 else error, self._board.flushed_offset.read(),
+        )  # fmt: skip
+
+    # queues and checkpoint
+
+    def _flush_queues(self, now_ms: int) -> None:
+        """One round over the queues if any grew; a thorough one, with the checkpoint, when that is due."""
+        built_to = self._board.reput_from_offset.read()
+        waited_ms = now_ms - self._queues_thorough_ms
+        thorough = waited_ms >= self._queue_pace.thorough_interval_ms
+        if built_to - self._noted_offset >= NOTED_BYTES and waited_ms >= NOTED_LEAST_MS:
+            thorough = True
+        if built_to == self._queues_synced_to and not thorough:
+            return
+        try:
+            self._queues.sync(0 if thorough else self._queue_pace.least_pages, self._flush_waiting)
+            self._queues_synced_to = built_to
+            self._note_full_index_file()
+            if thorough:
+                self._queues_thorough_ms = now_ms
+                self._write_checkpoint(built_to)
+        except FileNotFoundError as gone:
+            log.info("%s: expired while it was to be brought to disk; the next round looks again", gone.filename)
+            self._queues_synced_to = -1
+        except OSError as error:
+            self._fail(str(self._directory.consumequeue), error)
+
+    def _flush_waiting(self) -> None:
+        """Puts that wait for the disk do not wait for the queues, nor does the log wait for much longer than else."""
+        now_ms = self._now_ms + (time.monotonic_ns() - self._began_ns) // waiting.NS_PER_MS
+        waiting.note(self._board.heartbeats[self.name], now_ms)
+        self._seen_end = self._board.max_physical_offset.read()
+        if not self._failed and self._is_log_due(self._board.flushed_offset.read(), now_ms):
+            self._flush_log(self._seen_end)
+
+    def _save(self, checkpoint: checkpoint_file.Checkpoint) -> bool:
+        """False when there is no room for it: nothing is lost, only the next start walks more of the log."""
+        try:
+            checkpoint_file.write(self._directory.checkpoint, checkpoint)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            log.warning("%s: not written (%s); it is tried again", self._directory.checkpoint, error.strerror)
+            return False
+        return True
+
+    def _note_full_index_file(self) -> None:
+        """As RocketMQ: an index file that has become full goes to disk, and its end into the checkpoint."""
+        noted = self._checkpoint if self._index is None else self._index.sync_full(self._checkpoint)
+        if noted is not self._checkpoint:
+            self._checkpoint = noted
+            self._save(noted)
+
+    def _write_checkpoint(self, built_to: int) -> None:
+        """Note that log and queues are on disk up to `built_to`, a record boundary; the queues were just synced."""
+        if self._noted_offset == built_to:
+            return
+        self._flush_log(max(self._board.flushed_offset.read(), built_to))
+        if self._failed:
+            return
+        held = totals(self._directory.consumequeue, self._queue_file_bytes, built_to, self._flush_waiting)
+        stored_ms = self._checkpoint.physic_msg_timestamp_ms
+        if held.last_physical_offset is not None:
+            stored_ms = store_timestamp_ms(self._files, held.last_physical_offset) or stored_ms
+        self._checkpoint = replace(
+            self._checkpoint, physic_msg_timestamp_ms=stored_ms, logics_msg_timestamp_ms=stored_ms,
+            flushed_offset=built_to, queues=held.queues, entries=held.entries,
+        )  # fmt: skip
+        if self._index is not None:
+            self._checkpoint = self._index.sync(self._checkpoint, built_to)
+            whole_ms = min(stored_ms, self._index.whole_until_ms(self._checkpoint, stored_ms))
+            self._checkpoint = replace(self._checkpoint, logics_msg_timestamp_ms=whole_ms)
+        if self._save(self._checkpoint):
+            self._noted_offset = built_to
+
+    # waiting
+
+    def idle(self, timeout_ms: int) -> None:
+        """Until the next timer; with SYNC_FLUSH, or not timed, also until the log grows."""
+        if self._mark.is_dirty and not self._failed:
+            timeout_ms = min(timeout_ms, max(1, self._mark_due_ms() - self._now_ms))
+        if self._sync_flush and not self._failed:
+            waiting.await_change(self._board.max_physical_offset, self._seen_end, timeout_ms)
+            return
+        own = self._board.flushed_offset  # nobody else moves it: a sleep that a signal ends
+        dirty = not self._failed and self._board.max_physical_offset.read() > own.read()
+        until_due_ms = self._log_looked_ms + self._log_pace.interval_ms - self._now_ms
+        timeout_ms = min(timeout_ms, max(1, until_due_ms)) if dirty else timeout_ms
+        if self._log_pace.timed or self._failed:
+            waiting.await_change(own, own.read(), timeout_ms)
+        else:
+            waiting.await_change(self._board.max_physical_offset, self._seen_end, timeout_ms)
+
+    def close(self) -> None:
+        """Everything to disk, and the checkpoint: the end of a clean stop."""
+        built_to = self._board.reput_from_offset.read()
+        try:
+            if not self._failed:
+                self._flush_log(self._board.max_physical_offset.read())
+            if not self._failed:
+                self._queues.sync(0, self._flush_waiting)
+                self._write_checkpoint(built_to)
+                self._mark.sync()
+        except OSError as error:
+            self._fail(str(self._directory.consumequeue), error)
+        finally:
+            self._close_descriptor()
+            self._mark.close()
+            self._queues.close()
+
+
+def open_role(config: BrokerConfig, board: Board) -> Flusher:
+    """The flusher of a store."""
+    index = index_of(config)
+    return Flusher(
+        board, SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes),
+        StoreDirectory(config.store_path_root_dir, config.store_path_commit_log),
+        file_bytes_of(config.mapped_file_size_consume_queue_bytes),
+        sync_flush=config.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+        log_pace=Pace(
+            config.flush_interval_commit_log_ms, config.flush_commit_log_least_pages,
+            config.flush_commit_log_thorough_interval_ms, config.flush_commit_log_timed,
+        ),
+        queue_pace=Pace(
+            config.flush_interval_consume_queue_ms, config.flush_consume_queue_least_pages,
+            config.flush_consume_queue_thorough_interval_ms,
+        ),
+        index=IndexSync(index) if index is not None else None, is_slave=config.broker_role is BrokerRole.SLAVE,
+    )  # fmt: skip

@@ -1,0 +1,344 @@
+"""Keeps the store inside its disk: deletes what is expired, says how full the disk is, keeps the audit.
+
+Implements: DefaultMessageStore's timers for CleanCommitLogService and CleanConsumeQueueService; the decisions are in
+protocol/retention.py (spec: store-formats, section 22)
+Follows:    segment_request_offset, max_physical_offset, flushed_offset, allocation_errno, the leases; the words of
+            live_settings, each time it looks for expired files
+Publishes:  min_physical_offset, disk_state, disk_used_percent, running_flags, deleted_segments
+The only one that moves the log's beginning, and it does so before the file goes: so readers, senders and the dispatcher
+stop looking there first. Also where an empty slave's log begins is said here, once its master has told the receiver.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from engine.board import live_settings
+from engine.board.cursors import Board
+from engine.protocol.store.retention import (
+    HOUR_MS,
+    DiskState,
+    LogCleaner,
+    LogFile,
+    Policy,
+    Usage,
+    Verdict,
+    disk_state,
+    expired_count,
+    running_flags,
+)
+from engine.settings.config import BrokerConfig
+from ipc import waiting
+from ipc.clock import monotonic_ms, wall_of
+from store.errors import IndexFileDamaged
+from store.files import file_io
+from store.files.directory import StoreDirectory
+from store.files.segment_files import SegmentFiles, stated_files
+from store.upkeep import expiry, leases
+from store.upkeep.audit import Audit
+from store.upkeep.file_watch import INDEX, QUEUE, SEGMENT, Change, FileWatch
+
+log = logging.getLogger("slipstream.housekeeper")
+
+MEASURE_MS = 1000  # RocketMQ looks each 10 s; a fast writer fills a lot of disk in that time
+FINDINGS_MAX = 1000
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+TOLD = {
+    DiskState.NORMAL: "normal",
+    DiskState.WARNING: "warning: files go before their time",
+    DiskState.READ_ONLY: "read-only: messages are refused (SERVICE_NOT_AVAILABLE) until there is room",
+    DiskState.FULL: "full: a segment finds no room; messages are refused (SERVICE_NOT_AVAILABLE) until there is some",
+}
+
+
+def local_hour(wall_ms: int) -> int:
+    """The hour on this machine's clock, which is what deleteWhen means."""
+    return time.localtime(wall_ms / 1000).tm_hour
+
+
+class Housekeeper:
+    """The role of the housekeeper."""
+
+    name = "housekeeper"
+
+    def __init__(
+        self, board: Board, files: SegmentFiles, directory: StoreDirectory, policy: Policy, now_ms: int, *,
+        queue_interval_ms: int, hour_of: Callable[[int], int] = local_hour, usage: Callable[[], Usage] | None = None,
+        wall_of: Callable[[int], int] = wall_of,
+    ) -> None:  # fmt: skip
+        self._board, self._files, self._directory = board, files, directory
+        self._policy = policy
+        self._cleaner = LogCleaner(self._policy_now(), now_ms)
+        self._queue_interval_ms, self._hour_of, self._usage_of = queue_interval_ms, hour_of, usage or self._used
+        self._wall_of = wall_of  # files and the audit have wall time, all else here is monotonic
+        self._audit, self._watch = Audit(directory.root), FileWatch(directory)
+        self._request = board.segment_request_offset.read()
+        self._usage = Usage(-1, -1)
+        self._measure_at_ms = self._watch_at_ms = 0
+        self._allocated_seen = self._reput_seen = -1
+        self._sealed_to = files.base_of(board.max_physical_offset.read())
+        self._queue_work: Iterator[int] | None = None
+        self._queue_due_ms = self._queues_clean_to = 0
+        self._told: set[str] = set()
+        self._now_ms = now_ms
+        self._measure(now_ms)
+        self._begin_audit()
+
+    def do_work(self, now_ms: int) -> int:
+        """Delete one file, or the expired ones of one queue, if any is due; how many."""
+        self._now_ms = now_ms
+        self._request = self._board.segment_request_offset.read()
+        self._begin_log()
+        if now_ms >= self._measure_at_ms:
+            self._measure(now_ms)
+        self._look(now_ms)
+        return self._clean_log(now_ms) or self._clean_queues(now_ms)
+
+    def idle(self, timeout_ms: int) -> None:
+        """Sleep until a timer is due, or the log goes on in another segment."""
+        wait_ms = min(timeout_ms, self._cleaner.wait_ms(self._now_ms))
+        if self._queue_work is not None:
+            wait_ms = min(wait_ms, max(0, self._queue_due_ms - self._now_ms))
+        waiting.await_change(self._board.segment_request_offset, self._request, max(1, wait_ms))
+
+    def close(self) -> None:
+        """The last changes into the audit."""
+        self._watch_at_ms = 0
+        self._reput_seen = -1
+        self._now_ms = monotonic_ms()
+        self._look(self._now_ms)
+        self._note("stop", "store", None, "the broker stops")
+
+    # where the log begins
+
+    def _begin_log(self) -> None:
+        """A slave whose log is still empty begins where its master says, whatever was made before."""
+        board = self._board
+        begin, wanted = board.min_physical_offset.read(), self._files.base_of(max(self._request, 0))
+        if wanted <= begin or board.max_physical_offset.read() > begin:
+            return
+        before = [base for base in self._files.base_offsets() if base < wanted]
+        if not all(self._files.is_unused(base) for base in before):
+            return  # received, if not published: the allocator goes on from there
+        waiting.publish(board.min_physical_offset, wanted)
+        for base in before:
+            self._remove_segment(base, f"unused: the log of this slave begins at {wanted}, as its master says")
+
+    # the disk
+
+    def _used(self) -> Usage:
+        return Usage(
+            file_io.used_percent(self._directory.commitlog), file_io.used_percent(self._directory.consumequeue)
+        )
+
+    def _has_no_room(self) -> bool:
+        return self._board.allocation_errno.read() in NO_ROOM
+
+    def _measure(self, now_ms: int) -> None:
+        """How full the disk is, published; the change of a state is logged."""
+        self._measure_at_ms = now_ms + MEASURE_MS
+        self._usage, board = self._usage_of(), self._board
+        before = DiskState(board.disk_state.read())
+        waits = self._request >= board.allocated_offset.read()
+        policy = self._cleaner.policy
+        state = disk_state(before, self._usage, policy, no_room=self._has_no_room(), writer_waits=waits)
+        waiting.note(board.disk_used_percent, max(self._usage))
+        if state is before:
+            return
+        waiting.publish(board.running_flags, running_flags(state))
+        waiting.publish(board.disk_state, state)
+        level = logging.WARNING if state > DiskState.NORMAL else logging.INFO
+        log.log(
+            level, "%s: used to %d %%, %s: used to %d %%: the disk is %s", self._directory.commitlog,
+            self._usage.commit_log, self._directory.consumequeue, self._usage.queues, TOLD[state],
+        )  # fmt: skip
+
+    # the commit log
+
+    def _clean_log(self, now_ms: int) -> int:
+        if self._cleaner.wait_ms(now_ms):
+            return 0
+        self._cleaner.policy = self._policy_now().clamped()
+        held = leases.look(self._directory.root, now_ms)
+        self._tell_once(held.findings)
+        behind_ms = self._wall_of(now_ms) - now_ms
+        found = [
+            LogFile(base, stat.st_size, stat.st_mtime_ns // 1_000_000 - behind_ms)
+            for base, stat in stated_files(self._files.directory)
+        ]
+        verdict = self._cleaner.next(
+            now_ms, self._hour_of(now_ms + behind_ms), self._usage, found,
+            min_physical_offset=self._board.min_physical_offset.read(), deletable_end=self._deletable_end(),
+            held_from=held.from_offset, no_room=self._has_no_room(),
+        )  # fmt: skip
+        if verdict is not None:
+            self._carry_out(verdict, now_ms)
+        elif not self._cleaner.is_in_round and found and found[0][0] > self._queues_clean_to:
+            self._queue_work = self._queue_work or self._expire_queues(found[0][0])
+        return int(verdict is not None and verdict.delete)
+
+    def _policy_now(self) -> Policy:
+        """With what an administrator has set since the broker read its file."""
+        wanted = live_settings.retention(self._board)
+        return self._policy._replace(
+            delete_when_hours=wanted.delete_when_hours, reserved_ms=wanted.reserved_hours * HOUR_MS,
+            max_used_percent=wanted.max_used_percent,
+        )  # fmt: skip
+
+    def _deletable_end(self) -> int:
+        """The file that is written stays, and what is not on disk yet."""
+        board = self._board
+        begin, end = board.min_physical_offset.read(), board.max_physical_offset.read()
+        written = self._files.base_of(end - 1 if end > begin else end)
+        return min(written, self._files.base_of(board.flushed_offset.read()))
+
+    def _carry_out(self, verdict: Verdict, now_ms: int) -> None:
+        board = self._board
+        if verdict.min_physical_offset > board.min_physical_offset.read():
+            waiting.publish(board.min_physical_offset, verdict.min_physical_offset)
+        path = self._files.path_of(verdict.base_offset)
+        if not verdict.delete:
+            log.info("%s: expired, but %s", path, verdict.reason)
+            self._note("condemn", SEGMENT, path, verdict.reason)
+            return
+        try:
+            self._remove_segment(verdict.base_offset, verdict.reason, forced=verdict.forced)
+        except OSError as error:
+            log.error("%s: expired, but cannot be deleted (%s); it is tried again", path, error.strerror)
+            self._note("delete_failed", SEGMENT, path, error.strerror or str(error))
+            self._cleaner.hung(verdict.base_offset, now_ms)
+            return
+        waiting.add(board.deleted_segments, 1)
+        self._measure_at_ms = 0
+
+    def _remove_segment(self, base: int, reason: str, **facts: object) -> None:
+        path = self._files.path_of(base)
+        self._note("delete", SEGMENT, path, reason, **facts)
+        self._watch.forget(path)
+        self._files.remove(base)
+
+    # queues and index
+
+    def _clean_queues(self, now_ms: int) -> int:
+        if self._queue_work is None or now_ms < self._queue_due_ms:
+            return 0
+        deleted = next(self._queue_work, None)
+        if deleted is None:
+            self._queue_work = None
+            return 0
+        if deleted:
+            self._queue_due_ms = now_ms + self._queue_interval_ms
+        return 1
+
+    def _expire_queues(self, begin: int) -> Iterator[int]:
+        """One queue at a time, how many of its files went; the log's files begin at `begin`."""
+        for directory, entry_bytes in expiry.queues(self._directory.root):
+            count = self._expire(QUEUE, directory, list(expiry.last_offsets(directory, entry_bytes)), begin)
+            for path in expiry.expired_ext_files(directory, begin):
+                self._remove(QUEUE, path, f"its units belong to entries below the log's first byte {begin}")
+            yield count
+        yield self._expire_index(begin)
+        self._queues_clean_to = begin
+
+    def _expire_index(self, begin: int) -> int:
+        directory = self._directory.index
+        try:
+            ends = list(expiry.index_ends(directory))
+        except IndexFileDamaged as error:
+            self._tell_once([f"{error}; no index file is deleted"])
+            return 0
+        return self._expire(INDEX, directory, ends, begin)
+
+    def _expire(self, kind: str, directory: Path, ends: list[tuple[Path, int]], begin: int) -> int:
+        """Delete the oldest of those files as far as their last records lie below the log's first byte; how many."""
+        count = expired_count((offset for _path, offset in ends), begin)
+        for path, offset in ends[:count]:
+            self._remove(kind, path, f"its last record lies at {offset}, below the log's first byte {begin}")
+        if count:
+            file_io.sync_directory(directory)
+        return count
+
+    def _remove(self, kind: str, path: Path, reason: str) -> None:
+        self._note("delete", kind, path, reason)
+        self._watch.forget(path)
+        file_io.unlink(path)
+
+    # the audit
+
+    def _begin_audit(self) -> None:
+        self._watch.look_at_segments()
+        self._watch.look()
+        board = self._board
+        self._note(
+            "start", "store", None, "what was there when the broker began to look", **self._watch.counts(),
+            min_physical_offset=board.min_physical_offset.read(), max_physical_offset=board.max_physical_offset.read(),
+        )  # fmt: skip
+
+    def _note(self, event: str, kind: str, path: Path | None, reason: str, **facts: object) -> None:
+        self._audit.write(self._wall_of(self._now_ms), event, kind, path, reason, **facts)
+
+    def _look(self, now_ms: int) -> None:
+        """Tell what came, was sealed, or vanished: segments at once, the others at the pace of the rounds."""
+        board = self._board
+        end, allocated, built_to = (
+            cursor.read() for cursor in (board.max_physical_offset, board.allocated_offset, board.reput_from_offset)
+        )
+        if allocated != self._allocated_seen:
+            self._allocated_seen = allocated
+            self._tell(self._watch.look_at_segments(), f"the log's end is at {end}: room for what comes")
+        self._sealed_to = max(self._sealed_to, board.min_physical_offset.read())
+        while self._sealed_to + self._files.segment_bytes <= end:
+            path = self._files.path_of(self._sealed_to)
+            self._note("seal", SEGMENT, path, "full: the log goes on in the next segment")
+            self._sealed_to += self._files.segment_bytes
+        if now_ms < self._watch_at_ms or built_to == self._reput_seen:
+            return
+        self._watch_at_ms, self._reput_seen = now_ms + self._cleaner.policy.round_interval_ms, built_to
+        self._tell(self._watch.look(), f"built from the log up to {built_to}")
+
+    def _tell(self, changes: list[Change], came_because: str) -> None:
+        for change in changes:
+            if not change.came:
+                self._note("vanish", change.kind, change.path, "removed, but not by retention")
+                continue
+            if change.follows is not None and change.kind != SEGMENT:
+                self._note("seal", change.kind, change.follows, f"full: {change.path.name} follows")
+            self._note("create", change.kind, change.path, came_because)
+
+    def _tell_once(self, findings: list[str]) -> None:
+        news = set(findings) - self._told
+        for finding in sorted(news):
+            log.warning("%s", finding)
+        self._told = self._told | news if len(self._told) < FINDINGS_MAX else news
+
+
+def policy_of(config: BrokerConfig) -> Policy:
+    """The configuration's part in what is deleted when."""
+    return Policy(
+        five=config.compat == "5",
+        delete_when_hours=config.delete_when_hours,
+        reserved_ms=config.file_reserved_hours * HOUR_MS,
+        max_used_percent=config.disk_max_used_space_percent,
+        warning_percent=config.disk_space_warning_level_percent,
+        forcibly_percent=config.disk_space_clean_forcibly_percent,
+        clean_forcibly=config.clean_file_forcibly_enable,
+        batch_max=config.delete_file_batch_max,
+        round_interval_ms=config.clean_resource_interval_ms,
+        file_interval_ms=config.delete_commit_log_files_interval_ms,
+        destroy_forcibly_ms=config.destroy_mapped_file_interval_forcibly_ms,
+        redelete_ms=config.redelete_hanged_file_interval_ms,
+    )
+
+
+def open_role(config: BrokerConfig, board: Board) -> Housekeeper:
+    """The housekeeper of a store."""
+    files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+    directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
+    return Housekeeper(
+        board, files, directory, policy_of(config), monotonic_ms(),
+        queue_interval_ms=config.delete_consume_queue_files_interval_ms,
+    )  # fmt: skip

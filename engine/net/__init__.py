@@ -1,0 +1,1 @@
+"""What every server of ours shares about sockets: where it listens, and log lines that strangers may cause."""

@@ -1,0 +1,53 @@
+"""Listening sockets: where a server of ours may be reached, of which family, and what a port in use is told as.
+
+An address is bound as it is written: `0.0.0.0` is every IPv4 address, `::` every address of both families. Where
+nothing is written, a server whose own address is on loopback is reached there alone, any other one everywhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+
+from engine.board import addresses
+
+EVERYWHERE_IPV4, EVERYWHERE = "0.0.0.0", "::"
+BACKLOG = 1024
+
+
+def bind_address(written: str | None, own: str) -> str:
+    """Where to listen: what is written, else loopback where `own` (what others are told) is there, else everywhere."""
+    if written is not None:
+        return written
+    if is_loopback(own):
+        return own
+    return EVERYWHERE if socket.has_dualstack_ipv6() else EVERYWHERE_IPV4
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a numeric address is one that only this host reaches."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_loopback
+
+
+def listen(address: str, port: int, backlog: int = BACKLOG) -> socket.socket:
+    """A listening socket that does not block. Raises OSError, whose text says what to change."""
+    family, _kind, _protocol, _name, at = socket.getaddrinfo(
+        address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
+    )[0]
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            both = address == EVERYWHERE or "." in address  # an IPv4 address in IPv6's clothes needs both families
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not both))
+        listening.bind(at)
+        listening.listen(backlog)
+        listening.setblocking(False)
+    except OSError as error:
+        listening.close()
+        advice = "give another port" if error.errno == errno.EADDRINUSE else "give an address of this host to listen on"
+        raise OSError(error.errno, f"{addresses.told(address, port)}: {error.strerror}; {advice}") from error
+    return listening

@@ -1,0 +1,89 @@
+"""What a caller hands over, looked at before anything is compiled or sent: types, and numbers that fit their fields.
+
+A wrong one is told in one line, by what it is called; numpy's whole numbers are whole numbers.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from engine.errors import MessageIllegal
+from store.message.host import Host
+from store.put.request import INT_MAX, INT_MIN, LONG_MAX, SendRequest
+
+SHOWN_MAX = 40  # characters of a wrong value
+
+INTEGERS = ("queue_id", "sys_flag", "flag", "reconsume_times", "max_reconsume_times")  # of a request
+
+
+def whole(value: Any, what: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
+    """A whole number within its bounds. Raises MessageIllegal."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or not low <= number <= high:
+        raise MessageIllegal(f"{what} {_shown(value)}", f"it is a whole number from {low} to {high}")
+    return number
+
+
+def text(value: Any, what: str) -> str:
+    """A str that has a UTF-8 form. Raises MessageIllegal."""
+    if not isinstance(value, str):
+        raise MessageIllegal(f"{what} {_shown(value)}", f"it is a str, not {type(value).__name__}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        reason = f"character {error.start} is half of a surrogate pair, which UTF-8 has no form for"
+        raise MessageIllegal(f"{what} {_shown(value)}", reason) from None
+    return value
+
+
+def body_bytes(body: Any) -> bytes:
+    """The bytes of a body: any object of bytes, or a str in UTF-8. Raises MessageIllegal."""
+    if isinstance(body, str):
+        return text(body, "body").encode()
+    try:
+        return bytes(memoryview(body))
+    except TypeError:
+        raise MessageIllegal("body", f"it is bytes or a str, not {type(body).__name__}") from None
+
+
+def joined(keys: Any) -> str | None:
+    """The keys of one message as their property: a str as it is, others with spaces between. Raises MessageIllegal."""
+    if keys is None or isinstance(keys, str):
+        return keys
+    if not isinstance(keys, (list, tuple)):
+        raise MessageIllegal(f"keys {_shown(keys)}", f"they are a str or a list of str, not {type(keys).__name__}")
+    return " ".join(text(key, "key") for key in keys)
+
+
+def named(properties: Any) -> Mapping[str, Any]:
+    """Properties by name. Raises MessageIllegal."""
+    if not isinstance(properties, Mapping):
+        what = f"they are a dict of str, not {type(properties).__name__}"
+        raise MessageIllegal(f"properties {_shown(properties)}", what)
+    return properties
+
+
+def check_request(request: Any) -> None:
+    """The fields of a SendRequest. Raises MessageIllegal."""
+    if not isinstance(request, SendRequest):
+        raise MessageIllegal("request", f"it is a SendRequest, not {type(request).__name__}")
+    for name in INTEGERS:
+        whole(getattr(request, name), name)
+    whole(request.born_timestamp_ms, "born_timestamp_ms", -LONG_MAX - 1, LONG_MAX)
+    text(request.topic, "topic")
+    if not isinstance(request.properties, str):
+        raise MessageIllegal("properties", f"of a request they are one str, not {type(request.properties).__name__}")
+    if not isinstance(request.body, (bytes, bytearray, memoryview)):
+        raise MessageIllegal("body", f"of a request it is bytes, not {type(request.body).__name__}")
+    if not isinstance(request.born_host, Host):
+        raise MessageIllegal("born_host", f"it is a Host, not {type(request.born_host).__name__}")
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN_MAX else f"{shown[:SHOWN_MAX]}…"

@@ -1,0 +1,1 @@
+"""What a broker answers, and what a slave asks its master."""

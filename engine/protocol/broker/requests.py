@@ -1,0 +1,299 @@
+"""A broker's answers to slaves, administrators and clients' heartbeats; anything else is answered "not supported".
+
+Implements: AdminBrokerProcessor, ClientManageProcessor, as far as a log that others replicate needs them
+spec: remoting, 6 metadata request bodies, 8 admin requests, 12 real master, our slave
+Figures and settings come from the shell through `Facts`; what is to be saved, registered or set is left in
+`metadata.changed`, `wants_registration` and `changed_settings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from engine.protocol.remoting.answers import (
+    INVALID_PARAMETER,
+    NO_PERMISSION,
+    NO_REMARK,
+    NULL_POINTER,
+    REMOTING_EXCEPTION,
+    SUCCESS,
+    SYSTEM_ERROR,
+    Answerer,
+    Handler,
+    Json,
+    Refused,
+    Thrown,
+    given,
+    null_pointer,
+    required,
+    shown,
+    whole_number,
+)
+from engine.protocol.remoting.frame import RemotingCommand
+from engine.protocol.tables import topic_attributes
+from engine.protocol.tables.metadata import (
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    GROUPS,
+    REQUEST_MODES,
+    TIMER_METRICS,
+    Metadata,
+    group_config,
+)
+from engine.protocol.tables.register_body import is_name
+from store.message.record import MAX_TOPIC_BYTES
+from store.message.topics import TOPIC_PATTERN, is_system_topic
+from store.tables import fastjson
+from store.tables.fastjson import INT32_MAX, INT32_MIN
+from store.tables.tables import topic_config
+
+ON_SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
+PERMISSION = "brokerPermission"
+NO_CHECKPOINT, NO_METRICS = "The checkpoint is null", "The timer message store is null"
+TOPICS_MAX = GROUPS_MAX = 50_000  # what one frame takes in one table
+BODY_BYTES_MAX = 64 * 1024  # of a group's configuration, of settings
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+TOPIC, CONFIG, KEY = '"topic"', '"config"', '"key"'  # names in what Java says
+NULL_KEY = f"{NULL_POINTER}: {null_pointer('Object.hashCode()', KEY)}"
+
+
+class Changeable(NamedTuple):
+    """A setting that may change while the broker runs."""
+
+    parsed: Callable[[str], int]  # its text as one word; raises ValueError
+    allowed: str
+
+
+class Facts(NamedTuple):
+    """What only the shell knows, asked when it is needed."""
+
+    runtime: Callable[[], Mapping[str, str]]
+    ha_status: Callable[[], Json]
+    settings: Callable[[], Mapping[str, str]]
+    changeable: Mapping[str, Changeable] = {}
+
+
+class BrokerRequests(Answerer):
+    """The requests of one broker."""
+
+    def __init__(
+        self, compat: str, metadata: Metadata, facts: Facts, *, is_slave: bool, has_timers: bool = True
+    ) -> None:  # fmt: skip
+        super().__init__(compat)
+        self.metadata, self._facts, self._is_slave, self._has_timers = metadata, facts, is_slave, has_timers
+        self.changed_settings: dict[str, int] = {}  # the shell's to take
+        self.wants_registration = False
+        self.handlers: dict[int, Handler] = {
+            17: self._update_topic, 215: self._delete_topic, 200: self._update_group, 207: self._delete_group,
+            21: self._all_topics, 201: self._groups, 43: self._consumer_offsets, 45: self._delay_offsets,
+            25: self._update_settings, 26: self._settings, 28: self._runtime, 300: self._groups_of_topic,
+            34: self._heartbeat, 35: self._unregister_client,
+        }  # fmt: skip
+        if self.five:
+            self.handlers |= {
+                402: self._request_modes, 907: self._ha_status, 60: self._timer_checkpoint, 61: self._timer_metrics,
+            }  # fmt: skip
+
+    # what a slave asks
+
+    def _all_topics(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        return self.answered(request, ext_fields={}, body=self.metadata.topics_json())
+
+    def _groups(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        return self.with_json(request, self.metadata.value(GROUPS))
+
+    def _consumer_offsets(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        return self.with_json(request, self.metadata.value(CONSUMER_OFFSETS))
+
+    def _delay_offsets(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        return self.with_json(request, self.metadata.value(DELAY_OFFSETS))
+
+    def _request_modes(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        return self.with_json(request, self.metadata.value(REQUEST_MODES))
+
+    def _timer_checkpoint(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        if not self._has_timers:
+            raise Refused(SYSTEM_ERROR, NO_CHECKPOINT)
+        return self.answered(request, body=self.metadata.timer_checkpoint.encode())
+
+    def _timer_metrics(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        if not self._has_timers:
+            raise Refused(SYSTEM_ERROR, NO_METRICS)
+        return self.with_json(request, self.metadata.value(TIMER_METRICS))
+
+    # what an administrator asks
+
+    def _require_master(self) -> None:
+        """4.9's slaves refuse; 5.x's take a change, until their master's tables replace it."""
+        if self._is_slave and not self.five:
+            raise Refused(SYSTEM_ERROR, ON_SLAVE)
+
+    def _check_topic(self, topic: str | None, *, is_new: bool) -> str:
+        """Raises Refused with what RocketMQ says of that name; a topic to be deleted only needs one in 5.x."""
+        refused = INVALID_PARAMETER if self.five else SYSTEM_ERROR
+        if topic is None or not topic.strip():
+            raise Refused(refused, "The specified topic is blank.")
+        if is_new or not self.five:
+            if not TOPIC_PATTERN.fullmatch(topic):
+                allowed = "allowing only ^[%|a-zA-Z0-9_-]+$"
+                raise Refused(refused, f"The specified topic contains illegal characters, {allowed}")
+            if len(topic) > MAX_TOPIC_BYTES:
+                raise Refused(refused, "The specified topic is longer than topic max length.")
+        if is_system_topic(topic) or topic in (self.metadata.identity.cluster, self.metadata.identity.broker_name):
+            raise Refused(refused, f"The topic[{topic}] is conflict with system topic.")
+        return topic
+
+    def _update_topic(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
+        self._require_master()
+        kind, ext = given(request, "topicFilterType"), request.ext_fields
+        if ext is not None and kind not in FILTER_TYPES:
+            raise Thrown(f"{REMOTING_EXCEPTION}: topicFilterType = [{shown(kind)}] value invalid")
+        if self.five and given(request, "topic") is None:
+            raise Thrown(f"{NULL_POINTER}: {null_pointer('String.startsWith(String)', TOPIC)}")
+        topic = self._check_topic(given(request, "topic"), is_new=True)
+        self._check_room(topic, self.metadata.topics, TOPICS_MAX)
+        read, write, perm = (self._of_topic(request, name) for name in ("readQueueNums", "writeQueueNums", "perm"))
+        config = topic_config(
+            topic, read, write, perm, five=self.five, topicFilterType=kind,
+            topicSysFlag=whole_number(request, "topicSysFlag", INT32_MIN, INT32_MAX) or 0,
+        )  # fmt: skip
+        if self.five:
+            config["order"] = (given(request, "order") or "").lower() == "true"
+            self._alter(config, given(request, "attributes") or "")
+            if config == self.metadata.topics.get(topic) and not given(request, "attributes"):
+                return self.answered(request, SUCCESS, NO_REMARK)
+        self.metadata.set_topic(config, now_ms)
+        self.wants_registration = True
+        return self.answered(request, SUCCESS, NO_REMARK)
+
+    def _check_room(self, name: str, table: Mapping[str, object], most: int) -> None:
+        """Raises Refused where one more would not fit an answer that lists them all."""
+        if name not in table and len(table) >= most:
+            raise Refused(SYSTEM_ERROR, f"there are {len(table)} already, {most} at most: delete some")
+
+    def _of_topic(self, request: RemotingCommand, name: str) -> int:
+        """A number of a topic's. Raises Refused with what Java says where there is none."""
+        found = whole_number(request, name, INT32_MIN, INT32_MAX)
+        if found is None:
+            package = "remoting.protocol" if self.five else "common.protocol"
+            getter = f"org.apache.rocketmq.{package}.header.CreateTopicRequestHeader.get{name[0].upper()}{name[1:]}()"
+            told = null_pointer("java.lang.Integer.intValue()", f'the return value of "{getter}"')
+            raise Refused(SYSTEM_ERROR, told) if self.five else Thrown(f"{NULL_POINTER}: {told}")
+        return found
+
+    def _alter(self, config: dict[str, object], change: str) -> None:
+        """Give a topic its attributes. Raises Refused."""
+        before = self.metadata.topics.get(str(config["topicName"]))
+        try:
+            changes = topic_attributes.parsed(change)
+            if changes.get(f"+{topic_attributes.MESSAGE_TYPE}") == topic_attributes.MIXED:
+                raise Refused(INVALID_PARAMETER, "MIXED message type is not supported.")
+            known = None if before is None else before.get("attributes") or {}
+            config["attributes"] = topic_attributes.altered(known, changes)
+        except topic_attributes.WrongChange as wrong:
+            raise Refused(SYSTEM_ERROR, str(wrong)) from None
+
+    def _delete_topic(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
+        self._require_master()
+        self.metadata.delete_topic(self._check_topic(given(request, "topic"), is_new=False), now_ms)
+        self.wants_registration = True
+        return self.answered(request)
+
+    def _update_group(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
+        self._require_master()
+        told = fastjson.loads(request.body, "the group's configuration", BODY_BYTES_MAX)
+        if not isinstance(told, dict):
+            if not self.five:
+                return self.answered(request)
+            name = "org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig.getGroupName()"
+            raise Thrown(f"{NULL_POINTER}: {null_pointer(name, CONFIG)}")
+        if not isinstance(told.get("groupName"), str):
+            raise Thrown(NULL_KEY if self.five else NULL_POINTER)
+        if not is_name(told["groupName"]):
+            raise Refused(SYSTEM_ERROR, "the group's name is none: printable, of 1 to 255 bytes")
+        self._check_room(told["groupName"], self.metadata.groups, GROUPS_MAX)
+        known = group_config(told["groupName"], self.five)
+        config = {**known, **_of_the_same_kinds(known, told)}
+        if self.five:
+            config["attributes"] = self.metadata.groups.get(told["groupName"], {}).get("attributes") or {}
+        self.metadata.set_group(config, now_ms)
+        return self.answered(request)
+
+    def _delete_group(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
+        self._require_master()
+        group = given(request, "groupName")
+        if group is None:
+            raise Thrown(NULL_KEY)
+        forget_offsets = (given(request, "cleanOffset" if self.five else "removeOffset") or "").lower() == "true"
+        self.metadata.delete_group(group, forget_offsets, now_ms)
+        return self.answered(request)
+
+    def _groups_of_topic(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        topic = given(request, "topic")
+        if topic is None:
+            told = null_pointer("String.equals(Object)", TOPIC)
+            raise Thrown(NULL_KEY if self.five else f"{NULL_POINTER}: {told}")
+        return self.with_json(request, {"groupList": self.metadata.groups_of(topic)})
+
+    def _update_settings(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
+        """Only what may change while all processes run; paths, sizes, ports and roles never."""
+        if len(request.body) > BODY_BYTES_MAX:
+            raise Refused(SYSTEM_ERROR, f"the settings have more than {BODY_BYTES_MAX} bytes")
+        lines = bytes(request.body).decode(errors="replace").splitlines()
+        wanted: dict[str, int] = {}
+        for key, _is, text in (line.partition("=") for line in lines if "=" in line):
+            name = key.strip()
+            setting = self._facts.changeable.get(name)
+            if setting is None:
+                raise Refused(NO_PERMISSION, f"{name} cannot change while the broker runs; set it in its file")
+            try:
+                wanted[name] = setting.parsed(text.strip())
+            except ValueError:
+                raise Refused(SYSTEM_ERROR, f"{name}: {setting.allowed}") from None
+        self.changed_settings |= wanted
+        if PERMISSION in wanted:
+            self.metadata.next_version(now_ms)
+            self.wants_registration = True
+        return self.answered(request)
+
+    def _settings(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        text = "".join(f"{key}={value}\n" for key, value in sorted(self._facts.settings().items()))
+        version = self.metadata.topics_version_json().decode()
+        return self.answered(request, ext_fields={"version": version}, body=text.encode())
+
+    def _runtime(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        return self.with_json(request, {"table": dict(self._facts.runtime())})
+
+    def _ha_status(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        return self.with_json(request, self._facts.ha_status())
+
+    # what every client sends
+
+    def _heartbeat(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        told = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+        return self.answered(request, ext_fields=told if self.five else None)
+
+    def _unregister_client(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        required(request, "clientID")
+        return self.answered(request, ext_fields={})
+
+
+def _of_the_same_kinds(known: Json, told: Json) -> Json:
+    """What is told of the fields that are known, each of its kind as Java takes it. Raises Refused."""
+    found: Json = {}
+    for name, value in told.items():
+        if name not in known or value is None:
+            continue
+        kind = type(known[name])
+        if kind is bool:
+            value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+        elif kind is int:
+            try:
+                value = fastjson.whole_number(value)
+            except ValueError as wrong:
+                raise Refused(SYSTEM_ERROR, f"{name}: {wrong}") from None
+        if type(value) is not kind:
+            raise Refused(SYSTEM_ERROR, f"{name} is of another kind than {kind.__name__}")
+        found[name] = value
+    return found

@@ -1,0 +1,115 @@
+"""What a slave asks its master beside the log, and when: topics, consumer offsets, delay offsets, consumer groups.
+
+Implements: SlaveSynchronize (spec: remoting, 11 real SLAVE broker)
+In 5.x also modes of consuming and how far the timer wheel is. The topics and the wheel are asked for at the port two
+below the master's, as RocketMQ's slaves do it. Time is passed in.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.protocol.remoting.answers import SUCCESS, VERSIONS
+from engine.protocol.remoting.frame import RemotingCommand
+from engine.protocol.tables.metadata import Metadata
+from store.errors import MalformedData
+from store.tables import fastjson
+
+TOPICS, CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS = 21, 43, 45, 201
+REQUEST_MODES, TIMER_METRICS, TIMER_CHECKPOINT = 402, 61, 60
+ORDER = (TOPICS, CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS)
+FAST = (TOPICS, TIMER_METRICS, TIMER_CHECKPOINT)
+FIRST_MS, PERIOD_MS, CHECKPOINT_MS = 3000, {"4.9": 10_000, "5": 60_000}, 3000
+RETRY_MS = 3000
+FAST_PORT_BELOW = 2
+
+
+class Question(NamedTuple):
+    """A request, and at which of the master's ports to ask it."""
+
+    address: str
+    request: RemotingCommand
+
+
+class Refused(Exception):
+    """Raised when the master answers with a code that is no table."""
+
+    code = "PEER_REFUSED"
+
+    def __init__(self, asked: int, answer: RemotingCommand) -> None:
+        super().__init__(f"request {asked} is refused with code {answer.code}: {(answer.remark or '')[:200]}")
+
+
+def is_address(text: str | None) -> bool:
+    """Whether that is `host:port` with a port two below it: a name server's word is a stranger's."""
+    host, _colon, port = (text or "").rpartition(":")
+    return bool(host) and port.isascii() and port.isdecimal() and FAST_PORT_BELOW < int(port[:6]) < 1 << 16
+
+
+def fast_address(address: str) -> str:
+    """The address of the port two below."""
+    host, _colon, port = address.rpartition(":")
+    return f"{host}:{int(port) - FAST_PORT_BELOW}"
+
+
+class SlaveSynchronize:
+    """One slave's questions."""
+
+    def __init__(self, compat: str, now_ms: int, *, has_timers: bool = False) -> None:
+        self._compat, self._due_ms = compat, now_ms + FIRST_MS
+        self._has_timers = has_timers and compat == "5"
+        self._checkpoint_due_ms = now_ms + FIRST_MS
+        self._order = (*ORDER, *((REQUEST_MODES,) if compat == "5" else ()), *((TIMER_METRICS,) * self._has_timers))
+        self._again: dict[int, int] = {}  # what could not be asked: when it is asked again
+        self.last_ms = 0  # when all answers were last taken in
+
+    def due(self, master_address: str | None, now_ms: int) -> list[Question]:
+        """What to ask now, in this order; nothing without a master."""
+        if master_address is None:
+            return []
+        codes: list[int] = []
+        if now_ms >= self._due_ms:
+            self._due_ms = now_ms + PERIOD_MS[self._compat]
+            self._again.clear()
+            codes += self._order
+        again = [code for code, due_ms in self._again.items() if due_ms <= now_ms]
+        for code in again:
+            del self._again[code]
+        codes += again
+        if self._has_timers and now_ms >= self._checkpoint_due_ms:
+            self._checkpoint_due_ms = now_ms + CHECKPOINT_MS
+            codes.append(TIMER_CHECKPOINT)
+        version = VERSIONS[self._compat]
+        return [
+            Question(fast_address(master_address) if code in FAST else master_address,
+                     RemotingCommand(code, version=version))
+            for code in codes
+        ]  # fmt: skip
+
+    def failed(self, code: int, now_ms: int) -> None:
+        """This one was not answered, or with nonsense: it alone is asked again soon."""
+        if code != TIMER_CHECKPOINT:
+            self._again[code] = now_ms + RETRY_MS
+
+    def done(self, now_ms: int) -> None:
+        """All answers are taken in."""
+        self.last_ms = now_ms
+
+    @staticmethod
+    def take(metadata: Metadata, code: int, answer: RemotingCommand) -> bool:
+        """Take an answer in; whether it changed anything. Raises Refused, MalformedConfig, MalformedData."""
+        if answer.code != SUCCESS:
+            raise Refused(code, answer)
+        if code == TIMER_CHECKPOINT:
+            return metadata.take_timer_checkpoint(bytes(answer.body))
+        value = fastjson.loads(answer.body, f"answer to request {code}", as_written=True)
+        take = {
+            TOPICS: metadata.take_topics, CONSUMER_OFFSETS: metadata.take_consumer_offsets,
+            GROUPS: metadata.take_groups, REQUEST_MODES: metadata.take_request_modes,
+            TIMER_METRICS: metadata.take_timer_metrics,
+        }  # fmt: skip
+        if not isinstance(value, dict):
+            raise MalformedData(f"answer to request {code}", "it is no object")
+        if code == DELAY_OFFSETS:
+            return metadata.take_delay_offsets(value, bytes(answer.body))
+        return take[code](value)

@@ -1,0 +1,217 @@
+"""The slave's side of replication: where the master's bytes belong in our log, and what to report back.
+
+Implements: HAClient, DefaultHAClient without their sockets; HAConnectionState's ordinals
+spec: ha-protocol, 4 slave side, 9 states, 14 traps
+
+    READY --connected--> TRANSFER --closed--> READY        READY, TRANSFER --stopped--> SHUTDOWN
+
+The bytes of the log do not pass through this object. The shell puts [into the log at `max_physical_offset`, at most
+`body_left` bytes; into `header_space`], in this order, what came, and tells by `received(count)` how many these were.
+A cut may fall anywhere.
+The offset of a frame is checked as soon as its header is whole, before its body, and for heartbeats too. The heads of
+records are looked at, too (compiled, in engine/receiving): one that does not fit a segment is not taken, nor any of it.
+Ours reports at once after connecting; a 4.9 slave waits haSendHeartbeatInterval. A RocketMQ master accepts both.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.protocol.ha.wire import (
+    FRAME_HEADER,
+    FRAME_HEADER_BYTES,
+    LOG_OFFSET_MAX,
+    REPORT,
+    TRIED_SOON,
+    CloseReason,
+    Frame,
+    OwnWord,
+    PeerError,
+)
+
+FIRST_RECONNECT_PAUSE_MS = 50
+
+# The words on which the compiled loop (engine/replication/receiver_kernel.py) works, too: the usual case there, all
+# cases here.
+MAX_PHYSICAL, REPORTED, BODY_LEFT, LAST_READ_MS, LAST_WRITE_MS, FRAMES = 0, 1, 2, 3, 4, 5
+# Of the records in the bodies: what is missing of the one begun, or of its head what is there (`HEAD`, so many bytes).
+RECORD_LEFT, HEAD_BYTES, HEAD, WORDS = 6, 7, 8, 9
+NOT_FOLLOWED = 1 << 62  # as RECORD_LEFT: where records begin is not known
+
+
+class HaClientState(IntEnum):
+    """RocketMQ's HAConnectionState; HANDSHAKE 1 and SUSPEND 3 belong to its controller mode."""
+
+    READY = 0
+    TRANSFER = 2
+    SHUTDOWN = 4
+
+
+class ClientLimits(NamedTuple):
+    """What the configuration says about the slave's side; `segment_bytes` is mappedFileSizeCommitLog."""
+
+    segment_bytes: int
+    send_heartbeat_interval_ms: int
+    housekeeping_interval_ms: int
+    reconnect_interval_ms: int
+
+
+def reconnect_pause_ms(reason: CloseReason, failures: int, limits: ClientLimits) -> int:
+    """How long to wait before the next attempt; `failures` in a row brought no frame.
+
+    A hung-up connection that worked is tried again at once: a sender that was killed is back within milliseconds, and
+    producers wait for us. Who hangs up on us again and again, or sends what we cannot take, is asked ever more seldom.
+    """
+    if reason is CloseReason.HOUSEKEEPING:
+        return 0
+    if reason in TRIED_SOON:
+        return min(FIRST_RECONNECT_PAUSE_MS << min(failures, 16), limits.reconnect_interval_ms)
+    return limits.reconnect_interval_ms
+
+
+class HaClient:
+    """A slave's connection to its master, over all reconnects. `max_physical_offset` is the end of the slave's log."""
+
+    max_physical_offset = OwnWord(MAX_PHYSICAL)
+    reported_offset = OwnWord(REPORTED)
+    body_left = OwnWord(BODY_LEFT)
+    last_read_ms = OwnWord(LAST_READ_MS)
+    last_write_ms = OwnWord(LAST_WRITE_MS)
+    _frames = OwnWord(FRAMES)
+    _record_left = OwnWord(RECORD_LEFT)
+    _head_bytes = OwnWord(HEAD_BYTES)
+    _head = OwnWord(HEAD)
+
+    def __init__(self, limits: ClientLimits, max_physical_offset: int, record_left: int | None = 0) -> None:
+        """`record_left`: how many bytes are missing of the log's last record; None where that is not known."""
+        self.limits = limits
+        self.words: npt.NDArray[np.int64] = np.zeros(WORDS, np.int64)
+        self.words[[MAX_PHYSICAL, REPORTED]] = max_physical_offset, -1
+        self._record_left = NOT_FOLLOWED if record_left is None else record_left
+        self.state = HaClientState.READY
+        self.reason = CloseReason.NONE
+        self.failures = 0
+        self._connect_at_ms = 0
+        self._header = bytearray(FRAME_HEADER_BYTES)
+        self._header_view = memoryview(self._header)
+        self._header_filled = 0
+        self._announced: int | None = None  # where this connection's master says that an empty log begins
+
+    # connecting
+
+    def may_connect(self, now_ms: int) -> bool:
+        """Whether the pause after the last failure is over."""
+        return self.state is HaClientState.READY and now_ms >= self._connect_at_ms
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long nothing will be due by the clock alone."""
+        if self.state is HaClientState.READY:
+            due_ms = self._connect_at_ms
+        else:
+            due_ms = 1 + min(
+                self.last_write_ms + self.limits.send_heartbeat_interval_ms,
+                self.last_read_ms + self.limits.housekeeping_interval_ms,
+            )
+        return max(due_ms - now_ms, 0)
+
+    def connected(self, now_ms: int) -> None:
+        """A connection stands; the first report is due at once."""
+        assert self.state is HaClientState.READY
+        self.state = HaClientState.TRANSFER
+        self.reported_offset = -1
+        self.max_physical_offset = self.end  # the head of a record that came in part comes again
+        self._head_bytes = 0
+        self.body_left = self._header_filled = self._frames = 0
+        self._announced = None
+        self.last_read_ms = self.last_write_ms = now_ms
+
+    def seen_as(self, reason: CloseReason) -> CloseReason:
+        """The reason as far as this side can tell: a master that hangs up before its first frame refuses us."""
+        refused = reason is CloseReason.PEER_CLOSED and self.state is HaClientState.TRANSFER and not self._frames
+        return CloseReason.REFUSED if refused else reason
+
+    def closed(self, reason: CloseReason, now_ms: int) -> None:
+        """The connection ended, or was not to be had; the pause before the next begins."""
+        self.reason = reason
+        if reason is CloseReason.STOPPED:
+            self.state = HaClientState.SHUTDOWN
+            return
+        self.state = HaClientState.READY
+        self.failures = 0 if self._frames else self.failures + 1
+        self._frames = 0
+        self._connect_at_ms = now_ms + reconnect_pause_ms(reason, self.failures, self.limits)
+
+    # receiving
+
+    @property
+    def end(self) -> int:
+        """Where the log ends for everybody else: not within the head of a record, which may yet be refused."""
+        return self.max_physical_offset - self._head_bytes
+
+    def unfit(self) -> PeerError:
+        """The error of a record or blank record, beginning at `end`, that does not fit the segment that it lies in."""
+        room = self.limits.segment_bytes - self.end % self.limits.segment_bytes
+        detail = f"{self._head >> 32} bytes begin where a segment of {self.limits.segment_bytes} has {room} left"
+        return PeerError(CloseReason.SEGMENT_SIZE, self.end, detail)
+
+    @property
+    def header_space(self) -> memoryview:
+        """Where the bytes of the next header that are still missing belong."""
+        return self._header_view[self._header_filled :]
+
+    def received(self, count: int, now_ms: int) -> None:
+        """`count` bytes came: the rest of the body first, then of the next header. Raises PeerError."""
+        assert 0 < count <= self.body_left + FRAME_HEADER_BYTES - self._header_filled
+        self.last_read_ms = now_ms
+        body_bytes = min(count, self.body_left)
+        self.body_left -= body_bytes
+        self.max_physical_offset += body_bytes
+        self._header_filled += count - body_bytes
+        if self._header_filled == FRAME_HEADER_BYTES:
+            self._header_filled = 0
+            self._begin_frame(Frame(*FRAME_HEADER.unpack(self._header)))
+
+    def _begin_frame(self, frame: Frame) -> None:
+        segment_bytes = self.limits.segment_bytes
+        position = frame.physical_offset % segment_bytes
+        if self.max_physical_offset != 0 and frame.physical_offset != self.max_physical_offset:
+            detail = f"this log ends at {self.max_physical_offset}"
+            raise PeerError(CloseReason.OFFSET_MISMATCH, frame.physical_offset, detail)
+        if frame.physical_offset < 0 or not 0 <= frame.body_bytes <= segment_bytes - position:
+            detail = f"{frame.body_bytes} bytes announced, segments have {segment_bytes}"
+            raise PeerError(CloseReason.BODY_SIZE, frame.physical_offset, detail)
+        if self.max_physical_offset == 0:
+            self._judge_start(frame.physical_offset, position)
+            if frame.body_bytes:
+                self.max_physical_offset = frame.physical_offset
+        self.body_left = frame.body_bytes
+        self._frames += 1
+
+    def _judge_start(self, offset: int, position: int) -> None:
+        """An empty log begins where the master's bytes do. A heartbeat only announces that: it begins nothing."""
+        if position != 0:
+            detail = f"not a multiple of {self.limits.segment_bytes}"
+            raise PeerError(CloseReason.UNALIGNED_START, offset, detail)
+        if offset > LOG_OFFSET_MAX or (self._announced is not None and offset != self._announced):
+            detail = f"announced: {self._announced}, no log is longer than {LOG_OFFSET_MAX}"
+            raise PeerError(CloseReason.IMPLAUSIBLE_START, offset, detail)
+        self._announced = offset
+
+    # reporting
+
+    def report(self, now_ms: int) -> bytes | None:
+        """The eight bytes to send now: our end grew since the last report, or we were silent for too long."""
+        heartbeat_due = now_ms - self.last_write_ms > self.limits.send_heartbeat_interval_ms
+        if self.reported_offset == self.end and not heartbeat_due:
+            return None
+        self.reported_offset = self.end
+        self.last_write_ms = now_ms
+        return REPORT.pack(self.end)
+
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether the master said nothing for so long that the connection must be given up."""
+        return now_ms - self.last_read_ms > self.limits.housekeeping_interval_ms

@@ -1,0 +1,190 @@
+"""The master's side of one slave: which frame comes next, and whether a report is to be believed.
+
+Implements: HAConnection.WriteSocketService and ReadSocketService without their sockets
+spec: ha-protocol, 3 master side, 13 edge cases
+
+Two threads use one object, each its own half, and each of its words has one writer:
+  reading half (`receive`)    slave_request_offset, slave_ack_offset, proves_from, last_read_ms, acks_rejected
+  writing half (`next_frame`) next_transfer_offset, last_write_ms
+`next_transfer_offset` moves before the frame's first byte is written, so an acknowledgement never arrives before its
+bytes count as sent. RocketMQ believes any number a slave sends (5.x), or any below its own end (4.9); ours believes
+what this connection sent. A slave that cannot be served sees its connection closed, for a named reason, not heartbeats.
+
+A first report is a position, and no proof: anybody may name one. What a slave is shown to hold (`held_offset`, which
+alone confirms puts) is what of it was known before, and what it acknowledged of the bytes that were sent from there on:
+  known_offset   the end of what no put of this broker waits for (its log when it started), or of what an earlier
+                 connection of the same slave was sent; up to there its first report counts at once
+  proves_from    where this connection's bytes begin, while a put may wait for some before them that nobody confirmed:
+                 acknowledgements do not count then. Over once these are confirmed, or after slaveTimeout, when no put
+                 that was there at the first report waits any longer
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.protocol.ha.flow_monitor import FlowMonitor
+from engine.protocol.ha.wire import LOG_OFFSET_MAX, REPORT, REPORT_BYTES, CloseReason, Frame, OwnWord, PeerError
+from engine.protocol.remoting.frame import FRAME_BYTES_MAX
+
+UNKNOWN_OFFSET = -1
+
+# The words, on which the compiled loops (engine/replication/sender_kernel.py) work, too: the usual case there, all
+# cases here.
+REQUEST_OFFSET, ACK_OFFSET, NEXT_OFFSET, REJECTED, LAST_READ_MS, LAST_WRITE_MS, PROVES_FROM, WORDS = range(8)
+
+
+class ConnectionLimits(NamedTuple):
+    """What the configuration says about a connection; `segment_bytes` is mappedFileSizeCommitLog."""
+
+    segment_bytes: int
+    transfer_batch_bytes: int
+    send_heartbeat_interval_ms: int
+    housekeeping_interval_ms: int
+    slave_timeout_ms: int
+
+
+def next_batch(start: int, end: int, segment_bytes: int, batch_bytes_max: int) -> int:
+    """How many bytes to send from `start`. A batch never crosses a segment's end, because sendfile reads one file."""
+    assert start <= end
+    return min(end - start, segment_bytes - start % segment_bytes, batch_bytes_max)
+
+
+def transfer_start(slave_request_offset: int, max_physical_offset: int, segment_bytes: int) -> int:
+    """Where a slave's transfer begins: an empty one (0) gets the segment that holds the end, as RocketMQ does it."""
+    if slave_request_offset == 0:
+        return max_physical_offset - max_physical_offset % segment_bytes
+    return slave_request_offset
+
+
+def is_of_a_slave(offset: int, max_physical_offset: int) -> bool:
+    """Whether a first report can be a position in a log at all, this master's or another's."""
+    if 0 <= offset <= max_physical_offset:
+        return True
+    return 0 <= offset <= LOG_OFFSET_MAX and not _begins_remoting(offset)
+
+
+def _begins_remoting(first_bytes: int) -> bool:
+    """A request of RocketMQ's clients: its length, the kind of its header, the header's length."""
+    length, kind, header_bytes = first_bytes >> 32, first_bytes >> 24 & 0xFF, first_bytes & 0xFFFFFF
+    return kind <= 1 and 0 < header_bytes <= length - 4 and length <= FRAME_BYTES_MAX
+
+
+class HaConnection:
+    """One slave's connection, from the accepted socket on."""
+
+    slave_request_offset = OwnWord(REQUEST_OFFSET)
+    slave_ack_offset = OwnWord(ACK_OFFSET)
+    next_transfer_offset = OwnWord(NEXT_OFFSET)
+    acks_rejected = OwnWord(REJECTED)
+    last_read_ms = OwnWord(LAST_READ_MS)
+    last_write_ms = OwnWord(LAST_WRITE_MS)
+    proves_from = OwnWord(PROVES_FROM)
+
+    def __init__(self, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int, known_offset: int = 0) -> None:
+        self.limits = limits
+        self.flow = flow
+        self.known_offset = known_offset
+        self._reported_ms = now_ms  # the first report
+        self.words: npt.NDArray[np.int64] = np.zeros(WORDS, np.int64)
+        self.words[[REQUEST_OFFSET, ACK_OFFSET, NEXT_OFFSET]] = UNKNOWN_OFFSET
+        self.words[[LAST_READ_MS, LAST_WRITE_MS]] = now_ms
+        self.rest = b""  # the beginning of a report whose end has not come yet
+
+    # reading half
+
+    @property
+    def held_offset(self) -> int:
+        """The end of what this slave is shown to hold."""
+        return max(self.slave_ack_offset if not self.proves_from else min(self.slave_ack_offset, self.known_offset), 0)
+
+    def receive(
+        self, data: bytes, now_ms: int, min_physical_offset: int, max_physical_offset: int, confirm_offset: int = 0
+    ) -> None:
+        """Take in what the slave sent, cut anywhere. Raises PeerError for a report that cannot be true."""
+        self.last_read_ms = now_ms
+        if self.rest:
+            data = self.rest + data
+        whole = len(data) - len(data) % REPORT_BYTES
+        self.rest = data[whole:]
+        for at in range(0, whole, REPORT_BYTES):
+            (reported_offset,) = REPORT.unpack_from(data, at)
+            if self.slave_request_offset == UNKNOWN_OFFSET:
+                self._accept_request(reported_offset, min_physical_offset, max_physical_offset)
+                start = transfer_start(reported_offset, max_physical_offset, self.limits.segment_bytes)
+                self.proves_from = start if start > self.known_offset else 0
+                self._reported_ms = now_ms
+            else:
+                self._accept_ack(reported_offset)
+        self.look_at_proof(now_ms, confirm_offset)
+
+    def look_at_proof(self, now_ms: int, confirm_offset: int) -> None:
+        """Let acknowledgements count once nobody can wait any longer for what this connection did not send."""
+        nobody_waits = not self.proof_is_due(now_ms)
+        if self.proves_from <= confirm_offset or (nobody_waits and self.slave_ack_offset > self.proves_from):
+            self.proves_from = 0
+
+    def proof_is_due(self, now_ms: int) -> bool:
+        """Whether what was acknowledged may come to count by the clock alone."""
+        return self.proves_from != 0 and now_ms - self._reported_ms <= self.limits.slave_timeout_ms
+
+    def _accept_request(self, offset: int, min_physical_offset: int, max_physical_offset: int) -> None:
+        if not is_of_a_slave(offset, max_physical_offset):
+            raise PeerError(CloseReason.NOT_A_SLAVE, offset, f"it begins with {REPORT.pack(offset)!r}")
+        if offset > max_physical_offset:
+            raise PeerError(CloseReason.REQUEST_ABOVE_END, offset, f"the master's log ends at {max_physical_offset}")
+        if 0 < offset < min_physical_offset:
+            raise PeerError(CloseReason.REQUEST_BELOW_MIN, offset, f"the master's log begins at {min_physical_offset}")
+        self.slave_ack_offset = offset
+        self.slave_request_offset = offset  # last: the writing half starts when it sees this one
+
+    def _accept_ack(self, offset: int) -> None:
+        sent = max(self.next_transfer_offset, self.slave_request_offset)
+        if offset > sent:
+            self.acks_rejected += 1
+            raise PeerError(CloseReason.ACK_NOT_SENT, offset, f"sent up to {sent}")
+        if offset < self.slave_ack_offset:
+            self.acks_rejected += 1
+            raise PeerError(CloseReason.ACK_FELL, offset, f"acknowledged {self.slave_ack_offset} before")
+        self.slave_ack_offset = offset
+
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether the slave said nothing for so long that it must be dropped."""
+        return now_ms - self.last_read_ms > self.limits.housekeeping_interval_ms
+
+    # writing half
+
+    def next_frame(self, now_ms: int, max_physical_offset: int) -> Frame | None:
+        """The frame to write now: a heartbeat, bytes of the log, or None. What is returned must be sent whole."""
+        if self.next_transfer_offset < 0:
+            if self.slave_request_offset < 0:
+                return None
+            self.next_transfer_offset = transfer_start(
+                self.slave_request_offset, max_physical_offset, self.limits.segment_bytes
+            )
+        start = self.next_transfer_offset
+        if now_ms - self.last_write_ms > self.limits.send_heartbeat_interval_ms:
+            self.last_write_ms = now_ms
+            return Frame(start, 0)
+        if start == max_physical_offset:
+            return None
+        self.flow.turn(now_ms)
+        size = next_batch(start, max_physical_offset, self.limits.segment_bytes, self.limits.transfer_batch_bytes)
+        size = min(size, self.flow.allowed_bytes())
+        if size == 0:
+            return None
+        self.flow.add(size)
+        self.last_write_ms = now_ms
+        self.next_transfer_offset = start + size
+        return Frame(start, size)
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long the writing half may sleep when the log does not grow: until a heartbeat or the next flow window."""
+        if self.next_transfer_offset < 0:
+            return self.limits.housekeeping_interval_ms
+        heartbeat_ms = self.last_write_ms + self.limits.send_heartbeat_interval_ms + 1 - now_ms
+        flow_ms = self.flow.wait_ms(now_ms)
+        return max(min(heartbeat_ms, flow_ms) if flow_ms else heartbeat_ms, 0)

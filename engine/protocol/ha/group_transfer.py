@@ -1,0 +1,135 @@
+"""Which puts are answered: how far enough slaves hold the log, and what a waiting put is told.
+
+Implements: GroupTransferService, DefaultHAService.isSlaveOK and inSyncReplicasNums, PutMessageStatus
+spec: ha-protocol, 6 put path and acks, 7 status mapping
+
+RocketMQ hands requests to one thread, which answers one after the other. Here each waiter compares its own end offset
+and its own deadlines with the published cursors, so nobody waits in line, and no kill loses a request.
+`push2_slave_max_offset` is no state: it is computed from the connections of this moment, one per distinct slave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from engine.protocol.ha.policy import PutPolicy, replicas_needed
+
+LOOPBACK_NETWORK, IPV6_LOOPBACK = 127, (0, 1)
+
+
+class PutMessageStatus(Enum):
+    """RocketMQ's names (5.x spelling); the first four mean that the message is in the log."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
+    IN_SYNC_REPLICAS_NOT_ENOUGH = "IN_SYNC_REPLICAS_NOT_ENOUGH"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the message is in the master's log all the same."""
+        return self in STORED
+
+
+STORED = frozenset(
+    {
+        PutMessageStatus.PUT_OK,
+        PutMessageStatus.FLUSH_DISK_TIMEOUT,
+        PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
+        PutMessageStatus.SLAVE_NOT_AVAILABLE,
+    }
+)
+
+
+class SlaveAck(NamedTuple):
+    """What one connection acknowledged; `identity` is equal for two connections of the same slave."""
+
+    identity: Hashable
+    slave_ack_offset: int
+
+
+def slave_identity(peer: int, high: int = 0, low: int = 0) -> tuple[int, ...]:
+    """Who a slave is, from the words of `engine.board.addresses`: the protocol carries no name, so its address.
+
+    Two connections from one address may be an old half-open one and its successor, and count once. On loopback several
+    slaves share the address, but a dead process's connection closes at once: there the port tells them apart.
+    """
+    if high or low:  # IPv6
+        return (high, low, peer) if (high, low) == IPV6_LOOPBACK else (high, low)
+    address = peer >> 16
+    return (peer,) if address >> 24 == LOOPBACK_NETWORK else (address,)
+
+
+def _best_acks(acks: Iterable[SlaveAck]) -> list[int]:
+    """The highest acknowledgement of every distinct slave, highest first."""
+    best: dict[Hashable, int] = {}
+    for identity, offset in acks:
+        best[identity] = max(offset, best.get(identity, -1))
+    return sorted(best.values(), reverse=True)
+
+
+def confirm_offset(acks: Iterable[SlaveAck], in_sync_replicas: int, max_physical_offset: int) -> int:
+    """The end of what the master and `in_sync_replicas - 1` distinct slaves hold; 0 when there are too few slaves."""
+    slaves_needed = in_sync_replicas - 1
+    if slaves_needed <= 0:
+        return max_physical_offset
+    best = _best_acks(acks)
+    if len(best) < slaves_needed:
+        return 0
+    return min(best[slaves_needed - 1], max_physical_offset)
+
+
+def push2_slave_max_offset(acks: Iterable[SlaveAck]) -> int:
+    """The farthest acknowledgement of any slave connected now; 0 without one."""
+    return max((ack.slave_ack_offset for ack in acks), default=0)
+
+
+def in_sync_slaves(acks: Iterable[SlaveAck], max_physical_offset: int, fallbehind_bytes_max: int) -> int:
+    """How many distinct slaves are connected and less than `fallbehind_bytes_max` behind."""
+    return sum(max_physical_offset - offset < fallbehind_bytes_max for offset in _best_acks(acks))
+
+
+def put_status(
+    end_offset: int,
+    now_ms: int,
+    flush_deadline_ms: int,
+    slave_deadline_ms: int,
+    *,
+    flushed_offset: int,
+    confirm_offset: int,
+    in_sync_slaves: int,
+    policy: PutPolicy,
+    flush_failed: bool = False,
+) -> PutMessageStatus | None:
+    """What a put that ends at `end_offset` is told now; None: keep waiting.
+
+    `in_sync_slaves` is the number at the moment of the put: 4.9 checks once, then only the deadline counts; 5.x may let
+    it decide how many replicas are needed, and `confirm_offset` is the one of so many. A failed fsync (`flush_failed`)
+    ends all good news: bytes may be lost. The slave's bad news overrides the disk's.
+    """
+    slave = PutMessageStatus.PUT_OK
+    needed = replicas_needed(policy, in_sync_slaves)
+    if needed > 1 and confirm_offset < end_offset:
+        if policy.refuse_without_slave and in_sync_slaves < needed - 1:
+            slave = PutMessageStatus.SLAVE_NOT_AVAILABLE
+        elif now_ms >= slave_deadline_ms:
+            slave = PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+        else:
+            return None
+    disk = PutMessageStatus.PUT_OK
+    if flush_failed:
+        disk = PutMessageStatus.FLUSH_DISK_TIMEOUT
+    elif policy.wait_for_flush and flushed_offset < end_offset:
+        if now_ms < flush_deadline_ms:
+            return None
+        disk = PutMessageStatus.FLUSH_DISK_TIMEOUT
+    return slave if slave is not PutMessageStatus.PUT_OK else disk

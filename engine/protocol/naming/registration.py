@@ -1,0 +1,159 @@
+"""When a broker tells a name server of itself, and what; what the answers say of its master.
+
+Implements: BrokerController.registerBrokerAll, BrokerOuterAPI.registerBrokerAll (spec: remoting, 5 name server)
+One object for each name server: one that is slow or down holds nobody else up. Time is passed in.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from engine.protocol.remoting.answers import SUCCESS, VERSIONS
+from engine.protocol.remoting.frame import ONEWAY_FLAG, MalformedFrame, RemotingCommand
+from engine.protocol.tables.metadata import Metadata
+from engine.protocol.tables.register_body import Member, encode_deflated
+from store.errors import MalformedData
+from store.tables import fastjson
+
+REGISTER_BROKER, UNREGISTER_BROKER, QUERY_DATA_VERSION, BROKER_HEARTBEAT = 103, 104, 322, 904
+CRC_MASK = 0x7FFFFFFF
+PERIOD_MS_MIN, PERIOD_MS_MAX = 10_000, 60_000
+PLAIN_BYTES_MAX = 12 << 20  # a larger body is deflated, as with RocketMQ's compressedRegister: a frame has an end
+SECOND_MS = 10_000  # from the first registration of all to the next, whatever the period: as RocketMQ's timer
+RETRY_MS = 1000  # after a failure; RocketMQ waits for the next period
+
+
+class Learned(NamedTuple):
+    """What an answer says: a slave's master, and the topics whose order matters."""
+
+    master_address: str | None
+    ha_server_address: str | None
+    order_topics: Mapping[str, str] | None
+
+
+class Heartbeats(NamedTuple):
+    """5.x with enableSlaveActingMaster: how often, after what silence the broker is gone, and by which request."""
+
+    interval_ms: int
+    timeout_ms: int
+    by_data_version: bool
+
+
+class Registration:
+    """One name server's view of this broker: what to send next, and when."""
+
+    def __init__(
+        self, member: Member, compat: str, *, period_ms: int, force: bool, heartbeats: Heartbeats | None = None
+    ) -> None:
+        self._heartbeats = heartbeats if compat == "5" else None
+        self._heartbeat_ms = 0
+        self._member, self._compat, self._force = member, compat, force
+        self._next_ms, self._period_ms = 0, min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
+        self._second_ms: int | None = None
+        self._sent_ms = 0
+        self._deflated_from = self._deflated_body = b""
+        self._is_known = False  # an answer to a registration came on this connection
+
+    @property
+    def due_ms(self) -> int:
+        """The time of the next request, unless `hurry` is called."""
+        return self._next_ms
+
+    def set_period(self, period_ms: int) -> None:
+        """From now on so often; RocketMQ allows no more than once in 10 and no less than once in 60 seconds."""
+        self._period_ms = min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
+        self._next_ms = min(self._next_ms, self._sent_ms + self._period_ms)
+
+    def hurry(self) -> None:
+        """The topics changed: register at once."""
+        self._next_ms, self._is_known = 0, False
+
+    def lost(self, now_ms: int) -> None:
+        """No answer, or a refusal: the name server has forgotten us, or will; try again soon."""
+        self._is_known, self._next_ms = False, now_ms + RETRY_MS
+
+    def next_request(self, metadata: Metadata, permission: int, now_ms: int) -> RemotingCommand | None:
+        """What to send now, None before it is time."""
+        if now_ms < self._next_ms:
+            return None
+        self._sent_ms = now_ms
+        self._second_ms = now_ms + SECOND_MS if self._second_ms is None else self._second_ms
+        self._next_ms = self._second_ms if now_ms < self._second_ms else now_ms + self._period_ms
+        if self._is_known and not self._force:
+            return self._request(QUERY_DATA_VERSION, self._names(), metadata.topics_version_json())
+        body = b'{"filterServerList":[],"topicConfigSerializeWrapper":' + metadata.topics_json(permission) + b"}"
+        is_large = len(body) > PLAIN_BYTES_MAX
+        if is_large:
+            body = self._deflated(metadata, permission)
+        fields = {
+            **self._names(), "haServerAddr": self._member.ha_server_address, "compressed": str(is_large).lower(),
+            "bodyCrc32": str(zlib.crc32(body) & CRC_MASK),
+        }  # fmt: skip
+        if self._compat == "5":
+            fields["enableActingMaster"] = "false" if self._heartbeats is None else "true"
+        if self._heartbeats is not None:
+            fields["heartbeatTimeoutMillis"] = str(self._heartbeats.timeout_ms)
+        return self._request(REGISTER_BROKER, fields, body)
+
+    def heartbeat(self, metadata: Metadata, now_ms: int) -> RemotingCommand | None:
+        """A sign of life that nobody answers; None before it is time, or when none is wanted."""
+        beats = self._heartbeats
+        if beats is None or not self._is_known or now_ms < self._heartbeat_ms:
+            return None
+        self._heartbeat_ms = now_ms + beats.interval_ms
+        if beats.by_data_version:
+            request = self._request(QUERY_DATA_VERSION, self._names(), metadata.topics_version_json())
+            return replace(request, flag=ONEWAY_FLAG)
+        names = self._names()
+        del names["brokerId"]
+        return replace(self._request(BROKER_HEARTBEAT, names), flag=ONEWAY_FLAG)
+
+    def _deflated(self, metadata: Metadata, permission: int) -> bytes:
+        """The other form of the body, made once for each state of the topics."""
+        plain = metadata.topics_json(permission)
+        if self._deflated_from is not plain:
+            body = encode_deflated(metadata.topics_body(permission), five=self._compat == "5")
+            self._deflated_from, self._deflated_body = plain, body
+        return self._deflated_body
+
+    def unregister(self) -> RemotingCommand:
+        """The last request."""
+        return self._request(UNREGISTER_BROKER, self._names())
+
+    def on_answer(self, request: RemotingCommand, answer: RemotingCommand, now_ms: int) -> Learned | None:
+        """Take an answer in; what it teaches, if it is a registration's."""
+        if answer.code != SUCCESS:
+            self.lost(now_ms)
+            return None
+        if request.code == QUERY_DATA_VERSION:
+            if (answer.ext_fields or {}).get("changed") != "false":
+                self.hurry()
+            return None
+        self._is_known = True
+        fields = answer.ext_fields or {}
+        return Learned(fields.get("masterAddr"), fields.get("haServerAddr"), _order_topics(bytes(answer.body)))
+
+    def _names(self) -> dict[str, str]:
+        member = self._member
+        return {
+            "brokerId": str(member.broker_id), "clusterName": member.cluster, "brokerAddr": member.address,
+            "brokerName": member.broker_name,
+        }  # fmt: skip
+
+    def _request(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
+        version = VERSIONS[self._compat]
+        return RemotingCommand(code, ext_fields=fields, body=body, version=version)
+
+
+def _order_topics(body: bytes) -> Mapping[str, str] | None:
+    """The key-value table of ordered topics; None without one. Raises MalformedFrame."""
+    if not body:
+        return None
+    try:
+        table: Any = fastjson.loads(body).get("table")
+    except (MalformedData, AttributeError) as reason:
+        raise MalformedFrame("answer to a registration", str(reason)) from None
+    return {str(topic): str(value) for topic, value in table.items()} if isinstance(table, dict) else None

@@ -1,0 +1,124 @@
+"""What every remoting server does with a request: find its handler, refuse what is unknown or incomplete, answer.
+
+Implements: NettyRemotingAbstract.processRequestCommand, RemotingCommand.decodeCommandCustomHeader
+spec: remoting, 3 server behaviour, 4 response codes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand, Serialize
+from store.errors import StoreError
+from store.tables import fastjson
+
+SUCCESS, SYSTEM_ERROR, NOT_SUPPORTED, NO_PERMISSION, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 0, 1, 3, 16, 17, 22
+INVALID_PARAMETER = 29  # 5.x
+REMOTING_EXCEPTION = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
+NULL_POINTER = "java.lang.NullPointerException"
+NO_REMARK = "not set any response code"  # what RocketMQ leaves where it forgets to set a code
+VERSIONS = {"4.9": 407, "5": 479}
+
+Json = dict[str, Any]
+Handler = Callable[[RemotingCommand, int, int], RemotingCommand]
+
+
+class Refused(Exception):
+    """Raised inside of a request that is answered with a code and a remark."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code, self.remark = code, remark
+
+
+class Thrown(Refused):
+    """Raised where RocketMQ's handler throws: answered with code 1, always with a JSON header."""
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(SYSTEM_ERROR, remark)
+
+
+class Answerer:
+    """Handlers by request code; a handler gets the request, its connection's number and the time."""
+
+    handlers: Mapping[int, Handler]
+
+    def __init__(self, compat: str) -> None:
+        self.five, self.version = compat == "5", VERSIONS[compat]
+        self._ahead: object = None
+
+    def work_ahead(self, _request: RemotingCommand) -> object:
+        """What of a request takes long and touches no table: any thread may do it, `answer` takes what comes out."""
+        return None
+
+    def answer(
+        self, request: RemotingCommand, connection: int, now_ms: int, ahead: object = None
+    ) -> RemotingCommand | None:  # fmt: skip
+        """The answer to a request; None to a oneway one, and to an answer that nobody asked for."""
+        if request.is_response:
+            return None
+        handler = self.handlers.get(request.code)
+        self._ahead = ahead
+        try:
+            if handler is None:
+                raise Refused(NOT_SUPPORTED, f" request type {request.code} not supported")
+            answer = handler(request, connection, now_ms)
+        except Thrown as thrown:
+            answer = request.answer(thrown.code, thrown.remark, version=self.version, serialize=Serialize.JSON)
+        except Refused as refused:
+            answer = self.answered(request, refused.code, refused.remark)
+        except (MalformedFrame, StoreError) as malformed:
+            remark = f"{malformed.code}: {malformed}"
+            answer = request.answer(SYSTEM_ERROR, remark, version=self.version, serialize=Serialize.JSON)
+        return None if request.is_oneway else answer
+
+    def answered(
+        self, request: RemotingCommand, code: int = SUCCESS, remark: str | None = None,
+        ext_fields: Mapping[str, str] | None = None, body: bytes = b"",
+    ) -> RemotingCommand:  # fmt: skip
+        """An answer in this version's form: 4.9 takes the request's, 5.x always JSON."""
+        form = Serialize.JSON if self.five else None
+        return request.answer(code, remark, ext_fields, body, version=self.version, serialize=form)
+
+    def with_json(self, request: RemotingCommand, value: Json) -> RemotingCommand:
+        """An answer with that value as its body."""
+        return self.answered(request, body=body_of(value))
+
+
+def body_of(value: Json, *, bare_keys: bool = True) -> bytes:
+    """A value as fastjson writes it."""
+    return fastjson.dumps(value, bare_keys=bare_keys).encode("utf-8", "replace")
+
+
+def required(request: RemotingCommand, name: str) -> str:
+    """A field that the request must have. Raises Refused."""
+    value = (request.ext_fields or {}).get(name)
+    if value is None:
+        raise Thrown(f"{REMOTING_EXCEPTION}: the custom field <{name}> is null")
+    return value
+
+
+def null_pointer(call: str, what: str) -> str:
+    """What Java says when it finds nothing where it calls something."""
+    return f'Cannot invoke "{call}" because {what} is null'
+
+
+def given(request: RemotingCommand, name: str) -> str | None:
+    """A field, if it is there: RocketMQ leaves out the check of what its headers call required."""
+    return (request.ext_fields or {}).get(name)
+
+
+def shown(text: str | None) -> str:
+    """A field in a remark, as Java writes it."""
+    return "null" if text is None else text
+
+
+def whole_number(
+    request: RemotingCommand, name: str, low: int = fastjson.INT64_MIN, high: int = fastjson.INT64_MAX
+) -> int | None:  # fmt: skip
+    """A number, if it is there and one of Java's: Java logs what it cannot parse, and goes on without it."""
+    try:
+        return fastjson.whole_number(given(request, name), low, high)
+    except ValueError:
+        return None

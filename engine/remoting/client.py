@@ -1,0 +1,98 @@
+"""Asks one RocketMQ process something over remoting and waits for the answer: with a deadline, hanging up on nonsense.
+
+Implements: NettyRemotingClient.invokeSync, for one connection without TLS (spec: remoting, 2 command fields)
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Self
+
+from engine.errors import EngineError
+from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
+
+READ_BYTES = 64 * 1024
+SUCCESS = 0
+VERSION = 409  # 4.9.8: what we speak
+
+
+class PeerUnreachable(EngineError):
+    """Raised when there is no answer: no connection, none in time, or the peer hung up."""
+
+    code = "PEER_UNREACHABLE"
+
+    def __init__(self, address: str, reason: object) -> None:
+        super().__init__(f"{address}: {reason}; is it running, and is this its listenPort?")
+
+
+class PeerRefused(EngineError):
+    """Raised when the answer is a refusal; `response_code` is RocketMQ's."""
+
+    code = "PEER_REFUSED"
+
+    def __init__(self, address: str, asked: int, answer: RemotingCommand) -> None:
+        super().__init__(f"{address}: request {asked} is answered with code {answer.code}: {answer.remark}")
+        self.response_code, self.remark = answer.code, answer.remark
+
+
+class RemotingClient:
+    """A connection to one address (`host:port`), made at the first request and again after it broke."""
+
+    def __init__(self, address: str, timeout: float = 5.0) -> None:
+        self.address, self._timeout = address, timeout
+        self._opaque = itertools.count(1)
+        self._socket: socket.socket | None = None
+        self._splitter = FrameSplitter()
+
+    def ask(self, code: int, ext_fields: Mapping[str, str] | None = None, body: bytes = b"") -> RemotingCommand:
+        """The answer, whose code is SUCCESS. Raises PeerUnreachable, PeerRefused."""
+        request = RemotingCommand(code, ext_fields=ext_fields, body=body, language="PYTHON", version=VERSION)
+        answer = self.invoke(request)
+        if answer.code != SUCCESS:
+            raise PeerRefused(self.address, code, answer)
+        return answer
+
+    def invoke(self, request: RemotingCommand) -> RemotingCommand:
+        """The answer, whatever its code. Raises PeerUnreachable."""
+        deadline, request = time.monotonic() + self._timeout, replace(request, opaque=next(self._opaque))
+        try:
+            if self._socket is None:
+                host, _colon, port = self.address.rpartition(":")
+                if not host or not port.isdecimal():
+                    raise ValueError("no address of the form host:port")
+                self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=self._timeout)
+                self._splitter = FrameSplitter()
+            self._socket.sendall(encode(request))
+            return self._await(request.opaque, deadline)
+        except (OSError, ValueError, MalformedFrame) as reason:
+            self.close()
+            raise PeerUnreachable(self.address, reason) from reason
+
+    def _await(self, opaque: int, deadline: float) -> RemotingCommand:
+        """Read until that answer; what else comes (a server may ask and push) is not for us."""
+        assert self._socket is not None
+        while (left := deadline - time.monotonic()) > 0:
+            self._socket.settimeout(left)
+            data = self._socket.recv(READ_BYTES)
+            if not data:
+                raise ConnectionError("it hung up")
+            for answer in map(decode, self._splitter.feed(data)):
+                if answer.is_response and answer.opaque == opaque:
+                    return answer
+        raise TimeoutError(f"no answer within {self._timeout:g} s")
+
+    def close(self) -> None:
+        """Hang up."""
+        held, self._socket = self._socket, None
+        if held is not None:
+            held.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()

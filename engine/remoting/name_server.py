@@ -1,0 +1,95 @@
+"""A name server as it serves: its requests on the loop, what takes long beside it, its key-value config on disk.
+
+Implements: NamesrvController
+A registration's body is read on another thread, one at a time; the loop goes on answering. An answer to a change of the
+key-value config waits until that is on disk, written once for all changes that came meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from engine.net.log_lines import Seldom
+from engine.protocol.naming.name_server import REGISTER_BROKER, NameServer
+from engine.protocol.remoting.answers import SYSTEM_ERROR
+from engine.protocol.remoting.frame import RemotingCommand
+from engine.remoting.server import Answered, Limits, RemotingServer
+
+log = logging.getLogger("slipstream.namesrv")
+
+SCAN_SECONDS = 5.0
+PUT_KV, DELETE_KV = 100, 102
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class ServingNames:
+    """The server; `write_kv(content)` puts the key-value config on disk, from another thread."""
+
+    def __init__(self, state: NameServer, write_kv: Callable[[bytes], None], limits: Limits | None = None) -> None:
+        self._state, self._write_kv = state, write_kv
+        routes = state.routes
+        self._server = RemotingServer(self._answer, routes.connection_closed, limits, routes.is_registrar)
+        self._reader = ThreadPoolExecutor(1, "registrations")
+        self._writer = ThreadPoolExecutor(1, "key-values")
+        self._saving = asyncio.Lock()
+        self._saved = 0  # how many changes are on disk
+        self._seldom = Seldom(log)
+
+    async def start_on(self, listening: socket.socket) -> int:
+        """Serve there; its port."""
+        return await self._server.start_on(listening)
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Forget brokers that are silent for too long, until `stop`; then hang up."""
+        while not stop.is_set():
+            for connection in self._state.routes.expire(_now_ms()):
+                self._server.close_connection(connection)
+            try:
+                await asyncio.wait_for(stop.wait(), SCAN_SECONDS)
+            except TimeoutError:
+                continue
+        await self._server.stop()
+        self._reader.shutdown(wait=False, cancel_futures=True)
+        self._writer.shutdown()
+
+    def _answer(self, request: RemotingCommand, connection: int) -> Answered | asyncio.Future[Answered]:
+        if request.code == REGISTER_BROKER and len(request.body):
+            return asyncio.ensure_future(self._register(request, connection))
+        if request.code in (PUT_KV, DELETE_KV):
+            return asyncio.ensure_future(self._change_kv(request, connection))
+        return self._state.answer(request, connection, _now_ms())
+
+    async def _register(self, request: RemotingCommand, connection: int) -> Answered:
+        ahead = await asyncio.get_running_loop().run_in_executor(self._reader, self._state.work_ahead, request)
+        return self._state.answer(request, connection, _now_ms(), ahead)
+
+    async def _change_kv(self, request: RemotingCommand, connection: int) -> Answered:
+        answer = self._state.answer(request, connection, _now_ms())
+        try:
+            if answer is None or not answer.code:
+                await self._save()
+        except OSError as error:
+            self._seldom.tell("the key-value config cannot be saved: %s", error, level=logging.ERROR)
+            told = f"the change is not on disk: {error.strerror}"
+            return None if request.is_oneway else self._state.answered(request, SYSTEM_ERROR, told)
+        return answer
+
+    async def _save(self) -> None:
+        """Until all changes so far are on disk. Raises OSError."""
+        mine = self._state.kv_changes
+        async with self._saving:
+            if self._saved >= mine:
+                return
+            upto, table = self._state.kv_changes, {"configTable": self._state.kv}
+            content = json.dumps(table, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+            await asyncio.get_running_loop().run_in_executor(self._writer, self._write_kv, content)
+            self._saved = upto

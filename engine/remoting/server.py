@@ -1,0 +1,172 @@
+"""Serves remoting requests over TCP: frames in, answers out, one task a connection; what is answered is its caller's.
+
+Implements: NettyRemotingServer, without TLS (spec: remoting, 3 server behaviour)
+Bounded: connections and the bytes that all of them have in flight (`engine.remoting.connections`), the frame that one
+may send and the time for it, how long one may be silent or not read, and how long one is answered while others wait. A
+connection that sends what is no frame is closed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from engine.net.listeners import listen
+from engine.net.log_lines import Seldom
+from engine.protocol.remoting.answers import SYSTEM_ERROR
+from engine.protocol.remoting.frame import (
+    FRAME_BYTES_MAX,
+    FrameSplitter,
+    MalformedFrame,
+    RemotingCommand,
+    decode,
+    encode,
+)
+from engine.remoting.connections import (
+    BYTES_IN_FLIGHT_MAX,
+    CONNECTIONS_MAX,
+    Bounds,
+    Connection,
+    Connections,
+    allowed_connections,
+)
+
+log = logging.getLogger("slipstream.remoting")
+
+READ_BYTES = 64 * 1024
+IDLE_SECONDS = 120.0  # serverChannelMaxIdleTimeSeconds
+FRAME_SECONDS = 60.0  # from a frame's first byte to its last
+STOP_SECONDS = 2.0
+WRITE_SECONDS = 10.0  # one that takes nothing of its answer for so long is hung up on
+TURN_SECONDS = 0.01  # then it is the turn of other connections
+
+Answered = RemotingCommand | None
+Answer = Callable[[RemotingCommand, int], Answered | Awaitable[Answered]]
+
+
+class Limits(NamedTuple):
+    """What one connection may cost, and all of them."""
+
+    frame_bytes: int = FRAME_BYTES_MAX
+    connections: int = CONNECTIONS_MAX
+    idle_seconds: float = IDLE_SECONDS
+    frame_seconds: float = FRAME_SECONDS
+    bytes_in_flight: int = BYTES_IN_FLIGHT_MAX
+
+
+class RemotingServer:
+    """One listening port. `answer(request, connection)` gives the answer, None for none, or what it is awaited from.
+
+    `on_close(connection)` is told of every end; connections of which `is_kept` says so are the last to make room.
+    """
+
+    def __init__(
+        self, answer: Answer, on_close: Callable[[int], None], limits: Limits | None = None,
+        is_kept: Callable[[int], bool] = lambda _connection: False,
+    ) -> None:  # fmt: skip
+        self._answer, self._on_close, self._limits = answer, on_close, limits or Limits()
+        bounds = Bounds(allowed_connections(self._limits.connections), self._limits.bytes_in_flight)
+        self._connections = Connections(bounds, is_kept)
+        self._tasks: set[asyncio.Task[None] | None] = set()
+        self._server: asyncio.Server | None = None
+        self._seldom = Seldom(log)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port bound. Raises OSError."""
+        return await self.start_on(listen(host, port))
+
+    async def start_on(self, listening: socket.socket) -> int:
+        """As `start`, on a socket that listens already."""
+        self._server = await asyncio.start_server(self._serve, sock=listening, limit=READ_BYTES)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self) -> None:
+        """Stop listening, hang up on everybody."""
+        assert self._server is not None
+        self._server.close()
+        for connection in self._connections.all():
+            connection.transport.close()
+        talks = [task for task in self._tasks if task is not None]
+        if talks:
+            await asyncio.wait(talks, timeout=STOP_SECONDS)
+        for connection in self._connections.all():
+            self._connections.hang_up(connection)
+
+    def close_connection(self, number: int) -> None:
+        """Hang up on one connection, if it is still there."""
+        connection = self._connections.find(number)
+        if connection is not None:
+            connection.transport.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = self._connections.admit(writer.transport, writer.get_extra_info("peername"))
+        if connection is None:
+            writer.transport.abort()
+            return
+        task, peer = asyncio.current_task(), connection.peer
+        self._tasks.add(task)
+        try:
+            await self._talk(connection, reader, writer)
+            writer.close()
+            await asyncio.wait_for(writer.wait_closed(), WRITE_SECONDS)  # it may still read
+        except TimeoutError:
+            self._seldom.tell("%s: silent, too slow, or it does not read: closed", peer, level=logging.INFO)
+        except MalformedFrame as malformed:
+            self._seldom.tell("%s: %s: %s", peer, malformed.code, malformed)
+        except ConnectionError as error:
+            log.debug("%s: %s", peer, error)
+        except Exception:
+            self._seldom.tell("%s: its request failed; it is hung up on", peer, level=logging.ERROR, error=True)
+        finally:
+            self._connections.hang_up(connection)
+            self._tasks.discard(task)
+            self._on_close(connection.number)
+
+    async def _talk(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        splitter, limits = FrameSplitter(self._limits.frame_bytes), self._limits
+        left = limits.idle_seconds
+        while data := await asyncio.wait_for(reader.read(READ_BYTES), left):
+            begun, frames = time.monotonic(), splitter.feed(data)
+            for frame in frames:
+                if writer.transport.is_closing():  # hung up on: nobody takes the answers
+                    return
+                self._connections.spoke(connection)
+                self._connections.hold(connection, len(frame) + splitter.pending_bytes, for_peer=False)
+                await self._respond(connection, decode(frame), writer)
+                if time.monotonic() - begun > TURN_SECONDS:
+                    await asyncio.sleep(0)
+                    begun = time.monotonic()
+            self._connections.hold(connection, splitter.pending_bytes, for_peer=True)
+            left = limits.idle_seconds
+            if connection.waits_since is not None:
+                left = min(left, connection.waits_since + limits.frame_seconds - time.monotonic())
+
+    async def _respond(self, connection: Connection, request: RemotingCommand, writer: asyncio.StreamWriter) -> None:
+        answer = self._answer(request, connection.number)
+        if answer is not None and not isinstance(answer, RemotingCommand):
+            answer = await answer
+        if answer is None or writer.transport.is_closing():
+            return
+        try:
+            frame = encode(answer)
+        except MalformedFrame as malformed:
+            told = f"the answer has no frame: {malformed}"
+            frame = encode(request.answer(SYSTEM_ERROR, told, version=answer.version))
+        writer.write(frame)
+        await self._sent(connection, writer)
+
+    async def _sent(self, connection: Connection, writer: asyncio.StreamWriter) -> None:
+        """Wait until little is left to be taken; as long as the peer takes something. Raises TimeoutError."""
+        while left := writer.transport.get_write_buffer_size():
+            self._connections.hold(connection, left, for_peer=True)
+            try:
+                await asyncio.wait_for(writer.drain(), WRITE_SECONDS)
+                return
+            except TimeoutError:
+                if writer.transport.get_write_buffer_size() >= left:
+                    raise

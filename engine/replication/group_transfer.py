@@ -1,0 +1,144 @@
+"""Says how far the log is held by the replicas asked for: what every waiting put compares with its own end.
+
+Implements: GroupTransferService (spec: ha-protocol, 6 put path and acks); its decisions: protocol/group_transfer.py
+Follows:    held_offset of every connection (what counts), slave_ack_offset (how far behind it is) and
+            max_physical_offset, through one bell, `ack_bell`
+Publishes:  confirm_offset, in_sync_slaves
+It holds no requests: producers wait on `confirm_offset` themselves, so a kill of this process loses nothing but time.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.board import address_cursors, addresses
+from engine.board.cursors import Board
+from engine.protocol.ha.group_transfer import SlaveAck, confirm_offset, in_sync_slaves, slave_identity
+from engine.protocol.ha.policy import put_policy
+from engine.settings import replication
+from engine.settings.config import BrokerConfig
+from ipc import waiting
+from ipc.arrays import Words
+from ipc.compiled.atomics import await_change, load_acquire, monotonic_ms, raise_to
+from ipc.compiled.compiler import kernel
+
+TRANSFER = 2
+SLOT_PLACES = 4  # of the words of a slot that are looked at
+
+
+@kernel
+def follow_single_slave(
+    words: Words, places: Words, bell: int, confirm: int, confirmed: int, fallbehind_bytes_max: int, timeout_ms: int
+) -> int:
+    """The most common case in compiled code, because it is a part of every synchronous put: one slave, one needed.
+
+    Publishes what `protocol.group_transfer.confirm_offset` says of a single slave in step, ring after ring; returns
+    what is confirmed as soon as anything else is the case, or the time is over.
+    """
+    until_ms = monotonic_ms() + timeout_ms
+    while True:
+        seen = load_acquire(words, bell)
+        slave = 0
+        for at in range(1, places.size, SLOT_PLACES):
+            if load_acquire(words, places[at]) == TRANSFER:
+                if slave:
+                    return confirmed
+                slave = at
+        if not slave:
+            return confirmed
+        acked, end = load_acquire(words, places[slave + 1]), load_acquire(words, places[0])
+        if end - acked >= fallbehind_bytes_max:
+            return confirmed
+        held = load_acquire(words, places[slave + 3])
+        if min(held, end) > confirmed:
+            confirmed = min(held, end)
+            raise_to(words, confirm, confirmed)
+        left_ms = until_ms - monotonic_ms()
+        if left_ms <= 0 or await_change(words, bell, seen, left_ms * waiting.NS_PER_MS) == seen:
+            return confirmed
+
+
+class GroupTransfer:
+    """The process that turns acknowledgements into `confirm_offset`."""
+
+    name = "group_transfer"
+
+    def __init__(
+        self, board: Board, in_sync_replicas: int, fallbehind_bytes_max: int, *, for_each_count: bool = False
+    ) -> None:
+        self._board = board
+        self._in_sync_replicas = in_sync_replicas
+        self._for_each_count = for_each_count  # puts differ in how many replicas they need
+        self._fallbehind_bytes_max = fallbehind_bytes_max
+        self._bell_seen = 0
+        self._in_sync = -1
+        self._confirmed = board.confirm_offset.read()
+        slots = [
+            (words.state.index, words.slave_ack_offset.index, words.peer.index, words.held_offset.index)
+            for words in board.ha
+        ]
+        self._places = np.array([board.max_physical_offset.index, *(place for slot in slots for place in slot)])
+        # A bell counts only while somebody is registered. We are, for life: a ring between our look at the
+        # acknowledgements and our sleep would be lost otherwise. One that a kill left costs a system call a ring.
+        bell = board.ack_bell
+        bell.words[bell.index + 1] += 1
+
+    def do_work(self, _now_ms: int) -> int:
+        """Compare all acknowledgements. Always 0: what comes after that rings, and `idle` does not sleep then."""
+        board = self._board
+        self._bell_seen = board.ack_bell.read()
+        end, *slots = board.counters.words[self._places].tolist()  # one look at all: a turn is a part of every put
+        connected = [at for at in range(0, len(slots), SLOT_PLACES) if slots[at] == TRANSFER]
+        names = [self._identity(at // SLOT_PLACES, slots[at + 2]) for at in connected]
+        held = [SlaveAck(name, slots[at + 3]) for name, at in zip(names, connected, strict=True)]
+        acks = [SlaveAck(name, slots[at + 1]) for name, at in zip(names, connected, strict=True)]
+        # What was confirmed once was held by that many: it stays confirmed when they go.
+        confirmed = confirm_offset(held, self._in_sync_replicas, end)
+        if confirmed > self._confirmed:
+            self._confirmed = confirmed
+            waiting.raise_to(board.confirm_offset, confirmed)  # senders raise it, too
+        if self._for_each_count:
+            self._confirm_each(held, end)
+        in_sync = in_sync_slaves(acks, end, self._fallbehind_bytes_max)
+        if in_sync != self._in_sync:
+            self._in_sync = in_sync
+            waiting.publish(board.in_sync_slaves, in_sync)
+        return 0
+
+    def _confirm_each(self, held: list[SlaveAck], end: int) -> None:
+        for count, cursor in self._board.confirm_offsets.items():
+            if count > 1 and (confirmed := confirm_offset(held, count, end)) > cursor.read():
+                waiting.publish(cursor, confirmed)
+
+    def _identity(self, slot: int, peer: int) -> tuple[int, ...]:
+        if not peer & addresses.IPV6:
+            return slave_identity(peer)
+        return slave_identity(*address_cursors.read(self._board.ha[slot].peer_address))
+
+    def idle(self, timeout_ms: int) -> None:
+        """Sleep until a sender or the flusher rings."""
+        board = self._board
+        if self._in_sync != 1 or self._in_sync_replicas != 2 or self._for_each_count:
+            waiting.await_change(board.ack_bell, self._bell_seen, timeout_ms)
+            return
+        bell, confirm, words = board.ack_bell.index, board.confirm_offset.index, board.counters.words
+        self._confirmed = int(
+            follow_single_slave(
+                words, self._places, bell, confirm, self._confirmed, self._fallbehind_bytes_max, timeout_ms
+            )
+        )
+
+    def close(self) -> None:
+        """No longer registered at the bell."""
+        bell = self._board.ack_bell
+        bell.words[bell.index + 1] -= 1
+
+
+def open_role(config: BrokerConfig, board: Board) -> GroupTransfer:
+    """The group transfer of this broker; on an ASYNC_MASTER it confirms what is in the log."""
+    policy = put_policy(replication.of_config(config))
+    return GroupTransfer(
+        board, policy.replicas_least, config.ha_slave_fallbehind_max_bytes, for_each_count=policy.replicas_min > 0
+    )

@@ -1,0 +1,360 @@
+"""Accepts slaves: one slot and one sender process for each that reports where its log ends; the others wait, or go.
+
+Implements: AcceptSocketService (spec: ha-protocol, 1 roles and wiring, 5 timers)
+Publishes:  ha_listen_port, pid.sender.N, deaths.sender.N; ha.N.state, ha.N.reason when a sender died without doing it
+A connection gets its process with its first report: a health probe (connect, close) costs an accept and nothing else.
+Who gets a slot is decided in protocol/ha_callers.py. All tables are bounded; nothing that a peer does, at whatever
+step it vanishes, ends this process. The senders are its children and die with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import resource
+import select
+import signal
+import socket
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from engine.board import address_cursors, addresses
+from engine.board.cursors import HA_CONNECTIONS_MAX, Board
+from engine.board.failures import Failures
+from engine.net.listeners import bind_address, listen
+from engine.net.rare_lines import RareLines
+from engine.protocol.ha.callers import Caller, CallerLimits, Callers, Holder
+from engine.protocol.ha.connection import is_of_a_slave
+from engine.protocol.ha.wire import ADVICE, REPORT, CloseReason
+from engine.replication.ha_senders import SenderDeaths, SenderProcess, has_ended, pidfd_of
+from engine.role import Role, enter_child, run_role
+from engine.settings.config import BrokerConfig
+from ipc import waiting
+from ipc.clock import monotonic_ms
+
+log = logging.getLogger("slipstream.ha_listener")
+
+CALLERS_MAX = 512
+ACCEPTS_PER_TURN = 64
+LOOK_MS = 100  # while there are callers: who is overdue, whether a slot is free by now
+NO_ROOM_PAUSE_MS = 100
+FREE, CONNECTED, TRANSFER = 0, 1, 2
+STOP_SENDER_S = 3.0
+GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP  # a slave never closes one half alone
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EFAULT)
+
+Address = tuple[str, int]
+
+
+class SenderRole(Role, Protocol):
+    """A role that also ends by itself, together with its connection."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the connection is over."""
+
+
+class Accepted(NamedTuple):
+    """A connection, and where it came from: asked once, because later the peer may be gone."""
+
+    sock: socket.socket
+    peer: Address
+
+
+OpenSender = Callable[[BrokerConfig, Board, int, socket.socket, Address, bytes, bool], SenderRole]
+
+
+class HaListener:
+    """The acceptor, its callers and its senders."""
+
+    name = "ha_listener"
+
+    def __init__(
+        self, config: BrokerConfig, board: Board, failures: Failures, listening: socket.socket,
+        open_sender: OpenSender, callers_max: int = CALLERS_MAX,
+    ) -> None:  # fmt: skip
+        self._config = config
+        self._board = board
+        self._listening = listening
+        self._open_sender = open_sender
+        self._callers = Callers(
+            CallerLimits(callers_max, config.ha_send_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
+        )
+        self._accepted: dict[int, Accepted] = {}  # by descriptor, as the callers are
+        self._senders: dict[int, SenderProcess] = {}
+        self._deaths = SenderDeaths(board, failures)
+        self._lines = RareLines(log)
+        self._look_at_ms = self._accept_at_ms = 0
+        self._poll = select.epoll()
+        self._poll.register(listening, select.EPOLLIN)
+        for words in board.ha:  # the senders of a listener that was killed died with it
+            if words.state.read() != FREE:
+                self._count_end(words.slot, CloseReason.KILLED)
+            waiting.publish(words.state, FREE)
+            waiting.publish(board.pids[f"sender.{words.slot}"], 0)
+        waiting.publish(board.ha_listen_port, listening.getsockname()[1])
+
+    def do_work(self, _now_ms: int) -> int:
+        """Accept, hear, fork for who has reported, reap who has ended; how many of these."""
+        now_ms = monotonic_ms()
+        ready = dict(self._poll.poll(0))
+        by_pidfd = {process.pidfd: process for process in self._senders.values()}
+        may_accept = ready.pop(self._listening.fileno(), 0)
+        done = len(ready)
+        for fd, events in ready.items():
+            if fd in by_pidfd:
+                self._reap(by_pidfd[fd])
+            else:
+                self._hear(fd, events, now_ms)
+        if may_accept:  # last: a descriptor closed above may be given again
+            done += self._accept(now_ms)
+        if now_ms >= self._look_at_ms or self._callers.is_waited_for:
+            self._look_at_ms = now_ms + LOOK_MS
+            self._look(now_ms)
+        return done + self._serve(now_ms)
+
+    def _look(self, now_ms: int) -> None:
+        """What is due by the clock."""
+        if self._accept_at_ms and now_ms >= self._accept_at_ms:
+            self._accept_at_ms = 0
+            self._poll.register(self._listening, select.EPOLLIN)
+        for process in self._senders.values():
+            words = self._board.ha[process.slot]
+            acknowledged = words.slave_ack_offset.read()
+            is_owing = words.next_transfer_offset.read() > acknowledged
+            process.look(words.last_read_ms.read(), acknowledged, is_owing, now_ms)
+        for caller in self._callers.overdue(now_ms):
+            self._send_away(caller, now_ms)
+        self._deaths.forget(now_ms)
+        self._lines.flush(now_ms)
+
+    def _send_away(self, caller: Caller, now_ms: int) -> None:
+        """End what waits for too long."""
+        if caller.has_reported:
+            peer = addresses.told(*self._accepted[caller.number].peer)
+            self._lines.tell(
+                "slaves that found no slot", now_ms, "%s: all %d slots are taken by slaves; refused", peer,
+                HA_CONNECTIONS_MAX,
+            )  # fmt: skip
+            waiting.add(self._board.ha_ended[CloseReason.SLOTS_TAKEN], 1)
+        self._forget(caller.number)
+
+    # callers
+
+    def _accept(self, now_ms: int) -> int:
+        for count in range(ACCEPTS_PER_TURN):
+            try:
+                sock, address = self._listening.accept()
+            except BlockingIOError:
+                return count
+            except OSError as error:  # of that connection, which is gone, or for want of room
+                if error.errno in BROKEN:
+                    raise
+                if error.errno in NO_ROOM:
+                    self._make_room(error, now_ms)
+                    return count
+                continue
+            sock.setblocking(False)
+            peer = str(address[0]), int(address[1])
+            self._accepted[sock.fileno()] = Accepted(sock, peer)
+            self._poll.register(sock, select.EPOLLIN | select.EPOLLRDHUP)
+            leaves = self._callers.arrived(sock.fileno(), addresses.network_of(peer[0]), now_ms)
+            if leaves is not None:
+                who = addresses.told(*self._accepted[leaves].peer)
+                self._lines.tell(
+                    "connections closed for newer ones", now_ms,
+                    "%d connections wait at the HA port, most from where %s comes from: it is closed for a newer one",
+                    len(self._callers), who,
+                )  # fmt: skip
+                self._forget(leaves)
+        return ACCEPTS_PER_TURN
+
+    def _make_room(self, error: OSError, now_ms: int) -> None:
+        """The system has no descriptor for one more: one caller goes, and nobody is accepted for a moment."""
+        self._lines.tell(
+            "connections not accepted", now_ms, "the HA port cannot accept for want of room: %s; %d callers wait",
+            error.strerror, len(self._callers),
+        )  # fmt: skip
+        self._let_one_go(now_ms)
+        self._poll.unregister(self._listening)
+        self._accept_at_ms = now_ms + NO_ROOM_PAUSE_MS
+
+    def _let_one_go(self, now_ms: int) -> None:
+        leaves = self._callers.dispensable(now_ms)
+        if leaves is not None:
+            self._forget(leaves)
+
+    def _hear(self, fd: int, events: int, now_ms: int) -> None:
+        """Read the first report, and nothing behind it: that is the sender's."""
+        if events & GONE:
+            self._forget(fd)
+            return
+        accepted = self._accepted[fd]
+        try:
+            data = accepted.sock.recv(self._callers.missing(fd))
+        except BlockingIOError:
+            return
+        except OSError:  # it went before it said anything
+            data = b""
+        if not data:
+            self._forget(fd)
+        elif self._callers.heard(fd, data, now_ms):
+            self._poll.modify(fd, select.EPOLLRDHUP)  # what it says now, its sender will hear
+            self._judge(fd, now_ms)
+
+    def _judge(self, fd: int, now_ms: int) -> None:
+        """Hang up on who cannot be a slave at all; whether a slave can be served, its sender says."""
+        report = self._callers.report_of(fd)
+        (offset,) = REPORT.unpack(report)
+        if is_of_a_slave(offset, self._board.max_physical_offset.read()):
+            return
+        reason = CloseReason.NOT_A_SLAVE
+        waiting.add(self._board.ha_ended[reason], 1)
+        peer = addresses.told(*self._accepted[fd].peer)
+        self._lines.tell(
+            reason.name, now_ms, "%s: %s, it begins with %r; %s", peer, reason.name, report, ADVICE[reason]
+        )
+        self._forget(fd)
+
+    def _forget(self, fd: int) -> None:
+        accepted = self._accepted.pop(fd)
+        self._poll.unregister(fd)
+        accepted.sock.close()
+        self._callers.left(fd)
+
+    # slots
+
+    def _serve(self, now_ms: int) -> int:
+        """Give slots to who waits for one; how many."""
+        served = 0
+        while self._callers.is_waited_for:
+            holders = [process.as_holder() for process in self._senders.values() if not process.gives_way]
+            caller = self._callers.next(holders, now_ms)
+            if caller is None:
+                break
+            slot = next((n for n in range(HA_CONNECTIONS_MAX) if n not in self._senders), None)
+            if slot is None:
+                self._take_slot(caller, holders, now_ms)
+                break
+            if not self._fork_sender(slot, caller, now_ms):
+                break
+            served += 1
+        return served
+
+    def _take_slot(self, caller: Caller, holders: list[Holder], now_ms: int) -> None:
+        """End the sender of one that is no slave, if there is one; once it is reaped its slot is free."""
+        if len(holders) < len(self._senders):
+            return  # one is giving way already
+        if (victim := self._callers.gives_up(caller, holders, now_ms)) is None:
+            return
+        process = self._senders[victim.slot]
+        process.gives_way = True
+        self._lines.tell(
+            CloseReason.GAVE_WAY.name, now_ms, "sender.%d: connection of %s ended: %s; %s", process.slot,
+            address_cursors.text_of(self._board.ha[process.slot].peer_address), CloseReason.GAVE_WAY.name,
+            ADVICE[CloseReason.GAVE_WAY],
+        )  # fmt: skip
+        os.kill(process.pid, signal.SIGKILL)
+
+    def _fork_sender(self, slot: int, caller: Caller, now_ms: int) -> bool:
+        accepted, parent_pid = self._accepted[caller.number], os.getpid()
+        is_told = self._lines.may_tell("connections of slaves ended", now_ms)
+        words = self._board.ha[slot]
+        waiting.note(words.reason, CloseReason.NONE)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                os._exit(self._run_sender(slot, accepted, caller.report, is_told, parent_pid))
+            pidfd = pidfd_of(pid)
+        except OSError as error:
+            self._lines.tell("senders not begun", now_ms, "no process for a slave: %s; it waits", error.strerror)
+            self._let_one_go(now_ms)
+            return False
+        self._callers.begun(caller.crowd, now_ms)
+        heard, acknowledged = words.last_read_ms.read(), words.slave_ack_offset.read()
+        crowd = str(caller.crowd)
+        self._senders[slot] = SenderProcess(slot, pid, pidfd, crowd, now_ms, heard, now_ms, acknowledged, now_ms)
+        self._poll.register(pidfd, select.EPOLLIN)
+        waiting.publish(self._board.pids[f"sender.{slot}"], pid)
+        self._forget(caller.number)
+        return True
+
+    def _run_sender(self, slot: int, accepted: Accepted, report: bytes, is_told: bool, parent_pid: int) -> int:
+        """The child's life; its exit status."""
+        try:
+            stop = enter_child(f"sender.{slot}", parent_pid)
+            self._close_inherited(accepted.sock)
+            sender = self._open_sender(self._config, self._board, slot, *accepted, report, is_told)
+            run_role(sender, self._board.heartbeats[sender.name], lambda: stop() or sender.ended)
+        except BaseException as error:
+            return self._deaths.failed(slot, error, is_told)
+        return 0
+
+    def _close_inherited(self, kept: socket.socket) -> None:
+        self._poll.close()
+        self._listening.close()
+        for accepted in self._accepted.values():
+            if accepted.sock is not kept:
+                accepted.sock.close()
+        for process in self._senders.values():
+            os.close(process.pidfd)
+
+    def _reap(self, process: SenderProcess, *, is_told_to_end: bool = False) -> None:
+        self._poll.unregister(process.pidfd)
+        os.close(process.pidfd)
+        _pid, status = os.waitpid(process.pid, 0)
+        if status and not process.gives_way and not is_told_to_end:
+            self._deaths.died(process.slot, status, monotonic_ms())
+        del self._senders[process.slot]
+        self._count_end(process.slot, CloseReason.GAVE_WAY if process.gives_way else CloseReason.KILLED)
+        waiting.publish(self._board.pids[f"sender.{process.slot}"], 0)
+        waiting.publish(self._board.ha[process.slot].state, FREE)  # a killed sender could not
+        waiting.ring(self._board.ack_bell)
+
+    def _count_end(self, slot: int, otherwise: CloseReason) -> None:
+        """Count why a sender ended, here, because a tally has one writer; a killed one could not say why."""
+        words = self._board.ha[slot]
+        if words.reason.read() == CloseReason.NONE:
+            waiting.note(words.reason, otherwise)
+            waiting.note(words.ended_at_ms, monotonic_ms())
+        reason = CloseReason(words.reason.read())
+        waiting.add(self._board.ha_ended[reason], 1)
+        waiting.add(self._board.ha_acks_rejected, words.acks_rejected.read())
+        waiting.note(words.acks_rejected, 0)
+
+    # waiting and ending
+
+    def idle(self, timeout_ms: int) -> None:
+        """Sleep until somebody comes, speaks or ends, or until callers must be looked at."""
+        is_due = len(self._callers) or self._accept_at_ms
+        self._poll.poll((min(timeout_ms, LOOK_MS) if is_due else timeout_ms) / 1000)
+
+    def close(self) -> None:
+        """Stop the senders: each sends what the log has, then hangs up; one that cannot is killed."""
+        for process in self._senders.values():
+            os.kill(process.pid, signal.SIGTERM)
+        for process in list(self._senders.values()):
+            if not has_ended(process.pidfd, STOP_SENDER_S):
+                os.kill(process.pid, signal.SIGKILL)
+            self._reap(process, is_told_to_end=True)
+        for fd in list(self._accepted):
+            self._forget(fd)
+        self._poll.close()
+        self._listening.close()
+
+
+def open_role(config: BrokerConfig, board: Board, failures: Failures, open_sender: OpenSender) -> HaListener:
+    """The listener of this broker; `open_sender` is `engine.replication.sender.open_role`, called in the forked child.
+
+    After a restart an ephemeral port stays what it was, because slaves know it.
+    """
+    port = config.ha_listen_port or board.ha_listen_port.read()
+    address = bind_address(config.bind_address, config.broker_ip2)
+    try:
+        listening = listen(address, port)
+    except OSError as error:
+        raise OSError(error.errno, f"HA port {error.strerror} (haListenPort, bindAddress)") from error
+    descriptors, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return HaListener(config, board, failures, listening, open_sender, min(CALLERS_MAX, max(1, descriptors // 2)))

@@ -1,0 +1,304 @@
+"""Follows a master: bytes go from the socket into the segment, then our end is published, then reported.
+
+Implements: HAClient (spec: ha-protocol, 4 slave side); the decisions are in protocol/ha_client.py, and for the usual
+            case, compiled, in engine/replication/receiver_kernel.py
+Follows:    allocated_offset, the allocator's; ha_server_address, when haMasterAddress is not given
+Publishes:  max_physical_offset, segment_request_offset, store_timestamp_ms, ha_client.*
+Frames split records: our end is any byte, and readers see whole records only. A restart goes on from our own cursor.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import select
+import socket
+import struct
+
+from engine.board import address_cursors, addresses
+from engine.board.cursors import Board
+from engine.board.failures import is_unreadable
+from engine.protocol.ha.client import ClientLimits, HaClient, HaClientState
+from engine.protocol.ha.wire import ADVICE, FRAME_HEADER_BYTES, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
+from engine.replication import receiver_kernel
+from engine.replication.receiver_kernel import BEGIN, END, INBOX_BYTES, IS_DRAINED, NO_SEGMENT, PUBLISHED, RECEIVED
+from engine.settings.config import BrokerConfig
+from ipc import waiting
+from ipc.clock import monotonic_ms
+from store.files.segment import Segment
+from store.files.segment_files import SegmentFiles
+from store.recovery.log_end import bytes_missing
+
+log = logging.getLogger("slipstream.receiver")
+
+CONNECT_TIMEOUT_MS = 5000
+SOCKET_TIMEOUT_S = 1
+BYTES_PER_TURN = 16 << 20  # about ten milliseconds of them
+TIMEVAL = struct.Struct("@ll")
+
+Address = tuple[str, int]
+
+
+class Receiver:
+    """The slave's end of replication, over all reconnects; the only writer of a slave's log."""
+
+    name = "receiver"
+
+    def __init__(self, board: Board, files: SegmentFiles, limits: ClientLimits, master: Address | None) -> None:
+        end, built_to = board.max_physical_offset.read(), board.reput_from_offset.read()
+        known = max(built_to, board.min_physical_offset.read())  # where a record begins
+        self.client = HaClient(limits, end, bytes_missing(files, known, end))
+        self._board = board
+        self._words = board.ha_client
+        self._files = files
+        self._master = master
+        self._socket: socket.socket | None = None
+        self._connect_until_ms = 0
+        self._segment: Segment | None = None
+        self._target = NO_SEGMENT
+        self._has_wiped = False
+        self._line = receiver_kernel.line_of(board, self.client)
+        self._held = self._line.held
+        self._now_ms = 0
+        waiting.publish(self._words.state, HaClientState.READY)
+
+    def do_work(self, now_ms: int) -> int:
+        """Connect, or receive what is there and report; the bytes received, 0 once the socket is empty.
+
+        Also 0 when they were the last: the next turn would only find that out, and every put would pay for it.
+        """
+        self._now_ms = now_ms
+        if is_unreadable(self._board):  # no acknowledgement of what nobody here can read
+            if self._socket is not None:
+                self._hang_up(CloseReason.LOG_UNREADABLE, "")
+            return 0
+        if self.client.state is not HaClientState.TRANSFER:
+            return self._connect(now_ms)
+        before = int(self._held[RECEIVED])
+        has_more = self._receive(now_ms, 0)
+        moved = int(self._held[RECEIVED]) - before
+        if not moved and self._socket is not None and self.client.is_silent(now_ms) and not self._lacks_space():
+            self._hang_up(CloseReason.HOUSEKEEPING, f"{now_ms - self.client.last_read_ms} ms")
+        return moved if has_more else 0
+
+    # the connection
+
+    def _connect(self, now_ms: int) -> int:
+        if self._socket is None:
+            master = self._master or self._advertised()
+            if master is None or not self.client.may_connect(now_ms):
+                return 0
+            return self._begin_connect(master, now_ms)
+        if not select.select([], [self._socket], [], 0)[1]:
+            if now_ms >= self._connect_until_ms:
+                self._hang_up(CloseReason.CONNECT_TIMEOUT, f"no answer within {CONNECT_TIMEOUT_MS} ms")
+            return 0
+        error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            self._hang_up(why_not_connected(OSError(error, "")), errno.errorcode.get(error, str(error)))
+            return 0
+        return self._finish_connect(self._socket, now_ms)
+
+    def _advertised(self) -> Address | None:
+        """Where the name server says that the master is, asked at each connect: it may be another one by now."""
+        return addresses.unpack(*address_cursors.read(self._board.ha_server_address))
+
+    def _begin_connect(self, master: Address, now_ms: int) -> int:
+        """Connect to one address of the master: its name is looked up each time, its addresses are tried in turn."""
+        self._connect_until_ms = now_ms + CONNECT_TIMEOUT_MS
+        try:
+            found = addresses.resolve(*master)
+            family, address = found[self.client.failures % len(found)]
+            self._socket = socket.socket(family, socket.SOCK_STREAM)
+            self._socket.setblocking(False)
+            self._socket.connect(address)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._hang_up(why_not_connected(error), f"{addresses.told(*master)}: {error}")
+            return 0
+        assert self._socket is not None
+        return self._finish_connect(self._socket, now_ms)
+
+    def _finish_connect(self, sock: socket.socket, now_ms: int) -> int:
+        try:
+            host, port = sock.getpeername()[:2]
+            own_host, own_port = sock.getsockname()[:2]
+            if (own_host, own_port) == (host, port):  # TCP connects a port to itself when nobody listens on it
+                refused = f"{addresses.told(host, port)} is this connection's own end"
+                raise ConnectionRefusedError(errno.ECONNREFUSED, refused)
+            if own_host == host and port == self._board.ha_listen_port.read():
+                self._hang_up(CloseReason.OWN_ADDRESS, addresses.told(host, port))
+                return 0
+            sock.setblocking(True)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                sock.setsockopt(socket.SOL_SOCKET, option, TIMEVAL.pack(SOCKET_TIMEOUT_S, 0))
+        except OSError as error:
+            self._hang_up(why_not_connected(error), str(error))
+            return 0
+        self.client.connected(now_ms)
+        self._held[[BEGIN, END, IS_DRAINED]] = 0, 0, 1
+        address_cursors.publish(self._words.master_address, host, port)
+        waiting.note(self._words.last_read_ms, now_ms)
+        waiting.publish(self._words.state, HaClientState.TRANSFER)
+        return 1
+
+    def _hang_up(self, reason: CloseReason, detail: str) -> None:
+        self._publish_end()
+        reason = self.client.seen_as(reason)
+        is_news = reason is not self.client.reason or reason not in TRIED_SOON
+        if is_news and reason is not CloseReason.STOPPED:
+            log.warning("connection to the master ended: %s %s; %s", reason.name, detail, ADVICE[reason])
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+        self.client.closed(reason, self._now_ms)
+        waiting.add(self._words.ended[reason], 1)
+        waiting.note(self._words.ended_at_ms, self._now_ms)
+        waiting.publish(self._words.reason, reason)
+        waiting.publish(self._words.state, self.client.state)
+
+    # receiving
+
+    def _receive(self, now_ms: int, sleep_ms: int) -> bool:
+        """One turn of the compiled loop, and what it leaves to us; whether there is more to read at once."""
+        try:
+            self._publish_end()
+            has_more = self._take_in(now_ms, sleep_ms)
+            if not sleep_ms:
+                self._report(now_ms)
+            return has_more
+        except PeerError as error:
+            self._hang_up(error.reason, error.detail)
+        except ConnectionError as error:
+            self._hang_up(CloseReason.PEER_CLOSED, str(error))
+        return False
+
+    def _take_in(self, now_ms: int, sleep_ms: int) -> bool:
+        assert self._socket is not None
+        fd, segment_bytes = self._socket.fileno(), self._files.segment_bytes
+        while True:
+            outcome = receiver_kernel.receive(
+                self._line, self._target, segment_bytes, fd, now_ms, BYTES_PER_TURN, sleep_ms
+            )
+            if outcome == receiver_kernel.JUDGE:
+                self._judge(now_ms or monotonic_ms())
+            elif outcome != receiver_kernel.NEEDS_SEGMENT:
+                break
+            elif self._lacks_space():
+                return False
+        if outcome == receiver_kernel.UNFIT:
+            self._publish_end()
+            self._report(now_ms or monotonic_ms())
+            raise self.client.unfit()
+        if outcome == receiver_kernel.PEER_ENDED:
+            raise ConnectionError("end of stream")
+        if outcome <= receiver_kernel.DISK:
+            failed = receiver_kernel.DISK - outcome
+            raise OSError(failed, os.strerror(failed), str(self._files.path_of(self._target.base)))
+        if outcome < 0:
+            raise ConnectionError(os.strerror(-outcome))
+        return bool(outcome == receiver_kernel.MORE)
+
+    def _judge(self, now_ms: int) -> None:
+        """Let the protocol have the next header: it begins an empty log, or cannot be taken. Raises PeerError."""
+        begin = int(self._held[BEGIN])
+        self.client.header_space[:] = self._line.inbox[begin : begin + FRAME_HEADER_BYTES].tobytes()
+        self._held[BEGIN] += FRAME_HEADER_BYTES
+        self.client.received(FRAME_HEADER_BYTES, now_ms)
+        self._publish_end()
+
+    def _publish_end(self) -> None:
+        end = self.client.end
+        if end == self._held[PUBLISHED]:
+            return
+        if self._segment is None and self._lacks_space():
+            return  # an empty log begins at `end`: said once its first segment exists
+        waiting.publish(self._board.max_physical_offset, end)
+        self._held[PUBLISHED] = end
+
+    def _report(self, now_ms: int) -> None:
+        if self._held[PUBLISHED] != self.client.end:
+            return  # never report what is not published
+        report = self.client.report(now_ms)
+        if report is None or self._socket is None:
+            return
+        try:
+            sent = self._socket.send(report)
+        except OSError as error:
+            raise ConnectionError(str(error)) from error
+        if sent != len(report):
+            raise ConnectionError("the master does not read our reports")
+        waiting.note(self._words.last_write_ms, now_ms)
+
+    # room in the log
+
+    def _lacks_space(self) -> bool:
+        """Whether bytes are due whose segment is not there yet; asks the allocator for it, opens it when it is."""
+        offset = self.client.max_physical_offset
+        if self._segment is not None and offset < self._segment.end_offset:
+            return False
+        if not self.client.body_left and offset == self._held[PUBLISHED]:
+            return False  # nothing is due: an empty slave must not begin a log before its master says where
+        waiting.publish(self._board.segment_request_offset, offset)
+        if self._board.allocated_offset.read() <= offset:
+            return True
+        if self._segment is not None:
+            self._segment.close()
+        self._segment, self._target = None, NO_SEGMENT  # stays so if the next line raises
+        segment = self._segment = self._files.open(self._files.base_of(offset), writable=True)
+        self._target = receiver_kernel.Target(segment.fd, segment.base_offset, segment.end_offset)
+        if not self._has_wiped:
+            self._wipe(segment, offset - segment.base_offset)
+        return False
+
+    def _wipe(self, segment: Segment, start: int) -> None:
+        """Zeros again where a receiver that was killed may have put bytes that it did not come to publish."""
+        behind = segment.array[start : start + INBOX_BYTES]
+        if behind.any():
+            behind[:] = 0
+        self._has_wiped = True
+
+    # waiting
+
+    def idle(self, timeout_ms: int) -> None:
+        """Sleep until bytes come, room comes, the connection stands, or something is due."""
+        wait_ms = min(timeout_ms, self.client.wait_ms(self._now_ms))
+        if is_unreadable(self._board):
+            wait_ms = timeout_ms
+        if self.client.state is not HaClientState.TRANSFER:
+            writing = [] if self._socket is None else [self._socket]
+            select.select([], writing, [], (wait_ms if writing or self._master else timeout_ms) / 1000)
+            return
+        allocated_seen = self._board.allocated_offset.read()
+        if self._lacks_space():
+            waiting.await_change(self._board.allocated_offset, allocated_seen, wait_ms)
+            return
+        self._receive(0, max(1, wait_ms))
+
+    def close(self) -> None:
+        """Hang up and give the segment back; what was received is published already."""
+        self._hang_up(CloseReason.STOPPED, "")
+        if self._segment is not None:
+            self._segment.close()
+
+
+def why_not_connected(error: OSError) -> CloseReason:
+    """The reason behind an error of a look-up or a connect."""
+    if isinstance(error, socket.gaierror):
+        return CloseReason.NO_ADDRESS
+    return NOT_CONNECTED.get(error.errno or 0, CloseReason.CONNECT_FAILED)
+
+
+def open_role(config: BrokerConfig, board: Board) -> Receiver:
+    """The receiver of this slave; without haMasterAddress it waits forever."""
+    limits = ClientLimits(
+        segment_bytes=config.mapped_file_size_commit_log_bytes,
+        send_heartbeat_interval_ms=config.ha_send_heartbeat_interval_ms,
+        housekeeping_interval_ms=config.ha_housekeeping_interval_ms,
+        reconnect_interval_ms=config.ha_reconnect_interval_ms,
+    )
+    files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+    return Receiver(board, files, limits, config.ha_master_address)

@@ -1,0 +1,335 @@
+"""Sends the commit log to one slave, from the page cache: the bytes never enter Python.
+
+Implements: HAConnection (WriteSocketService, ReadSocketService); the decisions are in protocol/ha_connection.py, and
+            for the usual case, compiled, in engine/replication/sender_kernel.py
+spec: ha-protocol, 3 master side
+Follows:    max_physical_offset, the writer's cursor
+Publishes:  ha.N.*; the writing half next_transfer_offset and transferred_bytes, the reading half the others; ack_bell;
+            confirm_offset, where one slave is enough: nobody else has to be woken for that
+A header promises its body: once it is out, the body follows from the segment opened before, or the connection ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from engine.board import address_cursors, addresses
+from engine.board.cursors import Board
+from engine.protocol.ha.connection import ConnectionLimits, HaConnection
+from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
+from engine.protocol.ha.group_transfer import slave_identity
+from engine.protocol.ha.policy import put_policy
+from engine.protocol.ha.wire import ADVICE, REPORT_BYTES, CloseReason, PeerError
+from engine.replication import sender_kernel
+from engine.settings import replication
+from engine.settings.config import BrokerConfig
+from ipc import waiting
+from ipc.arrays import Bytes
+from ipc.clock import monotonic_ms
+from ipc.compiled import atomics
+from store.files.segment import Segment
+from store.files.segment_files import SegmentFiles
+
+log = logging.getLogger("slipstream.sender")
+
+FREE, CONNECTED, TRANSFER = 0, 1, sender_kernel.TRANSFERRING
+FRAMES_PER_TURN = 32
+FRAMES_MAX = 1 << 30  # of a turn that ends by its time
+REPORTS_BYTES_MAX = 64 * 1024
+SEND_TIMEOUT_S = 1
+READER_JOIN_S = 5.0
+PROOF_LOOK_MS = 50  # how soon it is seen that acknowledgements count from now on
+TIMEVAL = struct.Struct("@ll")
+
+
+class Sender:
+    """One slave's connection: `do_work` is its writing half, `take_reports` its reading half."""
+
+    def __init__(
+        self, board: Board, slot: int, files: SegmentFiles, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int,
+        *, confirms: bool = False, fallbehind_bytes_max: int = 0, is_told: bool = True,
+        confirmed_counts: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        self.name = f"sender.{slot}"
+        self.connection = HaConnection(limits, flow, now_ms)
+        self.reason = CloseReason.NONE
+        self._board = board
+        self._words = board.ha[slot]
+        self._files = files
+        self._segment: Segment | None = None
+        self._socket: socket.socket | None = None
+        self._socket_fd = -1
+        self._reader: threading.Thread | None = None
+        self._wake_seen = 0
+        self._now_ms = now_ms
+        self._confirms, self._fallbehind_bytes_max = confirms, fallbehind_bytes_max
+        self._is_told = is_told
+        self._awaits_proof = False
+        self._confirmed_by = [board.confirm_offsets[count] for count in confirmed_counts] or [board.confirm_offset]
+        self._line = sender_kernel.line_of(board, slot, self.connection)
+        self._reports: Bytes = np.zeros(REPORTS_BYTES_MAX, np.uint8)
+
+    def attach(self, sock: socket.socket, peer: tuple[str, int], now_ms: int) -> None:
+        """Take over an accepted socket, and the slot's words with it. The peer may be gone again by now."""
+        self._socket, self._socket_fd = sock, sock.fileno()
+        words, connection = self._words, self.connection
+        connection.known_offset = max(self._board.recovered_offset.read(), self._sent_before(peer))
+        address_cursors.publish(words.peer_address, *peer)
+        for cursor, value in (
+            (words.slave_request_offset, connection.slave_request_offset),
+            (words.next_transfer_offset, connection.next_transfer_offset),
+            (words.slave_ack_offset, connection.slave_ack_offset),
+            (words.held_offset, connection.held_offset),
+            (words.transferred_bytes, 0),
+            (words.acks_rejected, 0),
+            (words.last_read_ms, now_ms),
+            (words.connected_at_ms, now_ms),
+            (words.state, CONNECTED),
+        ):
+            waiting.publish(cursor, value)
+        try:
+            sock.setblocking(True)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # The kernel keeps the deadlines: Python's own time-outs cost a poll before every call.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, TIMEVAL.pack(SEND_TIMEOUT_S, 0))
+            self._look_up_after(connection.limits.housekeeping_interval_ms + 1000)
+        except OSError as error:
+            self._end(CloseReason.PEER_CLOSED, str(error))
+
+    def _sent_before(self, peer: tuple[str, int]) -> int:
+        """How far earlier connections of this slave were sent the log; of one that lasts still, where its address tells
+        that it is the same slave."""
+        own, found = addresses.pack(*peer), 0
+        for words in self._board.ha:
+            other = address_cursors.read(words.peer_address)
+            is_over = words.state.read() == FREE
+            if addresses.same_host(own, other) and (is_over or slave_identity(*own) == slave_identity(*other)):
+                found = max(found, words.next_transfer_offset.read())
+        return found
+
+    def _look_up_after(self, timeout_ms: int) -> None:
+        """How long the reading half waits for reports before it looks at the clock."""
+        if self._socket is not None:
+            timeout = TIMEVAL.pack(timeout_ms // 1000, timeout_ms % 1000 * 1000)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the connection is over: nothing more will be sent or believed."""
+        return self.reason is not CloseReason.NONE
+
+    # the writing half
+
+    def do_work(self, now_ms: int) -> int:
+        """Write what the log has for this slave, a few frames at most; the bytes written, 0 once there is no more.
+
+        Also 0 when the last of it was written: a turn that finds nothing would cost every put its microseconds.
+        """
+        self._now_ms = now_ms
+        self._wake_seen = self._words.wake.read()
+        if self.ended:
+            return 0
+        before = int(self._line.frame[sender_kernel.TRANSFERRED])
+        is_behind = self._transfer(now_ms, FRAMES_PER_TURN, 0)
+        return int(self._line.frame[sender_kernel.TRANSFERRED]) - before if is_behind else 0
+
+    def _transfer(self, now_ms: int, frames: int, timeout_ms: int) -> bool:
+        """One turn of the compiled loop, and what it leaves to us; whether there may be more to write at once."""
+        while True:
+            outcome = sender_kernel.transfer(
+                self._line, self.connection.limits, self._socket_fd, now_ms, frames, timeout_ms
+            )
+            if outcome != sender_kernel.NEEDS_SEGMENT:
+                break
+            if not self._open_segment(self._frame_base()):
+                return False
+        if outcome == sender_kernel.SHORT_FILE:
+            raise EOFError(f"{self._frame_base()}: the segment is shorter than what the log has")
+        if outcome == sender_kernel.LOOK:
+            self._drop_if_silent(now_ms or monotonic_ms())
+        elif outcome < 0 and outcome not in (-errno.EAGAIN, -errno.EINTR):  # a slow slave; the rest waits for its turn
+            self._end(CloseReason.PEER_CLOSED, os.strerror(-outcome))
+        return bool(outcome != sender_kernel.IN_STEP)
+
+    def _has_rest(self) -> bool:
+        frame = self._line.frame
+        return bool(frame[sender_kernel.HEADER_LEFT] or frame[sender_kernel.BODY_LEFT])
+
+    def _frame_base(self) -> int:
+        """The base of the segment that the frame begun, all of it unsent, lies in."""
+        frame = self._line.frame
+        return self.connection.next_transfer_offset - int(frame[sender_kernel.BODY_LEFT] + frame[sender_kernel.BODY_AT])
+
+    def _open_segment(self, base_offset: int) -> bool:
+        """Have the segment open, whatever becomes of its name then; False, and the end, when it has expired."""
+        self._line.segment[:] = -1
+        if self._segment is not None:
+            self._segment.close()
+        self._segment = None  # stays so if the next line raises
+        try:
+            opened = self._segment = self._files.open(base_offset)
+        except FileNotFoundError:
+            begin = self._board.min_physical_offset.read()
+            if base_offset >= begin:
+                raise
+            self._end(CloseReason.GAP, f"at offset {base_offset}: the log begins at {begin}")
+            return False
+        self._line.segment[:] = opened.base_offset, opened.fd, opened.array.ctypes.data
+        return True
+
+    def idle(self, timeout_ms: int) -> None:
+        """Sleep until the log grows, a first report or an end comes, or a heartbeat is due."""
+        if self.ended or self._has_rest():
+            return
+        connection = self.connection
+        if connection.next_transfer_offset < 0 or connection.flow.wait_ms(self._now_ms):
+            wait_ms = min(timeout_ms, connection.wait_ms(self._now_ms))
+            waiting.await_change(self._words.wake, self._wake_seen, wait_ms)
+        else:
+            self._transfer(0, FRAMES_MAX, timeout_ms)
+
+    # the reading half
+
+    def start_reading(self, clock_ms: Callable[[], int] = monotonic_ms) -> None:
+        """Read reports in a thread of its own, blocked in recv: the wire, not a poll, wakes it."""
+        self._reader = threading.Thread(target=self._read, args=(clock_ms,), name="ReadSocketService", daemon=True)
+        self._reader.start()
+
+    def _read(self, clock_ms: Callable[[], int]) -> None:
+        assert self._socket is not None
+        while not self.ended:
+            rest = len(self.connection.rest)  # the kernel takes whole reports only, and gets none before this one's end
+            space = self._reports[: REPORTS_BYTES_MAX if not rest else REPORT_BYTES - rest]
+            count = sender_kernel.hear(self._line, self._socket_fd, space, self._confirms, self._fallbehind_bytes_max)
+            if count >= 0:
+                self.take_reports(self._reports[:count].tobytes(), clock_ms())
+            elif count not in (-errno.EAGAIN, -errno.EINTR):
+                self._end(CloseReason.PEER_CLOSED, os.strerror(-count))
+            else:
+                self._drop_if_silent(clock_ms())
+                self.connection.look_at_proof(clock_ms(), self._confirmed())
+                self._publish_held(clock_ms())
+
+    def _drop_if_silent(self, now_ms: int) -> None:
+        """Hang up on a slave that said nothing for too long. Both halves look: either may be held up by the socket."""
+        if self.connection.is_silent(now_ms):
+            self._end(CloseReason.HOUSEKEEPING, f"{now_ms - self.connection.last_read_ms} ms")
+
+    def take_reports(self, data: bytes, now_ms: int) -> None:
+        """Judge what the slave sent (nothing: it hung up), publish what it acknowledged, ring."""
+        if not data:
+            self._end(CloseReason.PEER_CLOSED, "end of stream")
+        if self.ended:
+            return
+        words, connection = self._words, self.connection
+        acked_before = connection.slave_ack_offset
+        try:
+            connection.receive(
+                data, now_ms, self._board.min_physical_offset.read(), self._board.max_physical_offset.read(),
+                self._confirmed(),
+            )  # fmt: skip
+        except PeerError as error:
+            waiting.publish(words.acks_rejected, connection.acks_rejected)
+            self._end(error.reason, error.detail)
+            return
+        self._publish_held(now_ms)
+        if connection.slave_ack_offset != acked_before:
+            waiting.publish(words.slave_ack_offset, connection.slave_ack_offset)
+            if acked_before < 0:
+                waiting.publish(words.slave_request_offset, connection.slave_request_offset)
+                waiting.publish(words.state, TRANSFER)
+                self._wake_writing_half()
+            waiting.ring(self._board.ack_bell)
+        waiting.note(words.last_read_ms, now_ms)
+
+    def _confirmed(self) -> int:
+        """The end of what no put waits for any longer, whatever number of replicas it asked for."""
+        return min(cursor.read() for cursor in self._confirmed_by)
+
+    def _publish_held(self, now_ms: int) -> None:
+        """Say what counts of what the slave acknowledged, and be back in time when that is a matter of time."""
+        connection = self.connection
+        if connection.held_offset != self._words.held_offset.read():
+            waiting.publish(self._words.held_offset, connection.held_offset)
+            waiting.ring(self._board.ack_bell)
+        if connection.proof_is_due(now_ms) != self._awaits_proof:
+            self._awaits_proof = not self._awaits_proof
+            patience_ms = connection.limits.housekeeping_interval_ms + 1000
+            self._look_up_after(PROOF_LOOK_MS if self._awaits_proof else patience_ms)
+
+    def _end(self, reason: CloseReason, detail: str) -> None:
+        """The connection is over. Called by either half; what the other one still does fails on the socket."""
+        if self.ended:
+            return
+        self.reason = reason
+        level = logging.INFO if reason in (CloseReason.PEER_CLOSED, CloseReason.STOPPED) else logging.WARNING
+        peer = address_cursors.text_of(self._words.peer_address)
+        log.log(
+            level if self._is_told else logging.DEBUG, "%s: connection of %s ended: %s %s; %s", self.name, peer,
+            reason.name, detail, ADVICE[reason],
+        )  # fmt: skip
+        waiting.note(self._words.ended_at_ms, monotonic_ms())
+        waiting.publish(self._words.reason, reason)
+        waiting.publish(self._words.state, FREE)
+        waiting.ring(self._board.ack_bell)
+        self._shut_down()
+        self._wake_writing_half()
+
+    def _wake_writing_half(self) -> None:
+        waiting.publish(self._words.wake, self._words.wake.read() + 1)
+        end = self._board.max_physical_offset
+        atomics.wake(end.words, end.index)  # it may sleep there; the other sleepers look and sleep on
+
+    def _shut_down(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError as error:
+            log.debug("%s: already shut down: %s", self.name, error)
+
+    def close(self) -> None:
+        """Hang up, end the reading thread, give the segment back."""
+        self._end(CloseReason.STOPPED, "")
+        if self._reader is not None:
+            self._reader.join(READER_JOIN_S)
+        if self._socket is not None:
+            self._socket.close()
+        if self._segment is not None:
+            self._segment.close()
+
+
+def open_role(
+    config: BrokerConfig, board: Board, slot: int, sock: socket.socket, peer: tuple[str, int], report: bytes,
+    is_told: bool = True,
+) -> Sender:  # fmt: skip
+    """The sender of one slave that has sent its first report, reading already. `is_told`: the log says why it ends."""
+    now_ms = monotonic_ms()
+    limits = ConnectionLimits(
+        segment_bytes=config.mapped_file_size_commit_log_bytes,
+        transfer_batch_bytes=config.ha_transfer_batch_bytes,
+        send_heartbeat_interval_ms=config.ha_send_heartbeat_interval_ms,
+        housekeeping_interval_ms=config.ha_housekeeping_interval_ms,
+        slave_timeout_ms=config.slave_timeout_ms,
+    )
+    limit = config.max_ha_transfer_byte_in_second if config.ha_flow_control_enable else UNLIMITED
+    files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+    policy = put_policy(replication.of_config(config))
+    confirms = policy.in_sync_replicas == 2 and not policy.replicas_min
+    sender = Sender(
+        board, slot, files, limits, FlowMonitor(now_ms, limit), now_ms, confirms=confirms,
+        fallbehind_bytes_max=config.ha_slave_fallbehind_max_bytes, is_told=is_told,
+        confirmed_counts=range(2, policy.in_sync_replicas + 1) if policy.replicas_min else (),
+    )  # fmt: skip
+    sender.attach(sock, peer, now_ms)
+    sender.take_reports(report, now_ms)
+    sender.start_reading()
+    return sender

@@ -1,0 +1,1 @@
+"""What a producer puts into a ring and the writer takes out: the only thing that these two share."""

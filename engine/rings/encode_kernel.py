@@ -1,0 +1,195 @@
+"""Messages into a ring, compiled: a record is written once, by its producer, in its final bytes.
+
+Implements: MessageExtEncoder (spec: store-formats, record v1)
+The producer pays for encoding and for the body's CRC. The writer fills in queue offset, physical offset and store
+timestamp, and last of all the magic number, whose bits are flipped in the ring: what a killed writer has copied but not
+filled in is a record to nobody, not even to a RocketMQ broker, which never looks at the physical offset.
+What is the same for all messages of a queue is a template: an empty message's record.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ipc.arrays import Bytes, Words
+from ipc.compiled.atomics import ring, store_release
+from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.crc import crc32
+from ipc.compiled.memory import copy_bytes, load_be32, store_be16, store_be32, store_be64
+from ipc.ring import POSITION, TAIL, TAIL_LOCAL, Outlet, describe, room_at
+from store.message.host import Host
+from store.message.record import BODY_CRC_AT, BORN_TIMESTAMP_AT, CRC_MASK, FIXED_BYTES, FLAG_AT, MAGIC_AT, encode
+
+UNIQUE_DIGITS, ZERO, LETTER_A = 12, ord("0"), ord("A")
+PUBLISH_RECORDS, PUBLISH_BYTES = 512, 256 * 1024  # what a batch publishes at once, so that the writer works beside it
+
+
+class Template(NamedTuple):
+    """An empty message of one queue: its record, where the body goes, and the queue's slot."""
+
+    record: Bytes
+    body_at: int
+    slot: int
+
+
+class Column(NamedTuple):
+    """Values one behind the other: value k is data[ends[k]:ends[k + 1]]."""
+
+    data: Bytes
+    ends: Words
+
+
+def hidden(record: bytes) -> bytes:
+    """An encoded record as it goes into the ring: its magic number's bits the other way round."""
+    magic = bytes(byte ^ 0xFF for byte in record[MAGIC_AT : MAGIC_AT + 4])
+    return record[:MAGIC_AT] + magic + record[MAGIC_AT + 4 :]
+
+
+def template_of(
+    topic: str, queue_id: int, slot: int, born_host: Host, store_host: Host, sys_flag: int = 0
+) -> Template:
+    """The template of a queue. Raises InvalidMessage."""
+    record = encode(
+        topic=topic, queue_id=queue_id, body=b"", born_host=born_host, store_host=store_host, sys_flag=sys_flag
+    )
+    body_at = len(record) - 2 - len(topic.encode()) - 1  # then the topic's length, the topic, the properties' length
+    assert len(record) >= FIXED_BYTES
+    return Template(np.frombuffer(record, np.uint8).copy(), body_at, slot)
+
+
+@inlined
+def flip_magic(data: Bytes, at: int) -> None:
+    """The magic number of the record at `at`, all its bits the other way round."""
+    store_be32(data, at + MAGIC_AT, load_be32(data, at + MAGIC_AT) ^ -1)
+
+
+@inlined
+def _write(
+    data: Bytes, at: int, template: Template, bodies: Bytes, body: int, body_bytes: int,
+    properties: Bytes, property_string: int, property_bytes: int, born_ms: int,
+) -> int:  # fmt: skip
+    """One record at `at`; its length. `body` and `property_string` say where they begin."""
+    length = template.record.size + body_bytes + property_bytes
+    copy_bytes(data, at, template.record, 0, template.body_at)
+    store_be32(data, at, length)
+    flip_magic(data, at)
+    store_be32(data, at + BODY_CRC_AT, crc32(bodies, body, body_bytes) & CRC_MASK)
+    store_be64(data, at + BORN_TIMESTAMP_AT, born_ms)
+    store_be32(data, at + template.body_at - 4, body_bytes)
+    copy_bytes(data, at + template.body_at, bodies, body, body_bytes)
+    topic_bytes = template.record.size - template.body_at  # with both lengths around it
+    after = at + template.body_at + body_bytes
+    copy_bytes(data, after, template.record, template.body_at, topic_bytes)
+    store_be16(data, after + topic_bytes - 2, property_bytes)
+    copy_bytes(data, after + topic_bytes, properties, property_string, property_bytes)
+    return length
+
+
+@inlined
+def _publish(outlet: Outlet, number: int) -> None:
+    store_release(outlet.control, TAIL, number)
+    ring(outlet.bell, outlet.bell_index)
+
+
+@inlined
+def _write_hexadecimal(data: Bytes, at: int, value: int) -> None:
+    for k in range(at + UNIQUE_DIGITS - 1, at - 1, -1):
+        digit = value & 0xF
+        data[k] = ZERO + digit if digit < 10 else LETTER_A + digit - 10
+        value >>= 4
+
+
+@kernel
+def put_one(
+    data: Bytes, words: Words, control: Words, local: Words, bell: Words, bell_index: int,
+    record: Bytes, body_at: int, slot: int, flag: int, body: Bytes, properties: Bytes, born_ms: int,
+) -> int:  # fmt: skip
+    """Publish one message; its number in the ring, or -1 when there is no room now.
+
+    An outlet and a template, taken apart: handing a kernel two tuples costs more than all it does here.
+    """
+    outlet, template = Outlet(data, words, control, local, bell, bell_index), Template(record, body_at, slot)
+    number, length = local[TAIL_LOCAL], record.size + body.size + properties.size
+    position = room_at(control, words, data.size, number, local[POSITION], length)
+    if position < 0:
+        return -1
+    at = position % data.size
+    _write(data, at, template, body, 0, body.size, properties, 0, properties.size, born_ms)
+    if flag != 0:
+        store_be32(data, at + FLAG_AT, flag)
+    describe(words, number, position, length, slot)
+    local[POSITION] = position + length
+    local[TAIL_LOCAL] = number + 1
+    _publish(outlet, number + 1)
+    return number
+
+
+@kernel
+def put_payload(
+    data: Bytes, words: Words, control: Words, local: Words, bell: Words, bell_index: int, payload: Bytes, slot: int
+) -> int:
+    """Publish bytes as they are; their number in the ring, or -1 when there is no room now."""
+    number = local[TAIL_LOCAL]
+    position = room_at(control, words, data.size, number, local[POSITION], payload.size)
+    if position < 0:
+        return -1
+    copy_bytes(data, position % data.size, payload, 0, payload.size)
+    describe(words, number, position, payload.size, slot)
+    local[POSITION] = position + payload.size
+    local[TAIL_LOCAL] = number + 1
+    _publish(Outlet(data, words, control, local, bell, bell_index), number + 1)
+    return number
+
+
+@kernel
+def put_many(
+    outlet: Outlet,
+    template: Template,
+    bodies: Column,
+    properties: Column,
+    shared: bool,
+    first: int,
+    until: int,
+    born_ms: int,
+    unique_at: int,
+    unique_first: int,
+) -> int:
+    """Publish messages `first` to `until` of a batch, while there is room; the first one left.
+
+    Each has its own properties, unless they are `shared`: then all have those of message 0, but for a number of
+    UNIQUE_DIGITS at `unique_at` in them (-1: none) that counts up from message to message.
+    """
+    data, local = outlet.data, outlet.local
+    number, position = local[TAIL_LOCAL], local[POSITION]
+    published, published_position = number, position
+    k = first
+    while k < until:
+        of = 0 if shared else k
+        property_bytes = properties.ends[of + 1] - properties.ends[of]
+        body_bytes = bodies.ends[k + 1] - bodies.ends[k]
+        length = template.record.size + body_bytes + property_bytes
+        start = room_at(outlet.control, outlet.words, data.size, number, position, length)
+        if start < 0:
+            break
+        _write(
+            data, start % data.size, template, bodies.data, bodies.ends[k], body_bytes,
+            properties.data, properties.ends[of], property_bytes, born_ms,
+        )  # fmt: skip
+        if unique_at >= 0:
+            properties_at = start % data.size + length - property_bytes
+            _write_hexadecimal(data, properties_at + unique_at, unique_first + k)
+        describe(outlet.words, number, start, length, template.slot)
+        number += 1
+        k += 1
+        position = start + length
+        if number - published >= PUBLISH_RECORDS or position - published_position >= PUBLISH_BYTES:
+            _publish(outlet, number)
+            published, published_position = number, position
+    local[TAIL_LOCAL], local[POSITION] = number, position
+    if number != published:
+        _publish(outlet, number)
+    return k

@@ -1,0 +1,360 @@
+"""A broker's settings: RocketMQ's keys that we honour, as one frozen dataclass with units in the names.
+
+Implements: BrokerStartup, its reading of the configuration (spec: configuration, section 1)
+Unlike RocketMQ's, an unknown key or a value that does not parse stops the start: a broker that comes up with another
+role than its file says costs more than one that does not come up.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from engine.settings.keys import KEYS, OLD_SPELLINGS, OWN_KEYS, SYNONYMS, Key
+from engine.settings.properties_file import Entry, MalformedEscape, parse
+from engine.settings.unused_names import REFUSED, ROCKETMQ_4_9, ROCKETMQ_5_ONLY, SAMPLES_ONLY, UNGUARDED
+from store.message.delay import levels_ms
+
+CONSUME_QUEUE_UNIT_BYTES = 20
+BY_NAME = {key.name: key for key in KEYS}
+EXPORTERS, EXPORTER_NUMBERS = ("DISABLE", "OTLP_GRPC", "PROM", "LOG"), ("0", "1", "2", "3")
+
+
+class BrokerRole(StrEnum):
+    """RocketMQ's roles."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+class FlushDiskType(StrEnum):
+    """When an answer waits for the disk."""
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """The settings of one broker; config_keys.py says what each means."""
+
+    broker_cluster_name: str
+    broker_name: str
+    broker_id: int
+    broker_role: BrokerRole
+    broker_ip1: str
+    broker_ip2: str
+    bind_address: str | None
+    listen_port: int
+    ha_listen_port: int
+    name_servers: tuple[str, ...]
+    register_name_server_period_ms: int
+    broker_permission: int
+    compatible_with_old_name_srv: bool
+    broker_heartbeat_interval_ms: int
+    broker_not_active_timeout_ms: int
+    force_register: bool
+    auto_create_topic_enable: bool
+    message_delay_level: str
+    store_path_root_dir: Path
+    store_path_commit_log: Path
+    mapped_file_size_commit_log_bytes: int
+    mapped_file_size_consume_queue_bytes: int
+    batch_queue_file_bytes: int
+    enable_consume_queue_ext: bool
+    queue_ext_file_bytes: int
+    enable_multi_dispatch: bool
+    enable_lmq: bool
+    message_index_enable: bool
+    message_index_safe: bool
+    max_hash_slot_num: int
+    max_index_num: int
+    max_message_bytes: int
+    default_topic_queue_nums: int
+    check_crc_on_recover: bool
+    region_id: str
+    trace_on: bool
+    enabled_append_prop_crc: bool
+    timer_wheel_enable: bool
+    transaction_op_msg_max_bytes: int
+    transaction_op_batch_interval_ms: int
+    flush_disk_type: FlushDiskType
+    flush_interval_commit_log_ms: int
+    flush_commit_log_timed: bool
+    flush_commit_log_least_pages: int
+    flush_commit_log_thorough_interval_ms: int
+    flush_interval_consume_queue_ms: int
+    flush_consume_queue_least_pages: int
+    flush_consume_queue_thorough_interval_ms: int
+    sync_flush_timeout_ms: int
+    delete_when_hours: frozenset[int]
+    file_reserved_hours: int
+    disk_max_used_space_percent: int
+    disk_space_warning_level_percent: int
+    disk_space_clean_forcibly_percent: int
+    clean_file_forcibly_enable: bool
+    clean_resource_interval_ms: int
+    delete_commit_log_files_interval_ms: int
+    delete_consume_queue_files_interval_ms: int
+    delete_file_batch_max: int
+    destroy_mapped_file_interval_forcibly_ms: int
+    redelete_hanged_file_interval_ms: int
+    ha_master_address: tuple[str, int] | None
+    slave_timeout_ms: int
+    ha_send_heartbeat_interval_ms: int
+    ha_housekeeping_interval_ms: int
+    ha_reconnect_interval_ms: int
+    ha_transfer_batch_bytes: int
+    ha_slave_fallbehind_max_bytes: int
+    in_sync_replicas: int
+    min_in_sync_replicas: int
+    enable_auto_in_sync_replicas: bool
+    enable_slave_acting_master: bool
+    metrics_exporter_type: str
+    metrics_host: str
+    metrics_port: int | None
+    ha_flow_control_enable: bool
+    max_ha_transfer_byte_in_second: int
+    compat: str
+    region_path: Path
+    store_group: str | None
+    ring_bytes: int
+    producers_max: int
+    affinity: str
+
+
+class ConfigError(Exception):
+    """Raised when the settings are not a broker's. `line` is 0 when no line of a file is to blame."""
+
+    code = "CONFIG"
+
+    def __init__(self, file: str, line: int, what: str) -> None:
+        super().__init__(f"{file}:{line}: {what}" if line else f"{file}: {what}")
+        self.file, self.line = file, line
+
+
+def load(path: str | os.PathLike[str]) -> tuple[BrokerConfig, list[str]]:
+    """The settings in a broker.properties file, and the warnings, a line each. Raises ConfigError."""
+    file = os.fspath(path)
+    return _read(file, entries_of(file))
+
+
+def entries_of(file: str) -> list[Entry]:
+    """The lines of a properties file. Raises ConfigError."""
+    try:
+        return list(parse(Path(file).read_bytes()))
+    except MalformedEscape as malformed:
+        raise ConfigError(file, malformed.line, str(malformed)) from malformed
+    except OSError as failed:
+        raise ConfigError(file, 0, f"cannot be read: {failed.strerror}") from failed
+
+
+def from_mapping(settings: Mapping[str, Any]) -> BrokerConfig:
+    """The settings given under their keys' names, for programs and tests. Raises ConfigError."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in settings.items()}
+    return _read("settings", [Entry(0, name, text) for name, text in texts.items()])[0]
+
+
+def _read(file: str, entries: Iterable[Entry]) -> tuple[BrokerConfig, list[str]]:
+    warnings: list[str] = []
+    seen: dict[str, Entry] = {}
+    for entry in entries:
+        key = _key_of(file, entry, warnings)
+        if key is None:
+            continue
+        if key.name in seen:
+            warnings.append(f"{file}:{entry.line}: {entry.key}: given twice; line {seen[key.name].line} has no effect")
+        seen[key.name] = entry
+    values = {key.field: _default(key) for key in KEYS}
+    for name, entry in seen.items():
+        values[BY_NAME[name].field] = _value(file, BY_NAME[name], entry, warnings)
+    _apply_launcher_rules(file, values, seen, warnings)
+    return BrokerConfig(**values), warnings
+
+
+def _key_of(file: str, entry: Entry, warnings: list[str]) -> Key | None:
+    """The key that a line sets; None for one that we do not use. Raises ConfigError for an unknown one."""
+    where = f"{file}:{entry.line}: {entry.key}"
+    name = SYNONYMS.get(entry.key, entry.key)
+    if name in OLD_SPELLINGS:
+        name = OLD_SPELLINGS[name]
+        warnings.append(f"{where}: the old spelling of {name}, taken as such; RocketMQ 4.9 and 5.x ignore it")
+    if name in BY_NAME:
+        return BY_NAME[name]
+    if name in REFUSED and entry.value.strip().lower() == "true":
+        raise ConfigError(file, entry.line, f"{entry.key}={entry.value.strip()}: not allowed; {REFUSED[name]}")
+    if name in ROCKETMQ_4_9 or name in ROCKETMQ_5_ONLY:
+        only = " 5.x" if name in ROCKETMQ_5_ONLY else ""
+        without = "; nothing here asks who calls, bindAddress says who can" if name in UNGUARDED else ""
+        warnings.append(f"{where}: a key of RocketMQ{only} that this version does not use; accepted{without}")
+        return None
+    if name in SAMPLES_ONLY:
+        warnings.append(f"{where}: no key of RocketMQ 4.9 or 5.x, although common in samples; it has no effect")
+        return None
+    known = [*BY_NAME, *SYNONYMS, *OLD_SPELLINGS, *ROCKETMQ_4_9, *ROCKETMQ_5_ONLY]
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    import difflib  # rarely: a file is mostly right
+
+    nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    hint = f"did you mean {by_lower[nearest[0]]}?" if nearest else "no known key is like it"
+    raise ConfigError(file, entry.line, f"{entry.key}={entry.value}: unknown key; {hint}")
+
+
+def _default(key: Key) -> Any:
+    if key.default is None or key.kind in ("int", "bool"):
+        return key.default
+    return converted(key, str(key.default))
+
+
+def _value(file: str, key: Key, entry: Entry, warnings: list[str]) -> Any:
+    text = entry.value.strip()
+    if text != entry.value:
+        warnings.append(f"{file}:{entry.line}: {entry.key}: white space around the value is dropped; RocketMQ keeps it")
+    try:
+        return converted(key, text)
+    except ValueError as malformed:
+        because = f" ({malformed})" if key.kind == "address" or (key.kind == "path" and text) else ""
+        what = f"{entry.key}={text}: not allowed{because}; allowed: {key.allowed}"
+        raise ConfigError(file, entry.line, what) from malformed
+
+
+def converted(key: Key, text: str) -> Any:
+    """The value of a setting's text, without what depends on other keys. Raises ValueError."""
+    match key.kind:
+        case "int":
+            return _whole_number(text, key.low, key.high)
+        case "bool":
+            return {"true": True, "false": False}[text.lower()] if text.lower() in ("true", "false") else _refuse(text)
+        case "text":
+            return text if text and text.isprintable() else _refuse(text)
+        case "path":
+            return Path(_one_path(text)).expanduser()
+        case "address":
+            return _address(text)
+        case "host_port":
+            host, _colon, port = text.rpartition(":")
+            return (host.strip("[]") or _refuse(text), _whole_number(port, 1, 65535))
+        case "role":
+            return BrokerRole(text)
+        case "flush_type":
+            return FlushDiskType(text)
+        case "exporter":
+            return EXPORTERS[int(text)] if text in EXPORTER_NUMBERS else EXPORTERS[EXPORTERS.index(text)]
+        case "compat":
+            return text if text in ("4.9", "5") else _refuse(text)
+        case "addresses":
+            return tuple(_checked_address(part.strip()) for part in text.split(";") if part.strip())
+        case "delays":
+            return text if levels_ms(text) else _refuse(text)
+        case "hours":  # Java's split drops empty parts at the end
+            return frozenset(_whole_number(hour, 0, 23) for hour in (text.rstrip(";") or _refuse(text)).split(";"))
+        case "affinity":
+            return text if re.fullmatch(r"|sync|\d+(-\d+)?(,\d+(-\d+)?)*", text) else _refuse(text)
+
+
+def _one_path(text: str) -> str:
+    """RocketMQ separates several directories by commas, and writes segments into them in turn."""
+    if "," in text:
+        raise ValueError("several directories, by the comma; this broker writes one, of any size: join disks below it")
+    return text if text and text.isprintable() else _refuse(text)
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(text)
+
+
+def _checked_address(text: str) -> str:
+    host, _colon, port = text.rpartition(":")
+    return f"{host or _refuse(text)}:{_whole_number(port, 1, 65535)}"
+
+
+def _whole_number(text: str, low: int, high: int) -> int:
+    number = int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else _refuse(text)
+    return number if low <= number <= high else _refuse(text)
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        try:
+            return str(socket.getaddrinfo(text or _refuse(text), None, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError as failed:
+            raise ValueError(f"{text}: {failed.strerror}") from failed
+
+
+def _local_address() -> str:
+    """The address of this host that others reach; connecting a datagram socket sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def _apply_launcher_rules(file: str, values: dict[str, Any], seen: Mapping[str, Entry], warnings: list[str]) -> None:
+    """The defaults that depend on other keys, and the rules of BrokerStartup. Raises ConfigError."""
+    role = values["broker_role"]
+    id_line = seen["brokerId"].line if "brokerId" in seen else 0
+    if role is BrokerRole.SLAVE and values["broker_id"] == 0:
+        what = "brokerId=0: not allowed with brokerRole=SLAVE; allowed: a whole number above 0"
+        raise ConfigError(file, id_line, what)
+    if role is not BrokerRole.SLAVE and values["broker_id"] != 0:
+        warnings.append(f"{file}:{id_line}: brokerId: a master's is always 0, so {values['broker_id']} has no effect")
+        values["broker_id"] = 0
+    if role is BrokerRole.SLAVE and values["ha_master_address"] is None and not values["name_servers"]:
+        warnings.append(f"{file}: neither haMasterAddress nor namesrvAddr is given: this slave copies nothing")
+    values["broker_name"] = values["broker_name"] or socket.gethostname()
+    values["broker_ip1"] = values["broker_ip1"] or _local_address()
+    values["broker_ip2"] = values["broker_ip2"] or values["broker_ip1"]
+    if values["ha_listen_port"] is None:
+        values["ha_listen_port"] = values["listen_port"] + 1
+    values["store_path_root_dir"] = root = Path(os.path.abspath(values["store_path_root_dir"]))
+    values["store_path_commit_log"] = Path(os.path.abspath(values["store_path_commit_log"] or root / "commitlog"))
+    units = -(-values["mapped_file_size_consume_queue_bytes"] // CONSUME_QUEUE_UNIT_BYTES)
+    values["mapped_file_size_consume_queue_bytes"] = units * CONSUME_QUEUE_UNIT_BYTES
+    _apply_replica_rules(file, values, seen, warnings)
+    if values["affinity"] is None:  # measured: DECISIONS.md 7
+        values["affinity"] = "" if role is BrokerRole.ASYNC_MASTER else "sync"
+
+
+def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, Entry], warnings: list[str]) -> None:
+    """The safer defaults (DECISIONS.md 1), and a word about settings that have no effect as they are."""
+    is_sync = values["broker_role"] is BrokerRole.SYNC_MASTER
+    if values["in_sync_replicas"] is None:
+        values["in_sync_replicas"] = 2 if is_sync else 1
+    if values["min_in_sync_replicas"] is None:
+        values["min_in_sync_replicas"] = min(2, values["in_sync_replicas"]) if is_sync else 1
+    checks = values["compat"] == "5" and values["enable_slave_acting_master"] and is_sync
+    needs = {
+        "enableSlaveActingMaster": ("compat=5", values["compat"] == "5"),
+        "enableAutoInSyncReplicas": ("compat=5, brokerRole=SYNC_MASTER and enableSlaveActingMaster=true", checks),
+        "minInSyncReplicas": (
+            "enableAutoInSyncReplicas=true, and what that needs", checks and values["enable_auto_in_sync_replicas"]
+        ),
+    }  # fmt: skip
+    for name, (what, is_met) in needs.items():
+        if name in seen and not is_met and seen[name].value.strip().lower() != "false":
+            warnings.append(f"{file}:{seen[name].line}: {name}: has no effect without {what}, as in RocketMQ")
+    if checks and "enableSlaveActingMaster" in seen:
+        where = f"{file}:{seen['enableSlaveActingMaster'].line}: enableSlaveActingMaster"
+        warnings.append(f"{where}: it decides about puts and heartbeats; no slave of ours acts as master")
+    if values["metrics_exporter_type"] in ("OTLP_GRPC", "LOG"):
+        where = f"{file}:{seen['metricsExporterType'].line}: metricsExporterType"
+        warnings.append(f"{where}: {values['metrics_exporter_type']} is taken as PROM: figures are not sent anywhere")
+        values["metrics_exporter_type"] = "PROM"
+
+
+__all__ = [
+    "OWN_KEYS", "BrokerConfig", "BrokerRole", "ConfigError", "FlushDiskType", "converted", "entries_of", "from_mapping",
+    "load",
+]  # fmt: skip

@@ -1,0 +1,160 @@
+"""The keys that this broker uses: type, range, unit, default and field. One line each; nothing else knows their names.
+
+spec: configuration. A new setting is a line here and a field in config.py.
+Sizes and times are whole numbers, in the unit named; a default of None is worked out from other keys in config.py.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from store.message.delay import DEFAULT_LEVELS
+
+Kind = Literal[
+    "int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity", "hours",
+    "addresses", "exporter", "delays",
+]
+INT_MAX = 2**31 - 1
+MIB = 1 << 20
+SENDERS_MAX = 8  # engine.board.cursors.HA_CONNECTIONS_MAX; a test compares them
+FRAME_BODY_BYTES_MAX = 4 * MIB - 12  # what a Java slave's buffer holds
+
+
+class Key(NamedTuple):
+    """One key; `low` and `high` bound an int, both inclusive."""
+
+    name: str
+    field: str
+    kind: Kind
+    default: str | int | bool | None
+    low: int = 0
+    high: int = INT_MAX
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values, for an error message."""
+        if self.kind == "int":
+            return f"a whole number from {self.low} to {self.high}" + (f" ({self.unit})" if self.unit else "")
+        return ALLOWED[self.kind]
+
+
+ALLOWED: dict[str, str] = {
+    "bool": "true or false",
+    "text": "any printable text that is not empty",
+    "path": "one path",
+    "address": "an IPv4 or IPv6 address, or a host name that resolves to one",
+    "host_port": "host:port, with a port from 1 to 65535",
+    "role": "ASYNC_MASTER, SYNC_MASTER or SLAVE",
+    "flush_type": "ASYNC_FLUSH or SYNC_FLUSH",
+    "compat": "4.9 or 5",
+    "exporter": "PROM or DISABLE (OTLP_GRPC and LOG are taken as PROM), or RocketMQ's numbers for them, 0 to 3",
+    "addresses": "host:port, several separated by ;",
+    "delays": "levels of delay, each a number with s, m, h or d, separated by spaces, as in 1s 5s 1m 2h",
+    "hours": "hours of the day from 0 to 23, separated by ;",
+    "affinity": "empty (the kernel decides), sync (the synchronous path on one CPU), or CPU numbers as in 0,2-3",
+}
+
+KEYS = (
+    # identity and network
+    Key("brokerClusterName", "broker_cluster_name", "text", "DefaultCluster"),
+    Key("brokerName", "broker_name", "text", None),
+    Key("brokerId", "broker_id", "int", 0),
+    Key("brokerRole", "broker_role", "role", "ASYNC_MASTER"),
+    Key("brokerIP1", "broker_ip1", "address", None),
+    Key("brokerIP2", "broker_ip2", "address", None),
+    Key("bindAddress", "bind_address", "address", None),  # of all three ports; engine/net/listeners.py
+    Key("listenPort", "listen_port", "int", 10911, 1, 65534),
+    Key("namesrvAddr", "name_servers", "addresses", ""),
+    Key("registerNameServerPeriod", "register_name_server_period_ms", "int", 30_000, 1, INT_MAX, "ms"),
+    Key("brokerPermission", "broker_permission", "int", 6, 0, 7, "4 read, 2 write, 1 inherit"),
+    Key("compatibleWithOldNameSrv", "compatible_with_old_name_srv", "bool", True),  # by QUERY_DATA_VERSION
+    Key("brokerHeartbeatInterval", "broker_heartbeat_interval_ms", "int", 1000, 100, INT_MAX, "ms"),
+    Key("brokerNotActiveTimeoutMillis", "broker_not_active_timeout_ms", "int", 10_000, 1, INT_MAX, "ms"),
+    Key("forceRegister", "force_register", "bool", True),
+    Key("autoCreateTopicEnable", "auto_create_topic_enable", "bool", True),
+    Key("messageDelayLevel", "message_delay_level", "delays", DEFAULT_LEVELS),
+    Key("haListenPort", "ha_listen_port", "int", None, 0, 65535, "0 lets the kernel choose"),
+    # files
+    Key("storePathRootDir", "store_path_root_dir", "path", "~/store"),
+    Key("storePathCommitLog", "store_path_commit_log", "path", None),
+    Key("mappedFileSizeCommitLog", "mapped_file_size_commit_log_bytes", "int", 1024 * MIB, 256, INT_MAX, "bytes"),
+    Key("mappedFileSizeConsumeQueue", "mapped_file_size_consume_queue_bytes", "int", 6_000_000, 20, INT_MAX, "bytes"),
+    Key("messageIndexEnable", "message_index_enable", "bool", True),
+    Key("messageIndexSafe", "message_index_safe", "bool", False),
+    Key("maxHashSlotNum", "max_hash_slot_num", "int", 5_000_000, 1, 100_000_000, "slots"),
+    Key("maxIndexNum", "max_index_num", "int", 20_000_000, 2, 80_000_000, "entries"),
+    Key("mapperFileSizeBatchConsumeQueue", "batch_queue_file_bytes", "int", 13_800_000, 46, INT_MAX, "bytes"),
+    Key("enableConsumeQueueExt", "enable_consume_queue_ext", "bool", False),
+    Key("mappedFileSizeConsumeQueueExt", "queue_ext_file_bytes", "int", 48 * MIB, 64, INT_MAX, "bytes"),
+    Key("enableMultiDispatch", "enable_multi_dispatch", "bool", False),
+    Key("enableLmq", "enable_lmq", "bool", False),
+    Key("maxMessageSize", "max_message_bytes", "int", 4 * MIB, 1, INT_MAX, "bytes"),
+    Key("defaultTopicQueueNums", "default_topic_queue_nums", "int", 8, 1, 1024, "queues"),
+    Key("checkCRCOnRecover", "check_crc_on_recover", "bool", True),
+    # what is stored; engine.producer.broker_facts
+    Key("regionId", "region_id", "text", "DefaultRegion"),
+    Key("traceOn", "trace_on", "bool", True),
+    Key("enabledAppendPropCRC", "enabled_append_prop_crc", "bool", False),
+    Key("timerWheelEnable", "timer_wheel_enable", "bool", True),
+    Key("transactionOpMsgMaxSize", "transaction_op_msg_max_bytes", "int", 4096, 1, INT_MAX, "bytes"),
+    Key("transactionOpBatchInterval", "transaction_op_batch_interval_ms", "int", 3000, 1, INT_MAX, "ms"),
+    # flush
+    Key("flushDiskType", "flush_disk_type", "flush_type", "ASYNC_FLUSH"),
+    Key("flushIntervalCommitLog", "flush_interval_commit_log_ms", "int", 500, 1, INT_MAX, "ms"),
+    Key("flushCommitLogTimed", "flush_commit_log_timed", "bool", True),
+    Key("flushCommitLogLeastPages", "flush_commit_log_least_pages", "int", 4, 0, INT_MAX, "pages of 4 KiB"),
+    Key("flushCommitLogThoroughInterval", "flush_commit_log_thorough_interval_ms", "int", 10_000, 0, INT_MAX, "ms"),
+    Key("flushIntervalConsumeQueue", "flush_interval_consume_queue_ms", "int", 1000, 1, INT_MAX, "ms"),
+    Key("flushConsumeQueueLeastPages", "flush_consume_queue_least_pages", "int", 2, 0, INT_MAX, "pages of 4 KiB"),
+    Key("flushConsumeQueueThoroughInterval", "flush_consume_queue_thorough_interval_ms", "int", 60_000, unit="ms"),
+    Key("syncFlushTimeout", "sync_flush_timeout_ms", "int", 5000, 1, INT_MAX, "ms"),
+    # retention; the percentages are clamped as RocketMQ does it, in engine/protocol/store/retention.py
+    Key("deleteWhen", "delete_when_hours", "hours", "04"),
+    Key("fileReservedTime", "file_reserved_hours", "int", 72, 0, INT_MAX, "hours"),
+    Key("diskMaxUsedSpaceRatio", "disk_max_used_space_percent", "int", 75, 0, INT_MAX, "%, taken as 10 to 95"),
+    Key("diskSpaceWarningLevelRatio", "disk_space_warning_level_percent", "int", 90, 0, 100, "%, 5.x: 35 to 90"),
+    Key("diskSpaceCleanForciblyRatio", "disk_space_clean_forcibly_percent", "int", 85, 0, 100, "%, 5.x: 30 to 85"),
+    Key("cleanFileForciblyEnable", "clean_file_forcibly_enable", "bool", True),
+    Key("cleanResourceInterval", "clean_resource_interval_ms", "int", 10_000, 1, INT_MAX, "ms"),
+    Key("deleteCommitLogFilesInterval", "delete_commit_log_files_interval_ms", "int", 100, 0, INT_MAX, "ms"),
+    Key("deleteConsumeQueueFilesInterval", "delete_consume_queue_files_interval_ms", "int", 100, 0, INT_MAX, "ms"),
+    Key("deleteFileBatchMax", "delete_file_batch_max", "int", 10, 1, INT_MAX, "files"),
+    Key("destroyMapedFileIntervalForcibly", "destroy_mapped_file_interval_forcibly_ms", "int", 120_000, unit="ms"),
+    Key("redeleteHangedFileInterval", "redelete_hanged_file_interval_ms", "int", 120_000, unit="ms"),
+    # replication
+    Key("haMasterAddress", "ha_master_address", "host_port", None),
+    Key("slaveTimeout", "slave_timeout_ms", "int", 3000, 1, INT_MAX, "ms"),
+    Key("haSendHeartbeatInterval", "ha_send_heartbeat_interval_ms", "int", 5000, 1, INT_MAX, "ms"),
+    Key("haHousekeepingInterval", "ha_housekeeping_interval_ms", "int", 20_000, 1, INT_MAX, "ms"),
+    Key("haReconnectInterval", "ha_reconnect_interval_ms", "int", 5000, 1, INT_MAX, "ms"),
+    Key("haTransferBatchSize", "ha_transfer_batch_bytes", "int", 32 * 1024, 1, FRAME_BODY_BYTES_MAX, "bytes"),
+    Key("haSlaveFallbehindMax", "ha_slave_fallbehind_max_bytes", "int", 256 * MIB, 0, INT_MAX, "bytes"),
+    Key("inSyncReplicas", "in_sync_replicas", "int", None, 1, SENDERS_MAX + 1, "the master counted"),
+    Key("minInSyncReplicas", "min_in_sync_replicas", "int", None, 1, SENDERS_MAX + 1, "the master counted"),
+    Key("enableAutoInSyncReplicas", "enable_auto_in_sync_replicas", "bool", False),
+    Key("enableSlaveActingMaster", "enable_slave_acting_master", "bool", False),
+    Key("haFlowControlEnable", "ha_flow_control_enable", "bool", False),
+    Key("maxHaTransferByteInSecond", "max_ha_transfer_byte_in_second", "int", 100 * MIB, 1, 2**63 - 1, "bytes/s"),
+    # metrics; without a port: 5557, or any free one where that is taken
+    Key("metricsExporterType", "metrics_exporter_type", "exporter", "PROM"),
+    Key("metricsPromExporterHost", "metrics_host", "address", "127.0.0.1"),
+    Key("metricsPromExporterPort", "metrics_port", "int", None, 0, 65535, "0 lets the kernel choose"),
+    # our own
+    Key("compat", "compat", "compat", "4.9"),
+    Key("regionPath", "region_path", "path", "/dev/shm"),
+    Key("storeGroup", "store_group", "text", None),
+    Key("ringSizeInBytes", "ring_bytes", "int", 16 * MIB, 64 * 1024, 1024 * MIB, "bytes"),
+    Key("maxProducers", "producers_max", "int", 64, 1, 1024),
+    Key("affinity", "affinity", "affinity", None),
+)
+OWN_KEYS = frozenset(
+    {"compat", "regionPath", "storeGroup", "ringSizeInBytes", "maxProducers", "affinity", "haReconnectInterval"}
+)
+
+# Other names of the same setting: without a warning, and with one.
+SYNONYMS = {"haMaxGapNotInSync": "haSlaveFallbehindMax"}
+OLD_SPELLINGS = {
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}

@@ -1,0 +1,18 @@
+"""The kinds of queues that a broker's settings ask for: one place for what recovery and dispatcher have to agree on."""
+
+from __future__ import annotations
+
+from engine.settings.config import BrokerConfig
+from store.message.delay import levels_ms
+from store.queues.batch_consume_queue import batch_file_bytes_of
+from store.queues.queue_set import QueueKinds
+
+
+def kinds_of(config: BrokerConfig) -> QueueKinds:
+    """Extensions, batch queues' files, multi-dispatch, delays."""
+    return QueueKinds(
+        ext_file_bytes=config.queue_ext_file_bytes if config.enable_consume_queue_ext else 0,
+        batch_file_bytes=batch_file_bytes_of(config.batch_queue_file_bytes),
+        multi_dispatch=config.enable_multi_dispatch, lmq=config.enable_lmq, five=config.compat == "5",
+        delays_ms=levels_ms(config.message_delay_level),
+    )  # fmt: skip

@@ -1,0 +1,56 @@
+"""The keys of a name server's properties file: RocketMQ's, in its spelling; those without effect are warned about.
+
+Implements: NamesrvStartup, its reading of the configuration (NamesrvConfig, NettyServerConfig)
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from engine.settings.config import ConfigError, converted, entries_of
+from engine.settings.keys import Key
+from engine.settings.unused_names import ROCKETMQ_4_9, ROCKETMQ_5_ONLY
+
+KEYS = (
+    Key("listenPort", "port", "int", 9876, 0, 65535),
+    Key("bindAddress", "host", "address", None),
+    Key("kvConfigPath", "kv_path", "path", None),
+    Key("orderMessageEnable", "order_message_enable", "bool", False),
+    Key("supportActingMaster", "support_acting_master", "bool", False),
+)
+BY_NAME = {key.name: key for key in KEYS}
+NAMESRV_ONLY = frozenset(
+    """
+    clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest configBlackList configStorePath
+    defaultThreadPoolNums defaultThreadPoolQueueCapacity deleteTopicWithBrokerRegistration enableAllTopicList
+    enableControllerInNamesrv enableTopicList needWaitForService notifyMinBrokerIdChanged productEnvName
+    returnOrderTopicConfigToBroker rocketmqHome scanNotActiveBrokerInterval unRegisterBrokerQueueCapacity
+    useEpollNativeSelector waitSecondsForService
+    """.split()
+)
+NO_CONTROLLER = "there is no controller here; leave the line out"
+
+
+def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
+    """The settings in a file by their fields, those that are written, and the warnings. Raises ConfigError."""
+    file, found, warnings = os.fspath(path), dict[str, Any](), list[str]()
+    for entry in entries_of(file):
+        text, key = entry.value.strip(), BY_NAME.get(entry.key)
+        if key is not None:
+            try:
+                found[key.field] = converted(key, text)
+            except ValueError:
+                what = f"{entry.key}={text}: not allowed; allowed: {key.allowed}"
+                raise ConfigError(file, entry.line, what) from None
+        elif entry.key == "enableControllerInNamesrv" and text.lower() == "true":
+            raise ConfigError(file, entry.line, f"{entry.key}={text}: not allowed; {NO_CONTROLLER}")
+        elif entry.key in NAMESRV_ONLY | ROCKETMQ_4_9 | ROCKETMQ_5_ONLY:
+            warnings.append(f"{file}:{entry.line}: {entry.key}: a name server of ours does not use it; accepted")
+        else:
+            import difflib  # rarely: a file is mostly right
+
+            nearest = difflib.get_close_matches(entry.key, [*BY_NAME, *NAMESRV_ONLY], n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else "no known key is like it"
+            raise ConfigError(file, entry.line, f"{entry.key}={text}: unknown key; {hint}")
+    return found, warnings

@@ -1,0 +1,1 @@
+"""The process that gives records their place in the log."""

@@ -1,0 +1,278 @@
+"""Records that only the writer can finish, compiled: batches of one piece, offsets as text, CRCs over the whole record.
+
+Implements: DefaultAppendMessageCallback.doAppend of a batch, and with INNER_BASE, INNER_MULTI_QUEUE_OFFSET or
+`__CRC32#` (spec: store-formats, 3, 5, 8)
+Their descriptors are marked, so that `engine.writer.drain_kernel` leaves them to this slower path; plain messages do
+not pay for it. One of them at a time is made in memory of its own, copied behind the end of the log and committed like
+a batch of plain ones. Magic numbers come last, the first record's last of all: to a reader of the file a batch is there
+whole or not.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import numpy as np
+
+from engine.rings.encode_kernel import flip_magic
+from engine.rings.payload import (
+    BYTES_MAX,
+    COMPOSED,
+    FLAGS,
+    HAS_CRC,
+    HEAD_WORDS,
+    IS_COUNTED,
+    OTHERS,
+    OTHERS_COUNT,
+    OTHERS_REPEAT,
+    PARTS,
+    PROPERTIES_AT,
+    RECORDS,
+    STEP,
+)
+from engine.writer.drain_kernel import (
+    DRAINED,
+    END,
+    HEADS,
+    NEEDS_ROLL,
+    STORE_TIMESTAMP_V4_AT,
+    STORE_TIMESTAMP_V6_AT,
+    SYS_FLAG_LAST_BYTE_AT,
+    TIMESTAMP,
+    VERSION,
+    Shared,
+    Source,
+    Target,
+    begin_commit,
+    end_commit,
+    touch,
+)
+from ipc.arrays import Bytes
+from ipc.compiled.atomics import release_fence
+from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.crc import crc32
+from ipc.compiled.memory import copy_bytes, load_be32, load_be64, store_be16, store_be32, store_be64
+from ipc.ring import DESCRIPTOR_WORDS, SLOT_BITS, SLOT_MASK, WORDS_PER_RING
+from store.message.properties import MAX_PROPERTIES_BYTES
+from store.message.record import BLANK_BYTES, BORN_V6, CRC_MASK, FIXED_BYTES, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
+from store.put.draft import CRC_DIGITS, CRC_PROPERTY_BYTES, DISPATCHES_MAX, Hole
+from store.put.request import PROPERTY_CRC
+
+OWN_OFFSET, OTHER_OFFSETS = int(Hole.OWN_OFFSET), int(Hole.OTHER_OFFSETS)
+PARTS_MAX = 8
+STEP_MAX, RECORDS_MAX = (1 << 15) - 1, 1 << 20
+CRC_NAME = np.frombuffer(f"{PROPERTY_CRC}\x01".encode(), np.uint8)
+COMMA, ZERO, PAIR_END = ord(","), ord("0"), 2
+EBADMSG, EMSGSIZE = errno.EBADMSG, errno.EMSGSIZE
+
+
+@inlined
+def _word(data: Bytes, start: int, number: int) -> int:
+    return load_be64(data, start + number * 8)
+
+
+@inlined
+def _digits(value: int) -> int:
+    count = 1
+    while value >= 10:
+        value //= 10
+        count += 1
+    return count
+
+
+@inlined
+def _write_number(made: Bytes, at: int, value: int) -> int:
+    """The number as decimal text; where it ends."""
+    end = at + _digits(value)
+    for k in range(end - 1, at - 1, -1):
+        made[k] = ZERO + value % 10
+        value //= 10
+    return end
+
+
+@kernel
+def _measure(data: Bytes, start: int, length: int, slot: int, shared: Shared, slots: int) -> int:
+    """How many bytes the payload makes, or -errno: another process wrote it, nothing in it is taken for granted."""
+    if length < HEAD_WORDS * 8 or slot >= slots or start + length > data.size:
+        return -EBADMSG
+    others, parts = _word(data, start, OTHERS), _word(data, start, PARTS)
+    if others < 0 or others > DISPATCHES_MAX or parts < 1 or parts > PARTS_MAX or parts % 2 == 0:
+        return -EBADMSG
+    if not 1 <= _word(data, start, STEP) <= STEP_MAX or not 1 <= _word(data, start, RECORDS) <= RECORDS_MAX:
+        return -EBADMSG
+    used = (HEAD_WORDS + others + parts) * 8
+    others_bytes = max(others - 1, 0)
+    for k in range(others):
+        other = _word(data, start, HEAD_WORDS + k) if used <= length else slots
+        if other < -1 or other >= slots:
+            return -EBADMSG
+        if other >= 0:
+            others_bytes += _digits(shared.next_offsets[other])
+    total = 0
+    for k in range(parts):
+        part = _word(data, start, HEAD_WORDS + others + k) if used <= length else -3
+        if k % 2 == 0:
+            if part < 0 or part > length - used:
+                return -EBADMSG
+            used += part
+            total += part
+        elif part == OWN_OFFSET:
+            total += _digits(shared.next_offsets[slot])
+        elif part == OTHER_OFFSETS:
+            total += others_bytes
+        else:
+            return -EBADMSG
+    return total if used == length else -EBADMSG
+
+
+@kernel
+def _compose(data: Bytes, start: int, slot: int, shared: Shared, made: Bytes) -> None:
+    """Write all pieces, and what belongs between them."""
+    others, parts = _word(data, start, OTHERS), _word(data, start, PARTS)
+    piece_at, at = start + (HEAD_WORDS + others + parts) * 8, 0
+    for k in range(parts):
+        part = _word(data, start, HEAD_WORDS + others + k)
+        if part >= 0:
+            copy_bytes(made, at, data, piece_at, part)
+            piece_at += part
+            at += part
+        elif part == OWN_OFFSET:
+            at = _write_number(made, at, shared.next_offsets[slot])
+        else:
+            for j in range(others):
+                if j > 0:
+                    made[at] = COMMA
+                    at += 1
+                other = _word(data, start, HEAD_WORDS + j)
+                if other >= 0:
+                    at = _write_number(made, at, shared.next_offsets[other])
+
+
+@inlined
+def _write_crc(made: Bytes, at: int, size: int) -> None:
+    """`__CRC32#` over all of the record before it: ten digits, the last one first."""
+    crc_at = at + size - CRC_PROPERTY_BYTES
+    crc = crc32(made, at, crc_at - at) & CRC_MASK
+    for k in range(CRC_NAME.size):
+        made[crc_at + k] = CRC_NAME[k]
+    for k in range(CRC_DIGITS):
+        made[crc_at + CRC_NAME.size + k] = ZERO + crc % 10
+        crc //= 10
+    made[crc_at + CRC_PROPERTY_BYTES - 1] = PAIR_END
+
+
+@kernel
+def _fill(made: Bytes, records: int, flags: int, queue_offset: int, end: int, now_ms: int, bytes_max: int) -> bool:
+    """Give all records their offsets, time and CRC, and hide their magic numbers; False when they do not add up."""
+    at = 0
+    for number in range(records):
+        size = load_be32(made, at) if at + FIXED_BYTES <= made.size else 0
+        if size < FIXED_BYTES or size > bytes_max or at + size > made.size:
+            return False
+        store_be64(made, at + QUEUE_OFFSET_AT, queue_offset + number if flags & IS_COUNTED else 0)
+        store_be64(made, at + PHYSICAL_OFFSET_AT, end + at)
+        is_v6 = made[at + SYS_FLAG_LAST_BYTE_AT] & BORN_V6
+        store_be64(made, at + (STORE_TIMESTAMP_V6_AT if is_v6 else STORE_TIMESTAMP_V4_AT), now_ms)
+        if flags & HAS_CRC:
+            _write_crc(made, at, size)
+        flip_magic(made, at)
+        at += size
+    return at == made.size
+
+
+@inlined
+def _set_lengths(made: Bytes, properties_at: int) -> int:
+    """The lengths that depend on what stands in the holes; 0, or -errno."""
+    properties_bytes = made.size - properties_at - 2
+    if properties_at < FIXED_BYTES - 2 or properties_bytes < 0:
+        return -EBADMSG
+    if properties_bytes > MAX_PROPERTIES_BYTES:
+        return -EMSGSIZE
+    store_be32(made, 0, made.size)
+    store_be16(made, properties_at, properties_bytes)
+    return 0
+
+
+@kernel
+def _reveal(segment: Bytes, begin: int, made: Bytes, records: int) -> None:
+    """Show the magic numbers of records that are in place, the first one last."""
+    starts = np.empty(records, np.int64)
+    at = 0
+    for number in range(records):
+        starts[number] = at
+        at += load_be32(made, at)
+    for number in range(records - 1, -1, -1):
+        release_fence()
+        flip_magic(segment, begin + starts[number])
+
+
+@kernel
+def _count(data: Bytes, start: int, slot: int, shared: Shared, scratch: Any, there: int, slots_at: int) -> None:
+    """Move the offsets of all queues concerned on."""
+    flags, others = _word(data, start, FLAGS), _word(data, start, OTHERS)
+    stamp = shared.journal[VERSION] + 1
+    touch(slot, stamp, shared, scratch, there, slots_at)
+    if flags & IS_COUNTED:
+        scratch[slot, 1] += _word(data, start, STEP) * _word(data, start, RECORDS)
+    for k in range(others):
+        other = _word(data, start, HEAD_WORDS + k)
+        if other >= 0 and flags & OTHERS_COUNT:
+            touch(other, stamp, shared, scratch, there, slots_at)
+            scratch[other, 1] = (scratch[other, 1] if flags & OTHERS_REPEAT else shared.next_offsets[other]) + 1
+
+
+@kernel
+def _place(source: Source, described: int, target: Target, shared: Shared, slots: int, end: int, now_ms: int) -> int:
+    """Put what a descriptor says behind the end of the log; its bytes, 0 when the segment is full, or -errno."""
+    data, start = source.data, source.words[described] % source.data.size
+    length, slot = source.words[described + 1] >> SLOT_BITS, source.words[described + 1] & SLOT_MASK & ~COMPOSED
+    total = _measure(data, start, length, slot, shared, slots)
+    if total < 0:
+        return total
+    bytes_max = min(_word(data, start, BYTES_MAX), target.record_bytes_max)
+    made = np.empty(total, np.uint8)
+    _compose(data, start, slot, shared, made)
+    if _word(data, start, PARTS) > 1:
+        failed = _set_lengths(made, _word(data, start, PROPERTIES_AT))
+        if failed == 0 and total > bytes_max:
+            failed = -EMSGSIZE
+        if failed != 0:
+            return failed
+    if total + BLANK_BYTES > target.segment.size:
+        return -EMSGSIZE
+    if total + BLANK_BYTES > target.base + target.segment.size - end:
+        return 0
+    flags, records, queue_offset = _word(data, start, FLAGS), _word(data, start, RECORDS), shared.next_offsets[slot]
+    if not _fill(made, records, flags, queue_offset, end, now_ms, bytes_max):
+        return -EBADMSG
+    copy_bytes(target.segment, end - target.base, made, 0, total)
+    _reveal(target.segment, end - target.base, made, records)
+    source.words[described + 2] = end
+    source.words[described + 3] = queue_offset if flags & IS_COUNTED else 0
+    return total
+
+
+@kernel
+def append_composed(source: Source, target: Target, shared: Shared, slots: int, now_ms: int) -> int:
+    """Append what the first descriptor of a ring says, which is marked, and commit it: DRAINED, or NEEDS_ROLL."""
+    journal, rings = shared.journal, shared.controls.size // WORDS_PER_RING
+    there = begin_commit(journal, rings)
+    head, end = journal[there + HEADS + source.ring], journal[there + END]
+    now_ms = max(now_ms, journal[there + TIMESTAMP])
+    described = (head % (source.words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS
+    total = _place(source, described, target, shared, slots, end, now_ms)
+    if total == 0:
+        return NEEDS_ROLL
+    messages = 0
+    if total > 0:
+        start, slot = source.words[described] % source.data.size, source.words[described + 1] & SLOT_MASK & ~COMPOSED
+        messages = _word(source.data, start, STEP) * _word(source.data, start, RECORDS)
+        _count(source.data, start, slot, shared, target.scratch, there, there + HEADS + 2 * rings)
+    else:
+        source.words[described + 2] = total
+    refused = 1 if total < 0 else 0
+    end_commit(shared, there, source.ring, target.scratch, head + 1, messages, max(total, 0), refused, now_ms)
+    return DRAINED

@@ -1,0 +1,316 @@
+"""Rings into the log, compiled: copy a batch, patch what only the writer knows, commit all of it in one word.
+
+Implements: DefaultAppendMessageCallback, what CommitLog does under its put lock (spec: store-formats, 1, 4, 8)
+
+The writer may be killed between any two instructions, so a batch is committed like this:
+1. copy and patch beyond the end of the log: nobody looks there;
+2. write all that the batch changes (end of log, heads of the rings, queue offsets, tallies) into the commit record that
+   is not the current one;
+3. make that record the current one by storing its version: one word, the commit;
+4. `redo` what it says into the words that others follow. A new writer begins with step 4, which may be done twice.
+
+Region "journal": word 0 version | from word 8: two commit records (version & 1 says which is current):
+end_offset, store_timestamp_ms, put_messages, put_bytes, put_refused, touched | heads of all rings |
+records refused of all rings | touched slots | their next queue offsets
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from engine.rings.encode_kernel import flip_magic
+from engine.rings.payload import COMPOSED
+from ipc.arrays import Bytes, Words
+from ipc.compiled.atomics import load_acquire, release_fence, store_release, wake
+from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.memory import copy_bytes, load_be32, store_be32, store_be64
+from ipc.ring import (
+    DESCRIPTOR_WORDS,
+    HEAD,
+    REFUSALS,
+    SLOT_BITS,
+    SLOT_MASK,
+    TAIL,
+    WORDS_PER_RING,
+)
+from store.message.record import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    BORN_V6,
+    FIXED_BYTES,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+    store_timestamp_at,
+)
+
+BATCH_RECORDS_MAX = 8192
+VERSION, RECORDS_AT = 0, 8
+END, TIMESTAMP, MESSAGES, BYTES, REFUSED, TOUCHED, HEADS = 0, 1, 2, 3, 4, 5, 8
+
+# What a call of `drain` came to
+DRAINED, NEEDS_ROLL, NEEDS_COMPOSING = 0, 1, 2
+
+# `places`: indices of the counters that `redo` moves
+MAX_PHYSICAL, PUT_MESSAGES, PUT_BYTES, PUT_REFUSED, STORE_TIMESTAMP, PLACES = 0, 1, 2, 3, 4, 5
+
+SYS_FLAG_LAST_BYTE_AT = SYS_FLAG_AT + 3  # of a big-endian word: the one with the bits of the hosts
+STORE_TIMESTAMP_V4_AT, STORE_TIMESTAMP_V6_AT = store_timestamp_at(0), store_timestamp_at(BORN_V6)
+EBADMSG = 74
+
+
+class Shared(NamedTuple):
+    """The words that a commit changes: in the journal first, then where others follow them."""
+
+    journal: Words
+    next_offsets: Words
+    controls: Words
+    counters: Words
+    places: Words
+
+
+class Target(NamedTuple):
+    """The open segment and the writer's own memory.
+
+    `scratch` (int64[slots, 2]): the stamp of the last batch that touched a queue, its next offset in that batch.
+    """
+
+    segment: Bytes
+    base: int
+    scratch: Any
+    record_bytes_max: int
+
+
+class Source(NamedTuple):
+    """The ring to empty."""
+
+    data: Bytes
+    words: Words
+    ring: int
+
+
+def record_words(rings: int) -> int:
+    """Length of one commit record, in words."""
+    return HEADS + 2 * rings + 2 * BATCH_RECORDS_MAX
+
+
+def journal_bytes(rings: int) -> int:
+    """Size of the journal's payload."""
+    return (RECORDS_AT + 2 * record_words(rings)) * 8
+
+
+@inlined
+def record_at(journal: Words, version: int) -> int:
+    """Where the commit record of a version lies."""
+    return RECORDS_AT + (version & 1) * ((journal.size - RECORDS_AT) // 2)
+
+
+@kernel
+def redo(shared: Shared) -> None:
+    """Bring every word that others follow to what the current commit record says; harmless when done already."""
+    journal, controls, counters, places = shared.journal, shared.controls, shared.counters, shared.places
+    at = record_at(journal, journal[VERSION])
+    rings = controls.size // WORDS_PER_RING
+    slots_at = at + HEADS + 2 * rings
+    for k in range(journal[at + TOUCHED]):
+        shared.next_offsets[journal[slots_at + k]] = journal[slots_at + BATCH_RECORDS_MAX + k]
+    counters[places[STORE_TIMESTAMP]] = journal[at + TIMESTAMP]
+    counters[places[PUT_MESSAGES]] = journal[at + MESSAGES]
+    counters[places[PUT_BYTES]] = journal[at + BYTES]
+    counters[places[PUT_REFUSED]] = journal[at + REFUSED]
+    # All words before any wake-up: waking may cost this process the CPU, and a put that is confirmed by then must see
+    # that its ring's head has passed it.
+    store_release(counters, places[MAX_PHYSICAL], journal[at + END])
+    for ring in range(rings):
+        controls[ring * WORDS_PER_RING + REFUSALS] = journal[at + HEADS + rings + ring]
+        store_release(controls, ring * WORDS_PER_RING + HEAD, journal[at + HEADS + ring])
+    wake(counters, places[MAX_PHYSICAL])
+    for ring in range(rings):
+        if controls[ring * WORDS_PER_RING + HEAD + 1] != 0:
+            wake(controls, ring * WORDS_PER_RING + HEAD)
+
+
+@inlined
+def begin_commit(journal: Words, rings: int) -> int:
+    """Copy the current record, but for its touched slots, to the other one; where that lies."""
+    here, there = record_at(journal, journal[VERSION]), record_at(journal, journal[VERSION] + 1)
+    for k in range(HEADS + 2 * rings):
+        journal[there + k] = journal[here + k]
+    journal[there + TOUCHED] = 0
+    return there
+
+
+@kernel
+def _commit(shared: Shared) -> None:
+    store_release(shared.journal, VERSION, shared.journal[VERSION] + 1)
+    redo(shared)
+
+
+@inlined
+def end_commit(
+    shared: Shared, there: int, ring: int, scratch: Any, head: int, messages: int, put_bytes: int, refused: int,
+    now_ms: int,
+) -> None:  # fmt: skip
+    """Commit what was taken from one ring: its head, the messages and bytes put, the records refused."""
+    journal, rings = shared.journal, shared.controls.size // WORDS_PER_RING
+    slots_at = there + HEADS + 2 * rings
+    for k in range(journal[there + TOUCHED]):
+        journal[slots_at + BATCH_RECORDS_MAX + k] = scratch[journal[slots_at + k], 1]
+    journal[there + MESSAGES] += messages
+    journal[there + BYTES] += put_bytes
+    journal[there + REFUSED] += refused
+    journal[there + HEADS + rings + ring] += refused
+    journal[there + TIMESTAMP] = now_ms
+    journal[there + END] += put_bytes
+    journal[there + HEADS + ring] = head
+    _commit(shared)
+
+
+@inlined
+def _is_sound(source: Source, number: int, slots: int, length_max: int) -> bool:
+    """Whether a descriptor and its record agree: another process wrote both."""
+    at = (number % (source.words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS
+    length, start = source.words[at + 1] >> SLOT_BITS, source.words[at] % source.data.size
+    if length < FIXED_BYTES or length > length_max or source.words[at + 1] & SLOT_MASK >= slots:
+        return False
+    return start + length <= source.data.size and load_be32(source.data, start) == length
+
+
+@kernel
+def _run_of(source: Source, head: int, tail: int, room: int, bytes_max: int, slots: int, length_max: int) -> Any:
+    """(first record behind it, bytes, whether the segment is full): the records from `head` on that lie behind one
+    another in the ring, are sound, and fit into `room` with a blank record behind them.
+
+    A record may end exactly where the ring does: the one behind it lies at the ring's beginning, in another run."""
+    words, descriptors = source.words, source.words.size // DESCRIPTOR_WORDS
+    start, run_bytes = words[(head % descriptors) * DESCRIPTOR_WORDS], 0
+    ring_rest = source.data.size - start % source.data.size
+    while head < tail and run_bytes < bytes_max:
+        at = (head % descriptors) * DESCRIPTOR_WORDS
+        is_behind = words[at] == start + run_bytes and run_bytes < ring_rest
+        if not is_behind or not _is_sound(source, head, slots, length_max):
+            break
+        length = words[at + 1] >> SLOT_BITS
+        if run_bytes + length + BLANK_BYTES > room:
+            return head, run_bytes, True
+        run_bytes += length
+        head += 1
+    return head, run_bytes, False
+
+
+@inlined
+def touch(slot: int, stamp: int, shared: Shared, scratch: Any, there: int, slots_at: int) -> None:
+    """Have the queue's next offset in `scratch`; the first time in a batch, note the queue as touched."""
+    if scratch[slot, 0] != stamp:
+        scratch[slot, 0] = stamp
+        scratch[slot, 1] = shared.next_offsets[slot]
+        touched = shared.journal[there + TOUCHED]
+        shared.journal[slots_at + touched] = slot
+        shared.journal[there + TOUCHED] = touched + 1
+
+
+@inlined
+def _next_queue_offset(slot: int, stamp: int, shared: Shared, scratch: Any, there: int, slots_at: int) -> int:
+    """Take the next offset of the queue for this batch."""
+    touch(slot, stamp, shared, scratch, there, slots_at)
+    queue_offset = scratch[slot, 1]
+    scratch[slot, 1] = queue_offset + 1
+    return queue_offset
+
+
+@kernel
+def _place(
+    source: Source,
+    first: int,
+    head: int,
+    target: Target,
+    end: int,
+    now_ms: int,
+    shared: Shared,
+    there: int,
+    slots_at: int,
+) -> int:
+    """Give the records of a run, copied already, their offsets and time; tell their descriptors. The new end."""
+    segment, words, descriptors = target.segment, source.words, source.words.size // DESCRIPTOR_WORDS
+    stamp = shared.journal[VERSION] + 1
+    for number in range(first, head):
+        described = (number % descriptors) * DESCRIPTOR_WORDS
+        slot = words[described + 1] & SLOT_MASK
+        queue_offset = _next_queue_offset(slot, stamp, shared, target.scratch, there, slots_at)
+        at = end - target.base
+        store_be64(segment, at + QUEUE_OFFSET_AT, queue_offset)
+        store_be64(segment, at + PHYSICAL_OFFSET_AT, end)
+        is_v6 = segment[at + SYS_FLAG_LAST_BYTE_AT] & BORN_V6
+        store_be64(segment, at + (STORE_TIMESTAMP_V6_AT if is_v6 else STORE_TIMESTAMP_V4_AT), now_ms)
+        release_fence()
+        flip_magic(segment, at)
+        words[described + 2] = end
+        words[described + 3] = queue_offset
+        end += words[described + 1] >> SLOT_BITS
+    return end
+
+
+@kernel
+def drain(source: Source, target: Target, shared: Shared, slots: int, now_ms: int, bytes_max: int) -> int:
+    """Append what a ring holds, `bytes_max` at most, to the open segment, and commit it.
+
+    DRAINED: as much as there was or may be done at once. NEEDS_ROLL: the next record does not fit the segment.
+    NEEDS_COMPOSING: the next record is one for `engine.writer.compose_kernel`.
+    """
+    journal, ring = shared.journal, source.ring
+    rings, descriptors = shared.controls.size // WORDS_PER_RING, source.words.size // DESCRIPTOR_WORDS
+    there = begin_commit(journal, rings)
+    slots_at = there + HEADS + 2 * rings
+    begun = head = journal[there + HEADS + ring]
+    tail = min(load_acquire(shared.controls, ring * WORDS_PER_RING + TAIL), head + BATCH_RECORDS_MAX)
+    end = begun_at = journal[there + END]
+    now_ms = max(now_ms, journal[there + TIMESTAMP])
+    segment_end, refused, is_full, is_composed = target.base + target.segment.size, 0, False, False
+    while head < tail and end - begun_at < bytes_max and not is_full:
+        first, start = head, source.words[(head % descriptors) * DESCRIPTOR_WORDS] % source.data.size
+        left = bytes_max - (end - begun_at)
+        head, run_bytes, is_full = _run_of(source, head, tail, segment_end - end, left, slots, target.record_bytes_max)
+        copy_bytes(target.segment, end - target.base, source.data, start, run_bytes)
+        end = _place(source, first, head, target, end, now_ms, shared, there, slots_at)
+        if head == first and not is_full:  # not even one: the record is not sound, or not for us
+            if source.words[(head % descriptors) * DESCRIPTOR_WORDS + 1] & COMPOSED:
+                is_composed = True
+                break
+            source.words[(head % descriptors) * DESCRIPTOR_WORDS + 2] = -EBADMSG
+            refused += 1
+            head += 1
+    if head != begun:
+        messages = head - begun - refused
+        end_commit(shared, there, ring, target.scratch, head, messages, end - begun_at, refused, now_ms)
+    if is_composed:
+        return NEEDS_COMPOSING
+    return NEEDS_ROLL if is_full else DRAINED
+
+
+@kernel
+def refuse(source: Source, errno: int, shared: Shared) -> int:
+    """Refuse all that a ring holds, because of `errno`; how many."""
+    journal, ring, rings = shared.journal, source.ring, shared.controls.size // WORDS_PER_RING
+    there = begin_commit(journal, rings)
+    head, tail = journal[there + HEADS + ring], load_acquire(shared.controls, ring * WORDS_PER_RING + TAIL)
+    for number in range(head, tail):
+        source.words[(number % (source.words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS + 2] = -errno
+    journal[there + REFUSED] += tail - head
+    journal[there + HEADS + rings + ring] += tail - head
+    journal[there + HEADS + ring] = tail
+    _commit(shared)
+    return tail - head
+
+
+@kernel
+def roll(segment: Bytes, base: int, shared: Shared) -> int:
+    """Fill the rest of the segment with one blank record; the new end of the log, where the next segment begins."""
+    there = begin_commit(shared.journal, shared.controls.size // WORDS_PER_RING)
+    at = shared.journal[there + END] - base
+    store_be32(segment, at, segment.size - at)
+    store_be32(segment, at + 4, BLANK_MAGIC)
+    shared.journal[there + END] = base + segment.size
+    _commit(shared)
+    return base + segment.size

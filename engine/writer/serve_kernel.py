@@ -1,0 +1,56 @@
+"""The writer's loop, compiled: from ring to ring and from message to message, without a turn of the interpreter.
+
+Implements: the part of CommitLog.asyncPutMessage between two locks
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from numba import carray  # type: ignore[attr-defined]
+
+from engine.writer.compose_kernel import append_composed
+from engine.writer.drain_kernel import DRAINED, END, NEEDS_COMPOSING, VERSION, Shared, Source, Target, drain, record_at
+from ipc.arrays import Words
+from ipc.compiled.atomics import monotonic_ms, wall_clock_ms
+from ipc.compiled.compiler import kernel
+from ipc.compiled.memory import bytes_at, words_at
+from ipc.ring import ANSWERED, ASKED, WORDS_PER_RING, await_bell, first_pending
+
+SERVE_MS, NS_PER_MS = 200, 1_000_000
+
+# A row of `sources`, which has one for every ring: where an opened ring's data and words lie; zeros: not opened.
+DATA_AT, DATA_BYTES, WORDS_AT, WORDS, SOURCE_COLUMNS = 0, 1, 2, 3, 4
+
+
+@kernel
+def serve(
+    sources: Words, ring: int, target: Target, shared: Shared, slots: int, bytes_max: int, errno_at: int, bell: int
+) -> int:
+    """Drain the opened rings in turn, from `ring` on, while nothing but records asks for attention; sleep between them.
+
+    Returns what the last `drain` came to, at the latest after SERVE_MS or `bytes_max`: so messages cost the writer no
+    turn of the interpreter. `errno_at`, `bell`: counters to look at, to sleep on.
+    """
+    journal, controls = shared.journal, shared.controls
+    begun_at = journal[record_at(journal, journal[VERSION]) + END]
+    until_ms = monotonic_ms() + SERVE_MS
+    while True:
+        now_ms = monotonic_ms()
+        left = bytes_max - (journal[record_at(journal, journal[VERSION]) + END] - begun_at)
+        if left <= 0 or now_ms >= until_ms or shared.counters[errno_at] != 0:
+            return DRAINED
+        data = carray(bytes_at(sources[ring, DATA_AT]), (sources[ring, DATA_BYTES],))
+        words = carray(words_at(sources[ring, WORDS_AT]), (sources[ring, WORDS],))
+        outcome = drain(Source(data, words, ring), target, shared, slots, wall_clock_ms(), left)
+        if outcome == NEEDS_COMPOSING:
+            outcome = append_composed(Source(data, words, ring), target, shared, slots, wall_clock_ms())
+        if outcome != DRAINED:
+            return outcome
+        following = (ring + 1) % (controls.size // WORDS_PER_RING)  # the others first
+        if first_pending(controls, following) < 0:
+            await_bell(shared.counters, bell, controls, 0, (until_ms - now_ms) * NS_PER_MS)
+        ring = first_pending(controls, following)
+        at = ring * WORDS_PER_RING
+        if ring < 0 or sources[ring, DATA_AT] == 0 or controls[at + ASKED] != controls[at + ANSWERED]:
+            return DRAINED

@@ -1,0 +1,88 @@
+"""Keeps a broker's topics.json up to date: what the writer, and before and after it the supervisor, say about queues.
+
+Implements: TopicConfigManager, as far as topics come from messages
+A file that cannot be read or written stops nobody: it is told once, and tried again when the broker starts or stops.
+A file of very many topics takes seconds to write: then a thread does it, and messages go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+
+from engine.settings.config import BrokerConfig
+from ipc.clock import wall_ms
+from store.errors import MalformedConfig
+from store.files.directory import StoreDirectory
+from store.tables.served_topics import CLIENT_QUEUE_NUMS, ServedTopics
+from store.tables.tables import TOPICS
+
+log = logging.getLogger("slipstream.topics")
+
+QUICK_SECONDS = 0.1  # what messages may wait for
+NAMES_TOLD = 20
+
+
+class TopicKeeper:
+    """The topics of one store."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
+        queue_nums = min(CLIENT_QUEUE_NUMS, config.default_topic_queue_nums)
+        self._topics = ServedTopics(directory.config / TOPICS, five=config.compat == "5", queue_nums=queue_nums)
+        self._failed = False
+        self._thread: threading.Thread | None = None
+
+    def note(self, queues: Iterable[tuple[str, int]], *, in_use: bool = False) -> None:
+        """There are these (topic, queue id); `in_use`: messages come for them."""
+        if not self._failed:
+            try:
+                self._topics.note(queues, in_use=in_use)
+            except MalformedConfig as error:
+                self._fail(error)
+
+    def save_if_due(self) -> None:
+        """Write what is new, unless that was done a moment ago."""
+        if self._is_writing() or not self._topics.is_due:
+            return
+        if self._topics.took_seconds < QUICK_SECONDS:
+            self.save(wall_ms())
+        else:
+            self._save_beside(wall_ms())
+
+    def save(self, now_ms: int) -> None:
+        """Write what is new."""
+        if self._failed:
+            return
+        try:
+            added = self._topics.save(now_ms)
+        except (OSError, MalformedConfig) as error:
+            self._fail(error)
+            return
+        for topic in added[:NAMES_TOLD]:
+            log.info("topic %s is new", topic)
+        if len(added) > NAMES_TOLD:
+            log.info("and %d more topics are new", len(added) - NAMES_TOLD)
+
+    def finish(self, now_ms: int, seconds: float) -> bool:
+        """Write what is new, for the last time: True once it is written, False while that takes more than `seconds`."""
+        if self._thread is None:
+            self._save_beside(now_ms)
+        assert self._thread is not None
+        self._thread.join(seconds)
+        if self._is_writing():
+            return False
+        self._thread = None
+        return self._failed or not self._topics.has_more
+
+    def _save_beside(self, now_ms: int) -> None:
+        self._thread = threading.Thread(target=self.save, args=(now_ms,), name="topics.json", daemon=True)
+        self._thread.start()
+
+    def _is_writing(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _fail(self, error: Exception) -> None:
+        self._failed = True
+        log.error("topics.json is not kept, so a RocketMQ broker would not serve topics that are new here: %s", error)

@@ -1,0 +1,202 @@
+"""The writer: takes records from the producers' rings, gives them their place, and publishes the end of the log.
+
+Implements: CommitLog.asyncPutMessage (spec: store-formats, 1, 4, 8)
+Follows:    the rings' tails, allocated_offset, flush_errno
+Publishes:  max_physical_offset, the rings' heads, queue offsets, put_* tallies, segment_request_offset
+The only writer of a master's log. It may be killed anywhere: see `engine.writer.drain_kernel` for how a batch is
+committed.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from engine.board.cursors import Board
+from engine.settings.config import BrokerConfig
+from engine.writer import drain_kernel, serve_kernel
+from engine.writer.journal import attach_journal
+from engine.writer.next_segment import SegmentAhead
+from engine.writer.queue_table import NoQueueSlot, QueueTable
+from engine.writer.topic_keeper import TopicKeeper
+from ipc import ring, waiting
+from ipc.arrays import Words
+from ipc.clock import monotonic_ms, wall_ms
+from ipc.compiled.atomics import publish
+from store.files import file_io
+from store.files.segment import Segment
+from store.files.segment_files import SegmentFiles
+from store.message.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES_V2
+
+DRAIN_BYTES_MAX = 1 << 20
+POPULATE_BYTES = 2 << 20  # at least twice what one drain may write
+POPULATE_IDLE_BYTES, POPULATE_AHEAD_BYTES = 256 * 1024, 16 << 20
+ALLOCATION_DEADLINE_MS = 5000  # RocketMQ's wait for the next file
+BEAT_SECONDS = 0.2
+QUESTION = struct.Struct("<qq")
+QUEUE_ID_MAX = (1 << 31) - 1
+
+
+class Writer:
+    """The role of the writer."""
+
+    name = "writer"
+
+    def __init__(self, config: BrokerConfig, board: Board, directory: Path) -> None:
+        self._board, self._directory, self._ring_bytes = board, directory, config.ring_bytes
+        self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+        self._queues = QueueTable.attach(directory, writable=True)
+        self._controls = ring.attach_rings(directory)
+        self._journal = attach_journal(directory)
+        self._rings: dict[int, ring.Ring] = {}
+        rings = len(self._controls.words) // ring.WORDS_PER_RING
+        self._sources = np.zeros((rings, serve_kernel.SOURCE_COLUMNS), np.int64)
+        self._segment: Segment | None = None
+        self._ahead = SegmentAhead(board, self._files, POPULATE_BYTES)
+        self._populated_offset = 0
+        self._next_ring = 0
+        self._scratch = np.zeros((self._queues.capacity, 2), np.int64)
+        largest = self._files.segment_bytes - BLANK_BYTES  # a larger one would ask for a new segment forever
+        self._record_bytes_max = min(config.max_message_bytes + MAX_RECORD_OVERHEAD_BYTES, largest)
+        places: Words = np.zeros(drain_kernel.PLACES, np.int64)
+        places[drain_kernel.MAX_PHYSICAL] = board.max_physical_offset.index
+        places[drain_kernel.PUT_MESSAGES] = board.put_messages.index
+        places[drain_kernel.PUT_BYTES] = board.put_bytes.index
+        places[drain_kernel.PUT_REFUSED] = board.put_refused.index
+        places[drain_kernel.STORE_TIMESTAMP] = board.store_timestamp_ms.index
+        self._shared = drain_kernel.Shared(
+            self._journal.words, self._queues.next_offsets, self._controls.words, board.counters.words, places
+        )
+        self._target: drain_kernel.Target | None = None
+        drain_kernel.redo(self._shared)
+        self._topics = TopicKeeper(config)
+        self._topics.note(self._queues.names())
+
+    def do_work(self, _now_ms: int) -> int:
+        """Empty one ring, and serve it while no other asks, or answer its producer's question."""
+        self._topics.save_if_due()
+        number = int(ring.first_pending(self._controls.words, self._next_ring))
+        if number < 0:
+            return 0
+        self._next_ring = (number + 1) % (len(self._controls.words) // ring.WORDS_PER_RING)
+        opened = self._open_ring(number)
+        at = number * ring.WORDS_PER_RING
+        control = self._controls.words[at : at + ring.WORDS_PER_RING]
+        if control[ring.ASKED] != control[ring.ANSWERED]:
+            self._answer(opened, control)
+        if control[ring.TAIL] != control[ring.HEAD]:
+            self._append(opened, number)
+        return 1
+
+    def idle(self, timeout_ms: int) -> None:
+        """Reserve pages ahead, then sleep until a producer rings."""
+        self._populate_ahead()
+        bell = self._board.writer_bell
+        ring.await_bell(bell.words, bell.index, self._controls.words, 0, timeout_ms * waiting.NS_PER_MS)
+
+    def close(self) -> None:
+        """Unmap everything."""
+        while not self._topics.finish(wall_ms(), BEAT_SECONDS):
+            waiting.note(self._board.heartbeats[self.name], monotonic_ms())
+        self._ahead.close()
+        if self._segment is not None:
+            self._segment.close()
+        for opened in self._rings.values():
+            opened.close()
+
+    def _open_ring(self, number: int) -> ring.Ring:
+        opened = self._rings.get(number)
+        if opened is None:
+            opened = self._rings[number] = ring.Ring.attach(self._directory, number, self._ring_bytes)
+            data, words = opened.data, opened.words
+            self._sources[number] = (data.ctypes.data, len(data), words.ctypes.data, len(words))
+        return opened
+
+    def _answer(self, opened: ring.Ring, control: Words) -> None:
+        """Tell a producer the slot of the queue it asks for; -errno when there is none for it."""
+        asked = int(control[ring.ASKED])
+        question = opened.question.tobytes()
+        queue_id, topic_bytes = QUESTION.unpack_from(question)
+        if not (0 < topic_bytes <= MAX_TOPIC_BYTES_V2 and 0 <= queue_id <= QUEUE_ID_MAX):
+            control[ring.ANSWER] = -errno.EINVAL  # its producer died while it wrote the question, or is damaged
+        else:
+            topic, known = question[QUESTION.size : QUESTION.size + topic_bytes], len(self._queues)
+            try:
+                control[ring.ANSWER] = self._queues.slot_of(topic, queue_id)
+            except NoQueueSlot as error:
+                control[ring.ANSWER] = -error.errno
+            if len(self._queues) > known:
+                self._topics.note([(topic.decode(errors="replace"), queue_id)], in_use=True)
+                self._topics.save_if_due()
+        publish(control, ring.ANSWERED, asked)
+
+    def _append(self, opened: ring.Ring, number: int) -> None:
+        failed = self._board.flush_errno.read()
+        if failed:
+            self._refuse(opened, number, errno.EIO)
+            return
+        end = self._board.max_physical_offset.read()
+        if self._segment is None or end >= self._segment.end_offset:
+            failed = self._open_segment(end)
+            if failed:
+                self._refuse(opened, number, failed)
+                return
+        assert self._segment is not None
+        if self._populated_offset < end + DRAIN_BYTES_MAX:
+            self._populate(end, POPULATE_BYTES)
+        assert self._target is not None
+        room = max(DRAIN_BYTES_MAX, self._populated_offset - end - DRAIN_BYTES_MAX)
+        errno_at, bell = self._board.flush_errno.index, self._board.writer_bell.index
+        queues = len(self._queues)
+        outcome = serve_kernel.serve(self._sources, number, self._target, self._shared, queues, room, errno_at, bell)
+        if outcome == drain_kernel.NEEDS_ROLL:
+            drain_kernel.roll(self._segment.array, self._segment.base_offset, self._shared)
+
+    def _refuse(self, opened: ring.Ring, number: int, because: int) -> None:
+        drain_kernel.refuse(drain_kernel.Source(opened.data, opened.words, number), because, self._shared)
+
+    def _open_segment(self, end: int) -> int:
+        """Map the segment that holds `end`, once the allocator has made it; 0, or the errno of why it cannot."""
+        board = self._board
+        base = self._files.base_of(end)
+        waiting.publish(board.segment_request_offset, end)
+        allocated, waited_ms = board.allocated_offset.read(), 0
+        while allocated < base + self._files.segment_bytes:
+            failed = board.allocation_errno.read()
+            if failed:
+                return failed
+            if waited_ms >= ALLOCATION_DEADLINE_MS:
+                return errno.ETIMEDOUT
+            allocated = waiting.await_change(board.allocated_offset, allocated, 50)
+            waited_ms += 50
+        retired, self._target = self._segment, None
+        self._segment, self._populated_offset = self._ahead.take(base) or (self._files.open(base, writable=True), end)
+        self._ahead.begun(base, retired)
+        self._target = drain_kernel.Target(self._segment.array, base, self._scratch, self._record_bytes_max)
+        return 0
+
+    def _populate(self, start: int, length: int) -> None:
+        """Have the pages of [start, start + length) ready for writing: a first touch costs a page fault each."""
+        assert self._segment is not None
+        begin = max(start, self._populated_offset)
+        end = min(start + length, self._segment.end_offset)
+        if begin < end:
+            base = self._segment.base_offset
+            file_io.populate_write(self._segment.array, begin - base, end - begin)
+            self._populated_offset = end
+
+    def _populate_ahead(self) -> None:
+        """A step of it while there is nothing else to do."""
+        end = self._board.max_physical_offset.read()
+        if self._segment is not None and end < self._segment.end_offset:
+            ahead = self._populated_offset - end
+            if ahead < POPULATE_AHEAD_BYTES:
+                self._populate(end, ahead + POPULATE_IDLE_BYTES)
+
+
+def open_role(config: BrokerConfig, board: Board, directory: Path) -> Writer:
+    """The writer of a master; `directory` is the region directory."""
+    return Writer(config, board, directory)

@@ -1,0 +1,136 @@
+"""How our compiled code is made: numba, kept on disk, without the interpreter's lock.
+
+Decorators of our own, because numba's are untyped: a `kernel` is a compiled function, an `inlined` one a piece of a
+kernel, an `instruction` writes LLVM itself.
+
+numba keeps a kernel as long as its own file is unchanged, although code of other files is compiled into it. So the
+kernels of a module lie in a folder that is named by what this module and all that it imports say: a kernel of other
+sources is never taken for these ones'.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import njit
+from numba.core import event
+from numba.extending import intrinsic
+
+from ipc.compiled.kernel_folders import folder_of
+
+config: Any = numba.config  # untyped
+numba_event: Any = event
+
+_given_folder: str = config.CACHE_DIR  # what NUMBA_CACHE_DIR says
+TOLD_EACH_SECONDS = 3.0
+COMPILING = "numba:compile"  # the event: a function was found neither in memory nor on disk
+STEP = "numba:run_pass"  # the event: one of the many steps of compiling a function
+
+
+class CompilingStopped(BaseException):
+    """Raised out of a call of a kernel that was not compiled to the end; numba handles every Exception as its own."""
+
+
+class _Progress(event.Listener):
+    """Counts what is compiled, and tells of it after the first seconds and then every few."""
+
+    def __init__(self, tell: Callable[[str], None] | None) -> None:
+        self.tell = tell
+        self._depth = self._done = 0
+        self._spent = self._told_at = self._began = 0.0
+
+    def on_start(self, event: Any) -> None:
+        if not self._depth:
+            self._began = time.monotonic()
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        self._done += 1
+        now = time.monotonic()
+        spent = self._spent + now - self._began
+        if not self._depth:
+            self._spent = spent
+        if self.tell is not None and spent >= self._told_at + TOLD_EACH_SECONDS:
+            self._told_at = spent
+            self.tell(f"compiling for this machine, once for each version: {self._done} functions in {spent:.0f} s")
+
+
+class _Ending(event.Listener):
+    """Raises CompilingStopped at the next step once that is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: Callable[[], bool] | None = None
+
+    def on_start(self, event: Any) -> None:
+        if self.asked is not None and self.asked():
+            raise CompilingStopped
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+def _print(line: str) -> None:
+    print(f"slipstream: {line}", file=sys.stderr, flush=True)
+
+
+_progress = _Progress(_print if sys.stderr is not None and sys.stderr.isatty() else None)
+numba_event.register(COMPILING, _progress)
+_ending = _Ending()
+numba_event.register(STEP, _ending)
+
+
+def tell_progress_to(tell: Callable[[str], None]) -> None:
+    """Who is told every few seconds what is being compiled; a terminal is without being asked."""
+    _progress.tell = tell
+
+
+@contextmanager
+def stopped_by(asked: Callable[[], bool]) -> Iterator[None]:
+    """In here a kernel that is not compiled yet raises CompilingStopped once `asked()`: compiling takes minutes."""
+    _ending.asked = asked
+    try:
+        yield
+    finally:
+        _ending.asked = None
+
+
+def _compile(function: Callable[..., Any], **options: Any) -> Any:
+    """numba looks for its folder when a function is decorated, so each is given its own there."""
+    folder = folder_of(Path(function.__code__.co_filename), _given_folder)
+    if folder is None:  # nothing here may be written: compiled anew by every process
+        return njit(nogil=True, **options)(function)
+    config.CACHE_DIR = str(folder)
+    try:
+        return njit(cache=True, nogil=True, **options)(function)
+    finally:
+        config.CACHE_DIR = _given_folder
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile on first use, cache on disk, run without the interpreter's lock."""
+    return _compile(function)
+
+
+def bare_kernel(function: Callable[..., Any]) -> Any:
+    """A kernel that makes no arrays and becomes part of those that call it.
+
+    References to arrays are not counted, which saves atomic adds at every use, and none is passed on the stack.
+    """
+    return _compile(function, _nrt=False, forceinline=True)
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """A piece of a kernel, inlined where it is called."""
+    return njit(inline="always")(function)
+
+
+def instruction(function: Callable[..., Any]) -> Any:
+    """One machine-level operation for kernels."""
+    return intrinsic(function)

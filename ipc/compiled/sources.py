@@ -1,0 +1,79 @@
+"""Which of our sources a module is made of: its own and all that it imports, as one short name for what they say.
+
+Compiled code holds constants and inlined functions of other modules; what was compiled from them is of no use once one
+of them has changed. Imports are found in the text, so nothing is imported to know them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PACKAGES = ("engine", "ipc", "spark_bridge", "store", "tools")
+STATE_DIGITS = 16
+_OURS = rf"(?:{'|'.join(PACKAGES)})\b[\w.]*"
+_IMPORT = re.compile(
+    rf"^[ \t]*(?:from[ \t]+(?P<of>{_OURS})[ \t]+import[ \t]+(?P<names>\([^)]*\)|(?:[^\n\\]|\\\n)*)"
+    rf"|import[ \t]+(?P<whole>(?:[^\n\\]|\\\n)*))",
+    re.MULTILINE,
+)
+
+
+def state_of(file: Path) -> str:
+    """A name of 16 hexadecimal digits for what `file` and every module of ours that it needs say now.
+
+    Modules are followed through all folders. A module that changes, appears, or goes gives another name.
+    """
+    digest = hashlib.sha256()
+    for path in sorted({file, *_reached(file)}):
+        text = path.read_bytes()
+        digest.update(b"%s\0%d\0" % (str(_within(path)).encode(), len(text)))
+        digest.update(text)
+    return digest.hexdigest()[:STATE_DIGITS]
+
+
+def _within(path: Path) -> Path:
+    """The path as every copy of the sources has it."""
+    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path(path.name)
+
+
+def _reached(file: Path) -> set[Path]:
+    found: set[Path] = set()
+    to_read = [file]
+    while to_read:
+        for path in _needed_by(to_read.pop()):
+            if path not in found:
+                found.add(path)
+                to_read.append(path)
+    return found
+
+
+@cache
+def _needed_by(file: Path) -> frozenset[Path]:
+    """The files of the modules that one file's import statements name, and of the packages that they lie in."""
+    modules = set(_imported(file.read_text(encoding="utf-8")))
+    packages = {name[: dot.start()] for name in modules for dot in re.finditer(r"\.", name)}
+    return frozenset(path for name in modules | packages if (path := _file_of(name)) is not None)
+
+
+def _imported(text: str) -> Iterator[str]:
+    for found in _IMPORT.finditer(text):
+        package, names, whole = found.group("of", "names", "whole")
+        if package is None:
+            yield from re.findall(rf"\b{_OURS}", whole)
+            continue
+        yield package
+        for name in re.findall(r"\w+", names):
+            yield f"{package}.{name}"
+
+
+def _file_of(module: str) -> Path | None:
+    path = ROOT.joinpath(*module.split("."))
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        if file.is_file():
+            return file
+    return None

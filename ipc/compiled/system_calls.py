@@ -1,0 +1,82 @@
+"""System calls out of compiled code: sockets and files by address. What fails is a negative errno, never an exception.
+
+The arguments are what the kernel takes (descriptors, addresses, lengths): who calls sees that the memory stays mapped.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from ipc.arrays import Words
+from ipc.compiled.compiler import instruction, kernel
+
+# libc's functions, resolved by name when loaded, so that compiled code can be kept on disk.
+_recv: Any = types.ExternalFunction("recv", types.int64(types.int32, types.int64, types.int64, types.int32))
+_send: Any = types.ExternalFunction("send", types.int64(types.int32, types.int64, types.int64, types.int32))
+_writev: Any = types.ExternalFunction("writev", types.int64(types.int32, types.int64, types.int32))
+_pwritev: Any = types.ExternalFunction("pwritev", types.int64(types.int32, types.int64, types.int32, types.int64))
+_sendfile: Any = types.ExternalFunction("sendfile", types.int64(types.int32, types.int32, types.int64, types.int64))
+_errno_address: Any = types.ExternalFunction("__errno_location", types.int64())
+
+ADDRESS, LENGTH, PIECE_WORDS = 0, 1, 2  # a row of `pieces`: a struct iovec
+
+
+@instruction
+def _int_at(_typing: Any, address: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        value = builder.load(builder.inttoptr(arguments[0], ir.IntType(32).as_pointer()))
+        return builder.sext(value, ir.IntType(64))
+
+    return types.int64(types.int64), generate
+
+
+@kernel
+def _told(result: int) -> int:
+    return -_int_at(_errno_address()) if result < 0 else result
+
+
+@kernel
+def recv(fd: int, address: int, length: int, flags: int) -> int:
+    """Bytes received, 0 at the stream's end, or -errno."""
+    return _told(_recv(fd, address, length, flags))
+
+
+@kernel
+def send(fd: int, address: int, length: int, flags: int) -> int:
+    """Bytes taken by the socket, or -errno."""
+    return _told(_send(fd, address, length, flags))
+
+
+@kernel
+def writev(fd: int, pieces: int, count: int) -> int:
+    """Bytes written of `count` pieces (the address of their rows), or -errno."""
+    return _told(_writev(fd, pieces, count))
+
+
+@kernel
+def sendfile(fd: int, file_fd: int, position: int, length: int) -> int:
+    """Bytes sent from the file; `position` is the address of a word that moves with them. Or -errno."""
+    return _told(_sendfile(fd, file_fd, position, length))
+
+
+@kernel
+def write_pieces(fd: int, pieces: Words, address: int, count: int, position: int) -> int:
+    """The first `count` rows of `pieces` (which lie at `address`) into the file from `position` on: 0, or -errno."""
+    first = 0
+    while first < count:
+        written = _told(_pwritev(fd, address + first * PIECE_WORDS * 8, count - first, position))
+        if written <= 0:
+            return written if written < 0 else -5  # EIO: a file that takes nothing
+        position += written
+        while first < count and written >= pieces[first * PIECE_WORDS + LENGTH]:
+            written -= pieces[first * PIECE_WORDS + LENGTH]
+            first += 1
+        if written:
+            pieces[first * PIECE_WORDS + ADDRESS] += written
+            pieces[first * PIECE_WORDS + LENGTH] -= written
+    return 0

@@ -1,0 +1,1 @@
+"""What a user says to the source, from text to values."""

@@ -1,0 +1,149 @@
+"""Which stores a read is about: directories, globs, or what name servers know of this host; and their brokers' names.
+
+Two replicas of one log would give every row twice, so they are an error. A broker that runs says its name; a store at
+rest says it by the topics that a broker makes for itself; else the directory's name has to do.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from spark_bridge.options.read import ReadOptions
+from spark_bridge.options.values import InvalidOption, nearest
+from spark_bridge.replica import name_servers
+from store.errors import MalformedConfig
+from store.files.directory import StoreDirectory
+from store.files.segment import file_name
+from store.files.segment_files import named_files
+from store.message.topics import AUTO_CREATE_TOPIC, SYSTEM_PREFIX
+from store.tables import json_files
+from store.tables.tables import TOPICS, topics
+
+GLOB_MARKS = frozenset("*?[")
+FILE_SCHEME = "file:"
+COMPARED_BYTES = 256  # of a log's oldest bytes: a record's head with its times and hosts
+MEMBER_TOPIC, REPLY_SUFFIX = SYSTEM_PREFIX + "SYNC_BROKER_MEMBER_", "_REPLY_TOPIC"
+PERM_INHERIT = 1
+PLAIN_NAMES = ("store", "data", "rocketmq")
+
+
+class StoreAt(NamedTuple):
+    """A store's root, and the name of its broker: unlike that of any other store of the read."""
+
+    root: str
+    broker_name: str
+
+
+def resolve_stores(options: ReadOptions) -> list[StoreAt]:
+    """The stores of a read, by name.
+
+    Raises InvalidOption when there is none, when two hold the same log, when options name a broker that none is of;
+    NameServersUnreachable, and NoReplicaHere for a broker that has no replica on this host (`failOnDataLoss` off: it is
+    left out, and that is said).
+    """
+    roots = _given(options.paths) if options.paths else _from_name_servers(options)
+    _refuse_replicas(roots)
+    names = [broker_name_of(root) for root in roots]
+    often = Counter(names)
+    stores = [StoreAt(root, name if often[name] == 1 else root) for root, name in zip(roots, names, strict=True)]
+    _refuse_unknown_brokers(options, [store.broker_name for store in stores])
+    return sorted(stores, key=lambda store: store.broker_name)
+
+
+def _given(paths: Sequence[str]) -> list[str]:
+    roots = [root for path in paths for root in _matching(path.removeprefix(FILE_SCHEME) or path)]
+    return list({os.path.realpath(root): root for root in roots}.values())
+
+
+def _matching(path: str) -> list[str]:
+    """The directory of that name; else the stores that a glob or a list with commas names."""
+    path = "/" + path.lstrip("/") if path.startswith("//") else path
+    if os.path.isdir(path) or not (GLOB_MARKS & set(path) or "," in path):
+        return [path]
+    if "," in path:
+        return [root for part in path.split(",") if part.strip() for root in _matching(part.strip())]
+    found = sorted(root for root in glob.glob(path) if (Path(root) / "commitlog").is_dir())
+    if not found:
+        raise InvalidOption(f"path={path!r}: no directory of that pattern holds a store (a directory `commitlog`)")
+    return found
+
+
+def _from_name_servers(options: ReadOptions) -> list[str]:
+    roots, missing = name_servers.find_replicas(options.name_servers)
+    if missing and (options.rows.fail_on_data_loss or not roots):
+        raise name_servers.NoReplicaHere(missing)
+    for told in missing:
+        warnings.warn(f"left out, because failOnDataLoss=false: {told}", stacklevel=2)
+    return roots
+
+
+def _refuse_replicas(roots: Sequence[str]) -> None:
+    for number, root in enumerate(roots):
+        for other in roots[:number]:
+            if _is_same_log(Path(root), Path(other)):
+                raise InvalidOption(f"{other} and {root} hold the same log (a master and its slave?): give one of them")
+
+
+def _is_same_log(root: Path, other: Path) -> bool:
+    """Whether both have the same bytes where both have any, at the beginning of the one that begins later."""
+    first = [_files(path) for path in (root, other)]
+    if not all(files for _, files in first):
+        return False
+    base = max(files[0][0] for _, files in first)
+    heads = []
+    for directory, files in first:
+        holding = [(start, size) for start, size in files if start <= base < start + size]
+        if not holding:
+            return False
+        with open(directory / file_name(holding[0][0]), "rb") as file:
+            heads.append(os.pread(file.fileno(), COMPARED_BYTES, base - holding[0][0]))
+    return heads[0] == heads[1] and any(heads[0])
+
+
+def _files(root: Path) -> tuple[Path, list[tuple[int, int]]]:
+    pointer = StoreDirectory(root).read_pointer() or {}
+    commitlog = Path(pointer.get("settings", {}).get("storePathCommitLog") or root / "commitlog")
+    return commitlog, [(base, size) for base, size in named_files(commitlog) if size]
+
+
+def broker_name_of(root: str) -> str:
+    """The name of the store's broker, as far as the store tells it."""
+    pointer = StoreDirectory(root).read_pointer() or {}
+    name = pointer.get("settings", {}).get("brokerName")
+    if isinstance(name, str) and name:
+        return name
+    try:
+        table = topics(json_files.read(Path(root) / "config" / TOPICS))
+    except MalformedConfig:  # the rows are none the worse for it
+        table = {}
+    return _named_by_topics(table.items()) or _directory_name(Path(root).resolve())
+
+
+def _named_by_topics(table: Iterable[tuple[str, dict[object, object]]]) -> str | None:
+    """A broker's own topic (TopicConfigManager) bears its name, and passes its settings on to new ones."""
+    entries = dict(table)
+    for topic in entries:
+        if topic.startswith(MEMBER_TOPIC):
+            return topic.removeprefix(MEMBER_TOPIC)
+    heirs = [name for name, fields in entries.items() if int(str(fields.get("perm", 0))) & PERM_INHERIT]
+    own = [name for name in heirs if name != AUTO_CREATE_TOPIC and f"{name}{REPLY_SUFFIX}" not in entries]
+    return own[0] if len(own) == 1 else None
+
+
+def _directory_name(root: Path) -> str:
+    return root.parent.name if root.name in PLAIN_NAMES and root.parent.name else root.name
+
+
+def _refuse_unknown_brokers(options: ReadOptions, names: Sequence[str]) -> None:
+    queues = [item.queue for item in (*options.starting_offsets, *options.ending_offsets)]
+    queues += [item.queue for item in (*options.starting_moments, *options.ending_moments) if item.queue is not None]
+    for queue in (*queues, *options.assigned):
+        if queue.broker is not None and queue.broker not in names:
+            told = nearest(queue.broker, names)
+            raise InvalidOption(f"no store of broker {queue.broker!r}, which options name; {told}")

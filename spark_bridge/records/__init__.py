@@ -1,0 +1,1 @@
+"""The executor's part: mapped bytes to Arrow."""

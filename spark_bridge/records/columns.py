@@ -1,0 +1,235 @@
+"""The columns of a row, RocketMQ's and Kafka's: their types in Spark, and how records become Arrow arrays of them.
+
+One array operation per field, no Python per record. Kafka's columns are those of Spark's own Kafka source, types and
+all: the key is RocketMQ's KEYS, headers are the properties, the timestamp is the producer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from spark_bridge.options.rows import DEFAULT_ROWS, ERROR_COLUMN, JSON, KAFKA, RAW, RowOptions
+from spark_bridge.options.value_types import check_json_type
+from spark_bridge.options.values import InvalidOption, nearest
+from spark_bridge.records import hosts
+from spark_bridge.records.damage import Damage
+from spark_bridge.records.decoders import decoded
+from spark_bridge.records.properties import properties_map, property_value
+from spark_bridge.records.records import Records
+from store.message.record import (
+    BORN_HOST_AT,
+    BORN_TIMESTAMP_AT,
+    BORN_V6,
+    FLAG_AT,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    STORE_V6,
+    fixed_dtype,
+    store_timestamp_at,
+)
+
+STORE_TIMESTAMP_AT = store_timestamp_at(0)  # with two IPv4 hosts
+FIXED_OFFSETS = {name: int(place[1]) for name, place in (fixed_dtype(0).fields or {}).items()}
+RECONSUME_TIMES_AT = FIXED_OFFSETS["reconsume_times"]
+INT, BIGINT, STRING, BINARY, TIMESTAMP = IntegerType(), LongType(), StringType(), BinaryType(), TimestampType()
+STRING_MAP = MapType(STRING, STRING)
+HEADERS = ArrayType(StructType([StructField("key", STRING), StructField("value", BINARY)]))
+CREATE_TIME = 0  # Kafka's timestampType of a time that the producer set
+BODY_COLUMNS = ("body", "value")
+
+
+def _timestamps(milliseconds: npt.NDArray[np.int64]) -> pa.TimestampArray:
+    return pa.array(milliseconds * 1000).view(pa.timestamp("us", tz="UTC"))
+
+
+def _host(records: Records, at: npt.NDArray[np.int64], bit: int) -> pa.StringArray:
+    return hosts.host_texts(records.window, at, (records.sys_flag & bit) != 0)
+
+
+def _message_id(records: Records) -> pa.StringArray:
+    v6 = (records.sys_flag & STORE_V6) != 0
+    return hosts.message_ids(records.window, records.store_host_at, records.starts + PHYSICAL_OFFSET_AT, v6)
+
+
+def _headers(records: Records) -> pa.ListArray:
+    """The properties as Kafka's headers: null without any."""
+    pairs = properties_map(records.properties)
+    items = pa.StructArray.from_arrays([pairs.keys, pairs.items.cast(pa.binary())], ["key", "value"])
+    ends = pairs.offsets.to_numpy()
+    empty = np.append(ends[1:] == ends[:-1], False)
+    return pa.ListArray.from_arrays(pa.array(ends, mask=empty), items)
+
+
+def _constant(records: Records, value: Any, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), len(records))
+
+
+def _errors(records: Records) -> pa.StringArray:
+    if not records.errors:
+        return pa.nulls(len(records), pa.string())
+    return pa.array([records.errors.get(row) for row in range(len(records))], pa.string())
+
+
+class Column(NamedTuple):
+    """One column: its name and type in Spark, how it is made, and whether its bytes weigh (a batch is cut by them)."""
+
+    name: str
+    spark_type: DataType
+    build: Callable[[Records], Any]
+    heavy: bool = False
+
+    @property
+    def reads_body(self) -> bool:
+        """Whether compressed bodies have to be inflated for it."""
+        return self.name in BODY_COLUMNS
+
+
+def _int32_column(name: str, at: int) -> Column:
+    return Column(name, INT, lambda records: pa.array(records.int32_at(at)))
+
+
+def _int64_column(name: str, at: int) -> Column:
+    return Column(name, BIGINT, lambda records: pa.array(records.int64_at(at)))
+
+
+TOPIC = Column("topic", STRING, lambda records: records.topic)
+BORN = Column("bornTimestamp", TIMESTAMP, lambda r: _timestamps(r.int64_at(BORN_TIMESTAMP_AT)))
+COLUMNS = (
+    TOPIC,
+    _int32_column("queueId", QUEUE_ID_AT),
+    _int64_column("queueOffset", QUEUE_OFFSET_AT),
+    Column("physicalOffset", BIGINT, lambda records: pa.array(records.window.offsets(records.starts))),
+    Column("msgId", STRING, _message_id),
+    Column("tags", STRING, lambda records: property_value(records.properties, "TAGS")),
+    Column("keys", STRING, lambda records: property_value(records.properties, "KEYS")),
+    Column("properties", STRING_MAP, lambda records: properties_map(records.properties), heavy=True),
+    Column("body", BINARY, lambda records: records.body, heavy=True),
+    _int32_column("flag", FLAG_AT),
+    Column("sysFlag", INT, lambda records: pa.array(records.sys_flag)),
+    BORN,
+    Column("bornHost", STRING, lambda r: _host(r, r.starts + BORN_HOST_AT, BORN_V6)),
+    Column(
+        "storeTimestamp",
+        TIMESTAMP,
+        lambda r: _timestamps(r.window.int64(r.starts + STORE_TIMESTAMP_AT + r.born_shift)),
+    ),
+    Column("storeHost", STRING, lambda r: _host(r, r.store_host_at, STORE_V6)),
+    Column("reconsumeTimes", INT, lambda r: pa.array(r.window.int32(r.starts + RECONSUME_TIMES_AT + r.hosts_shift))),
+    Column("bodyLength", INT, lambda records: pa.array(records.body_length)),
+    Column("brokerName", STRING, lambda records: _constant(records, records.window.broker_name or None, pa.string())),
+)
+KAFKA_COLUMNS = (
+    Column("key", BINARY, lambda records: property_value(records.properties, "KEYS").cast(pa.binary())),
+    Column("value", BINARY, lambda records: records.body, heavy=True),
+    TOPIC,
+    _int32_column("partition", QUEUE_ID_AT),
+    _int64_column("offset", QUEUE_OFFSET_AT),
+    BORN._replace(name="timestamp"),
+    Column("timestampType", INT, lambda records: _constant(records, CREATE_TIME, pa.int32())),
+)
+HEADERS_COLUMN = Column("headers", HEADERS, _headers, heavy=True)
+ERRORS = Column(ERROR_COLUMN, STRING, _errors)
+BY_NAME = {column.name: column for column in (*COLUMNS, *KAFKA_COLUMNS, HEADERS_COLUMN, ERRORS)}
+
+
+def schema_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_ROWS) -> StructType:
+    """Spark's schema of the columns named, all of them by default. Raises InvalidOption for an unknown one."""
+    return StructType([StructField(column.name, column.spark_type) for column in columns_of(names, rows)])
+
+
+def canonical(names: Sequence[str]) -> list[str]:
+    """The names as columns have them, in whatever case they are written; each once. Unknown ones stay as they are."""
+    by_lower = {name.lower(): name for name in BY_NAME}
+    return list(dict.fromkeys(by_lower.get(name.lower(), name) for name in names))
+
+
+def columns_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_ROWS) -> list[Column]:
+    """The columns named, in that order, of either schema; without names those of the schema asked for.
+
+    Raises InvalidOption for an unknown one.
+    """
+    for name in names or ():
+        if name not in BY_NAME:
+            raise InvalidOption(f"no column {name!r}; {nearest(name, BY_NAME)}")
+    found = [BY_NAME[name] for name in (_default_names(rows) if names is None else names)]
+    if rows.decode == RAW or rows.value_type is None:
+        return found
+    value_type = rows.value_type
+    return [
+        column._replace(spark_type=value_type, build=lambda records: decoded(records, rows))
+        if column.reads_body
+        else column
+        for column in found
+    ]
+
+
+def _default_names(rows: RowOptions) -> list[str]:
+    names = [column.name for column in (KAFKA_COLUMNS if rows.schema == KAFKA else COLUMNS)]
+    if rows.include_headers:
+        names.append(HEADERS_COLUMN.name)
+    if not rows.include_properties:
+        names.remove("properties")
+    return [*names, ERROR_COLUMN] if rows.permissive else names
+
+
+def settled(schema: StructType, rows: RowOptions) -> RowOptions:
+    """The options after a look at the schema that was given: each of its columns is one of ours, in its type.
+
+    JSON bodies may be given their type there. Raises InvalidOption.
+    """
+    names = schema.fieldNames()
+    if rows.permissive and ERROR_COLUMN not in names:
+        raise InvalidOption(f"mode=permissive tells of damage in column {ERROR_COLUMN}: add '{ERROR_COLUMN} string'")
+    for field in schema.fields:
+        untyped = rows.decode == JSON and rows.value_type == STRING and field.name in BODY_COLUMNS
+        if untyped and field.dataType != STRING:
+            if not isinstance(field.dataType, StructType):
+                raise InvalidOption(f"column {field.name}: JSON is decoded to a struct, or checked and kept as string")
+            check_json_type(f"column {field.name}", field.dataType)
+            rows = replace(rows, value_type=field.dataType)
+    for given, ours in zip(schema.fields, schema_of(names, rows).fields, strict=True):
+        if given.dataType != ours.dataType:
+            wanted, found = ours.dataType.simpleString(), given.dataType.simpleString()
+            raise InvalidOption(f"column {ours.name} is {wanted}, the schema says {found}")
+    return rows
+
+
+def record_batch(records: Records, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of some records, exactly in Spark's Arrow schema. What is wrong with a body is known at the end."""
+    built = {column.name: column.build(records) for column in columns if column.name != ERROR_COLUMN}
+    arrays = [built[column.name] if column.name in built else column.build(records) for column in columns]
+    arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def damage_batch(damages: Sequence[Damage], schema: pa.Schema, broker_name: str) -> pa.RecordBatch:
+    """A row for each: what is wrong, and of the other columns what is known of the place."""
+    known = {
+        ERROR_COLUMN: [damage.text for damage in damages],
+        "physicalOffset": [damage.offset for damage in damages],
+        "brokerName": [broker_name or None] * len(damages),
+        **{name: [damage.topic for damage in damages] for name in ("topic",)},
+        **{name: [damage.queue_id for damage in damages] for name in ("queueId", "partition")},
+        **{name: [damage.queue_offset for damage in damages] for name in ("queueOffset", "offset")},
+    }
+    nothing = [None] * len(damages)
+    return pa.RecordBatch.from_arrays([pa.array(known.get(f.name, nothing), f.type) for f in schema], schema=schema)

@@ -1,0 +1,187 @@
+"""Where reading goes on behind a damaged record, and what tells of it: nothing is left out in silence.
+
+A record is damaged when it breaks the chain of sizes, names another place, or its lengths do not add up. Behind it the
+next record that can be proved is found: the one that the damaged record's size leads to, or its lengths; where both
+are lost, the first sound one (its own place, its lengths, its body's CRC) that its consume queue does not deny. Bytes
+in a body that look like a record are none while anything proves a better one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from spark_bridge.records.records import Records, faults
+from spark_bridge.records.scan import (
+    HEAD_BYTES,
+    SCAN_STEP_BYTES,
+    LogWindow,
+    Positions,
+    candidates,
+    entry_error,
+    record_starts,
+    wrong_entries,
+)
+from spark_bridge.split.splits import LogExtent
+from store.errors import CorruptRecord, StoreError
+from store.message.record import (
+    BLANK_MAGIC,
+    FIXED_BYTES,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    SYS_FLAG_AT,
+    Kind,
+    body_length_at,
+    decode,
+    inspect,
+)
+from store.message.topics import TOPIC_PATTERN
+from store.queues.batch_consume_queue import has_batch_queues
+from store.queues.consume_queue import ConsumeQueue
+
+LONGEST_FIXED_BYTES = FIXED_BYTES + 24 + 1  # two IPv6 hosts, and a topic length of two bytes
+
+
+class Damage(NamedTuple):
+    """A place of the log that gives no row, and what is known of it."""
+
+    error: StoreError
+    offset: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    goes_on: str = ""
+
+    @property
+    def text(self) -> str:
+        """What, where, why, and where reading goes on."""
+        return error_text(self.error) + (f"; {self.goes_on}" if self.goes_on else "")
+
+
+def error_text(error: StoreError) -> str:
+    """An error as a row tells it."""
+    return f"{error.code}: {error}"
+
+
+def sound_starts(
+    window: LogWindow, log: LogExtent, chain_from: int, start: int, end: int
+) -> Iterator[Positions | Damage]:
+    """As `record_starts`, but every record's lengths are checked, and a damaged one does not end the reading."""
+    at = chain_from
+    while at < end:
+        try:
+            for found in record_starts(window, at, at, end):
+                bad = faults(Records(window, found))
+                whole = found[: min(bad)] if bad else found
+                wanted = whole[np.searchsorted(whole, start) :]
+                if len(wanted):
+                    yield wanted
+                if bad:
+                    raise window.corrupt(int(found[min(bad)]), bad[min(bad)])
+            return
+        except CorruptRecord as error:
+            damaged = error.offset - window.base_offset
+            at = next_provable(window, log, damaged)
+            if start <= damaged < end:
+                yield Damage(error, error.offset, goes_on=_goes_on(window, at))
+
+
+def _goes_on(window: LogWindow, at: int) -> str:
+    where = at + window.base_offset
+    return f"reading goes on at offset {where}" if at < window.length else f"no record follows below offset {where}"
+
+
+def sound_entries(
+    window: LogWindow, positions: Positions, sizes: npt.NDArray[np.int32], topic: str, queue_id: int, first: int
+) -> Iterator[Positions | Damage]:
+    """The records that a queue's entries from `first` on point to; those that are none are told."""
+    wrong = wrong_entries(window, positions, sizes)
+    for row in wrong.tolist():
+        error = entry_error(window, int(positions[row]), int(sizes[row]))
+        yield Damage(error, error.offset, topic, queue_id, first + row)
+    rows = np.delete(np.arange(len(positions)), wrong)
+    bad = faults(Records(window, positions[rows])) if len(rows) else {}
+    for row, reason in bad.items():
+        error = window.corrupt(int(positions[rows[row]]), reason)
+        yield Damage(error, error.offset, topic, queue_id, first + int(rows[row]))
+    rows = np.delete(rows, list(bad))
+    if len(rows):
+        yield positions[rows]
+
+
+def next_provable(window: LogWindow, log: LogExtent, damaged: int) -> int:
+    """Where the next record behind the damaged one begins; the window's end when there is none."""
+    ends = {_end_by_size(window, damaged), _end_by_lengths(window, damaged)}
+    for end in sorted(end for end in ends if end is not None):
+        if _begins_here(window, end) and _has_its_entry(window, log, end):
+            return end
+    view = window.bytes.data
+    for start in range(damaged + 1, window.length, SCAN_STEP_BYTES):
+        for at in candidates(window, start, min(start + SCAN_STEP_BYTES, window.length))[0].tolist():
+            found = inspect(view, at, window.base_offset + at, check_body_crc=True)
+            if found.kind is Kind.MESSAGE and _has_its_entry(window, log, at):
+                return int(at)
+    return window.length
+
+
+def _end_by_size(window: LogWindow, at: int) -> int | None:
+    if window.length - at < MAGIC_AT:
+        return None
+    size = int(window.view(">i4")[at])
+    return at + size if FIXED_BYTES <= size <= window.length - at else None
+
+
+def _end_by_lengths(window: LogWindow, at: int) -> int | None:
+    """The end of the record by the lengths of body, topic and properties."""
+    if window.length - at < LONGEST_FIXED_BYTES:
+        return None
+    length_at = at + body_length_at(int(window.view(">i4")[at + SYS_FLAG_AT]))
+    topic_at = length_at + 4 + int(window.view(">i4")[length_at])
+    wide = int(window.view(">u4")[at + MAGIC_AT]) == MAGIC_V2
+    if not length_at < topic_at <= window.length - 4:
+        return None
+    topic_length = int(window.view(">u2")[topic_at]) if wide else int(window.bytes[topic_at])
+    properties_at = topic_at + 1 + wide + topic_length
+    if properties_at + 2 > window.length:
+        return None
+    length = int(window.view(">i2")[properties_at])
+    end = properties_at + 2 + length
+    return end if length >= 0 and end <= window.length else None
+
+
+def _begins_here(window: LogWindow, at: int) -> bool:
+    """Whether a record begins here, or the log or its segment ends."""
+    if window.length - at < HEAD_BYTES:
+        return at == window.length or window.length < window.segment_bytes
+    magic = int(window.view(">u4")[at + MAGIC_AT])
+    if magic == BLANK_MAGIC:
+        return True
+    named = int(window.view(">i8")[at + PHYSICAL_OFFSET_AT])
+    return magic in (MAGIC_V1, MAGIC_V2) and named == window.base_offset + at
+
+
+def _has_its_entry(window: LogWindow, log: LogExtent, at: int) -> bool:
+    """Whether the record's consume queue points to it, as far as queues can tell."""
+    offset = window.base_offset + at
+    if not log.root or offset >= log.reput_from_offset:
+        return True
+    try:
+        message = decode(window.bytes.data, at, check_body_crc=False)
+    except CorruptRecord:  # no record, or one that is damaged, too, and will be told next
+        return True
+    if not TOPIC_PATTERN.fullmatch(message.topic):
+        return False
+    directory = Path(log.root, "consumequeue", message.topic, str(message.queue_id))
+    if not directory.is_dir():
+        return has_batch_queues(log.root, message.topic)
+    try:
+        entries = ConsumeQueue.open(directory).entries(message.queue_offset, message.queue_offset + 1)
+    except StoreError:
+        return True
+    return len(entries) == 1 and int(entries[0]["physical_offset"]) == offset

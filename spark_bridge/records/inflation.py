@@ -1,0 +1,116 @@
+"""Inner batches as the messages inside them, each a record of its own, as consumers get them.
+
+A 5.x broker keeps a batch as one record. Where one comes up, the records around it are copied with it into memory of
+their own, the batch's messages in its place with their own queue offset, flag, body and properties: everything that
+reads records then reads these, in the log's order.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+
+from spark_bridge.records.damage import Damage
+from spark_bridge.records.scan import CopiedRecords, LogWindow, Positions
+from store.errors import CorruptRecord, MalformedData
+from store.message.inner_batch import messages_in
+from store.message.record import (
+    BODY_CRC_AT,
+    FLAG_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+    Message,
+    SysFlag,
+    body_length_at,
+    decode,
+)
+
+COPIED_BYTES_MAX = 4 << 20
+_INNER = int(SysFlag.INNER_BATCH)
+_INT32, _INT64, _INT16 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">h")
+
+Chunk = tuple[LogWindow, Positions]
+
+
+def unpacked(window: LogWindow, positions: Positions, check_crc: bool) -> Iterator[Chunk | Damage]:
+    """The records with each inner batch replaced by its messages; a batch that is none is told."""
+    batches = np.flatnonzero(window.int32(positions + SYS_FLAG_AT) & _INNER)
+    if not len(batches):
+        yield window, positions
+        return
+    copy, done = _Copy(window), 0
+    for row in batches.tolist():
+        yield from copy.add_records(positions[done:row])
+        try:
+            copy.add_messages(int(positions[row]), check_crc)
+        except (MalformedData, CorruptRecord) as error:
+            yield from copy.taken()
+            yield _damage(window, int(positions[row]), error)
+        done = row + 1
+    yield from copy.add_records(positions[done:])
+    yield from copy.taken()
+
+
+def _damage(window: LogWindow, position: int, error: MalformedData | CorruptRecord) -> Damage:
+    """What is known of a batch that cannot be read: all but its messages."""
+    message = decode(window.bytes.data, position, check_body_crc=False, path=window.path)
+    if isinstance(error, MalformedData):
+        error = MalformedData(f"{window.path}: {error.what}", error.reason)
+    return Damage(error, message.physical_offset, message.topic, message.queue_id, message.queue_offset)
+
+
+class _Copy:
+    """Records copied out of one window."""
+
+    def __init__(self, window: LogWindow) -> None:
+        self._window, self._view = window, window.bytes.data
+        self._parts: list[bytes | memoryview] = []
+        self._starts: list[Positions] = []
+        self._bytes = 0
+
+    def taken(self) -> Iterator[Chunk]:
+        """What was copied so far, if anything; begins anew."""
+        if self._starts:
+            yield CopiedRecords(self._window, b"".join(self._parts)), np.concatenate(self._starts)
+        self._parts, self._starts, self._bytes = [], [], 0
+
+    def add_records(self, positions: Positions) -> Iterator[Chunk]:
+        """Copy records as they are; yields what has become large enough."""
+        sizes = self._window.int32(positions).astype(np.int64)
+        behind = np.cumsum(sizes)
+        while len(positions):
+            count = max(1, int(np.searchsorted(behind, COPIED_BYTES_MAX - self._bytes, "right")))
+            self._starts.append(self._bytes + behind[:count] - sizes[:count])
+            for at, size in zip(positions[:count].tolist(), sizes[:count].tolist(), strict=True):
+                self._parts.append(self._view[at : at + size])
+            self._bytes += int(behind[count - 1])
+            positions, sizes, behind = positions[count:], sizes[count:], behind[count:] - behind[count - 1]
+            if self._bytes >= COPIED_BYTES_MAX:
+                yield from self.taken()
+
+    def add_messages(self, position: int, check_crc: bool) -> None:
+        """Copy the messages of a batch, all of them or none. Raises MalformedData, CorruptRecord."""
+        message = decode(self._view, position, check_body_crc=check_crc, path=self._window.path)
+        records = [self._record(position, message, inner) for inner in messages_in(message)]
+        sizes = np.array([len(record) for record in records], np.int64)
+        self._starts.append(self._bytes + np.cumsum(sizes) - sizes)
+        self._parts += records
+        self._bytes += int(sizes.sum())
+
+    def _record(self, position: int, batch: Message, inner: Message) -> bytes:
+        """The batch's record, but for what the message inside has of its own."""
+        body_length = body_length_at(batch.sys_flag)
+        body_at = position + body_length + 4
+        topic_at = body_at + len(batch.body)
+        topic_end = position + batch.total_size - len(batch.properties_raw) - _INT16.size
+        head = bytearray(self._view[position:body_at])
+        parts = (head, inner.body, self._view[topic_at:topic_end], _INT16.pack(len(inner.properties_raw)))
+        _INT32.pack_into(head, 0, sum(map(len, parts)) + len(inner.properties_raw))
+        _INT32.pack_into(head, BODY_CRC_AT, inner.body_crc)
+        _INT32.pack_into(head, FLAG_AT, inner.flag)
+        _INT64.pack_into(head, QUEUE_OFFSET_AT, inner.queue_offset)
+        _INT32.pack_into(head, SYS_FLAG_AT, inner.sys_flag)
+        _INT32.pack_into(head, body_length, len(inner.body))
+        return b"".join((*parts, inner.properties_raw))

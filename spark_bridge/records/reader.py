@@ -1,0 +1,292 @@
+"""What an executor does with a split: map, find, decode, and hand on Arrow batches of bounded size.
+
+Maps are read-only and kept per Python worker, so the tasks of one worker share them; a window over a map ends at the
+limit that was planned.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
+from spark_bridge.records.bodies import with_bodies
+from spark_bridge.records.columns import Column, damage_batch, record_batch
+from spark_bridge.records.damage import Damage, sound_entries, sound_starts
+from spark_bridge.records.inflation import Chunk, unpacked
+from spark_bridge.records.records import Records
+from spark_bridge.records.scan import LogWindow, Positions, check_records, record_starts
+from spark_bridge.records.selection import may_have_tags, records_at, select, select_messages
+from spark_bridge.replica.replica import await_planned, explained
+from spark_bridge.split.splits import LogExtent, QueuePiece, QueueSplit, RangeSplit, RecordSplit, Selection, Split
+from store.errors import CorruptRecord, QueueEntriesRemoved, SegmentRemoved, SegmentSizeMismatch
+from store.files.segment import Segment
+from store.files.segment_files import SegmentFiles
+from store.queues.consume_queue import ConsumeQueue
+
+BATCH_BYTES_MAX = 4 << 20
+BATCH_ROWS_MAX = 1 << 16
+QUEUE_STEP_ENTRIES = 1 << 14
+SEGMENTS_KEPT_MAX = 32
+DAMAGES_MAX = 1 << 10
+
+
+_Identity = tuple[int, int, int]
+_segments: OrderedDict[str, tuple[_Identity, Segment]] = OrderedDict()
+
+
+def read_split(
+    split: Split, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions = DEFAULT_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """The wanted columns of a split's records.
+
+    Damage is an error that names file and offset (CorruptRecord, MalformedData), or a row, as `rows.mode` says; so
+    is what was removed since the plan (SegmentRemoved, QueueEntriesRemoved), unless its loss may pass. A replica that
+    lags behind the planned one is no damage: it is waited for, then ReplicaBehind.
+    """
+    heavy = any(column.heavy for column in columns)
+    bodies = any(column.reads_body for column in columns)
+    for part in _batches(_chunks(split, rows), heavy):
+        if isinstance(part, list):
+            yield damage_batch(part, schema, split.log.broker_name)
+            continue
+        for records in with_bodies(Records(*part), rows, bodies):
+            yield record_batch(records, columns, schema)
+
+
+def open_window(log: LogExtent, base_offset: int) -> LogWindow:
+    """The segment at `base_offset` below the planned limit; its map comes from this worker's cache.
+
+    Raises SegmentRemoved, SegmentSizeMismatch.
+    """
+    files = SegmentFiles(log.commitlog, log.segment_bytes)
+    path = str(files.path_of(base_offset))
+    try:
+        found = os.stat(path)
+    except FileNotFoundError as error:
+        raise SegmentRemoved(path, base_offset) from error
+    identity = (found.st_dev, found.st_ino, found.st_size)
+    cached = _segments.pop(path, None)
+    segment = cached[1] if cached and cached[0] == identity else files.open(base_offset)
+    _segments[path] = identity, segment
+    while len(_segments) > SEGMENTS_KEPT_MAX:
+        _segments.popitem(last=False)[1][1].close()
+    return LogWindow(path, base_offset, segment.array, log.max_physical_offset, log.broker_name)
+
+
+def _chunks(split: Split, rows: RowOptions) -> Iterator[Chunk | Damage]:
+    """The wanted messages of a split, some thousands at a time, under its plan's lease if there is one.
+
+    They are here: a replica that lags behind the planned one is waited for.
+    """
+    if split.log.lease is None:
+        await_planned(split, rows.replica_wait_s, queues_too=rows.permissive)
+        yield from _chunks_of(split, rows)
+        return
+    from spark_bridge.split.leases import keep  # it has to know processes, which reading does not
+
+    keep(split.log.lease)
+    await_planned(split, rows.replica_wait_s, queues_too=rows.permissive)
+    for chunk in _chunks_of(split, rows):
+        yield chunk
+        keep(split.log.lease)
+
+
+def _chunks_of(split: Split, rows: RowOptions) -> Iterator[Chunk | Damage]:
+    if isinstance(split, QueueSplit):
+        return _queue_chunks(split, rows)
+    return _record_chunks(split, rows) if isinstance(split, RecordSplit) else _range_chunks(split, rows)
+
+
+def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
+    """The records that start in a range of one segment and are wanted."""
+    log = split.log
+    try:
+        window = open_window(log, split.base_offset)
+    except (SegmentRemoved, SegmentSizeMismatch) as error:
+        yield from _told(Damage(explained(error, log), split.start), rows)
+        return
+    chain_from, start, end = (at - split.base_offset for at in (split.chain_from, split.start, split.end))
+    if not rows.permissive:
+        found: Iterable[Positions | Damage] = record_starts(window, chain_from, start, end)
+    else:
+        found = sound_starts(window, log, chain_from, start, end)
+    for positions in found:
+        if isinstance(positions, Damage):
+            yield positions
+        else:
+            yield from _messages(window, select(window, positions, split.selection), split.selection, rows)
+
+
+def _record_chunks(split: RecordSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
+    """The records that begin at the split's offsets and are wanted."""
+    for base, first, behind in _segments_of(np.array(split.offsets, np.int64), split.log.segment_bytes):
+        try:
+            window = open_window(split.log, base)
+        except (SegmentRemoved, SegmentSizeMismatch) as error:
+            yield from _told(Damage(explained(error, split.log), split.offsets[first]), rows)
+            continue
+        positions = records_at(window, np.array(split.offsets[first:behind], np.int64) - base)
+        yield from _messages(window, select(window, positions, split.selection), split.selection, rows)
+
+
+def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
+    """The records that some pieces of consume queues point to."""
+    windows: dict[int, LogWindow] = {}
+    pruning = Selection() if rows.permissive else split.selection  # damage is told of every entry
+    for piece in split.pieces:
+        for entries in _piece_chunks(piece, split.log.segment_bytes, pruning):
+            if isinstance(entries, Damage):
+                yield from _told(entries._replace(error=explained(entries.error, split.log)), rows)
+                continue
+            base, offsets, sizes, first = entries
+            if not 0 <= base < split.log.max_physical_offset:
+                why = f"entry {first} of {piece.directory} names it, outside the log"
+                beyond = CorruptRecord(split.log.commitlog, int(offsets[0]), why)
+                yield from _told(Damage(beyond, int(offsets[0]), piece.topic, piece.queue_id, first), rows)
+                continue
+            try:
+                window = windows[base] if base in windows else open_window(split.log, base)
+            except (SegmentRemoved, SegmentSizeMismatch) as error:
+                told = explained(error, split.log)
+                yield from _told(Damage(told, int(offsets[0]), piece.topic, piece.queue_id, first), rows)
+                continue
+            windows[base] = window
+            if not rows.permissive:
+                check_records(window, offsets - base, sizes)
+                yield from _messages(window, offsets - base, split.selection, rows)
+                continue
+            for found in sound_entries(window, offsets - base, sizes, piece.topic, piece.queue_id, first):
+                if isinstance(found, Damage):
+                    yield found
+                else:
+                    yield from _messages(window, found, split.selection, rows)
+
+
+def _messages(
+    window: LogWindow, positions: Positions, selection: Selection, rows: RowOptions
+) -> Iterator[Chunk | Damage]:
+    """The messages in some records, inner batches unpacked: those wanted."""
+    for part in unpacked(window, positions, rows.verify_body_crc):
+        if isinstance(part, Damage):
+            yield from _told(part, rows)
+            continue
+        messages, found = part
+        if selection.looks_at_messages:
+            found = select_messages(messages, found, selection)
+        if len(found):
+            yield messages, found
+
+
+def _told(damage: Damage, rows: RowOptions) -> Iterator[Damage]:
+    """The damage as a row; or its error; or, for what was removed and may be lost, a line in the executor's log."""
+    lost = isinstance(damage.error, SegmentRemoved | QueueEntriesRemoved)
+    if (lost and rows.fail_on_data_loss) or (not lost and not rows.permissive):
+        raise damage.error
+    if rows.permissive:
+        yield damage
+    else:
+        logging.getLogger(__name__).warning("failOnDataLoss=false, left out: %s", damage.text)
+
+
+def _piece_chunks(
+    piece: QueuePiece, segment_bytes: int, selection: Selection
+) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int32], int] | Damage]:
+    """(segment, physical offsets, sizes, first queue offset) of a piece's entries, some thousands at a time."""
+    queue = ConsumeQueue.open(piece.directory)
+    for start in range(piece.start, piece.end, QUEUE_STEP_ENTRIES):
+        end = min(piece.end, start + QUEUE_STEP_ENTRIES)
+        try:
+            entries = queue.entries(start, end)
+        except FileNotFoundError:
+            entries = queue.entries(0, 0)
+        if len(entries) != end - start:  # what is there is read: the oldest went, or all
+            lost = QueueEntriesRemoved(str(piece.directory), start, end - len(entries))
+            yield Damage(lost, None, piece.topic, piece.queue_id, start)
+        start = end - len(entries)
+        numbers = np.arange(start, end)
+        wanted = may_have_tags(piece.topic, entries, selection)
+        if wanted is not None:
+            entries, numbers = entries[wanted], numbers[wanted]
+        offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int32)
+        for base, first, behind in _segments_of(offsets, segment_bytes):
+            yield base, offsets[first:behind], sizes[first:behind], int(numbers[first])
+
+
+def _segments_of(offsets: npt.NDArray[np.int64], segment_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """(segment, first, behind): which of some ascending offsets lie in which segment."""
+    bases = offsets - offsets % segment_bytes
+    borders = [0, *(np.flatnonzero(np.diff(bases)) + 1).tolist(), len(bases)]
+    for first, behind in zip(borders, borders[1:], strict=False):
+        if first < behind:
+            yield int(bases[first]), first, behind
+
+
+def _batches(chunks: Iterable[Chunk | Damage], heavy: bool) -> Iterator[Chunk | list[Damage]]:
+    """Join small chunks of one window and cut large ones; what a batch weighs counts when bytes are wanted.
+
+    What tells of damage stays in its place between them.
+    """
+    held = _Held()
+    for chunk in chunks:
+        if isinstance(chunk, Damage):
+            if held.positions or len(held.damages) >= DAMAGES_MAX:
+                yield held.taken()
+            held.damages.append(chunk)
+            continue
+        window, positions = chunk
+        for part, part_bytes in _cut(window, positions, heavy):
+            full = held.rows + len(part) > BATCH_ROWS_MAX or held.weight + part_bytes > BATCH_BYTES_MAX
+            if held.damages or (held.positions and (full or window is not held.window)):
+                yield held.taken()
+            held.add(window, part, part_bytes)
+    if held.damages or held.positions:
+        yield held.taken()
+
+
+class _Held:
+    """A batch in the making: records of one window, or damages."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self.window: LogWindow | None = None
+        self.positions: list[Positions] = []
+        self.damages: list[Damage] = []
+        self.rows = self.weight = 0
+
+    def add(self, window: LogWindow, positions: Positions, weight: int) -> None:
+        """Take more records of the window."""
+        self.window = window
+        self.positions.append(positions)
+        self.rows, self.weight = self.rows + len(positions), self.weight + weight
+
+    def taken(self) -> Chunk | list[Damage]:
+        """What is held; begins anew."""
+        damages, window, positions = self.damages, self.window, self.positions
+        self._clear()
+        return damages if window is None else (window, np.concatenate(positions))
+
+
+def _cut(window: LogWindow, chunk: Positions, heavy: bool) -> Iterator[tuple[Positions, int]]:
+    """Parts of a chunk that are within a batch's bytes, unless one record alone is above them."""
+    if not heavy:
+        yield chunk, 0
+        return
+    ends = np.cumsum(window.int32(chunk), dtype=np.int64)
+    if ends[-1] <= BATCH_BYTES_MAX:
+        yield chunk, int(ends[-1])
+        return
+    done = 0
+    while done < len(chunk):
+        before = int(ends[done - 1]) if done else 0
+        until = max(done + 1, int(np.searchsorted(ends, before + BATCH_BYTES_MAX, "right")))
+        yield chunk[done:until], int(ends[until - 1]) - before
+        done = until

@@ -1,0 +1,201 @@
+"""Where records begin in a mapped segment, found without an index and without Python per record.
+
+A candidate is a position with a record's magic code whose PHYSICALOFFSET names that very position. A body may hold
+such bytes too, so a candidate counts only when the chain from a known record start reaches it: each record's size
+leads to the next. The chain is compared as one array; where it breaks, it is followed, never guessed.
+
+Everything here is cut at the limit that was planned: the views end there, so no later byte can be read by mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from store.errors import CorruptRecord
+from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_AT, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT
+
+Positions = npt.NDArray[np.int64]
+
+MAGIC_FIRST_BYTE = MAGIC_V1 >> 24
+HEAD_BYTES = PHYSICAL_OFFSET_AT + 8  # what a candidate is judged by
+SCAN_STEP_BYTES = 1 << 20  # one step's temporary arrays stay in the CPU's caches
+
+
+class LogWindow:
+    """One segment's bytes below the planned limit, readable as any type at any byte."""
+
+    def __init__(
+        self, path: str, base_offset: int, array: npt.NDArray[np.uint8], limit_offset: int, broker_name: str = ""
+    ) -> None:
+        self.path = path
+        self.broker_name = broker_name
+        self.base_offset = base_offset
+        self.segment_bytes = len(array)
+        self.bytes = array[: max(0, limit_offset - base_offset)]
+        self.length = len(self.bytes)
+        self.buffer = pa.py_buffer(self.bytes)
+        self._views: dict[str, npt.NDArray[Any]] = {}
+
+    def view(self, code: str) -> npt.NDArray[Any]:
+        """The window as an overlapping array of `code`: item i is the value at byte i."""
+        found = self._views.get(code)
+        if found is None:
+            count = max(0, self.length - np.dtype(code).itemsize + 1)
+            found = self._views[code] = np.ndarray((count,), code, self.bytes.data if count else b"", strides=(1,))
+        return found
+
+    def int32(self, positions: Positions) -> npt.NDArray[np.int32]:
+        """The big-endian int32 at each position, in native order."""
+        return self.view(">i4")[positions].astype(np.int32)
+
+    def int64(self, positions: Positions) -> npt.NDArray[np.int64]:
+        """The big-endian int64 at each position, in native order."""
+        return self.view(">i8")[positions].astype(np.int64)
+
+    def offsets(self, positions: Positions) -> Positions:
+        """The log offset of the record at each position."""
+        return positions + self.base_offset
+
+    def corrupt(self, position: int, reason: str) -> CorruptRecord:
+        """The error for the record at `position`."""
+        return CorruptRecord(self.path, self.base_offset + int(position), reason)
+
+
+class CopiedRecords(LogWindow):
+    """Records of one window in memory of their own, one behind the other: a position is no place in the log."""
+
+    def __init__(self, window: LogWindow, records: bytes) -> None:
+        array = np.frombuffer(records, np.uint8)
+        super().__init__(window.path, 0, array, len(array), window.broker_name)
+
+    def offsets(self, positions: Positions) -> Positions:
+        """What each record says about where it lies."""
+        return self.int64(positions + PHYSICAL_OFFSET_AT)
+
+    def corrupt(self, position: int, reason: str) -> CorruptRecord:
+        """The error for the record whose copy is at `position`."""
+        return CorruptRecord(self.path, int(self.view(">i8")[position + PHYSICAL_OFFSET_AT]), reason)
+
+
+def record_starts(window: LogWindow, chain_from: int, start: int, end: int) -> Iterator[Positions]:
+    """Positions of the records that start in [start, end), a few thousand at a time, ascending.
+
+    `chain_from` <= start is where some record certainly starts (a segment's first byte, a consume queue's entry).
+    Stops quietly at a blank record, and at a record that the limit cuts. Raises CorruptRecord where the chain breaks.
+    """
+    expected = chain_from
+    end = min(end, window.length)
+    while expected < end:
+        step_end = min(expected + SCAN_STEP_BYTES, end)
+        found, sizes = candidates(window, expected, step_end)
+        chained, following = _chain(found, sizes, expected)
+        cut = len(chained) > 0 and following > window.length
+        whole = chained[:-1] if cut else chained
+        wanted = whole[np.searchsorted(whole, start) :] if expected < start else whole
+        if len(wanted):
+            yield wanted
+        if cut:
+            _check_cut(window, int(chained[-1]), following)
+        if cut or (following < step_end and _is_end_of_records(window, following)):
+            return
+        expected = following
+
+
+def candidates(window: LogWindow, start: int, end: int) -> tuple[Positions, Positions]:
+    """Positions in [start, end) that look like a record's first byte, and the sizes that stand there."""
+    end = min(end, window.length - HEAD_BYTES + 1)
+    if end <= start:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    found = np.flatnonzero(window.bytes[start + MAGIC_AT : end + MAGIC_AT] == MAGIC_FIRST_BYTE) + start
+    magic = window.view(">u4")[found + MAGIC_AT]
+    found = found[(magic == MAGIC_V1) | (magic == MAGIC_V2)]
+    found = found[window.view(">i8")[found + PHYSICAL_OFFSET_AT] == found + window.base_offset]
+    sizes = window.int32(found).astype(np.int64)
+    plausible = sizes >= FIXED_BYTES
+    return (found, sizes) if plausible.all() else (found[plausible], sizes[plausible])
+
+
+def _chain(found: Positions, sizes: Positions, expected: int) -> tuple[Positions, int]:
+    """The candidates that the chain from `expected` visits, and where the next record should start."""
+    if not len(found):
+        return found, expected
+    ends = found + sizes
+    breaks = np.flatnonzero(ends[:-1] != found[1:])
+    if not len(breaks) and found[0] == expected:
+        return found, int(ends[-1])
+    pieces: list[Positions] = []
+    position = expected
+    while True:  # once around for every break: each piece ends behind the one before
+        first = int(np.searchsorted(found, position))
+        if first == len(found) or found[first] != position:
+            return (np.concatenate(pieces) if pieces else found[:0]), position
+        at_break = int(np.searchsorted(breaks, first))
+        last = int(breaks[at_break]) if at_break < len(breaks) else len(found) - 1
+        pieces.append(found[first : last + 1])
+        position = int(ends[last])
+
+
+def _check_cut(window: LogWindow, position: int, following: int) -> None:
+    """A record may reach beyond the limit (frames of replication split records), never beyond its segment."""
+    if following > window.segment_bytes:
+        size = following - position
+        raise window.corrupt(position, f"its size {size} reaches beyond the end of the segment")
+
+
+def _is_end_of_records(window: LogWindow, position: int) -> bool:
+    """True for a blank record or one that the limit cuts; raises CorruptRecord for anything else."""
+    rest = window.length - position
+    if rest >= BLANK_BYTES and int(window.view(">u4")[position + MAGIC_AT]) == BLANK_MAGIC:
+        return True
+    if rest < HEAD_BYTES and window.length < window.segment_bytes:
+        return True
+    raise window.corrupt(position, _what_is_wrong(window, position))
+
+
+def _what_is_wrong(window: LogWindow, position: int) -> str:
+    """Why the bytes at `position` are no record."""
+    if window.length - position < HEAD_BYTES:
+        return "the segment ends inside the record's header"
+    magic = int(window.view(">u4")[position + MAGIC_AT])
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return f"expected a record, found magic code {magic:#010x}"
+    named = int(window.view(">i8")[position + PHYSICAL_OFFSET_AT])
+    if named != window.base_offset + position:
+        return f"the record names itself as offset {named}"
+    return f"record of size {int(window.view('>i4')[position])}, the least is {FIXED_BYTES}"
+
+
+def check_records(window: LogWindow, positions: Positions, sizes: npt.NDArray[np.int32]) -> None:
+    """Raise CorruptRecord unless a whole record of the size told lies at each position (a consume queue's claim)."""
+    wrong = wrong_entries(window, positions, sizes)
+    if len(wrong):
+        raise entry_error(window, int(positions[wrong[0]]), int(sizes[wrong[0]]))
+
+
+def wrong_entries(window: LogWindow, positions: Positions, sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
+    """Which of a consume queue's entries point to no record of their size."""
+    inside = (positions >= 0) & (sizes >= FIXED_BYTES) & (positions + sizes <= window.length)
+    if not inside.all():
+        outside, rest = np.flatnonzero(~inside), np.flatnonzero(inside)
+        return np.sort(np.concatenate([outside, rest[wrong_entries(window, positions[rest], sizes[rest])]]))
+    if not len(positions):
+        return np.empty(0, np.intp)
+    magic = window.view(">u4")[positions + MAGIC_AT]
+    good = (magic == MAGIC_V1) | (magic == MAGIC_V2)
+    good &= window.int64(positions + PHYSICAL_OFFSET_AT) == positions + window.base_offset
+    good &= window.int32(positions) == sizes
+    return np.flatnonzero(~good)
+
+
+def entry_error(window: LogWindow, position: int, size: int) -> CorruptRecord:
+    """The error for a consume queue's entry that points to no record of its size."""
+    if position < 0 or size < FIXED_BYTES or position + size > window.length:
+        return window.corrupt(position, f"a consume queue places a record of size {size} there, outside the log")
+    found = int(window.view(">i4")[position])
+    wrong_size = f"size {found}, {size} in the consume queue"
+    return window.corrupt(position, wrong_size if found != size else _what_is_wrong(window, position))

@@ -1,0 +1,186 @@
+"""Which of some records are wanted: what splits could not tell, asked of the records themselves, by arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_bridge.records.properties import property_value
+from spark_bridge.records.records import Records
+from spark_bridge.records.scan import LogWindow, Positions
+from spark_bridge.split.splits import Selection
+from store.message.delay import SCHEDULE_TOPIC
+from store.message.multi_dispatch import SEPARATOR
+from store.message.properties import KEYS, MULTI_DISPATCH, MULTI_QUEUE_OFFSET, TAGS, UNIQ_KEY, java_hash
+from store.message.record import (
+    FIXED_BYTES,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    SysFlag,
+    store_timestamp_at,
+)
+from store.message.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_lmq, is_system_topic
+from store.queues.consume_queue import Entries
+from store.queues.extension import LAST_ADDRESS
+
+KEY_SEPARATOR = " "
+STORE_TIMESTAMP_AT = store_timestamp_at(0)  # with an IPv4 born host
+PREPARED_OR_ROLLED_BACK = int(SysFlag.TRANSACTION_PREPARED)  # this bit is in both, and in no commit
+SYSTEM_BEGINS = np.unique([int.from_bytes(name.encode()[:4], "big") for name in (*SYSTEM_TOPICS, SYSTEM_PREFIX)])
+SYSTEM_LETTERS = np.isin(np.arange(256), SYSTEM_BEGINS >> 24)
+Mask = npt.NDArray[np.bool_]
+
+
+def select(window: LogWindow, positions: Positions, selection: Selection) -> Positions:
+    """Those of the records that are wanted by topic and queue; never what a transaction has not committed."""
+    records = Records(window, positions)
+    pending = records.sys_flag & PREPARED_OR_ROLLED_BACK
+    if pending.any():
+        positions = positions[pending == 0]
+        records = Records(window, positions)
+    if selection.queue_ids is not None:
+        positions = positions[np.isin(records.int32_at(QUEUE_ID_AT), list(selection.queue_ids))]
+        records = Records(window, positions)
+    if not len(positions):
+        return positions
+    if selection.topics is not None or selection.topic_pattern is not None or selection.queues is not None:
+        return _of_queues(records, selection)
+    return np.delete(positions, _of_system_topics(records)) if selection.hides_system else positions
+
+
+def select_messages(window: LogWindow, positions: Positions, selection: Selection) -> Positions:
+    """Those of the messages that are wanted by the bounds of their queue, by time, tags and keys."""
+    if selection.bounds and len(positions):
+        positions = positions[_inside_bounds(window, positions, selection)]
+    if selection.stored and len(positions):
+        positions = positions[_inside_times(window, positions, selection)]
+    if selection.tags is not None and len(positions):
+        tags = property_value(Records(window, positions).properties, TAGS)
+        positions = positions[_mask(pc.is_in(tags, value_set=pa.array(sorted(selection.tags), pa.string())))]
+    if selection.keys is not None and len(positions):
+        positions = positions[_carrying(Records(window, positions).properties, selection.keys)]
+    return positions
+
+
+def may_have_tags(topic: str, entries: Entries, selection: Selection) -> Mask | None:
+    """Which entries of a queue name messages that may have one of the tags, by the hash there; None: all of them.
+
+    The delay topic's queues keep a time there, and those with an extension the place of their unit.
+    """
+    if selection.tags is None or topic == SCHEDULE_TOPIC:
+        return None
+    codes = entries["tags_code"].astype(np.int64)
+    found: Mask = np.isin(codes, [java_hash(tag) for tag in selection.tags]) | (codes <= LAST_ADDRESS)
+    return found
+
+
+def records_at(window: LogWindow, positions: Positions) -> Positions:
+    """Those of the positions at which a record begins that names itself so and is whole; others are no records.
+
+    For places that an index tells, which may outlive what they name.
+    """
+    positions = positions[(positions >= 0) & (positions + FIXED_BYTES <= window.length)]
+    magic = window.view(">u4")[positions + MAGIC_AT]
+    good = (magic == MAGIC_V1) | (magic == MAGIC_V2)
+    good &= window.int64(positions + PHYSICAL_OFFSET_AT) == positions + window.base_offset
+    sizes = window.int32(positions).astype(np.int64)
+    whole: Positions = positions[good & (sizes >= FIXED_BYTES) & (positions + sizes <= window.length)]
+    return whole
+
+
+def _of_queues(records: Records, selection: Selection) -> Positions:
+    """Those of the topics and queues selected."""
+    topics = records.topic.dictionary_encode()
+    names, codes = topics.dictionary.to_pylist(), topics.indices.to_numpy()
+    wanted: Mask = np.array([selection.admits(name) for name in names], np.bool_)[codes]
+    for name in filter(is_lmq, selection.topics or ()):
+        wanted |= in_multi_dispatch(records, name)
+    if selection.queues is not None:
+        queue_ids = records.int32_at(QUEUE_ID_AT)
+        code_of = {name: code for code, name in enumerate(names)}
+        assigned = np.zeros(len(wanted), np.bool_)
+        for topic, queue_id in selection.queues:
+            assigned |= (codes == code_of.get(topic, -1)) & (queue_ids == queue_id)
+        wanted &= assigned
+    return records.starts[wanted]
+
+
+def in_multi_dispatch(records: Records, name: str) -> Mask:
+    """Which of the records a multi-dispatch queue holds, too: the broker gave them an offset there."""
+    named = pc.binary_join_element_wise("", property_value(records.properties, MULTI_DISPATCH), "", SEPARATOR)
+    found = _mask(pc.match_substring(named, f"{SEPARATOR}{name}{SEPARATOR}"))
+    if found.any():
+        found &= _mask(pc.is_valid(property_value(records.properties, MULTI_QUEUE_OFFSET)))
+    return found
+
+
+def _of_system_topics(records: Records) -> npt.NDArray[np.intp]:
+    """Which of the records belong to topics that brokers make for themselves: few are looked at, by their beginning."""
+    window, positions = records.window, records.starts
+    topic_at = np.clip(records.likely_topic_at, 0, window.length - 4)
+    likely = np.flatnonzero(SYSTEM_LETTERS[window.bytes[topic_at]])
+    likely = likely[np.isin(window.view(">u4")[topic_at[likely]], SYSTEM_BEGINS)]
+    if not len(likely):
+        return likely
+    topics = Records(window, positions[likely]).topic.dictionary_encode()
+    system = np.array([is_system_topic(topic) for topic in topics.dictionary.to_pylist()], np.bool_)
+    return np.compress(system[topics.indices.to_numpy()], likely)
+
+
+def _inside_bounds(window: LogWindow, positions: Positions, selection: Selection) -> Mask:
+    """True for records that no bounds of their queue exclude."""
+    queue_ids = window.int32(positions + QUEUE_ID_AT)
+    queue_offsets = window.int64(positions + QUEUE_OFFSET_AT)
+    topics = Records(window, positions).topic
+    inside = np.ones(len(positions), np.bool_)
+    for topic, queue_id, first, end in selection.bounds:
+        outside = queue_offsets < first
+        if end is not None:
+            outside |= queue_offsets >= end
+        outside &= queue_ids == queue_id
+        if outside.any():
+            inside &= ~(outside & _mask(pc.equal(topics, topic)))
+    return inside
+
+
+def _inside_times(window: LogWindow, positions: Positions, selection: Selection) -> Mask:
+    """True for records that no bounds in time exclude."""
+    records = Records(window, positions)
+    stored_ms = window.int64(positions + STORE_TIMESTAMP_AT + records.born_shift)
+    inside = np.ones(len(positions), np.bool_)
+    for topic, queue_id, from_ms, until_ms in selection.stored:
+        outside = np.zeros(len(positions), np.bool_)
+        if from_ms is not None:
+            outside |= stored_ms < from_ms
+        if until_ms is not None:
+            outside |= stored_ms >= until_ms
+        if queue_id is not None:
+            outside &= window.int32(positions + QUEUE_ID_AT) == queue_id
+        if topic is not None and outside.any():
+            outside &= _mask(pc.equal(records.topic, topic))
+        inside &= ~outside
+    return inside
+
+
+def _carrying(properties: pa.StringArray, keys: frozenset[str]) -> Mask:
+    """True for messages with one of the keys: among those of KEYS, or the unique one."""
+    unique = property_value(properties, UNIQ_KEY)
+    found = _mask(pc.is_in(unique, value_set=pa.array(sorted(keys), pa.string())))
+    texts = pc.binary_join_element_wise("", property_value(properties, KEYS), "", KEY_SEPARATOR)
+    for key in keys:
+        found |= _mask(pc.match_substring(texts, f"{KEY_SEPARATOR}{key}{KEY_SEPARATOR}"))
+    return found
+
+
+def _mask(found: Any) -> Mask:
+    """As a numpy array; null is no."""
+    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    return mask

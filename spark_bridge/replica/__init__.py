@@ -1,0 +1,1 @@
+"""Which store on this host is meant, and whether it holds already what was planned elsewhere."""

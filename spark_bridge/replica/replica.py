@@ -1,0 +1,217 @@
+"""The replica on an executor's host: it is waited for until it holds what was planned; else both offsets are told.
+
+A plan is made on one host and read on others. A replica there may be behind the one that was planned (its bytes beyond
+its own end are zeros, or half a record), or its log may begin later. Its own end is asked before anything is read: the
+cursors of the broker that runs there, else what read-only recovery finds. The very files that were planned, and did not
+change, need not be asked.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from ipc import process
+from ipc.errors import RegionMissing
+from spark_bridge.replica.name_servers import NoReplicaHere
+from spark_bridge.split.splits import LogExtent, PlannedPlace, QueueSplit, RangeSplit, Split
+from store.errors import (
+    BrokerOutOfReach,
+    ForeignFile,
+    MissingSegment,
+    NotAStore,
+    QueueEntriesRemoved,
+    SegmentRemoved,
+    SegmentSizeMismatch,
+    StoreError,
+)
+from store.files.directory import StoreDirectory
+from store.files.segment import file_name
+from store.files.segment_files import named_files, stated_files
+from store.queues.consume_queue import ConsumeQueue
+from store.reading import extent
+
+POLL_S = 0.05
+STORES_REMEMBERED_MAX = 16
+
+Stamp = tuple[tuple[int, int, int], ...]
+_at_rest: dict[tuple[str, int, int], tuple[Stamp, int]] = {}
+_boot_id = functools.cache(process.boot_id)
+
+
+class ReplicaBehind(StoreError):
+    """The replica on this host does not hold yet what was planned."""
+
+    code = "REPLICA_BEHIND"
+
+    def __init__(self, path: str, what: str, found: int, planned: int, seconds: float) -> None:
+        super().__init__(
+            f"{path}: the replica on {socket.gethostname()}, where this task of Spark runs, holds {what} up to offset"
+            f" {found}, the plan wants it up to {planned}, and {seconds:.0f} s did not change that; look at"
+            " `slipstream ha status` there, wait longer with replicaWaitSeconds, or plan on the replica that is behind"
+        )
+        self.path, self.found, self.planned = path, found, planned
+
+
+class ReplicaBeginsLater(SegmentRemoved):
+    """The log of the replica on this host begins behind the offset from which on it was planned."""
+
+    code = "REPLICA_BEGINS_LATER"
+
+    def __init__(self, path: str, found: int, planned: int) -> None:
+        StoreError.__init__(
+            self,
+            f"{path}: the log of the replica on {socket.gethostname()}, where this task of Spark runs, begins at offset"
+            f" {found}, the plan begins at {planned}; keep messages equally long on all replicas (fileReservedTime),"
+            " plan on this one, or leave out what it does not have with failOnDataLoss=false",
+        )
+        self.path, self.found, self.planned = path, found, planned
+
+
+class Reach(NamedTuple):
+    """How far a replica goes: its log's end, and the offset below which every record is in its queue."""
+
+    end: int
+    queued: int
+
+
+def place_of(commitlog: Path, *, is_written: bool) -> PlannedPlace | None:
+    """The log of that directory as it is now; None when there is no such directory."""
+    try:
+        found = os.stat(commitlog)
+        modified_ns = 0 if is_written else max((file.st_mtime_ns for _, file in stated_files(commitlog)), default=0)
+    except FileNotFoundError:
+        return None
+    return PlannedPlace(_boot_id(), found.st_dev, found.st_ino, modified_ns)
+
+
+def stamp_of(commitlog: Path) -> Stamp:
+    """What differs when any file of a log at rest was changed."""
+    return tuple((base, found.st_ino, found.st_mtime_ns) for base, found in stated_files(commitlog))
+
+
+def is_planned(log: LogExtent) -> bool:
+    """Whether the log here is the one that was planned."""
+    known = log.planned
+    return known is not None and known == place_of(Path(log.commitlog), is_written=not known.modified_ns)
+
+
+def await_planned(split: Split, seconds: float, *, queues_too: bool) -> None:
+    """Return once the replica here holds what the split reads. Raises ReplicaBehind, NoReplicaHere.
+
+    `queues_too`: also of a range the queues, which are asked about damage. Splits of which no store is known (of an
+    empty log) are read as they are.
+    """
+    log = split.log
+    if not log.root:
+        return
+    deadline = time.monotonic() + seconds
+    while (missing := _missing(split, queues_too)) is not None:
+        if time.monotonic() >= deadline:
+            raise ReplicaBehind(log.root, *missing, seconds)
+        time.sleep(POLL_S)
+
+
+def _missing(split: Split, queues_too: bool) -> tuple[str, int, int] | None:
+    """What is not here yet, how far it is here, and how far it was planned."""
+    log = split.log
+    wanted = _end_of(split)
+    reach = _reach(log, wanted)
+    if reach is None:
+        return None
+    if isinstance(split, QueueSplit):
+        return None if reach.queued >= wanted else _missing_entries(split, reach.queued)
+    if reach.end < wanted:
+        return "the log", reach.end, wanted
+    wanted = min(wanted, log.reput_from_offset)
+    return ("consume queues", reach.queued, wanted) if queues_too and reach.queued < wanted else None
+
+
+def _end_of(split: Split) -> int:
+    """What the log has to hold, at most: a record that begins in a split may end behind it, not behind its segment."""
+    log = split.log
+    if isinstance(split, QueueSplit):
+        return log.reput_from_offset
+    last = (split.end if isinstance(split, RangeSplit) else split.offsets[-1] + 1) - 1
+    return min(log.max_physical_offset, last - last % log.segment_bytes + log.segment_bytes)
+
+
+def _missing_entries(split: QueueSplit, queued: int) -> tuple[str, int, int] | None:
+    """The first piece whose queue does not go so far here, with records below `queued`."""
+    for piece in split.pieces:
+        try:
+            found = ConsumeQueue.open(piece.directory).end_below(queued)
+        except FileNotFoundError:  # a file that retention deleted at this moment
+            found = 0
+        if found < piece.end:
+            return f"queue {piece.queue_id} of topic {piece.topic!r}", found, piece.end
+    return None
+
+
+def _reach(log: LogExtent, wanted: int) -> Reach | None:
+    """How far the replica here goes; None when its files are those that were planned. Raises NoReplicaHere."""
+    running = extent.running(log.root)
+    if running is not None:
+        try:
+            return _reach_of(running)
+        except (RegionMissing, BrokerOutOfReach) as error:  # it has stopped since, or cannot be seen from here
+            extent.tell_unreached(error)
+    if is_planned(log):
+        return None
+    if not Path(log.root).is_dir():
+        told = f"{log.root} is no directory on {socket.gethostname()}, where this task of Spark runs"
+        raise NoReplicaHere([told])
+    return _reach_at_rest(log, wanted)
+
+
+def _reach_of(running: extent.Running) -> Reach:
+    counters = running.counters()
+    try:
+        queued = counters.cursor("reput_from_offset").read()  # before the end: what is below it is below both
+        end = counters.cursor("max_physical_offset").read()
+        return Reach(end, min(queued, end))
+    finally:
+        counters.close()
+
+
+def _reach_at_rest(log: LogExtent, wanted: int) -> Reach | None:
+    """The end that recovery finds; queues tell of themselves how far they go.
+
+    It is looked for again when a file has changed; but a log that someone may be writing to, whom we cannot see, only
+    grows. Files that do not fit together are no matter of lag: None, whoever reads them tells.
+    """
+    try:
+        place = os.stat(log.commitlog)
+    except FileNotFoundError:  # a replica that has not begun
+        return Reach(0, 0)
+    aborted = StoreDirectory(log.root).was_aborted()
+    key, stamp = (log.commitlog, place.st_dev, place.st_ino), stamp_of(Path(log.commitlog))
+    known = _at_rest.get(key)
+    if known is None or not (known[0] == stamp or (aborted and known[1] >= wanted)):
+        try:
+            end = extent.readable_range(log.root, check_crc=aborted, beyond_rot=True).max_physical_offset
+        except NotAStore:  # it has no segment yet
+            end = 0
+        except (SegmentSizeMismatch, MissingSegment, ForeignFile):
+            return None
+        while len(_at_rest) >= STORES_REMEMBERED_MAX:
+            _at_rest.pop(next(iter(_at_rest)))
+        known = _at_rest[key] = stamp, end
+    return Reach(known[1], known[1])
+
+
+def explained(error: StoreError, log: LogExtent) -> StoreError:
+    """The error for what was removed; or, on another replica than the planned one, why that never had it."""
+    if not isinstance(error, SegmentRemoved | QueueEntriesRemoved) or not log.root or is_planned(log):
+        return error
+    files = [(base, size) for base, size in named_files(Path(log.commitlog)) if size]
+    if not files:
+        return error
+    base, size = files[0]
+    if size != log.segment_bytes:
+        return SegmentSizeMismatch(f"{log.commitlog}/{file_name(base)}", size, log.segment_bytes)
+    return error if base <= log.min_physical_offset else ReplicaBeginsLater(log.root, base, log.min_physical_offset)

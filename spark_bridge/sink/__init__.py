@@ -1,0 +1,1 @@
+"""Writes. Alone imports `engine.producer`."""

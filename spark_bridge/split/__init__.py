@@ -1,0 +1,1 @@
+"""What driver and executors both speak of: selections, extents of logs, splits, leases."""

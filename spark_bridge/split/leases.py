@@ -1,0 +1,119 @@
+"""Leases of reads: what a plan needs stays in the log while its query runs, however long that takes.
+
+The driver holds the log from the lowest offset planned on, for as long as its program runs and `leaseSeconds` at most.
+Executors hold it while they read, each worker process for itself, and go on for that long after their last read: tasks
+of one query follow each other. A lease of a dead process holds nothing. Only a broker of ours deletes by leases, so
+none is taken where none runs; nor where the store's directory cannot be written, which is said once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from spark_bridge.split.splits import LeaseTerms, LogExtent, QueueSplit, RangeSplit, Split
+from store.files import pointer
+from store.queues.consume_queue import ConsumeQueue
+from store.reading import extent
+from store.upkeep import leases
+
+RENEWED_EACH = 3  # times while it lasts
+LEASES_HELD_MAX = 16
+JAVA = "java"
+ANCESTORS_MAX = 16
+
+_held: dict[tuple[int, LeaseTerms], tuple[leases.Lease, float]] = {}
+
+
+def hold_log(root: str, log: LogExtent, ttl_ms: int) -> leases.Lease | None:
+    """The driver's lease on all of the log, for the time of planning; None where nobody would respect it."""
+    if extent.running(root) is None:
+        return None
+    try:
+        return leases.acquire(root, log.min_physical_offset, ttl_ms, owner_pid=_driver_pid())
+    except OSError as error:
+        _tell(root, error)
+        return None
+
+
+def hold_plan(lease: leases.Lease | None, splits: list[Split]) -> list[Split]:
+    """The splits of one store, to be read under a lease from the lowest of them on."""
+    if lease is None:
+        return splits
+    low = min(map(_low_offset, splits), default=None)
+    if low is None:
+        lease.release()
+        return splits
+    lease.renew(low)
+    terms = LeaseTerms(str(lease.path.parent.parent), low, lease.ttl_ms)
+    return [replace(split, log=replace(split.log, lease=terms)) for split in splits]
+
+
+def keep(terms: LeaseTerms) -> None:
+    """This process holds what the plan needs from now on; to be called again and again while it reads."""
+    key, now = (os.getpid(), terms), time.monotonic()
+    held = _held.get(key)
+    if held is not None and now < held[1] + terms.ttl_ms / 1000 / RENEWED_EACH:
+        return
+    try:
+        if held is None:
+            _drop_oldest()
+            lease = leases.acquire(terms.root, terms.low_offset, terms.ttl_ms)
+        else:
+            lease = held[0]
+            lease.renew()
+        _held[key] = lease, now
+    except OSError as error:
+        _tell(terms.root, error)
+
+
+def _tell(root: str, error: OSError) -> None:
+    """Once: whoever may only read is served all the same."""
+    reason = f"{error.strerror or error}: {error.filename or root}"
+    pointer.say_once(
+        f"{root}: read without a lease ({reason}): retention may delete what is read meanwhile; let this user write to"
+        " the folder of leases (storeGroup in the broker's file does that for a group)"
+    )
+
+
+def _drop_oldest() -> None:
+    """Leases of queries that are over go by themselves; here they are forgotten."""
+    while len(_held) >= LEASES_HELD_MAX:
+        oldest = min(_held, key=lambda key: _held[key][1])
+        lease = _held.pop(oldest)[0]
+        if oldest[0] == os.getpid():
+            lease.release()
+
+
+def _low_offset(split: Split) -> int:
+    """The lowest offset of the log that a split reads."""
+    if isinstance(split, RangeSplit):
+        return split.chain_from
+    if isinstance(split, QueueSplit):
+        return min(_first_offsets(split), default=split.log.min_physical_offset)
+    return split.offsets[0]
+
+
+def _first_offsets(split: QueueSplit) -> Iterable[int]:
+    for piece in split.pieces:
+        found = ConsumeQueue.open(piece.directory).entries(piece.start, piece.start + 1)
+        yield int(found[0]["physical_offset"]) if len(found) else split.log.min_physical_offset
+
+
+def _driver_pid() -> int:
+    """The process that a Spark driver's life hangs on: the JVM that started this one, else this one itself."""
+    pid = os.getpid()
+    for _ in range(ANCESTORS_MAX):
+        try:
+            if Path(f"/proc/{pid}/comm").read_text().strip() == JAVA:
+                return pid
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            break
+        pid = int(status.split("PPid:", 1)[1].split(None, 1)[0])
+        if pid <= 1:
+            break
+    return os.getpid()

@@ -1,0 +1,242 @@
+"""`spark.readStream.format("rocketmq")`: offsets and plans on the driver; executors read as in a batch read.
+
+One process per query keeps this reader on the driver. A batch is what Spark wrote into its checkpoint before it ran it:
+planned again after a crash it is the same entries of the same queues, because what a queue holds never changes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from spark_bridge.plan.names import refuse_missing, refuse_unstreamable
+from spark_bridge.records.columns import columns_of, settled
+from spark_bridge.records.reader import read_split
+from spark_bridge.split.splits import Selection
+from spark_bridge.stream.limits import Limits, Span, cut_to_bytes, cut_to_rows
+from spark_bridge.stream.offsets import (
+    Bounds,
+    DataLost,
+    Loss,
+    Offsets,
+    QueueKey,
+    advance,
+    deleted,
+    from_json,
+    given_up,
+    share,
+    to_json,
+)
+from spark_bridge.stream.options import parse_stream_options
+from spark_bridge.stream.plan import Part, pack
+from spark_bridge.stream.start import starting_offsets
+from spark_bridge.stream.stores import StreamStores
+from spark_bridge.user_errors import in_one_line
+
+log = logging.getLogger("slipstream.spark")
+
+TASKS_PER_CPU = 2
+READY_S = 60.0  # for a broker that is being started, and for a replica that still fetches what a batch needs
+
+
+class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query's source."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        self.options = parse_stream_options(options)
+        self.rows = settled(schema, self.options.read.rows)
+        self.column_names = schema.fieldNames()
+        self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._opened: StreamStores | None = None  # made on the driver only: executors get a reader without
+        self._last_seen: Bounds = {}
+        self._target: Offsets | None = None
+        self._last_batch_s = float("-inf")
+        self._are_names_known = False
+
+    # the driver
+
+    @in_one_line
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a query without a checkpoint starts."""
+        there = self._stores.await_all(READY_S)
+        self._refuse_missing({})
+        return self._json(starting_offsets(self.options, self._stores, there))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """One of the limits: Spark passes on no more than one, `latestOffset` applies all."""
+        limits = self.options.limits
+        if limits.rows_max is not None:
+            return ReadMaxRows(limits.rows_max)
+        if limits.bytes_max is not None:
+            return ReadMaxBytes(limits.bytes_max)
+        return ReadAllAvailable() if limits.rows_min is None else ReadMinRows(limits.rows_min)
+
+    @in_one_line
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """How far the next batch goes; `start` itself when there is nothing to do. Raises DataLost."""
+        done = self._offsets(start)
+        self._last_seen = there = self._stores.look()
+        self._refuse_missing(done)
+        step = advance(done, there, self._stores.judged)
+        if self.rows.fail_on_data_loss:
+            self._lost(step.losses)
+        end = step.end if self._target is None else _not_beyond(step.end, self._target, done)
+        self._stores.hold(done)
+        rows = sum(max(0, until - _from(key, done, there)) for key, until in end.items())
+        limits = Limits() if isinstance(limit, ReadAllAvailable) else self.options.limits
+        if self._target is None and limits.waits(rows, (time.monotonic() - self._last_batch_s) * 1000):
+            return start
+        if rows:
+            self._last_batch_s = time.monotonic()
+        return self._json(self._limited(done, end, there, limits))
+
+    def _refuse_missing(self, done: Offsets) -> None:
+        """Once, raise UnknownTopic for a name that no store has; what the query has read already is another matter."""
+        if not self._are_names_known:
+            refuse_missing(self.options.read, self._stores.places, {key.topic for key in done})
+            refuse_unstreamable(self.options.read, self._stores.places)
+            self._are_names_known = True
+
+    def _limited(self, done: Offsets, end: Offsets, there: Bounds, limits: Limits) -> Offsets:
+        """The end of a batch within its limits, each store's part of them."""
+        if limits.rows_max is None and limits.bytes_max is None:
+            return end
+        keys = [key for key in end if key in there and _from(key, done, there) < end[key]]
+        backlogs = dict.fromkeys(self._stores.tails, 0)
+        for key in keys:
+            backlogs[key.store] += end[key] - _from(key, done, there)
+        rows = share(limits.rows_max, backlogs) if limits.rows_max is not None else backlogs
+        size = share(limits.bytes_max, backlogs) if limits.bytes_max is not None else None
+        limited = dict(end)
+        for store in backlogs:
+            own = [key for key in keys if key.store == store]
+            spans = [Span(self._tail(key), _from(key, done, there), end[key]) for key in own]
+            ends = cut_to_rows(spans, rows[store])
+            if size is not None:
+                spans = [span._replace(end=until) for span, until in zip(spans, ends, strict=True)]
+                ends = cut_to_bytes(spans, size[store]) if spans and size[store] else [span.start for span in spans]
+            limited.update(zip(own, ends, strict=True))
+        return limited
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Where the queues ended at the last look: in the query's progress, beside how far it has read."""
+        return self._json({key: end for key, (_, end) in self._last_seen.items()}) if self._last_seen else None
+
+    @in_one_line
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Nothing that comes after this moment is read. Raises StoreNotReady."""
+        self._target = {key: end for key, (_, end) in self._stores.await_all(READY_S).items()}
+
+    @in_one_line
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of one batch. Raises DataLost, StoreNotReady."""
+        done, until = self._offsets(start), self._offsets(end)
+        there = self._stores.await_until(lambda bounds: self._can_serve(until, bounds), READY_S)
+        short = [key for key in until if until[key] > there.get(key, (0, 0))[1] and until[key] > done.get(key, 0)]
+        losses = [
+            Loss(key, f"a batch of the checkpoint goes to offset {until[key]}, {_where_it_ends(key, there)}")
+            for key in short
+        ]
+        self._lost([*losses, *given_up(done, until), *deleted(done, until, there)])
+        parts = []
+        for key, stop in until.items():
+            first, last = _from(key, done, there), min(stop, there.get(key, (0, 0))[1])
+            if first < last:
+                parts.append(self._part(key, first, last))
+        asked = self.options.read.partitions_min
+        tasks = pack(parts, TASKS_PER_CPU * (os.cpu_count() or 1)) if asked is None else pack(parts, asked, least=1)
+        return [InputPartition(task) for task in tasks]
+
+    def _can_serve(self, until: Offsets, there: Bounds) -> bool:
+        """Whether every queue has what a batch needs, or certainly will never have it."""
+        judged = self._stores.judged
+        return all(
+            key.store in judged or (key in there and there[key][1] >= offset) or offset == 0
+            for key, offset in until.items()
+        )
+
+    def _part(self, key: QueueKey, first: int, last: int) -> Part:
+        tail, extent = self._tail(key), self._stores.views[key.store].extent
+        size, tags = tail.mean_bytes(first, last), Selection(tags=self.options.read.tags)
+        return Part(extent, str(tail.directory), key.topic, key.queue_id, first, last, size, tags)
+
+    def _tail(self, key: QueueKey) -> Any:
+        tail = self._stores.tail_of(key)
+        assert tail is not None, "only queues that are there are planned"
+        return tail
+
+    def _lost(self, losses: list[Loss]) -> None:
+        """Say what is lost: as an error, or in the log when the query shall go on."""
+        if losses and self.rows.fail_on_data_loss:
+            raise DataLost(
+                "; ".join(map(str, losses)) + ". The query would go on without these messages with failOnDataLoss=false"
+            )
+        for loss in losses:
+            log.warning("DATA_LOST: %s; goes on, as failOnDataLoss=false says", loss)
+
+    @in_one_line
+    def commit(self, end: dict[str, Any]) -> None:
+        """What lies before `end` is not needed any more."""
+        self._stores.hold(self._offsets(end))
+
+    def stop(self) -> None:
+        """The query ended."""
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _stores(self) -> StreamStores:
+        if self._opened is None:
+            self._opened = StreamStores(self.options.read)
+        return self._opened
+
+    def _offsets(self, found: dict[str, Any]) -> Offsets:
+        return from_json(found, self._stores.by_store)
+
+    def _json(self, offsets: Offsets) -> dict[str, Any]:
+        return to_json(offsets, self._stores.by_store)
+
+    # the executors
+
+    @in_one_line
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of one task."""
+        columns = columns_of(self.column_names, self.rows)
+        for split in partition.value or ():
+            yield from read_split(split, columns, self.arrow_schema, self.rows)
+
+
+def _from(key: QueueKey, done: Offsets, there: Bounds) -> int:
+    """The first entry of a queue that is to be read and is there."""
+    return max(done.get(key, 0), there[key][0] if key in there else 0)
+
+
+def _where_it_ends(key: QueueKey, there: Bounds) -> str:
+    if key not in there:
+        return "and the queue is not there: start the query on a replica that has it"
+    return f"and the queue ends at {there[key][1]}: start the query on a replica that has all of it"
+
+
+def _not_beyond(end: Offsets, target: Offsets, done: Offsets) -> Offsets:
+    """No queue goes beyond the target, nor back; those that appeared since are left for the next query."""
+    return {
+        key: max(done.get(key, 0), min(offset, target.get(key, 0)))
+        for key, offset in end.items()
+        if key in target or key in done
+    }

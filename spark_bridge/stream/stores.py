@@ -1,0 +1,172 @@
+"""The stores of one streaming query, on the driver: how far their queues reach, and the leases on what is not read yet.
+
+A lease is taken where a broker runs, from the first message that the query has not committed; retention waits for it
+(see store.upkeep.leases). A store that lies where we may not write is read without one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+
+from spark_bridge.options.read import ReadOptions
+from spark_bridge.options.values import InvalidOption
+from spark_bridge.plan.inventory import selection_of
+from spark_bridge.plan.stores import GLOB_MARKS, StoreAt, resolve_stores
+from spark_bridge.stream.offsets import ONLY_STORE, Bounds, Offsets, QueueKey
+from spark_bridge.stream.tail import QueueTail, StoreTail, StoreView
+from store.upkeep import leases
+from store.upkeep.leases import Lease
+
+log = logging.getLogger("slipstream.spark")
+
+LEASE_TTL_MS = 3_600_000  # a dead process's lease ends with it; this is for one that hangs
+LEASE_MOVES_S = 5.0
+POLL_S = 0.02
+RESOLVE_S = 10.0
+
+
+class StoreNotReady(RuntimeError):
+    """A store that cannot say yet how far its queues reach."""
+
+    code = "STORE_NOT_READY"
+
+    def __init__(self, root: str, seconds: float) -> None:
+        super().__init__(
+            f"{root}: for {seconds:.0f} s no broker ran there, and the last one was not stopped in order; start its"
+            " broker, which recovers the store, and start the query again"
+        )
+
+
+class StreamStores:
+    """The stores of one query by their names in offsets; where several may be, new ones are found while it runs."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self.by_store = _may_be_several(options)
+        self.tails: dict[str, StoreTail] = {}
+        self.views: dict[str, StoreView] = {}
+        self._leases: dict[str, Lease] = {}
+        self._moved: dict[str, float] = {}
+        self._resolved = float("-inf")
+        self._told = ""
+
+    def _resolve(self) -> None:
+        """Find the stores, again every now and then. Raises as `resolve_stores`, the first time."""
+        if self.tails and (not self.by_store or time.monotonic() - self._resolved < RESOLVE_S):
+            return
+        self._resolved = time.monotonic()
+        try:
+            found = resolve_stores(self.options)
+        except (InvalidOption, OSError) as error:
+            if not self.tails:
+                raise
+            if str(error) != self._told:
+                self._told = str(error)
+                log.warning("the stores are looked for again later: %s", error)
+            return
+        for store in found:
+            name = store.broker_name if self.by_store else ONLY_STORE
+            known = self.tails.get(name)
+            if known is None or known.root != store.root:
+                self._drop(name)
+                selection = selection_of(self.options, store.broker_name)
+                self.tails[name] = StoreTail(
+                    store.root, selection, store.broker_name,
+                    confirmed_only=self.options.only_confirmed, beyond_rot=self.options.rows.permissive,
+                )  # fmt: skip
+
+    def _drop(self, name: str) -> None:
+        """Let go of a store, whose name is another's now."""
+        lease, tail = self._leases.pop(name, None), self.tails.pop(name, None)
+        if lease is not None:
+            lease.release()
+        if tail is not None:
+            tail.close()
+
+    def look(self) -> Bounds:
+        """What there is of every queue now; of a store that cannot say, nothing."""
+        self._resolve()
+        looked = {name: tail.look() for name, tail in self.tails.items()}
+        self.views = {name: view for name, view in looked.items() if view is not None}
+        return {
+            QueueKey(name, topic, queue_id): (tail.first, tail.end)
+            for name, view in self.views.items()
+            for (topic, queue_id), tail in view.queues.items()
+        }
+
+    def await_all(self, seconds: float) -> Bounds:
+        """As `look`, once every store can say. Raises StoreNotReady."""
+        return self.await_until(lambda _bounds: self._silent() is None, seconds)
+
+    def await_until(self, met: Callable[[Bounds], bool], seconds: float) -> Bounds:
+        """As `look`, once that is met, or when the time is over. Raises StoreNotReady."""
+        deadline = time.monotonic() + seconds
+        while not met(bounds := self.look()) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        silent = self._silent()
+        if silent is not None:
+            raise StoreNotReady(silent, seconds)
+        return bounds
+
+    def _silent(self) -> str | None:
+        return next((tail.root for name, tail in self.tails.items() if name not in self.views), None)
+
+    @property
+    def places(self) -> list[StoreAt]:
+        """Where the stores are."""
+        return [StoreAt(tail.root, tail.broker_name) for tail in self.tails.values()]
+
+    @property
+    def judged(self) -> set[str]:
+        """The stores of which it is certain that what is missing is lost."""
+        return {name for name, view in self.views.items() if view.judged}
+
+    def tail_of(self, key: QueueKey) -> QueueTail | None:
+        """The queue, if it is there."""
+        view = self.views.get(key.store)
+        return None if view is None else view.queues.get((key.topic, key.queue_id))
+
+    def hold(self, done: Offsets) -> None:
+        """Keep retention from what lies behind these offsets."""
+        now = time.monotonic()
+        for name, view in self.views.items():
+            if not self.tails[name].is_served or now - self._moved.get(name, -LEASE_MOVES_S) < LEASE_MOVES_S:
+                continue
+            self._moved[name] = now
+            try:
+                self._hold(name, self._lowest(name, view, done))
+            except OSError as error:
+                root = self.tails[name].root
+                log.warning("%s: no lease (%s): retention may delete what is not read yet", root, error)
+
+    def _hold(self, name: str, low: int) -> None:
+        lease = self._leases.get(name)
+        if lease is None:
+            self._leases[name] = leases.acquire(self.tails[name].root, low, LEASE_TTL_MS)
+        else:
+            lease.renew(low)
+
+    def _lowest(self, name: str, view: StoreView, done: Offsets) -> int:
+        """The first offset of the log that is still to be read."""
+        low = view.extent.reput_from_offset
+        for (topic, queue_id), tail in view.queues.items():
+            unread = max(tail.first, done.get(QueueKey(name, topic, queue_id), 0))
+            if unread < tail.end:
+                low = min(low, max(view.extent.min_physical_offset, tail.physical_offset(unread)))
+        return low
+
+    def close(self) -> None:
+        """Give the leases back."""
+        for name in list(self.tails):
+            self._drop(name)
+
+
+def _may_be_several(options: ReadOptions) -> bool:
+    """Whether offsets name their stores: whatever number of them there happens to be now."""
+    if len(options.paths) != 1:
+        return True
+    path = options.paths[0]
+    return not os.path.isdir(path) and ("," in path or bool(GLOB_MARKS & set(path)))

@@ -1,0 +1,1 @@
+"""Metadata tables: what a store says of itself, as rows."""

@@ -1,0 +1,197 @@
+"""The rows of metadata tables: what queues, segments, cursors and config files tell, without reading messages.
+
+Only messages that are not in queues of the plain kind (not dispatched yet, batch queues) are counted in the log itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from spark_bridge.options.read import ReadOptions
+from spark_bridge.plan import inventory
+from spark_bridge.plan.bounds import stored_ms
+from spark_bridge.plan.stores import StoreAt
+from spark_bridge.records.columns import columns_of, schema_of
+from spark_bridge.records.reader import read_split
+from spark_bridge.split.splits import LogExtent, Queue, Selection, plan
+from store.files.segment_files import SegmentFiles, stated_files
+from store.message.topics import is_system_topic
+from store.reading import extent
+from store.tables import json_files
+from store.tables import tables as broker_tables
+
+BLOCK_BYTES = 512  # of st_blocks
+MESSAGE_TYPE = "message.type"
+COUNTED = ("topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp")
+
+Row = tuple[Any, ...]
+
+
+class QueueRow(NamedTuple):
+    """One queue: its first offset and end, its messages, and the first and last of them by time and place."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    messages: int
+    min_ms: int | None = None
+    max_ms: int | None = None
+    min_physical_offset: int | None = None
+    max_physical_offset: int | None = None
+
+    def joined(self, other: QueueRow) -> QueueRow:
+        """Both parts of one queue as one."""
+        if not self.messages or not other.messages:
+            return self if self.messages or not other.messages else other
+        return QueueRow(
+            self.topic, self.queue_id, min(self.min_offset, other.min_offset), max(self.max_offset, other.max_offset),
+            self.messages + other.messages, _least(self.min_ms, other.min_ms), _most(self.max_ms, other.max_ms),
+            _least(self.min_physical_offset, other.min_physical_offset),
+            _most(self.max_physical_offset, other.max_physical_offset),
+        )  # fmt: skip
+
+
+def _least(*values: int | None) -> int | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _most(*values: int | None) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def rows_of(table: str, stores: Iterable[StoreAt], options: ReadOptions) -> list[Row]:
+    """All rows of a table, store after store. Raises what finding the log's ends raises, and MalformedConfig."""
+    return [(store.broker_name, *row) for store in stores for row in _TABLES[table](store, options)]
+
+
+def _selected(store: StoreAt, options: ReadOptions) -> Selection:
+    return inventory.selection_of(options, store.broker_name)
+
+
+def queue_rows(store: StoreAt, options: ReadOptions) -> list[QueueRow]:
+    """Every queue of the topics selected, multi-dispatch queues only if they are named."""
+    log = inventory.find_extent(store.root, store.broker_name)
+    selection = _selected(store, options)
+    topics = inventory.topics_of(store.root, selection) | (selection.topics or frozenset())
+    named = replace(selection, topics=topics, topic_pattern=None)
+    plain, scanned = inventory.find_queues(store.root, log, named)
+    found = {(queue.topic, queue.queue_id): _row_of(queue, log) for queue in plain}
+    for row in _counted(log, scanned, selection):
+        key = row.topic, row.queue_id
+        found[key] = found[key].joined(row) if key in found else row
+    return [found[key] for key in sorted(found)]
+
+
+def _row_of(queue: Queue, log: LogExtent) -> QueueRow:
+    row = QueueRow(queue.topic, queue.queue_id, queue.first, queue.end, queue.end - queue.first)
+    if not row.messages:
+        return row
+    files = SegmentFiles(log.commitlog, log.segment_bytes)
+    ends = [int(queue.entries.entries(at, at + 1)[0]["physical_offset"]) for at in (queue.first, queue.end - 1)]
+    first_ms, last_ms = (stored_ms(files, offset) for offset in ends)
+    return row._replace(
+        min_ms=first_ms, max_ms=last_ms, min_physical_offset=ends[0], max_physical_offset=ends[1]
+    )  # fmt: skip
+
+
+def _counted(log: LogExtent, scanned: frozenset[str], selection: Selection) -> Iterator[QueueRow]:
+    """What the log itself tells of topics without plain queues, and of the part that is not dispatched."""
+    wanted = replace(selection, topics=scanned, topic_pattern=None)
+    splits = plan(log, [], scanned, wanted, None, 1, tail=selection)
+    schema: pa.Schema = to_arrow_schema(schema_of(COUNTED), timezone="UTC")
+    parts = []
+    for split in splits:
+        for batch in read_split(split, columns_of(COUNTED), schema):
+            aggregates = [
+                ("queueOffset", "min"), ("queueOffset", "max"), ("queueOffset", "count"), ("storeTimestamp", "min"),
+                ("storeTimestamp", "max"), ("physicalOffset", "min"), ("physicalOffset", "max"),
+            ]  # fmt: skip
+            parts += pa.Table.from_batches([batch]).group_by(["topic", "queueId"]).aggregate(aggregates).to_pylist()
+    for part in parts:
+        first_ms, last_ms = (round(part[f"storeTimestamp_{end}"].timestamp() * 1000) for end in ("min", "max"))
+        yield QueueRow(
+            part["topic"], part["queueId"], part["queueOffset_min"], part["queueOffset_max"] + 1,
+            part["queueOffset_count"], first_ms, last_ms, part["physicalOffset_min"], part["physicalOffset_max"],
+        )  # fmt: skip
+
+
+def _topics(store: StoreAt, options: ReadOptions) -> Iterator[Row]:
+    """Topics that have queues or a configuration, or both."""
+    selection = _selected(store, options)
+    path = Path(store.root) / "config" / broker_tables.TOPICS
+    table = broker_tables.topics(json_files.read(path), str(path))
+    by_topic: dict[str, list[QueueRow]] = {name: [] for name in table if selection.admits(name)}
+    for row in queue_rows(store, options):
+        by_topic.setdefault(row.topic, []).append(row)
+    for topic, rows in sorted(by_topic.items()):
+        fields = table.get(topic, {})
+        kind = (fields.get("attributes") or {}).get(MESSAGE_TYPE)
+        first_ms, last_ms = _least(*(row.min_ms for row in rows)), _most(*(row.max_ms for row in rows))
+        yield (
+            topic, len(rows), sum(row.messages for row in rows), first_ms, last_ms, _whole(fields.get("perm")),
+            _whole(fields.get("readQueueNums")), _whole(fields.get("writeQueueNums")), kind, is_system_topic(topic),
+        )  # fmt: skip
+
+
+def _segments(store: StoreAt, _options: ReadOptions) -> Iterator[Row]:
+    """The files of the log, with the part of each that holds data."""
+    log = inventory.find_extent(store.root, store.broker_name)
+    files = SegmentFiles(log.commitlog, log.segment_bytes)
+    for base, found in stated_files(Path(log.commitlog)):
+        first, end = max(base, log.min_physical_offset), min(base + found.st_size, log.max_physical_offset)
+        begins_ms = stored_ms(files, first) if first < end else None
+        yield (
+            str(files.path_of(base)), base, max(first, end), found.st_size, found.st_blocks * BLOCK_BYTES,
+            begins_ms, found.st_mtime_ns // 1_000_000,
+        )  # fmt: skip
+
+
+def _replicas(store: StoreAt, _options: ReadOptions) -> Iterator[Row]:
+    """One row a store: who serves it, and how far everything is."""
+    log = inventory.find_extent(store.root, store.broker_name)
+    broker = extent.running(store.root)
+    settings = broker.settings if broker is not None else {}
+    flushed, confirmed, in_sync = (
+        inventory.cursor_of(store.root, name) for name in ("flushed_offset", "confirm_offset", "in_sync_slaves")
+    )
+    is_master = str(settings.get("brokerRole", "")).endswith(inventory.MASTER_ROLE)
+    yield (
+        os.path.abspath(store.root), settings.get("brokerClusterName"), _whole(settings.get("brokerId")),
+        settings.get("brokerRole"), settings.get("storeHost"), broker.pid if broker is not None else None,
+        log.min_physical_offset, log.max_physical_offset, log.reput_from_offset, flushed,
+        confirmed if is_master else None, in_sync if is_master else None,
+    )  # fmt: skip
+
+
+def _consumer_groups(store: StoreAt, options: ReadOptions) -> Iterator[Row]:
+    """Where each group is in each queue, as its broker wrote it down last."""
+    selection = _selected(store, options)
+    path = Path(store.root) / "config" / broker_tables.CONSUMER_OFFSETS
+    offsets = broker_tables.consumer_offsets(json_files.read(path), str(path))
+    queues = {(row.topic, row.queue_id): row for row in queue_rows(store, options)}
+    for (topic, group), by_queue in sorted(offsets.items()):
+        for queue_id, offset in sorted(by_queue.items()) if selection.admits(topic) else ():
+            row = queues.get((topic, queue_id))
+            ends = (None, None, None) if row is None else (row.min_offset, row.max_offset, row.max_offset - offset)
+            yield (group, topic, queue_id, offset, *ends)
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+_TABLES: dict[str, Callable[[StoreAt, ReadOptions], Iterable[Row]]] = {
+    "queues": queue_rows,
+    "topics": _topics,
+    "segments": _segments,
+    "replicas": _replicas,
+    "consumer_groups": _consumer_groups,
+}

@@ -1,0 +1,375 @@
+"""The only calls of mmap, fsync, fallocate, truncate, rename and unlink below `store`: where tests inject faults.
+
+Nothing here knows a format. Callers write `file_io.sync_data(fd)`, never `os.fdatasync`, so that a test can put an
+ENOSPC or an EIO in exactly one place.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # commands that find no store should not load numpy to say so
+    import numpy as np
+    import numpy.typing as npt
+
+from store.errors import AccessDenied
+
+PAGE_BYTES = mmap.PAGESIZE
+CREATING_SUFFIX = ".creating"
+FILE_MODE, DIRECTORY_MODE = 0o640, 0o750  # the group may read
+FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
+NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # file systems without O_TMPFILE
+
+
+def open_file(path: Path, writable: bool) -> int:
+    """A descriptor of an existing file."""
+    try:
+        return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+    except PermissionError:
+        raise denied(path) from None
+
+
+def denied(path: Path) -> AccessDenied:
+    """What this process's user is told who may not open that."""
+    for place in (path, *path.parents):
+        try:
+            found = place.stat()
+            break
+        except OSError:
+            continue
+    return AccessDenied(str(path), os.geteuid(), found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+
+
+def make_directories(path: Path) -> None:
+    """The directory, and those above it that are missing, which the group may read; those there stay as they are."""
+    if not path.is_dir():
+        if path.parent != path:
+            make_directories(path.parent)
+        path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+
+
+def map_file(fd: int, size_bytes: int, writable: bool) -> mmap.mmap:
+    """A shared mapping of the first `size_bytes`."""
+    return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
+
+
+def map_array(path: Path) -> npt.NDArray[np.uint8]:
+    """The bytes of a whole file, read in place; unmapped with the last use of it."""
+    import numpy as np
+    fd = open_file(path, writable=False)
+    try:
+        return np.frombuffer(map_file(fd, os.fstat(fd).st_size, writable=False), np.uint8)
+    finally:
+        os.close(fd)
+
+
+def map_private(fd: int, size_bytes: int) -> mmap.mmap:
+    """As `map_file`; what is written there is seen by nobody else, and never reaches the file."""
+    return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_COPY)
+
+
+def reserve(fd: int, start: int, length: int) -> None:
+    """Give the range blocks of its own: from then on a store through a mapping cannot hit a full disk (SIGBUS)."""
+    os.posix_fallocate(fd, start, length)
+
+
+def reserve_path(path: Path, start: int, length: int) -> None:
+    """As `reserve`, of a file by name."""
+    fd = open_file(path, writable=True)
+    try:
+        reserve(fd, start, length)
+    finally:
+        os.close(fd)
+
+
+def write_at(fd: int, data: bytes | memoryview, position: int) -> None:
+    """All of `data` at `position`."""
+    view = memoryview(data).cast("B")
+    while len(view):
+        written = os.pwrite(fd, view, position)
+        view, position = view[written:], position + written
+
+
+def truncate(fd: int, size_bytes: int) -> None:
+    """Set the file's length."""
+    os.ftruncate(fd, size_bytes)
+
+
+def sync_data(fd: int) -> None:
+    """The file's bytes are on disk when this returns. An error means that they may be lost: never retry it."""
+    os.fdatasync(fd)
+
+
+def start_writing(fd: int, start: int, length: int) -> None:
+    """Begin to write the range out, and wait for nothing: it is on disk for sure after the next `sync_data` only.
+
+    A file system that cannot begins it when it likes.
+    """
+    from store.files import libc
+
+    libc.start_writing(fd, start, length)
+
+
+def drop_cached(fd: int, start: int, length: int) -> None:
+    """Forget what the page cache holds of the range and the disk has, too: the next read is one of the disk."""
+    os.posix_fadvise(fd, start, length, os.POSIX_FADV_DONTNEED)
+
+
+def sync_file(fd: int) -> None:
+    """As `sync_data`, with the file's length and block map."""
+    os.fsync(fd)
+
+
+def sync_path(path: Path) -> None:
+    """As `sync_file`, of a file by name: also what was stored through mappings of it."""
+    fd = open_file(path, writable=True)
+    try:
+        sync_file(fd)
+    finally:
+        os.close(fd)
+
+
+def data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of [start, end) that may hold something else than zeros: reserved blocks never written are skipped."""
+    while start < end:
+        try:
+            start = os.lseek(fd, start, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return  # nothing but a hole up to the file's end
+            raise
+        if start >= end:
+            return
+        hole = min(os.lseek(fd, start, os.SEEK_HOLE), end)
+        yield start, hole
+        start = hole
+
+
+def clear(path: Path, start: int, end: int) -> None:
+    """Zeros in [start, end) of the file, without filling holes."""
+    import numpy as np
+    fd = open_file(path, writable=True)
+    try:
+        mapped = np.frombuffer(map_file(fd, end, writable=False), np.uint8)
+        for low, high in list(data_ranges(fd, start, end)):
+            if mapped[low:high].any():
+                write_at(fd, bytes(high - low), low)
+    finally:
+        os.close(fd)
+
+
+def sync_directory(path: Path) -> None:
+    """Names created, renamed or removed in the directory are on disk when this returns."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Atomic replacement; the caller syncs the directory."""
+    os.rename(source, target)
+
+
+def give_name(fd: int, path: Path) -> None:
+    """A name for a file that has none yet. Raises FileExistsError."""
+    os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)  # linkat, because of the dir_fd
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Let two files or directories take each other's names, at once; the caller syncs their directories.
+
+    Raises OSError (EINVAL where the file system cannot).
+    """
+    from store.files import libc
+
+    libc.exchange_names(one, other)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory with all that is in it; one that is already gone is fine."""
+    import shutil
+
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def sync_tree(path: Path) -> None:
+    """All files below the directory, and their names, are on disk when this returns."""
+    for directory, _names, files in os.walk(path):
+        for name in files:
+            sync_path(Path(directory) / name)
+        sync_directory(Path(directory))
+
+
+def resident_pages(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Which pages of a mapped file lie in the page cache."""
+    import numpy as np
+
+    from store.files import libc
+
+    pages = np.zeros(-(-len(array) // PAGE_BYTES), np.uint8)
+    if len(pages):
+        libc.pages_in_cache(array.ctypes.data, len(array), pages.ctypes.data)
+    return (pages & 1).astype(np.bool_)
+
+
+def unlink(path: Path) -> None:
+    """Remove a file; one that is already gone is fine."""
+    path.unlink(missing_ok=True)
+
+
+def create_sparse(path: Path, size_bytes: int) -> None:
+    """A file of zeros without blocks, to be written with pwrite (a full disk is an error there); not yet on disk."""
+    _create(path, lambda fd: truncate(fd, size_bytes))
+
+
+def write_into_sparse(path: Path, data: bytes | memoryview, position: int, size_bytes: int) -> None:
+    """Write all of `data` at `position` of a file that is made, with its directory, when it is not there yet."""
+    try:
+        fd = open_file(path, writable=True)
+    except FileNotFoundError:
+        make_directories(path.parent)
+        create_sparse(path, size_bytes)
+        fd = open_file(path, writable=True)
+    try:
+        write_at(fd, data, position)
+    finally:
+        os.close(fd)
+
+
+def create_reserved(path: Path, size_bytes: int) -> None:
+    """A file of zeros with all its blocks, under its name only when it is whole and on disk; an existing file stays.
+
+    Raises OSError (ENOSPC when there is no room) and leaves nothing behind.
+    """
+
+    def fill(fd: int) -> None:
+        reserve(fd, 0, size_bytes)
+        sync_file(fd)
+
+    _create(path, fill)
+    sync_directory(path.parent)
+
+
+def _create(path: Path, fill: Callable[[int], None]) -> None:
+    """A file that gets its name when it is whole; an existing file stays.
+
+    It has no name until then: RocketMQ refuses a directory with any file that is not as long as its files are, or whose
+    name is no number, so one that a killed process left behind would be in its way.
+    """
+    unlink(path.with_name(path.name + CREATING_SUFFIX))
+    try:
+        fd = os.open(path.parent, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        if error.errno not in NO_UNNAMED_FILES:
+            raise
+        _create_named(path, fill)
+        return
+    try:
+        fill(fd)
+        with suppress(FileExistsError):
+            give_name(fd, path)
+    finally:
+        os.close(fd)
+
+
+def _create_named(path: Path, fill: Callable[[int], None]) -> None:
+    """The same on a file system that has no files without names."""
+    creating = path.with_name(path.name + CREATING_SUFFIX)
+    fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fill(fd)
+        if not path.exists():
+            rename(creating, path)
+    finally:
+        os.close(fd)
+        unlink(creating)
+
+
+def replace_file(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
+    """The file's new content, all or nothing, also after a power cut."""
+    os.close(_replace(path, content, mode, held=False))
+
+
+def replace_held(path: Path, content: bytes, mode: int = FILE_MODE) -> int:
+    """As `replace_file`; the descriptor that holds the new file, so that `is_held` is true until it is closed.
+
+    A forked child holds it, too, until its end.
+    """
+    return _replace(path, content, mode, held=True)
+
+
+def _replace(path: Path, content: bytes, mode: int, *, held: bool) -> int:
+    creating = path.with_name(path.name + CREATING_SUFFIX)
+    fd = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    try:
+        if held:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+        write_at(fd, content, 0)
+        sync_file(fd)
+        rename(creating, path)
+        sync_directory(path.parent)
+    except BaseException:
+        os.close(fd)
+        raise
+    finally:
+        unlink(creating)
+    return fd
+
+
+def append_to(path: Path, data: bytes) -> None:
+    """Add `data` to the file's end, in one piece; made if it is not there. Not yet on disk."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
+    try:
+        os.write(fd, data)
+    finally:
+        os.close(fd)
+
+
+def used_percent(path: Path) -> int:
+    """How full the file system of `path` is, in percent, rounded up as UtilAll.getDiskPartitionSpaceUsedPercent does.
+
+    What only root may still use counts neither as used nor as free. -1 when it cannot be told.
+    """
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return -1
+    used = found.f_blocks - found.f_bfree
+    entire = used + found.f_bavail
+    return -(-used * 100 // entire) if found.f_blocks > 0 and entire > 0 else -1
+
+
+def populate_write(view: memoryview | npt.NDArray[np.uint8], start: int, length: int) -> bool:
+    """Fault the pages of [start, start + length) in for writing, ahead of the one who writes; contents stay.
+
+    False where the kernel or the file system cannot (EINVAL), or memory is short (ENOMEM): then the writer pays for
+    its page faults itself. Raises OSError for the rest (EFAULT: a range without blocks and a full disk).
+    """
+    import numpy as np
+
+    from store.files import libc
+
+    array = np.frombuffer(view, dtype=np.uint8)
+    first = start // PAGE_BYTES * PAGE_BYTES
+    length = min(start + length, len(array)) - first
+    if length <= 0:
+        return True
+    try:
+        libc.populate(array.ctypes.data + first, length)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOMEM):
+            return False
+        raise
+    return True

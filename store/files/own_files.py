@@ -1,0 +1,92 @@
+"""Files that a store shares with another one, by hard or symbolic links, become its own before they are written.
+
+A copy made of links (`cp -al`, `rsync --link-dest`, `cp -as`) has the original's very files: what is written in place
+would change the original. Whoever is about to write, holding the store's lock and before any other process of his has
+the file open, asks here. What only goes, or is replaced whole, needs nothing: a name is each store's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from store.files import file_io
+from store.files.directory import StoreDirectory
+from store.files.segment_files import stated_files
+
+log = logging.getLogger("slipstream")
+
+CHUNK_BYTES = 8 << 20
+
+
+def make_own(path: Path) -> bool:
+    """Give the file's name to a copy of it if other names lead to it, too; whether that was so. Raises OSError."""
+    found = path.lstat()
+    if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+        return False
+    if not path.is_file():
+        return False
+    log.warning("%s: shared with another store by links; this one gets a file of its own", path)
+    _copy(path)
+    return True
+
+
+def make_tail_own(directory: StoreDirectory, end_offset: int) -> None:
+    """The segments of the log that may be written from now on, as the log ends there."""
+    for base, found in stated_files(directory.commitlog):
+        if base + found.st_size > end_offset:
+            make_own(directory.commitlog / f"{base:020d}")
+
+
+def make_rest_own(directory: StoreDirectory) -> None:
+    """All that is written in place beside the log: queues of every kind, the index, files of the root."""
+    for root in (*directory.queue_directories(), directory.index):
+        make_tree_own(root)
+    _make_own(path for path in directory.root.iterdir() if path not in (directory.lock_path, directory.pointer))
+
+
+def make_tree_own(root: Path) -> None:
+    """All files below a directory. Raises OSError."""
+    for path, _names, files in os.walk(root):
+        _make_own(Path(path) / name for name in files)
+
+
+def _make_own(paths: Iterable[Path]) -> None:
+    for path in list(paths):
+        make_own(path)
+
+
+def _copy(path: Path) -> None:
+    creating = path.with_name(path.name + file_io.CREATING_SUFFIX)
+    file_io.unlink(creating)
+    source = file_io.open_file(path, writable=False)
+    try:
+        found = os.fstat(source)
+        target = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IMODE(found.st_mode))
+        try:
+            _fill(source, target, found)
+            file_io.rename(creating, path)
+        finally:
+            os.close(target)
+            file_io.unlink(creating)
+    finally:
+        os.close(source)
+    file_io.sync_directory(path.parent)
+
+
+def _fill(source: int, target: int, found: os.stat_result) -> None:
+    """The same bytes, blocks, owner and times: retention goes by when a file was written last."""
+    file_io.truncate(target, found.st_size)
+    if found.st_blocks * 512 >= found.st_size > 0:
+        file_io.reserve(target, 0, found.st_size)
+    for start, end in file_io.data_ranges(source, 0, found.st_size):
+        for at in range(start, end, CHUNK_BYTES):
+            file_io.write_at(target, os.pread(source, min(CHUNK_BYTES, end - at), at), at)
+    if os.geteuid() == 0:
+        os.fchown(target, found.st_uid, found.st_gid)
+    os.fchmod(target, stat.S_IMODE(found.st_mode))
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+    file_io.sync_file(target)

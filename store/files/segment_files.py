@@ -1,0 +1,159 @@
+"""The segments of one directory, in order: find, create, remove.
+
+Implements: MappedFileQueue (spec: store-formats, section 9)
+The directory itself is the list: nothing is cached here, so two processes never disagree about which files there are.
+A file under another name than 20 digits is not ours (ours still in the making ends in `.creating`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from store.errors import ForeignFile, MissingSegment, NotAStore, SegmentRemoved, SegmentSizeMismatch
+from store.files import file_io
+from store.files.segment import NAME_DIGITS, Segment, file_name
+
+OFFSET_MAX = 2**63 - 1
+SEGMENT_BYTES_MAX = 2**31 - 1  # mappedFileSizeCommitLog is a Java int
+
+
+def named_files(directory: Path) -> list[tuple[int, int]]:
+    """(base offset, bytes) of every file whose name is an offset, ascending; none when there is no directory."""
+    return [(base, found.st_size) for base, found in stated_files(directory)]
+
+
+def stated_files(directory: Path) -> list[tuple[int, os.stat_result]]:
+    """As `named_files`, with all that stat tells. A file that retention deletes meanwhile does not count.
+
+    Raises ForeignFile for what has such a name and is no file, or names an offset that no log reaches.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            named = [entry for entry in entries if is_offset(entry.name)]
+    except FileNotFoundError:
+        return []
+    except PermissionError:
+        raise file_io.denied(directory) from None
+    found = []
+    for entry in named:
+        try:
+            found.append((int(entry.name), entry.stat()))
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(found[-1][1].st_mode):
+            raise ForeignFile(entry.path, "it has the name of a file of the log or of a queue, and is none")
+        if found[-1][0] > OFFSET_MAX:
+            raise ForeignFile(entry.path, f"its name is an offset above {OFFSET_MAX}, which no log reaches")
+    return sorted(found, key=lambda file: file[0])
+
+
+def is_offset(name: str) -> bool:
+    """Whether a file of that name is one of ours: twenty ASCII digits."""
+    return len(name) == NAME_DIGITS and name.isascii() and name.isdecimal()
+
+
+def segment_bytes_of(directory: Path) -> int:
+    """The segment size of a store that we did not make: the length that its files have.
+
+    Raises NotAStore without files, SegmentSizeMismatch when they differ, ForeignFile.
+    """
+    sizes = [(base, size) for base, size in named_files(directory) if size]
+    if not sizes:
+        raise NotAStore(str(directory), "it holds no commit log files (names of 20 digits)")
+    segment_bytes = sizes[0][1]
+    for base, size in sizes:
+        if size != segment_bytes:
+            raise SegmentSizeMismatch(str(directory / file_name(base)), size, segment_bytes)
+    if segment_bytes > SEGMENT_BYTES_MAX:
+        what = f"{segment_bytes} bytes long, and a segment has at most {SEGMENT_BYTES_MAX}"
+        raise ForeignFile(str(directory / file_name(sizes[0][0])), what)
+    return segment_bytes
+
+
+class SegmentFiles:
+    """The files of one log, each `segment_bytes` long, without gaps."""
+
+    def __init__(self, directory: Path | str, segment_bytes: int) -> None:
+        self.directory = Path(directory)
+        self.segment_bytes = segment_bytes
+
+    def base_of(self, offset: int) -> int:
+        """The base offset of the segment that holds `offset`."""
+        return offset - offset % self.segment_bytes
+
+    def path_of(self, base_offset: int) -> Path:
+        """The file of that segment."""
+        return self.directory / file_name(base_offset)
+
+    def base_offsets(self) -> list[int]:
+        """Every segment there is, ascending: a fresh look at the directory.
+
+        Raises SegmentSizeMismatch for a file of another length, MissingSegment for a gap, ForeignFile for a name that
+        no segment has. An empty last file (a creation that a RocketMQ broker did not finish) does not count.
+        """
+        found = named_files(self.directory)
+        if found and found[-1][1] == 0:
+            found.pop()
+        for base, size in found:
+            if size != self.segment_bytes:
+                raise SegmentSizeMismatch(str(self.path_of(base)), size, self.segment_bytes)
+            if base % self.segment_bytes:
+                what = f"its name is no multiple of {self.segment_bytes}, the length of this log's segments"
+                raise ForeignFile(str(self.path_of(base)), what)
+        bases = [base for base, _ in found]
+        for base, following in zip(bases, bases[1:], strict=False):
+            if following != base + self.segment_bytes:
+                raise MissingSegment(str(self.path_of(base + self.segment_bytes)), base + self.segment_bytes)
+        return bases
+
+    def open(self, base_offset: int, writable: bool = False) -> Segment:
+        """Map the segment that starts at `base_offset`. Raises SegmentRemoved, SegmentSizeMismatch."""
+        path = self.path_of(base_offset)
+        try:
+            return Segment.open(path, writable, self.segment_bytes)
+        except FileNotFoundError as error:
+            raise SegmentRemoved(str(path), base_offset) from error
+
+    def reserve(self, base_offset: int) -> None:
+        """See that the file exists, with all its blocks, on disk under its name. Raises OSError (ENOSPC).
+
+        RocketMQ's own files are sparse: one that it made gets its blocks here.
+        """
+        path = self.path_of(base_offset)
+        try:
+            found = path.stat().st_size
+        except FileNotFoundError:
+            file_io.make_directories(self.directory)
+            file_io.create_reserved(path, self.segment_bytes)
+            return
+        if found != self.segment_bytes:
+            raise SegmentSizeMismatch(str(path), found, self.segment_bytes)
+        file_io.reserve_path(path, 0, self.segment_bytes)
+
+    def create(self, base_offset: int) -> Segment:
+        """As `reserve`, and open it for writing."""
+        self.reserve(base_offset)
+        return self.open(base_offset, writable=True)
+
+    def is_unused(self, base_offset: int) -> bool:
+        """Whether the file holds nothing but zeros; blocks never written are not read for that."""
+        with self.open(base_offset) as segment:
+            ranges = list(file_io.data_ranges(segment.fd, 0, segment.size_bytes))
+            return not any(segment.array[low:high].any() for low, high in ranges)
+
+    def remove(self, base_offset: int) -> None:
+        """Delete the file, durably. Who has it mapped keeps its bytes."""
+        file_io.unlink(self.path_of(base_offset))
+        file_io.sync_directory(self.directory)
+
+    def remove_leftovers(self) -> None:
+        """Delete what a creation that was killed left behind. Only while no allocator runs."""
+        if not self.directory.is_dir():
+            return
+        for path in self.directory.glob("*" + file_io.CREATING_SUFFIX):
+            file_io.unlink(path)
+        found = named_files(self.directory)
+        if found and found[-1][1] == 0:
+            self.remove(found[-1][0])

@@ -1,0 +1,331 @@
+"""The keys of a batch of records into an index file, compiled: found, then put, nothing per key in Python.
+
+Implements: IndexService.buildIndex, IndexFile.putKey (spec: store-formats, section 13)
+Only the engine and recovery import this (numba). The order of the stores is the protocol with a process that is killed
+and with readers: entry, slot, header, and the header's last word is the count, so that at any instant at most one entry
+is there that does not count yet (`unchain` takes it out).
+
+The hash of a key with other than ASCII characters is left to the caller: Java's is over UTF-16.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.memory import load_be32, load_be64, prefetch, store_be32, store_be64
+from store.index import index_file
+from store.message import properties
+from store.message import rows_kernel as rows_of
+from store.message.record import TRANSACTION_MASK, SysFlag
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.int64]
+
+# words of `state`: what is put and where it stopped
+ROW, KEY, ROOM = 0, 1, 2  # the next row and key; entries below ROOM have blocks of their own
+COUNT, USED = 3, 4  # what the header counts: the next entry, and slots in use
+STATE_WORDS = 5
+
+# columns of a key, and how many keys there may be at once: more than the KEYS of one record hold
+KEY_HASH, SLOT_AT = 0, 1
+KEY_WORDS, KEYS_MAX = 2, 1 << 16
+AHEAD = 16  # so many rows, or keys, before its turn a place is asked for that is rarely in the CPU's cache
+CACHE_LINE_BYTES = 64
+
+# why it stopped
+ALL_DONE, FILE_FULL, NO_ROOM, NOT_ASCII, NO_CAPACITY = 0, 1, 2, 3, 4
+
+POSITION, SIZE, TOPIC_AT, TOPIC_BYTES = rows_of.POSITION, rows_of.SIZE, rows_of.TOPIC_AT, rows_of.TOPIC_BYTES
+SYS_FLAG, STORE_TIMESTAMP = rows_of.SYS_FLAG, rows_of.STORE_TIMESTAMP
+PROPERTIES_LENGTH_BYTES = rows_of.PROPERTIES_LENGTH_BYTES
+MASK, ROLLBACK = TRANSACTION_MASK, int(SysFlag.TRANSACTION_ROLLBACK)
+HEADER_BYTES, SLOT_BYTES, ENTRY_BYTES = index_file.HEADER_BYTES, index_file.SLOT_BYTES, index_file.ENTRY_BYTES
+INT_MAX = index_file.INT_MAX
+_fields = index_file.HEADER_DTYPE.fields
+_entry_fields = index_file.ENTRY_DTYPE.fields
+assert _fields is not None and _entry_fields is not None
+BEGIN_TIME_AT, END_TIME_AT, BEGIN_OFFSET_AT, END_OFFSET_AT, COUNTS_AT, COUNT_AT = (
+    int(_fields[name][1]) for name in index_file.Header._fields
+)
+OFFSET_AT, SECONDS_AT, PREVIOUS_AT = (
+    int(_entry_fields[name][1]) for name in ("physical_offset", "time_diff_s", "previous")
+)
+KEYS_NAME, UNIQ_NAME = (
+    np.frombuffer((name + properties.NAME_SEPARATOR).encode(), np.uint8)
+    for name in (properties.KEYS, properties.UNIQ_KEY)
+)
+PAIR_SEPARATOR, KEY_SEPARATOR = rows_of.PAIR_SEPARATOR, ord(" ")
+WORD_BYTES = 8
+PAIR_SEPARATORS, LOW_BITS = (int.from_bytes(bytes([byte]) * WORD_BYTES, "big") for byte in (PAIR_SEPARATOR, 0x7F))
+HIGH_BITS = ~LOW_BITS
+HASH_SIGN = ord("#")
+P1, P2, P3, P4 = 31, 31**2, 31**3, 31**4
+
+
+@inlined
+def _begins(array: Bytes, at: int, end: int, name: Bytes) -> bool:
+    """Whether [at, end) is that name, its separator, and something."""
+    length = len(name)
+    equal = 0
+    while equal < length and at + equal < end and array[at + equal] == name[equal]:
+        equal += 1
+    return equal == length and at + length < end
+
+
+@kernel
+def _hash_on(code: int, array: Bytes, at: int, end: int) -> int:
+    """Java's hash, in the lower 32 bits, of a text that goes on with the bytes [at, end); four are done at a time."""
+    while end - at >= 4:
+        code = (
+            code * P4 + int(array[at]) * P3 + int(array[at + 1]) * P2
+            + int(array[at + 2]) * P1 + int(array[at + 3])
+        )  # fmt: skip
+        at += 4
+    for i in range(at, end):
+        code = code * P1 + int(array[i])
+    return code
+
+
+@kernel
+def _key_hash(topic_hash: int, array: Bytes, at: int, end: int) -> int:
+    """The hash of `topic#key`, positive, from the topic's own."""
+    code = np.int64(np.int32(_hash_on(topic_hash * 31 + HASH_SIGN, array, at, end)))
+    return 0 if code == -INT_MAX - 1 else int(abs(code))
+
+
+@kernel
+def _is_ascii(array: Bytes, at: int, end: int) -> bool:
+    bits = 0
+    while end - at >= WORD_BYTES:
+        bits |= load_be64(array, at) & HIGH_BITS
+        at += WORD_BYTES
+    for i in range(at, end):
+        bits |= int(array[i]) & 128
+    return bits == 0
+
+
+@kernel
+def _same(array: Bytes, one: int, other: int, count: int) -> bool:
+    """Whether the `count` bytes at both places are equal."""
+    while count >= WORD_BYTES:
+        if load_be64(array, one) != load_be64(array, other):
+            return False
+        one, other, count = one + WORD_BYTES, other + WORD_BYTES, count - WORD_BYTES
+    for i in range(count):
+        if array[one + i] != array[other + i]:
+            return False
+    return True
+
+
+@kernel
+def _pair_end(array: Bytes, at: int, end: int) -> int:
+    """Where the next pair's separator stands, `end` without one; eight bytes a step."""
+    while end - at >= WORD_BYTES:
+        differing = load_be64(array, at) ^ PAIR_SEPARATORS
+        if ((differing & LOW_BITS) + LOW_BITS) | differing | LOW_BITS != -1:  # a byte of it is zero
+            break
+        at += WORD_BYTES
+    while at < end and array[at] != PAIR_SEPARATOR:
+        at += 1
+    return at
+
+
+@kernel
+def _find_keys(array: Bytes, start: int, end: int, places: Words) -> None:
+    """Where the values of UNIQ_KEY and KEYS lie in the properties [start, end): begin and end of each, 0 without."""
+    places[:] = 0
+    at = start
+    while at < end:
+        stop = _pair_end(array, at, end)
+        if _begins(array, at, stop, UNIQ_NAME):
+            places[0], places[1] = at + len(UNIQ_NAME), stop
+        elif _begins(array, at, stop, KEYS_NAME):
+            places[2], places[3] = at + len(KEYS_NAME), stop
+        at = stop + 1
+
+
+@inlined
+def _add_key(keys: Words, number: int, key_hash: int, slots: int) -> None:
+    keys[number, KEY_HASH] = key_hash
+    keys[number, SLOT_AT] = HEADER_BYTES + int(np.uint32(key_hash) % np.uint32(slots)) * SLOT_BYTES
+
+
+@kernel
+def add_key(keys: Words, number: int, key_hash: int, slots: int) -> None:
+    """One key, whose hash the caller has worked out."""
+    _add_key(keys, number, key_hash, slots)
+
+
+@kernel
+def _add_keys(array: Bytes, places: Words, topic_hash: int, keys: Words, number: int, slots: int) -> int:
+    """UNIQ_KEY, then every part of KEYS that is not empty; the number of the next key."""
+    if places[1] > 0:
+        _add_key(keys, number, _key_hash(topic_hash, array, places[0], places[1]), slots)
+        number += 1
+    at, end = places[2], places[3]
+    while at < end:
+        stop = at
+        while stop < end and array[stop] != KEY_SEPARATOR:
+            stop += 1
+        if stop > at:
+            _add_key(keys, number, _key_hash(topic_hash, array, at, stop), slots)
+            number += 1
+        at = stop + 1
+    return number
+
+
+@kernel
+def keys_of_rows(
+    array: Bytes, rows: Words, first: int, count: int, keys: Words, number: int, ends: Words, slots: int
+) -> tuple[int, int, int]:
+    """The keys of the rows from `first` on, behind the `number` that are there: (the next row, how many keys, why).
+
+    `ends[row]` is the number of the first key behind the row's own.
+    """
+    places = np.zeros(4, np.int64)
+    topic_at = topic_hash = np.int64(0)
+    topic_bytes, topic_is_ascii, address = np.int64(-1), False, array.ctypes.data
+    for number_of_row in range(first, count):
+        row = rows[number_of_row]
+        ahead = address + rows[min(number_of_row + AHEAD, count - 1), TOPIC_AT]
+        prefetch(ahead)
+        prefetch(ahead + CACHE_LINE_BYTES)
+        at, end = row[TOPIC_AT], row[TOPIC_AT] + row[TOPIC_BYTES]
+        _find_keys(array, end + PROPERTIES_LENGTH_BYTES, row[POSITION] + row[SIZE], places)
+        if places[1] > 0 or places[3] > 0:
+            if number + 2 + (places[3] - places[2]) // 2 > KEYS_MAX:
+                return number_of_row, number, NO_CAPACITY
+            if end - at != topic_bytes or not _same(array, at, topic_at, topic_bytes):
+                topic_hash, topic_is_ascii = _hash_on(0, array, at, end), _is_ascii(array, at, end)
+            topic_at, topic_bytes = at, end - at
+            ascii_keys = _is_ascii(array, places[0], places[1]) and _is_ascii(array, places[2], places[3])
+            if not (topic_is_ascii and ascii_keys):
+                return number_of_row, number, NOT_ASCII
+            number = _add_keys(array, places, topic_hash, keys, number, slots)
+        ends[number_of_row] = number
+    return count, number, ALL_DONE
+
+
+@kernel
+def put_one(index: Bytes, slots: int, key: Words, physical_offset: int, store_ms: int, state: Words) -> None:
+    """One entry; the file has room for it.
+
+    The counts are read from `state`, so that nothing waits for the slot.
+    """
+    count, slot_at = state[COUNT], key[SLOT_AT]
+    begin_ms = load_be64(index, BEGIN_TIME_AT)
+    previous = load_be32(index, slot_at)
+    if previous <= 0 or previous > count:
+        previous = 0
+    seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 else 0
+    at = HEADER_BYTES + slots * SLOT_BYTES + count * ENTRY_BYTES
+    store_be32(index, at, key[KEY_HASH])
+    store_be64(index, at + OFFSET_AT, physical_offset)
+    store_be32(index, at + SECONDS_AT, max(0, min(seconds, INT_MAX)))
+    store_be32(index, at + PREVIOUS_AT, previous)
+    store_be32(index, slot_at, count)
+    if count == 1:
+        store_be64(index, BEGIN_OFFSET_AT, physical_offset)
+        store_be64(index, BEGIN_TIME_AT, store_ms)
+    state[COUNT] = count + 1
+    state[USED] += 1 if previous == 0 else 0
+    store_be64(index, END_OFFSET_AT, physical_offset)
+    store_be64(index, END_TIME_AT, store_ms)
+    store_be64(index, COUNTS_AT, (state[USED] << 32) | (count + 1))
+
+
+@kernel
+def _is_dispatched(index: Bytes, physical_offset: int, state: Words) -> bool:
+    """Whether the index has gone past that record. One at the very end is in it already, unless nothing is yet."""
+    end_offset = load_be64(index, END_OFFSET_AT)
+    if physical_offset == end_offset:
+        return bool(end_offset > 0 or state[COUNT] > 1)
+    return bool(physical_offset < end_offset)
+
+
+@kernel
+def put_rows(
+    rows: Words, span: tuple[int, int], keys: Words, ends: Words, base_offset: int, index: Bytes,
+    geometry: tuple[int, int], state: Words,
+) -> int:  # fmt: skip
+    """The keys of the rows from state[ROW] on, of a span that begins with key 0; why it stopped.
+
+    Nothing is put twice when it is called again.
+    """
+    first, end = span
+    slots, entries_max = geometry
+    last, address = ends[end - 1], index.ctypes.data
+    state[COUNT] = max(load_be32(index, COUNT_AT), 1)
+    state[USED] = load_be32(index, COUNTS_AT)
+    while state[ROW] < end:
+        row = rows[state[ROW]]
+        own = ends[state[ROW] - 1] if state[ROW] > first else 0
+        physical_offset = base_offset + row[POSITION]
+        if state[KEY] == own:
+            if state[COUNT] >= entries_max:
+                return FILE_FULL
+            if _is_dispatched(index, physical_offset, state) or row[SYS_FLAG] & MASK == ROLLBACK:
+                state[KEY] = ends[state[ROW]]
+        while state[KEY] < ends[state[ROW]]:
+            if state[COUNT] >= entries_max:
+                return FILE_FULL
+            if state[COUNT] >= state[ROOM]:
+                return NO_ROOM
+            if state[KEY] + AHEAD < last:
+                prefetch(address + keys[state[KEY] + AHEAD, SLOT_AT])
+            put_one(index, slots, keys[state[KEY]], physical_offset, row[STORE_TIMESTAMP], state)
+            state[KEY] += 1
+        state[ROW] += 1
+    return ALL_DONE
+
+
+@kernel
+def unchain(index: Bytes, slots: int, first: int, end: int) -> int:
+    """Take the entries [first, end) out of their chains, newest first; how many of them were the first of their slot.
+
+    For chains that are whole: what a killed process left. The entries stay as they are, so that it may be done again.
+    """
+    freed = 0
+    for number in range(end - 1, first - 1, -1):
+        at = HEADER_BYTES + slots * SLOT_BYTES + number * ENTRY_BYTES
+        slot_at = HEADER_BYTES + max(load_be32(index, at), 0) % slots * SLOT_BYTES
+        previous = load_be32(index, at + PREVIOUS_AT)
+        if load_be32(index, slot_at) == number:
+            store_be32(index, slot_at, previous)
+        if previous == 0:
+            freed += 1
+    return freed
+
+
+@kernel
+def clear(index: Bytes, slots: int, first: int, end: int) -> None:
+    """Zeros for the entries [first, end), which do not count any more."""
+    start = HEADER_BYTES + slots * SLOT_BYTES
+    for at in range(start + first * ENTRY_BYTES, start + end * ENTRY_BYTES, SLOT_BYTES):
+        if load_be32(index, at) != 0:  # a hole of the file stays one: it has no blocks to store into
+            store_be32(index, at, 0)
+
+
+@kernel
+def chain_again(index: Bytes, slots: int, count: int) -> int:
+    """Make the slots again from the entries below `count`; the first entry that cannot be right, `count` without one.
+
+    For a file that a power cut left: slots may name entries that never reached the disk, and the other way round.
+    """
+    for at in range(HEADER_BYTES, HEADER_BYTES + slots * SLOT_BYTES, SLOT_BYTES):
+        if load_be32(index, at) != 0:  # what is a hole of the file has no blocks to store into
+            store_be32(index, at, 0)
+    last_offset = np.int64(0)
+    for number in range(1, count):
+        at = HEADER_BYTES + slots * SLOT_BYTES + number * ENTRY_BYTES
+        key_hash, physical_offset = load_be32(index, at), load_be64(index, at + OFFSET_AT)
+        if key_hash < 0 or physical_offset < last_offset or load_be32(index, at + SECONDS_AT) < 0:
+            return number
+        slot_at = HEADER_BYTES + key_hash % slots * SLOT_BYTES
+        if load_be32(index, at + PREVIOUS_AT) != load_be32(index, slot_at):
+            return number
+        store_be32(index, slot_at, number)
+        last_offset = physical_offset
+    return count

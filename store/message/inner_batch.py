@@ -1,0 +1,78 @@
+"""Several messages as one body: the batch that a client sends, and the inner batch that a 5.x broker keeps whole.
+
+Implements: MessageDecoder.decodeMessages, decodeMessage, countInnerMsgNum (spec: store-formats, 5)
+A message in a batch: size (4), magic and CRC (4 + 4, zeros), flag (4), body length (4), body, properties length (2),
+properties. RocketMQ reads by the lengths of body and properties and counts by the sizes: here both have to agree.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from store.errors import MalformedData
+from store.message.compression import body_of
+from store.message.delay import JAVA_INTEGER
+from store.message.properties import INNER_BASE
+from store.message.record import COMPRESSION_MASK, CRC_MASK, Message, SysFlag
+
+_HEAD = struct.Struct(">iiiii")  # size, magic, crc, flag, body length
+_PROPERTIES_LENGTH = struct.Struct(">h")
+ITEM_BYTES_MIN = _HEAD.size + _PROPERTIES_LENGTH.size
+_NOT_INSIDE = int(SysFlag.COMPRESSED | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH) | COMPRESSION_MASK
+
+
+class BatchItem(NamedTuple):
+    """One message of a batch; all else it shares with the others."""
+
+    flag: int
+    body: bytes | memoryview
+    properties: bytes
+
+
+def decode_batch(body: bytes | memoryview, what: str = "batch") -> Iterator[BatchItem]:
+    """The messages of a batch's body, which are views into it. Raises MalformedData, with `what` as its place."""
+    view, at = memoryview(body), 0
+    while at < len(view):
+        if len(view) - at < ITEM_BYTES_MIN:
+            raise MalformedData(what, f"{len(view) - at} bytes at {at} are less than a message")
+        size, _magic, _crc, flag, body_bytes = _HEAD.unpack_from(view, at)
+        properties_at = at + _HEAD.size + body_bytes + _PROPERTIES_LENGTH.size
+        if body_bytes < 0 or properties_at > len(view):
+            raise MalformedData(what, f"the message at {at} has a body of {body_bytes} bytes, the batch {len(view)}")
+        (properties_bytes,) = _PROPERTIES_LENGTH.unpack_from(view, properties_at - _PROPERTIES_LENGTH.size)
+        end = properties_at + properties_bytes
+        if properties_bytes < 0 or end > len(view) or size != end - at:
+            raise MalformedData(what, f"the message at {at} has size {size}, but its parts end at {end} of {len(view)}")
+        yield BatchItem(flag, view[at + _HEAD.size : at + _HEAD.size + body_bytes], bytes(view[properties_at:end]))
+        at = end
+
+
+def encode_batch(items: Iterable[BatchItem]) -> bytes:
+    """The body of a batch, as a client sends it."""
+    parts: list[bytes | memoryview] = []
+    for flag, body, properties in items:
+        size = ITEM_BYTES_MIN + len(body) + len(properties)
+        parts += [_HEAD.pack(size, 0, 0, flag, len(body)), body, _PROPERTIES_LENGTH.pack(len(properties)), properties]
+    return b"".join(parts)
+
+
+def messages_in(message: Message) -> Iterator[Message]:
+    """What a consumer gets of a record: itself, or the messages of an inner batch, each with its own queue offset.
+
+    They share the record's place and times; the batch and compression bits are gone. Raises MalformedData.
+    """
+    if not message.sys_flag & SysFlag.INNER_BATCH:
+        yield message
+        return
+    what = f"inner batch at offset {message.physical_offset}"
+    base = message.properties.get(INNER_BASE, "")
+    first = int(base) if JAVA_INTEGER(base) else message.queue_offset
+    for number, item in enumerate(decode_batch(body_of(message.body, message.sys_flag), what)):
+        yield replace(
+            message, flag=item.flag, queue_offset=first + number, sys_flag=message.sys_flag & ~_NOT_INSIDE,
+            body=item.body, body_crc=zlib.crc32(item.body) & CRC_MASK, properties_raw=item.properties,
+        )  # fmt: skip

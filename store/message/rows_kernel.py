@@ -1,0 +1,225 @@
+"""The compiled loop over records: arrays in, arrays out, nothing per record in Python.
+
+Implements: CommitLog.checkMessageAndReturnSize, for dispatch and recovery (spec: store-formats, 1, 8, 20)
+Only the engine and recovery import this (numba); readers without a broker use `store.message.record`. `scan` makes a
+row for every record it passes.
+
+Rows are int64. Body CRCs are not looked at here: recovery checks them over the rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipc.arrays import Bytes, Words
+from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.crc import crc32
+from ipc.compiled.memory import load_be16, load_be32, load_be64
+from store.message import delay, properties, record
+
+# columns of a row; positions are bytes from the segment's beginning
+POSITION, SIZE, BODY_AT, BODY_BYTES, BODY_CRC, TOPIC_AT, TOPIC_BYTES = 0, 1, 2, 3, 4, 5, 6
+QUEUE_ID, QUEUE_OFFSET, SYS_FLAG, STORE_TIMESTAMP, TAGS_CODE, TAGS_AT, TAGS_BYTES, GROUP = 7, 8, 9, 10, 11, 12, 13, 14
+SPECIAL = 15  # bits below: what Python has to look at
+# TAGS_AT below 0 is a delay level, and the tags code its time of delivery by the usual levels
+ROW_WORDS = 16
+TAGS_NOT_ASCII, INNER_PROPERTIES = 1, 2
+
+# why a scan stopped
+LIMIT, ROWS_FULL, BLANK, PARTIAL, NO_RECORD, DAMAGED = 0, 1, 2, 3, 4, 5
+
+# as load_be32 gives them: signed
+MAGIC_V1, MAGIC_V2, MAGIC_BLANK = (
+    magic - (1 << 32) for magic in (record.MAGIC_V1, record.MAGIC_V2, record.BLANK_MAGIC)
+)
+MAGIC_FIRST_BYTE = record.MAGIC_V1 >> 24  # the same in both versions
+FIXED_BYTES, V6_EXTRA_BYTES, BLANK_BYTES = record.FIXED_BYTES, record.V6_EXTRA_BYTES, record.BLANK_BYTES
+MAGIC_AT, BODY_CRC_AT, QUEUE_ID_AT = record.MAGIC_AT, record.BODY_CRC_AT, record.QUEUE_ID_AT
+QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, SYS_FLAG_AT = record.QUEUE_OFFSET_AT, record.PHYSICAL_OFFSET_AT, record.SYS_FLAG_AT
+STORE_TIMESTAMP_AT, BODY_LENGTH_AT = record.store_timestamp_at(0), record.body_length_at(0)  # with IPv4 hosts
+BODY_LENGTH_BYTES, PROPERTIES_LENGTH_BYTES = 4, 2
+BORN_HOST_V6, STORE_HOST_V6 = record.BORN_V6, record.STORE_V6
+TRANSACTION_MASK, CRC_MASK = record.TRANSACTION_MASK, record.CRC_MASK
+TRANSACTION_PREPARED = int(record.SysFlag.TRANSACTION_PREPARED)
+TRANSACTION_ROLLBACK = int(record.SysFlag.TRANSACTION_ROLLBACK)
+
+PLUS, ZERO = ord("+"), ord("0")
+NAME_SEPARATOR, PAIR_SEPARATOR = ord(properties.NAME_SEPARATOR), ord(properties.PAIR_SEPARATOR)
+TAGS_NAME = np.frombuffer(properties.TAGS.encode(), np.uint8)
+INNER_PREFIX = np.frombuffer(properties.INNER_PREFIX.encode(), np.uint8)
+DELAY_NAME = np.frombuffer(properties.DELAY.encode(), np.uint8)
+SCHEDULE_TOPIC = np.frombuffer(delay.SCHEDULE_TOPIC.encode(), np.uint8)
+DELAY_MS = np.array((0, *delay.DELAYS_MS), np.int64)  # index = level
+DELAY_LEVEL_MAX, LEVEL_MAX = len(delay.DELAYS_MS), 1000
+
+
+@inlined
+def _equals(array: Bytes, at: int, count: int, name: Bytes) -> bool:
+    """Whether the `count` bytes at `at` are `name`."""
+    if count != len(name):
+        return False
+    for i in range(count):
+        if array[at + i] != name[i]:
+            return False
+    return True
+
+
+@kernel
+def _java_hash(array: Bytes, at: int, count: int) -> int:
+    """Java's String.hashCode of ASCII bytes."""
+    code = np.uint32(0)
+    for i in range(at, at + count):
+        code = np.uint32(31) * code + np.uint32(array[i])
+    return int(np.int32(code))
+
+
+@kernel
+def _delay_level(array: Bytes, at: int, count: int) -> int:
+    """The decimal number there, at most LEVEL_MAX; 0 for what is not a positive number."""
+    level = 0
+    first = at + 1 if count > 1 and array[at] == PLUS else at
+    for i in range(first, at + count):
+        digit = int(array[i]) - ZERO
+        if digit < 0 or digit > 9:
+            return 0
+        level = min(level * 10 + digit, LEVEL_MAX)
+    return level
+
+
+@kernel
+def _tags(array: Bytes, start: int, end: int, row: Words, is_schedule: bool) -> None:
+    """Find TAGS in the properties [start, end) and fill TAGS_CODE; note in SPECIAL when names begin with INNER_.
+
+    A value that is not ASCII leaves its place in TAGS_AT: its hash is over UTF-16 units, which Python computes.
+    A later pair wins over an earlier one; pairs without a name or a value do not count.
+    """
+    delay_level = 0
+    at = start
+    while at < end:
+        equals, stop, plain = -1, at, True
+        while stop < end and array[stop] != PAIR_SEPARATOR:
+            if equals < 0 and array[stop] == NAME_SEPARATOR:
+                equals, plain = stop, True
+            elif array[stop] >= 128:
+                plain = False
+            stop += 1
+        if equals > at and equals < stop - 1:
+            value_bytes = stop - equals - 1
+            if _equals(array, at, equals - at, TAGS_NAME):
+                row[TAGS_CODE] = _java_hash(array, equals + 1, value_bytes) if plain else 0
+                row[TAGS_AT], row[TAGS_BYTES] = equals + 1, 0 if plain else value_bytes
+                if not plain:
+                    row[SPECIAL] |= TAGS_NOT_ASCII
+            elif array[at] == INNER_PREFIX[0] and equals - at > len(INNER_PREFIX):
+                if _equals(array, at, len(INNER_PREFIX), INNER_PREFIX):
+                    row[SPECIAL] |= INNER_PROPERTIES
+            elif is_schedule and _equals(array, at, equals - at, DELAY_NAME):
+                delay_level = _delay_level(array, equals + 1, value_bytes)
+        at = stop + 1
+    if delay_level > 0:  # the queue of a delay level holds the time of delivery instead
+        row[TAGS_CODE] = row[STORE_TIMESTAMP] + DELAY_MS[min(delay_level, DELAY_LEVEL_MAX)]
+        row[TAGS_AT], row[TAGS_BYTES] = -delay_level, 0
+
+
+@kernel
+def _fill(array: Bytes, position: int, base_offset: int, row: Words) -> bool:
+    """Make the row of the record at `position`, which has `row[SIZE]` bytes; False when it contradicts itself."""
+    size = row[SIZE]
+    sys_flag = load_be32(array, position + SYS_FLAG_AT)
+    born_extra = V6_EXTRA_BYTES if sys_flag & BORN_HOST_V6 else 0
+    extra = born_extra + (V6_EXTRA_BYTES if sys_flag & STORE_HOST_V6 else 0)
+    topic_length_bytes = 2 if load_be32(array, position + MAGIC_AT) == MAGIC_V2 else 1
+    if size < FIXED_BYTES + extra + topic_length_bytes - 1:
+        return False
+    if load_be64(array, position + PHYSICAL_OFFSET_AT) != base_offset + position:
+        return False
+    end = position + size
+    body_at = position + BODY_LENGTH_AT + extra + BODY_LENGTH_BYTES
+    body_bytes = load_be32(array, body_at - BODY_LENGTH_BYTES)
+    if body_bytes < 0 or body_at + body_bytes + topic_length_bytes + PROPERTIES_LENGTH_BYTES > end:
+        return False
+    topic_at = body_at + body_bytes + topic_length_bytes
+    topic_bytes = load_be16(array, topic_at - 2) if topic_length_bytes == 2 else np.int64(np.int8(array[topic_at - 1]))
+    properties_at = topic_at + topic_bytes + PROPERTIES_LENGTH_BYTES
+    if topic_bytes < 0 or properties_at > end:
+        return False
+    properties_bytes = load_be16(array, properties_at - PROPERTIES_LENGTH_BYTES)
+    if properties_bytes < 0 or properties_at + properties_bytes != end:
+        return False
+    row[POSITION], row[BODY_AT], row[BODY_BYTES] = position, body_at, body_bytes
+    row[BODY_CRC] = load_be32(array, position + BODY_CRC_AT)
+    row[TOPIC_AT], row[TOPIC_BYTES] = topic_at, topic_bytes
+    row[QUEUE_ID] = load_be32(array, position + QUEUE_ID_AT)
+    row[QUEUE_OFFSET] = load_be64(array, position + QUEUE_OFFSET_AT)
+    row[SYS_FLAG], row[STORE_TIMESTAMP] = sys_flag, load_be64(array, position + STORE_TIMESTAMP_AT + born_extra)
+    row[TAGS_CODE], row[TAGS_AT], row[TAGS_BYTES], row[GROUP], row[SPECIAL] = 0, 0, 0, -1, 0
+    _tags(array, properties_at, end, row, _equals(array, topic_at, topic_bytes, SCHEDULE_TOPIC))
+    return True
+
+
+@kernel
+def scan(array: Bytes, start: int, limit: int, base_offset: int, rows: Words) -> tuple[int, int, int]:
+    """Rows of the records from `start` on: (position behind the last whole one, how many, why it stopped).
+
+    Bytes at and above `limit` are not looked at. A blank record ends the segment (BLANK); PARTIAL: the bytes below
+    `limit` may be the beginning of a record; NO_RECORD: no record begins here; DAMAGED: one does, but its size, lengths
+    or physical offset are wrong (its claimed size is then in rows[count, SIZE]), or a blank one that does not end where
+    the segment does.
+    """
+    position, count = start, 0
+    while True:
+        if position == limit:
+            return position, count, LIMIT
+        if count == len(rows):
+            return position, count, ROWS_FULL
+        rest = limit - position
+        if rest < BLANK_BYTES:
+            return position, count, PARTIAL
+        size, magic = load_be32(array, position), load_be32(array, position + MAGIC_AT)
+        if magic == MAGIC_BLANK and size == len(array) - position:
+            return position, count, BLANK
+        if magic == MAGIC_BLANK:
+            rows[count][SIZE] = size
+            return position, count, DAMAGED
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            return position, count, NO_RECORD
+        row = rows[count]
+        row[SIZE] = size
+        if size < FIXED_BYTES or position + size > len(array):
+            return position, count, DAMAGED
+        if size > rest:
+            return position, count, PARTIAL
+        if not _fill(array, position, base_offset, row):
+            return position, count, DAMAGED
+        position += size
+        count += 1
+
+
+@kernel
+def find_record(array: Bytes, start: int, end: int, base_offset: int, rows: Words) -> int:
+    """The first position in [start, end) where a whole record begins that names this very position; -1 without one.
+
+    Its row is rows[0]. This is how bit rot (something valid behind it) and a torn tail (nothing) are told apart.
+    """
+    limit = len(array)
+    for position in range(start, min(end, limit - FIXED_BYTES + 1)):
+        if array[position + MAGIC_AT] != MAGIC_FIRST_BYTE:
+            continue
+        magic = load_be32(array, position + MAGIC_AT)
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            continue
+        size = load_be32(array, position)
+        rows[0, SIZE] = size
+        if size >= FIXED_BYTES and position + size <= limit and _fill(array, position, base_offset, rows[0]):
+            return position
+    return -1
+
+
+@kernel
+def first_bad_crc(array: Bytes, rows: Words, count: int) -> int:
+    """The first of these rows whose body is not what its CRC says; -1 without one."""
+    for index in range(count):
+        row = rows[index]
+        if row[BODY_BYTES] != 0 and crc32(array, row[BODY_AT], row[BODY_BYTES]) & CRC_MASK != row[BODY_CRC]:
+            return index
+    return -1

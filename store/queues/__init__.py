@@ -1,0 +1,1 @@
+"""Consume queues of every kind: built, read, searched by time, made durable."""

@@ -1,0 +1,277 @@
+"""All queues of a store while they are built: which queue of which kind a record's entry goes to.
+
+Implements: CommitLogDispatcherBuildConsumeQueue, ConsumeQueueStore.findOrCreateConsumeQueue, multi-dispatch
+spec: store-formats, sections 10 to 12 and 20
+A topic has batch consume queues when its configuration or a directory of theirs says so, and, where nobody knows the
+topic (a slave without its master's topics.json), when the first record seen of it is an inner batch; else plain ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ipc.arrays import Bytes, Words
+from store.files.directory import BATCH_NAME, EXT_NAME
+from store.files.segment import Segment
+from store.files.segment_files import named_files
+from store.message import properties as property_string
+from store.message import rows_kernel as kernel
+from store.message.delay import DELAYS_MS
+from store.message.multi_dispatch import JAVA_LONG, targets
+from store.message.properties import INNER_BASE, INNER_NUM, java_hash, java_text
+from store.message.record import SysFlag
+from store.message.topics import LMQ_PREFIX
+from store.queues import group_kernel
+from store.queues.batch_consume_queue import BatchConsumeQueue, BatchTopics, batch_file_bytes_of
+from store.queues.builders import BatchBuilder, Builder, PlainBuilder, Share
+from store.queues.consume_queue import CQ_DTYPE, ENTRY_BYTES, ConsumeQueue, queue_directories
+from store.queues.extension import QueueExt
+
+ROWS_MAX = 32768
+BATCH_FILE_BYTES = batch_file_bytes_of(13_800_000)
+INNER_BATCH = int(SysFlag.INNER_BATCH)
+COUNTS_END = 1 << 15  # a unit's count has two bytes
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKinds:
+    """Which kinds of queues there are besides the plain ones, and how long their files are."""
+
+    ext_file_bytes: int = 0  # enableConsumeQueueExt; 0: no extensions
+    batch_file_bytes: int = BATCH_FILE_BYTES
+    multi_dispatch: bool = False  # enableMultiDispatch
+    lmq: bool = False  # enableLmq
+    five: bool = True  # 5.x's rules of multi-dispatch
+    delays_ms: tuple[int, ...] = DELAYS_MS  # messageDelayLevel
+
+
+PLAIN_QUEUES = QueueKinds()
+
+
+def kinds_found(root: Path, *, five: bool) -> QueueKinds:
+    """The kinds of queues that a store has, for who does not know its broker's settings."""
+    ext = _file_bytes_below(root / EXT_NAME)
+    batch = _file_bytes_below(root / BATCH_NAME)
+    multi_dispatch = any((root / "consumequeue").glob(f"{LMQ_PREFIX}*"))
+    return QueueKinds(ext, batch or BATCH_FILE_BYTES, multi_dispatch, multi_dispatch, five)
+
+
+def _file_bytes_below(root: Path) -> int:
+    """The length that most queue files there have; 0 without any."""
+    sizes = [size for _, _, path in queue_directories(root) for _, size in named_files(path) if size]
+    return max(set(sizes), key=sizes.count) if sizes else 0
+
+
+class _Grouped:
+    """The rows of a range sorted by their queues, all of a queue together, in the log's order."""
+
+    def __init__(self, segment: Segment, rows: Words, groups: Words, table: Words, entries: Bytes) -> None:
+        table.fill(0)
+        array, base = segment.array, segment.base_offset
+        self.known = group_kernel.group_rows(array, rows, len(rows), base, table, groups, entries)
+        self.rows, self._groups, self._entries = rows, groups, entries.view(CQ_DTYPE)
+        self._order: Words | None = None  # row numbers by group
+
+    def first_row(self, number: int) -> Words:
+        """The first row of a group."""
+        row: Words = self.rows[self._groups[number, group_kernel.FIRST_ROW]]
+        return row
+
+    def rows_of(self, number: int) -> Words:
+        """All rows of a group."""
+        if self._order is None:
+            order = np.argsort(self.rows[:, kernel.GROUP], kind="stable")
+            self._order = order[np.count_nonzero(self.rows[:, kernel.GROUP] < 0) :]  # without those of no queue
+        start = self._groups[number, group_kernel.STARTS_AT]
+        return self.rows[self._order[start : start + self._groups[number, group_kernel.ENTRIES]]]
+
+    def share(self, number: int) -> Share:
+        """A group for its queue's builder."""
+        group = self._groups[number]
+        start = int(group[group_kernel.STARTS_AT])
+        return Share(
+            self._entries[start : start + int(group[group_kernel.ENTRIES])],
+            int(group[group_kernel.FIRST_QUEUE_OFFSET]), bool(group[group_kernel.DENSE]),
+            lambda: self.rows_of(number)[:, kernel.QUEUE_OFFSET],
+            lambda: self.rows_of(number)[:, kernel.STORE_TIMESTAMP],
+        )  # fmt: skip
+
+
+class QueueSet:
+    """Queues by name, and where each ends. One process at a time."""
+
+    def __init__(
+        self, consumequeue: Path, file_bytes: int, kinds: QueueKinds, report: Callable[[str], None], *,
+        refuse_gaps: bool, batch_root: Path | None = None,
+    ) -> None:  # fmt: skip
+        self._batch_root = batch_root or consumequeue.parent / BATCH_NAME
+        self._root, self._file_bytes, self._kinds = consumequeue, file_bytes, kinds
+        self._report, self._refuse_gaps = report, refuse_gaps
+        self._batch_topics = BatchTopics(consumequeue.parent)
+        self._expired_below = 0
+        self._builders: dict[tuple[bytes, int], Builder | None] = {}
+        self._groups = np.zeros((ROWS_MAX, group_kernel.GROUP_WORDS), np.int64)
+        self._table = np.zeros(_table_words(ROWS_MAX), np.int64)
+        self._entries = np.zeros(ROWS_MAX * ENTRY_BYTES, np.uint8)
+
+    def skip_to(self, physical_offset: int) -> None:
+        """Records below expired before they came here: queues have gaps there, and whose records all did begin anew."""
+        self._expired_below = physical_offset
+        for builder in self._builders.values():
+            if isinstance(builder, PlainBuilder):
+                builder.expired_below = physical_offset
+
+    def put(self, segment: Segment, rows: Words, from_offset: int) -> None:
+        """Put the rows' entries into their queues. A queue met for the first time is as `from_offset` left it.
+
+        Raises QueueGap before anything is written, if gaps are to be refused.
+        """
+        special = np.flatnonzero(rows[:, kernel.SPECIAL])  # none, or the topic is of such a kind
+        for number in special[rows[special, kernel.SPECIAL] & kernel.TAGS_NOT_ASCII > 0]:
+            self._hash_tags(segment, rows[number])
+        grouped = _Grouped(segment, rows, self._groups, self._table[: _table_words(len(rows))], self._entries)
+        work = []
+        for number in range(grouped.known):
+            builder = self._builder_of(segment, grouped.first_row(number), from_offset)
+            if builder is not None:
+                share = grouped.share(number)
+                if isinstance(builder, BatchBuilder):
+                    self._count_messages(segment, grouped.rows_of(number), share)
+                work.append((builder, share))
+        if self._kinds.multi_dispatch and len(special):
+            work = self._with_further_queues(work, segment, rows[special], from_offset)
+        if self._refuse_gaps:
+            for builder, share in work:
+                builder.refuse_gap(share)
+        for builder, share in work:
+            for finding in builder.put(share):
+                self._report(finding)
+
+    @staticmethod
+    def _hash_tags(segment: Segment, row: Words) -> None:
+        at, count = int(row[kernel.TAGS_AT]), int(row[kernel.TAGS_BYTES])
+        if count:
+            row[kernel.TAGS_CODE] = java_hash(java_text(segment.array[at : at + count].tobytes()))
+
+    def _builder_of(self, segment: Segment, row: Words, from_offset: int) -> Builder | None:
+        """The row's queue; None when its name cannot be a directory's (nothing we or RocketMQ accept from a client)."""
+        topic, queue_id = _topic_of(segment, row), int(row[kernel.QUEUE_ID])
+        if (topic, queue_id) not in self._builders:
+            where = segment.base_offset + int(row[kernel.POSITION])
+            made = self._made(java_text(topic), queue_id, where, from_offset, int(row[kernel.SYS_FLAG]))
+            self._builders[topic, queue_id] = made
+        return self._builders[topic, queue_id]
+
+    def _made(self, name: str, queue_id: int, where: int, from_offset: int, sys_flag: int = 0) -> Builder | None:
+        if not name or "/" in name or "\0" in name or name in (".", "..") or queue_id < 0:
+            self._report(f"records of topic {name!r}, queue {queue_id} (first at {where}) have no queue: bad name")
+            return None
+        below = Path(name) / str(queue_id)
+        if name in self._batch_topics or (sys_flag & INNER_BATCH and not (self._root / name).is_dir()):
+            return BatchBuilder(BatchConsumeQueue(self._batch_root / below, self._kinds.batch_file_bytes), from_offset)
+        if self._batch_topics.problem:
+            self._report(self._batch_topics.problem)
+        ext = None
+        if self._kinds.ext_file_bytes:
+            ext = QueueExt(self._root.parent / EXT_NAME / below, self._kinds.ext_file_bytes)
+        plain = PlainBuilder(ConsumeQueue(self._root / below, self._file_bytes), from_offset, ext)
+        plain.expired_below = self._expired_below
+        return plain
+
+    def _count_messages(self, segment: Segment, rows: Words, share: Share) -> None:
+        """How many messages each record of a batch queue stands for, and the queue offset of the first."""
+        bases, counts = rows[:, kernel.QUEUE_OFFSET].copy(), np.ones(len(rows), np.int64)
+        inner = np.flatnonzero(rows[:, kernel.SPECIAL] & kernel.INNER_PROPERTIES)
+        for number, row in zip(inner.tolist(), rows[inner].tolist(), strict=True):
+            properties = _properties_of(segment, row)
+            count, base = properties.get(INNER_NUM), properties.get(INNER_BASE)
+            if count is None or base is None:
+                continue
+            if JAVA_LONG(count) and JAVA_LONG(base) and abs(int(count)) < COUNTS_END:
+                counts[number], bases[number] = int(count), int(base)
+            else:
+                where = segment.base_offset + row[kernel.POSITION]
+                self._report(f"record at {where}: {INNER_NUM} {count[:20]!r}, {INNER_BASE} {base[:20]!r}: no numbers")
+        share.first_queue_offset = int(bases[0])
+        share.queue_offsets, share.counts = lambda: bases, lambda: counts
+
+    # multi-dispatch
+
+    def _with_further_queues(
+        self, work: list[tuple[Builder, Share]], segment: Segment, rows: Words, from_offset: int
+    ) -> list[tuple[Builder, Share]]:
+        """The work, and what these rows give to queues besides their own."""
+        further: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
+        inner = (rows[:, kernel.SPECIAL] & kernel.INNER_PROPERTIES > 0) & (rows[:, kernel.GROUP] >= 0)
+        for row in rows[inner].tolist():
+            where, topic = segment.base_offset + row[kernel.POSITION], _topic_of(segment, row)
+            if isinstance(self._builders.get((topic, row[kernel.QUEUE_ID])), BatchBuilder):
+                continue  # RocketMQ does it for plain queues only
+            found = targets(
+                java_text(topic), row[kernel.QUEUE_ID], _properties_of(segment, row),
+                lmq=self._kinds.lmq, five=self._kinds.five,
+            )  # fmt: skip
+            if found is None:
+                self._report(f"record at {where}: its further queues and its offsets there do not fit together")
+            for name, queue_id, queue_offset in found or ():
+                entry = where, row[kernel.SIZE], row[kernel.TAGS_CODE], queue_offset
+                further.setdefault((name, queue_id), []).append(entry)
+        own = {id(builder): number for number, (builder, _) in enumerate(work)}
+        for (name, queue_id), entries in further.items():
+            key = name.encode("utf-8", "surrogatepass"), queue_id
+            if key not in self._builders:
+                self._builders[key] = self._made(name, queue_id, entries[0][0], from_offset)
+            builder = self._builders[key]
+            if isinstance(builder, BatchBuilder):
+                self._report(f"{builder.files.directory}: multi-dispatch to a batch queue is not done")
+            elif builder is not None and id(builder) in own:
+                number = own[id(builder)]
+                work[number : number + 1] = _in_turn(builder, work[number][1], entries)
+                own = {id(each): at for at, (each, _) in enumerate(work)}
+            elif builder is not None:
+                work.append((builder, _further_share(entries)))
+        return work
+
+
+def _table_words(rows: int) -> int:
+    """A hash table for so many rows: a power of two, at most half full."""
+    return 1 << (2 * rows - 1).bit_length()
+
+
+def _topic_of(segment: Segment, row: Words | list[int]) -> bytes:
+    at = row[kernel.TOPIC_AT]
+    return bytes(segment.view[at : at + row[kernel.TOPIC_BYTES]])
+
+
+def _properties_of(segment: Segment, row: list[int]) -> dict[str, str]:
+    """The properties are the last part of a record."""
+    at = row[kernel.TOPIC_AT] + row[kernel.TOPIC_BYTES] + kernel.PROPERTIES_LENGTH_BYTES
+    return property_string.parse(segment.view[at : row[kernel.POSITION] + row[kernel.SIZE]])
+
+
+def _further_share(entries: list[tuple[int, int, int, int]]) -> Share:
+    """What multi-dispatch gives to a queue: (log offset, size, tags code, queue offset) each, never with a unit."""
+    queue_offsets = np.array([queue_offset for *_, queue_offset in entries], np.int64)
+    of_queue = np.array([entry[:3] for entry in entries], CQ_DTYPE)
+    places = of_queue["physical_offset"].astype(np.int64)
+    dense = bool((np.diff(queue_offsets) == 1).all() and (np.diff(places) > 0).all())
+    return Share(of_queue, int(queue_offsets[0]), dense, lambda: queue_offsets, lambda: queue_offsets, with_unit=False)
+
+
+def _in_turn(
+    builder: Builder, own: Share, further: list[tuple[int, int, int, int]]
+) -> list[tuple[Builder, Share]]:
+    """A queue that gets messages of its own and others' at once: one by one, in the log's order."""
+    offsets, times = own.queue_offsets(), own.store_timestamps_ms()
+    parts = [
+        Share(own.entries[at : at + 1], int(offsets[at]), False, lambda at=at: offsets[at : at + 1],  # type: ignore[misc]
+              lambda at=at: times[at : at + 1])  # type: ignore[misc]
+        for at in range(len(own.entries))
+    ]  # fmt: skip
+    parts += [_further_share([entry]) for entry in further]
+    parts.sort(key=lambda share: int(share.entries[0]["physical_offset"]))
+    return [(builder, share) for share in parts]

@@ -1,0 +1,77 @@
+"""Compares two commit logs byte for byte where both have bytes, whatever their segments' sizes.
+
+A replica's log must equal its master's in every byte of the records and of what a blank record leaves unused, because
+replication copies both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from store.files.segment_files import SegmentFiles
+from store.message.record import Kind, decode
+from store.reading.log_reader import LogReader
+from store.reading.walk import walk_segment
+
+STEP_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The common range [start, end) and the first difference in it, None when there is none."""
+
+    start: int
+    end: int
+    differs_at: int | None = None
+    bytes_there: tuple[int, int] = (0, 0)
+
+    @property
+    def common_bytes(self) -> int:
+        """How many bytes both logs have."""
+        return max(0, self.end - self.start)
+
+
+def compare(left: LogReader, right: LogReader) -> Comparison:
+    """Compare the range that both hold."""
+    start, end = max(left.min_offset, right.min_offset), min(left.max_offset, right.max_offset)
+    if left.files is None or right.files is None or start >= end:
+        return Comparison(start, start)
+    for at, stop in _pieces(left.files, right.files, start, end):
+        with ExitStack() as stack:
+            parts = []
+            for files in (left.files, right.files):
+                segment = stack.enter_context(files.open(files.base_of(at)))
+                parts.append(segment.array[at - segment.base_offset : stop - segment.base_offset])
+            for step in range(0, stop - at, STEP_BYTES):
+                ours, theirs = (part[step : step + STEP_BYTES] for part in parts)
+                if not np.array_equal(ours, theirs):
+                    index = int((ours != theirs).argmax())
+                    return Comparison(start, end, at + step + index, (int(ours[index]), int(theirs[index])))
+    return Comparison(start, end)
+
+
+def _pieces(left: SegmentFiles, right: SegmentFiles, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Ranges that lie in one segment of both logs."""
+    while start < end:
+        stop = min(end, *(files.base_of(start) + files.segment_bytes for files in (left, right)))
+        yield start, stop
+        start = stop
+
+
+def what_lies_at(reader: LogReader, offset: int) -> str:
+    """Which record holds the byte at `offset`, in words."""
+    assert reader.files is not None
+    with reader.files.open(reader.files.base_of(offset)) as segment:
+        for step in walk_segment(segment, 0, reader.max_offset):
+            kind, first = step.found.kind, step.physical_offset
+            if kind is Kind.MESSAGE and offset < first + step.found.size:
+                message = decode(step.record, check_body_crc=False)
+                queue = f"{message.topic}/{message.queue_id}#{message.queue_offset}"
+                return f"byte {offset - first} of the record at offset {first} ({queue}, {step.found.size} bytes)"
+            if kind is not Kind.MESSAGE:
+                return f"byte {offset - first} behind offset {first} ({kind.value} {step.found.reason}".rstrip() + ")"
+    return "behind the last record"

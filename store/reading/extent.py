@@ -1,0 +1,129 @@
+"""What a reader may read of a store, whoever serves it: the cursors of a running broker, else the log's own end.
+
+Spark and the log tools ask here, on the machine of the store. A broker runs exactly if the store's own pointer file is
+held (see store.files.pointer). Without one the end is found by read-only recovery (only then is the compiled kernel
+loaded); nothing is ever written to the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ipc.errors import RegionMissing
+from store.errors import BrokerOutOfReach, NoBroker
+from store.files import pointer
+from store.files.directory import StoreDirectory, commit_log_apart
+from store.files.pointer import COUNTERS_FILE
+
+if TYPE_CHECKING:
+    from ipc.counters import Counters
+
+BROKER, RECOVERY = "broker", "recovery"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The broker that runs on a store."""
+
+    store_root: Path
+    settings: dict[str, Any]
+    pid: int
+    start_time: int
+    token: str
+    reached: Path | None  # its region directory as it is reached from here
+    said: str  # ... and as the broker named it
+
+    @property
+    def region_directory(self) -> Path:
+        """Where its shared memory lies.
+
+        Raises BrokerOutOfReach when it is not to be seen here, RegionMissing when the broker has stopped by now.
+        """
+        if self.reached is not None:
+            return self.reached
+        if not self.is_alive():
+            raise RegionMissing(Path(self.said))
+        raise BrokerOutOfReach(str(self.store_root), self.said)
+
+    def counters(self) -> Counters:
+        """Its counters, read-only. Raises RegionMissing when it has stopped by now, BrokerOutOfReach."""
+        from ipc.counters import Counters  # loads numpy, which to find no broker does not need
+
+        return Counters.attach(self.region_directory / COUNTERS_FILE)
+
+    def is_alive(self) -> bool:
+        """Whether this very broker still runs; its pid tells that in its own PID namespace only."""
+        found = pointer.read(self.store_root)
+        return found is not None and found.token == self.token and found.is_alive
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The part of the log that may be read; `source` is "broker" or "recovery"."""
+
+    min_physical_offset: int
+    max_physical_offset: int
+    source: str
+    findings: tuple[str, ...] = ()
+
+
+def running(store_root: Path | str) -> Running | None:
+    """The broker on this store, None when there is none. Raises NotAStore when the pointer file is not one."""
+    found = pointer.read(Path(store_root))
+    if found is None or not found.is_alive:
+        return None
+    said = str(found.fields["region_directory"])
+    return Running(
+        Path(store_root), found.fields["settings"], found.pid, found.start_time, found.token, found.regions(), said
+    )
+
+
+def require_running(store_root: Path | str) -> Running:
+    """The broker on this store. Raises NoBroker when there is none, NotAStore."""
+    found = running(store_root)
+    if found is None:
+        raise NoBroker(str(store_root))
+    return found
+
+
+def tell_unreached(error: Exception) -> None:
+    """Say once why a reader does without a broker that runs; that it has stopped just now is nothing to be told."""
+    if isinstance(error, BrokerOutOfReach):
+        pointer.say_once(f"{error}; until then the log is read without it: slower, and up to where its records end")
+
+
+def readable_range(
+    store_root: Path | str, *, check_crc: bool = True, accept_rot: bool = False, beyond_rot: bool = False
+) -> Range:
+    """The range to read now; it only grows while a broker runs.
+
+    Raises NotAStore, SegmentSizeMismatch, MissingSegment; and BitRot for a log without a broker that is damaged before
+    its end, unless `accept_rot`: then the range ends before the damage, and `findings` says so; or `beyond_rot`: then
+    it goes on to the end, and the damage lies in it.
+    """
+    broker = running(store_root)
+    if broker is not None:
+        try:
+            return _of_broker(broker)
+        except (RegionMissing, BrokerOutOfReach) as error:
+            tell_unreached(error)  # or it has stopped since: read what is there
+    from store.recovery.recovery import (
+        recover_read_only,  # loads numba, which reading from a running broker does not need
+    )
+
+    directory = StoreDirectory(store_root, commit_log_apart(store_root))
+    found = recover_read_only(directory, check_crc=check_crc, beyond_rot=beyond_rot)
+    if found.rot is not None and not accept_rot and not beyond_rot:
+        raise found.rot
+    return Range(found.min_physical_offset, found.max_physical_offset, RECOVERY, tuple(found.findings))
+
+
+def _of_broker(broker: Running) -> Range:
+    counters = broker.counters()
+    try:
+        max_offset = counters.cursor("max_physical_offset").read()
+        return Range(counters.cursor("min_physical_offset").read(), max_offset, BROKER)
+    finally:
+        counters.close()

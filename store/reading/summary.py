@@ -1,0 +1,57 @@
+"""Counts over a log: messages, bytes and times, for each topic and in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from store.errors import CorruptRecord
+from store.message.record import Kind, Message, decode
+from store.reading.log_reader import LogReader
+from store.reading.walk import walk
+
+
+@dataclass(slots=True)
+class TopicSummary:
+    """One topic's part of the log."""
+
+    messages: int = 0
+    record_bytes: int = 0
+    body_bytes: int = 0
+    queues: set[int] = field(default_factory=set)
+    first_store_ms: int = 0
+    last_store_ms: int = 0
+
+    def add(self, message: Message) -> None:
+        """Count one more."""
+        self.first_store_ms = self.first_store_ms if self.messages else message.store_timestamp_ms
+        self.last_store_ms = message.store_timestamp_ms
+        self.messages += 1
+        self.record_bytes += message.total_size
+        self.body_bytes += len(message.body)
+        self.queues.add(message.queue_id)
+
+
+def messages(reader: LogReader, start: int | None = None, end: int | None = None) -> Iterator[Message]:
+    """The messages of the log from `start` (a record's first byte) to `end`, by default all.
+
+    Raises CorruptRecord where the log is damaged before its end, OffsetOutOfRange.
+    """
+    start = reader.min_offset if start is None else start
+    end = reader.max_offset if end is None else end
+    if reader.files is None or start >= end:
+        return
+    for offset, record, found in walk(reader.files, start, end):
+        if found.kind is Kind.MESSAGE:
+            yield decode(record, check_body_crc=False)
+        elif found.kind in (Kind.CORRUPT, Kind.END_OF_LOG):
+            path = str(reader.files.path_of(reader.files.base_of(offset)))
+            raise CorruptRecord(path, offset, found.reason or "zeros in the middle of the log")
+
+
+def by_topic(reader: LogReader) -> dict[str, TopicSummary]:
+    """What the log holds of each topic, in the order of their names. Raises CorruptRecord."""
+    topics: dict[str, TopicSummary] = {}
+    for message in messages(reader):
+        topics.setdefault(message.topic, TopicSummary()).add(message)
+    return dict(sorted(topics.items()))

@@ -1,0 +1,121 @@
+"""Builds consume queues from the log: whatever range it is given, as often as it is given.
+
+Implements: the dispatchers of ReputMessageService (spec: store-formats, 10 to 12 and 20)
+The records' own queue offsets say where an entry belongs, never a counter of ours: so a slave builds the queues of its
+master, and a range dispatched twice changes nothing. A queue is looked up when the first record for it comes; what it
+then holds of records at or above that point (a killed dispatcher's work) is written again, the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from ipc.arrays import Bytes, Words
+from store.errors import CorruptRecord
+from store.files.segment import Segment
+from store.files.segment_files import SegmentFiles
+from store.index.service import IndexService
+from store.message import rows_kernel as kernel
+from store.message.delay import DELAYS_MS
+from store.queues.queue_set import PLAIN_QUEUES, ROWS_MAX, QueueKinds, QueueSet
+
+BATCH_ROWS = ROWS_MAX
+FINDINGS_MAX = 100
+STOPS = {
+    kernel.NO_RECORD: "no record begins here, though the log goes on",
+    kernel.DAMAGED: "its size, lengths or physical offset are wrong",
+}
+
+
+class Dispatcher:
+    """Queues by name, and where each ends. One process at a time."""
+
+    def __init__(
+        self, segment_files: SegmentFiles, consumequeue: Path, file_bytes: int, *, refuse_gaps: bool = False,
+        index: IndexService | None = None,
+        on_rows: Callable[[Bytes, int, Words, int], None] | None = None,
+        kinds: QueueKinds = PLAIN_QUEUES, batch_root: Path | None = None,
+    ) -> None:  # fmt: skip
+        """`refuse_gaps`: raise QueueGap, nothing written, when a queue lacks entries before a record's (recovery asks,
+        because the log may still have them). Else entries go to the queue's end, as RocketMQ does it.
+        `kinds`: which queues there are besides the plain ones; their directories stand beside `consumequeue`, batch
+        queues in `batch_root` if that is given.
+        `on_rows`: called with (segment's bytes, its base offset, rows, how many) once their entries are written."""
+        self._on_rows = on_rows
+        self._segments, self._index = segment_files, index
+        self.findings: list[str] = []
+        self._queues = QueueSet(
+            consumequeue, file_bytes, kinds, self._report, refuse_gaps=refuse_gaps, batch_root=batch_root
+        )
+        usual = kinds.delays_ms == DELAYS_MS  # which the scan knows
+        self._delays_ms = None if usual else np.array(kinds.delays_ms, np.int64)
+        self._segment: Segment | None = None
+        self._rows = np.zeros((BATCH_ROWS, kernel.ROW_WORDS), np.int64)
+        self.last_store_timestamp_ms = 0
+
+    def close(self) -> None:
+        """Unmap the segment."""
+        if self._segment is not None:
+            self._segment.close()
+            self._segment = None
+
+    def skip_to(self, physical_offset: int) -> None:
+        """What lies below has expired and is passed over: queues begin anew behind it, at their records' numbers."""
+        self._queues.skip_to(physical_offset)
+
+    def dispatch(self, from_offset: int, to_offset: int) -> int:
+        """Put the records of [from_offset, to_offset) into their queues; both ends are record boundaries.
+
+        Returns how far it came: less than `to_offset` only where a slave's log ends in part of a record.
+        Raises CorruptRecord, QueueGap.
+        """
+        while from_offset < to_offset:
+            reached = self.dispatch_batch(from_offset, to_offset)
+            if reached == from_offset:
+                break
+            from_offset = reached
+        return from_offset
+
+    def dispatch_batch(self, from_offset: int, to_offset: int) -> int:
+        """One batch of `dispatch`: at most BATCH_ROWS records of one segment."""
+        segment = self._open(from_offset)
+        base = segment.base_offset
+        limit = min(to_offset, segment.end_offset) - base
+        position, count, stop = kernel.scan(segment.array, from_offset - base, limit, base, self._rows)
+        if count:
+            if self._delays_ms is not None:
+                _deliver_by(self._delays_ms, self._rows[:count])
+            self._queues.put(segment, self._rows[:count], from_offset)
+            if self._index is not None:
+                self._index.put(segment, self._rows, count)
+            if self._on_rows is not None:
+                self._on_rows(segment.array, base, self._rows, count)
+            self.last_store_timestamp_ms = int(self._rows[count - 1, kernel.STORE_TIMESTAMP])
+        if stop == kernel.BLANK and limit == segment.size_bytes:
+            return segment.end_offset
+        if stop in STOPS and position == from_offset - base:
+            raise CorruptRecord(str(segment.path), base + position, STOPS[stop])
+        return base + int(position)
+
+    def _open(self, offset: int) -> Segment:
+        base = self._segments.base_of(offset)
+        if self._segment is None or self._segment.base_offset != base:
+            self.close()
+            self._segment = self._segments.open(base)
+        return self._segment
+
+    def _report(self, finding: str) -> None:
+        if len(self.findings) < FINDINGS_MAX:
+            self.findings.append(finding)
+
+
+def _deliver_by(delays_ms: Words, rows: Words) -> None:
+    """Give the entries of delayed messages the times of delivery of these levels; above the last they are the last."""
+    levels = -rows[:, kernel.TAGS_AT]
+    delayed = levels > 0
+    if delayed.any():
+        delays = delays_ms[np.minimum(levels[delayed], len(delays_ms)) - 1]
+        rows[delayed, kernel.TAGS_CODE] = rows[delayed, kernel.STORE_TIMESTAMP] + delays

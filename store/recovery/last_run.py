@@ -1,0 +1,66 @@
+"""How the last broker on a store ended, as far as recovery has to know: within this boot, or by a power cut.
+
+Within one boot the page cache keeps what processes wrote, all of it and in its order, however they were killed. A power
+cut keeps any of the pages written since the last fdatasync, in no order. A copy of a store counts as after a power cut:
+it may have been made while a broker wrote. Of a RocketMQ broker nothing is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ipc.counters import Counters
+from ipc.errors import IpcError
+from store.files import checkpoint as checkpoint_file
+from store.files import flushed_mark, pointer
+from store.files.directory import StoreDirectory
+from store.files.pointer import COUNTERS_FILE, Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """What is known of it; by default nothing."""
+
+    same_boot: bool = False  # only its processes ended
+    power_cut: bool = False  # the machine did, or the store was copied
+    flushed_offset: int = 0  # the log was on disk up to there at least: a record boundary
+    written_to: int | None = None  # where the log ended, in the regions that its processes left
+
+
+def read(directory: StoreDirectory) -> LastRun:
+    """What the mark, the pointer and the regions say. Raises NotAStore for a pointer file that is none."""
+    note, found = flushed_mark.read(directory), pointer.read(directory.root)
+    if note is None:
+        if found is None:
+            return LastRun()
+        same_boot, flushed = found.is_of_this_boot, 0
+    else:
+        if not _counts(note, directory):
+            return LastRun()  # a RocketMQ broker ran on the store since
+        same_boot = note.boot == flushed_mark.this_boot() and note.is_of(directory.root)
+        same_boot = same_boot and (found is None or found.is_of_this_boot)
+        flushed = note.flushed_offset
+    return LastRun(same_boot, not same_boot, flushed, _written_to(found) if same_boot and found is not None else None)
+
+
+def _counts(note: flushed_mark.Note, directory: StoreDirectory) -> bool:
+    """Whether the checkpoint is one of ours, or still the one that our broker began with."""
+    is_ours = checkpoint_file.read(directory.checkpoint).flushed_offset is not None
+    return is_ours or checkpoint_file.sum_of_times(directory.checkpoint) == note.checkpoint_sum
+
+
+def _written_to(found: Pointer) -> int | None:
+    """The log's end in the counters that a killed broker left; None when they are gone."""
+    try:
+        directory = found.regions()
+        counters = Counters.attach(directory / COUNTERS_FILE) if directory is not None else None
+    except (IpcError, OSError):
+        return None
+    if counters is None:
+        return None
+    try:
+        return counters.cursor("max_physical_offset").read()
+    except IpcError:
+        return None
+    finally:
+        counters.close()

@@ -1,0 +1,270 @@
+"""Decides where a log ends, and brings log and consume queues to that end.
+
+Implements: CommitLog.recoverNormally, recoverAbnormally, ConsumeQueue.recover (spec: store-formats, section 17)
+`judge` is the decision, a pure function of what `store.recovery.log_end` found:
+
+    zeros behind the last sound record                 END    nothing to do
+    something else, nothing sound behind it            TORN   cut: zeroed on disk before anything is written there
+    a sound record behind it, or below what was        ROT    raised as BitRot, nothing is changed: cutting would lose
+    on disk by checkpoint or mark                             good records; a replica has the damaged one
+    a sound record behind it, above what was on        TORN   cut at this first hole, with all that lies behind it: the
+    disk, after a power cut (`store.recovery.last_run`)                disk took some pages and others not, none
+    acknowledged
+
+A slave's log may end in part of a record: that is TORN, and the master sends it again. Queues are cut to the log's end
+and built up to it; what cannot be trusted is built again from the log, in which case every queue is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from pathlib import Path
+
+from store.errors import BitRot, NotOnDisk
+from store.files import checkpoint as checkpoint_file
+from store.files import file_io
+from store.files.checkpoint import Checkpoint
+from store.files.directory import StoreDirectory
+from store.files.own_files import make_own
+from store.files.segment_files import OFFSET_MAX, SegmentFiles, segment_bytes_of
+from store.index.service import IndexService
+from store.queues.consume_queue import file_bytes_of
+from store.queues.queue_set import PLAIN_QUEUES, QueueKinds
+from store.recovery import last_run, log_end
+from store.recovery.index import recover_index
+from store.recovery.last_run import LastRun
+from store.recovery.leftovers import QueueEnd
+from store.recovery.log_end import Dirty, LogEnd
+from store.recovery.queues import QueueRecovery, queue_end_below
+
+ZEROS = bytes(1 << 20)
+ROTS_PASSED_MAX = 64
+
+
+class Verdict(Enum):
+    """What lies at the end of the records."""
+
+    END = "end"
+    TORN = "torn"
+    ROT = "rot"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A store that can be served. Offsets are log positions."""
+
+    min_physical_offset: int
+    max_physical_offset: int
+    reput_from_offset: int
+    queue_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+    truncated_bytes: int = 0
+    rot: BitRot | None = None  # only from `recover_read_only`; `recover` raises it
+    records_walked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Trust:
+    """How far a log is believed before it is looked at. Offsets are record boundaries but for `whole_to`."""
+
+    floor: int  # below, everything was on disk
+    whole_to: int  # a record that ends here or below came into the file as it was put
+    power_cut: bool
+    same_boot: bool
+
+    @classmethod
+    def of(cls, last: LastRun, checkpoint: Checkpoint, *, clean: bool, is_slave: bool) -> _Trust:
+        """From what is known of the last run. A writer makes a record valid once it is whole, so that within one boot
+        none is torn; a slave's receiver was sent parts of records."""
+        floor = max(last.flushed_offset, checkpoint.flushed_offset or 0)
+        whole_to = floor
+        if last.same_boot and last.written_to is not None:
+            whole_to = max(floor, last.written_to)
+        elif last.same_boot and not is_slave:
+            whole_to = OFFSET_MAX
+        return cls(floor, whole_to, last.power_cut and not clean, last.same_boot)
+
+
+def judge(found: LogEnd, flushed_floor: int, *, power_cut: bool = False) -> Verdict:
+    """The decision. `flushed_floor` is a record boundary below which everything was on disk."""
+    if found.offset < flushed_floor or found.displaced is not None:
+        return Verdict.ROT
+    if found.sound_behind is not None and not power_cut:
+        return Verdict.ROT
+    return Verdict.TORN if found.dirty else Verdict.END
+
+
+def rot_of(found: LogEnd, flushed_floor: int) -> BitRot:
+    """The error of a ROT verdict: which file, where, why, and what makes it more than a torn tail."""
+    if found.sound_behind is not None:
+        behind = f"a sound record follows at offset {found.sound_behind}"
+    elif found.displaced is not None:
+        behind = f"the file begins with a sound record of offset {found.displaced}: it is another log's, or misnamed"
+    else:
+        behind = (
+            f"the log was on disk up to offset {flushed_floor}"
+            " (so checkpoint and mark say; remove `checkpoint` and `slipstream.mark` if they are of another log)"
+        )
+    return BitRot(found.path, found.offset, found.reason or "nothing but zeros", behind)
+
+
+def recover_read_only(
+    directory: StoreDirectory | Path | str, segment_bytes: int | None = None, *,
+    check_crc: bool = True, beyond_rot: bool = False,
+) -> Recovered:  # fmt: skip
+    """The same decision on a store that nobody serves, writing nothing; bit rot is in `rot`, the log ends before it.
+
+    With `beyond_rot` the end is the one behind all rot, for readers that tell of it where they come by.
+    Raises NotAStore, SegmentSizeMismatch, MissingSegment.
+    """
+    directory = directory if isinstance(directory, StoreDirectory) else StoreDirectory(directory)
+    directory.require()
+    files = SegmentFiles(directory.commitlog, segment_bytes or segment_bytes_of(directory.commitlog))
+    bases = files.base_offsets()
+    if not bases:
+        return Recovered(0, 0, 0)
+    checkpoint, clean = checkpoint_file.read(directory.checkpoint), not directory.was_aborted()
+    trust = _Trust.of(last_run.read(directory), checkpoint, clean=clean, is_slave=True)
+    first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
+    find_end = _finder(files, bases, trust, check_crc, partial(queue_end_below, directory.consumequeue, None))
+    found = find_end(log_end.first_record_to_walk(files, first, checkpoint.flushed_offset or 0))
+    verdict = judge(found, trust.floor, power_cut=trust.power_cut)
+    rot = rot_of(found, trust.floor) if verdict is Verdict.ROT else None
+    findings = [] if verdict is Verdict.END else [_told(found, verdict)]
+    if rot is not None:
+        findings = [str(rot)]
+    end = _end_behind(found, trust, find_end) if beyond_rot else found.offset
+    return Recovered(bases[0], end, end, {}, findings, 0, rot, found.records)
+
+
+def _end_behind(found: LogEnd, trust: _Trust, find_end: Callable[[int], LogEnd]) -> int:
+    """The log's end behind bit rot: from one sound record on to the next damage, a bounded number of times.
+
+    Where nothing sound follows, or too much is damaged, it is the end of what is not zero, or was on disk.
+    """
+    for _ in range(ROTS_PASSED_MAX):
+        if judge(found, trust.floor, power_cut=trust.power_cut) is not Verdict.ROT:
+            return found.offset
+        if found.sound_behind is None:
+            break
+        found = find_end(found.sound_behind)
+    return max(trust.floor, found.offset, *(part.base_offset + part.end for part in found.dirty))
+
+
+def recover(
+    directory: StoreDirectory, segment_bytes: int, cq_bytes: int, *, clean: bool | None = None,
+    checkpoint: Checkpoint | None = None, check_crc: bool = True, last: LastRun | None = None, is_slave: bool = False,
+    index: IndexService | None = None, kinds: QueueKinds = PLAIN_QUEUES,
+) -> Recovered:  # fmt: skip
+    """Make the store whole, before its broker's processes start; the caller holds its lock.
+
+    `clean`, `checkpoint` and `last` are read from the directory when not given. `is_slave`: what wrote here last may
+    have ended within a record.
+    Raises BitRot, NotOnDisk, SegmentSizeMismatch, MissingSegment, CorruptRecord, QueueFileMismatch (of extensions).
+    """
+    clean = not directory.was_aborted() if clean is None else clean
+    checkpoint = checkpoint_file.read(directory.checkpoint) if checkpoint is None else checkpoint
+    trust = _Trust.of(last or last_run.read(directory), checkpoint, clean=clean, is_slave=is_slave)
+    files = SegmentFiles(directory.commitlog, segment_bytes)
+    files.remove_leftovers()
+    queues = QueueRecovery(directory.consumequeue, file_bytes_of(cq_bytes), kinds, power_cut=trust.power_cut)
+    queues.require_extensions()
+    bases = files.base_offsets()
+    if not bases:
+        queues.remove_all("there is no commit log")
+        if index is not None:
+            index.delete(index.files())
+        return Recovered(0, 0, 0, {}, queues.findings)
+    if not clean:
+        settle(files, bases, trust.floor)
+    first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
+    find_end = _finder(files, bases, trust, check_crc, partial(queue_end_below, queues.root, file_bytes_of(cq_bytes)))
+    found = find_end(log_end.first_record_to_walk(files, first, checkpoint.flushed_offset or 0))
+    verdict = judge(found, trust.floor, power_cut=trust.power_cut)
+    if verdict is Verdict.ROT:
+        raise rot_of(found, trust.floor)
+    findings = []
+    if verdict is Verdict.TORN:
+        findings.append(_told(found, verdict))
+        zero(files, found.dirty)
+    _sync(files, [base for base in bases if first <= base <= found.offset])
+    queues.cut(files, bases[0], found.offset, checkpoint)
+    queues.build(files, bases[0], found.offset, checkpoint)
+    if index is not None:
+        findings += recover_index(
+            index, files, (bases[0], found.offset), checkpoint, clean=clean, same_boot=trust.same_boot
+        )
+    return Recovered(
+        bases[0], found.offset, found.offset, queues.ends(found.offset), findings + queues.findings,
+        sum(part.end - part.start for part in found.dirty), None, found.records,
+    )  # fmt: skip
+
+
+def _finder(
+    files: SegmentFiles, bases: Sequence[int], trust: _Trust, check_crc: bool, queue_end: QueueEnd
+) -> Callable[[int], LogEnd]:
+    """`log_end.find_end` of this log, from a record on."""
+    return partial(
+        log_end.find_end, files, bases, check_crc=check_crc, whole_to=trust.whole_to, power_cut=trust.power_cut,
+        queue_end=queue_end,
+    )  # fmt: skip
+
+
+def zero(files: SegmentFiles, dirty: Sequence[Dirty]) -> None:
+    """Zeros there, on disk when this returns. The files stay: they are reserved for what comes."""
+    for part in dirty:
+        make_own(files.path_of(part.base_offset))
+        fd = file_io.open_file(files.path_of(part.base_offset), writable=True)
+        try:
+            for start in range(part.start, part.end, len(ZEROS)):
+                file_io.write_at(fd, memoryview(ZEROS)[: part.end - start], start)
+            file_io.sync_data(fd)
+        finally:
+            os.close(fd)
+
+
+def settle(files: SegmentFiles, bases: Sequence[int], floor: int) -> None:
+    """Have the disk's own word about everything from `floor` on, before it is looked at. Raises NotOnDisk.
+
+    A broker that could not flush leaves pages which the kernel calls clean although the disk never took them: they
+    would pass every check, be called flushed, and be gone with the next power cut. So they are read again.
+    """
+    for base in bases:
+        if base + files.segment_bytes <= floor:
+            continue
+        fd = file_io.open_file(files.path_of(base), writable=True)
+        try:
+            file_io.sync_data(fd)
+            file_io.drop_cached(fd, max(0, floor - base), files.segment_bytes)
+        except OSError as error:
+            raise NotOnDisk(str(files.path_of(base)), os.strerror(error.errno or errno.EIO)) from error
+        finally:
+            os.close(fd)
+
+
+def _sync(files: SegmentFiles, bases: Sequence[int]) -> None:
+    """What was walked is about to be published as flushed, so it has to be."""
+    for base in bases:
+        fd = file_io.open_file(files.path_of(base), writable=True)
+        try:
+            file_io.sync_data(fd)
+        finally:
+            os.close(fd)
+
+
+def _told(found: LogEnd, verdict: Verdict) -> str:
+    dirty_bytes = sum(part.end - part.start for part in found.dirty)
+    told = f"{found.path}: the log ends at offset {found.offset} in a {verdict.value} tail of {dirty_bytes} bytes"
+    if not found.records_behind:
+        return f"{told} ({found.reason}; nothing sound behind it)"
+    last = found.dirty[-1]
+    return (
+        f"{told} ({found.reason}): offsets {found.offset} to {last.base_offset + last.end} were not on disk when the"
+        f" machine stopped and go, with {found.records_behind} whole records that lie there from offset"
+        f" {found.sound_behind} on; no broker had called any of it flushed"
+    )

@@ -1,0 +1,151 @@
+"""Cuts a log at an offset that somebody chose, with its queues and its index: what recovery never does by itself.
+
+What goes is told before: from the offset to the last byte that is not zero, and how many whole records lie there. The
+offset is noted in a journal first, durably: killed anywhere, the cut is finished by the next one or by the next start
+of a broker. The caller holds the store's lock.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from struct import Struct
+from zlib import crc32
+
+from store.errors import OffsetOutOfRange
+from store.files import file_io, flushed_mark
+from store.files.checkpoint import Checkpoint
+from store.files.directory import StoreDirectory
+from store.files.segment_files import SegmentFiles
+from store.index.geometry import geometry_of
+from store.index.index_file import DEFAULT_GEOMETRY
+from store.index.query import index_files
+from store.index.service import IndexService
+from store.manifest.store import DEFAULT_QUEUE_FILE_BYTES
+from store.message import rows_kernel as kernel
+from store.queues.consume_queue import file_bytes_of
+from store.queues.queue_set import kinds_found
+from store.queues.sync import QueueSync, queue_file_bytes
+from store.recovery import log_end
+from store.recovery.log_end import Dirty
+from store.recovery.queues import QueueRecovery
+from store.recovery.recovery import zero
+from store.repair.rebuild import forget_in_checkpoint
+
+JOURNAL_NAME = "slipstream.cut"
+JOURNAL = Struct(">8sqI")  # magic, log offset, CRC-32 of both
+JOURNAL_MAGIC = b"SLIPCUT1"
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """What a cut at `offset` takes away: everything up to `end`; `records` of it are whole."""
+
+    offset: int
+    end: int
+    records: int
+
+
+class LogCut:
+    """A cut of one log."""
+
+    def __init__(self, directory: StoreDirectory, files: SegmentFiles) -> None:
+        self._directory, self._files = directory, files
+        self._journal = directory.root / JOURNAL_NAME
+
+    def going(self, offset: int) -> Going | None:
+        """What lies behind the offset; None when no record ends or begins there. Raises OffsetOutOfRange."""
+        bases = self._files.base_offsets()
+        end = bases[-1] + self._files.segment_bytes if bases else 0
+        if not bases or not bases[0] <= offset <= end:
+            raise OffsetOutOfRange(str(self._directory.commitlog), offset, bases[0] if bases else 0, end)
+        if not self._is_boundary(offset, end):
+            return None
+        dirty, records = self._dirty(offset), 0
+        for part in dirty:
+            records += self._records_in(part, offset)
+        last = dirty[-1].base_offset + dirty[-1].end if dirty else offset
+        return Going(offset, last, records)
+
+    def cut(self, offset: int) -> None:
+        """Cut there, at a boundary that `going` found. Raises OSError."""
+        said = JOURNAL.pack(JOURNAL_MAGIC, offset, 0)[:-4]
+        file_io.replace_file(self._journal, said + crc32(said).to_bytes(4, "big"))
+        self._do(offset)
+
+    def finish(self) -> int | None:
+        """Do again what an interrupted cut began; at which offset. None when there was none. Raises OSError."""
+        try:
+            content = self._journal.read_bytes()
+        except FileNotFoundError:
+            return None
+        offset = -1
+        if len(content) == JOURNAL.size:
+            magic, noted, checked = JOURNAL.unpack(content)
+            offset = noted if magic == JOURNAL_MAGIC and checked == crc32(content[:-4]) else -1
+        if offset < 0:  # never begun: the journal is whole before anything is cut
+            self._remove_journal()
+            return None
+        self._do(offset)
+        return offset
+
+    def _do(self, offset: int) -> None:
+        forget_in_checkpoint(self._directory)
+        flushed_mark.lower(self._directory, offset)
+        zero(self._files, self._dirty(offset))
+        root = self._directory.root
+        file_bytes = queue_file_bytes(self._directory.consumequeue) or file_bytes_of(DEFAULT_QUEUE_FILE_BYTES)
+        queues = QueueRecovery(self._directory.consumequeue, file_bytes, kinds_found(root, five=True))
+        queues.cut(self._files, self._files.base_offsets()[0], offset, Checkpoint())
+        QueueSync(self._directory.consumequeue, file_bytes).sync(0)
+        paths = index_files(self._directory.index)
+        if paths:
+            index = IndexService(self._directory.index, *(geometry_of(reversed(paths)) or DEFAULT_GEOMETRY))
+            index.cut(offset, lambda at: log_end.store_timestamp_ms(self._files, at) if at < offset else None)
+            index.close()
+            index.sync()
+        self._remove_journal()
+
+    def _remove_journal(self) -> None:
+        file_io.unlink(self._journal)
+        file_io.sync_directory(self._journal.parent)
+
+    def _is_boundary(self, offset: int, end: int) -> bool:
+        base = self._files.base_of(offset)
+        if offset in (base, end) or log_end.bytes_missing(self._files, base, offset) == 0:
+            return True
+        with self._files.open(base) as segment:  # what lies before it in the segment may be damaged
+            at, rows = offset - base, log_end.new_rows(1)
+            return int(kernel.find_record(segment.array, at, at + 1, base, rows)) == at
+
+    def _dirty(self, offset: int) -> list[Dirty]:
+        """Every segment's bytes from the offset on that are not zero."""
+        found = []
+        for base in self._files.base_offsets():
+            if base + self._files.segment_bytes <= offset:
+                continue
+            with self._files.open(base) as segment:
+                ranges = list(log_end.not_zero(segment, max(0, offset - base)))
+            if ranges:
+                found.append(Dirty(base, ranges[0][0], ranges[-1][1]))
+        return found
+
+    def _records_in(self, part: Dirty, offset: int) -> int:
+        rows, count = log_end.new_rows(1), 0
+        at = max(0, offset - part.base_offset, part.start - kernel.BLANK_BYTES)  # a record's first bytes may be zeros
+        with self._files.open(part.base_offset) as segment:
+            while at < part.end:
+                at = int(kernel.find_record(segment.array, at, part.end, part.base_offset, rows))
+                if at < 0:
+                    break
+                is_sound = int(kernel.first_bad_crc(segment.array, rows, 1)) < 0
+                count += is_sound
+                at += int(rows[0, kernel.SIZE]) if is_sound else 1
+        return count
+
+
+def finish(directory: StoreDirectory, segment_bytes: int) -> int | None:
+    """For the start of a broker: finish what an interrupted cut began; at which offset."""
+    if not os.path.exists(directory.root / JOURNAL_NAME):
+        return None
+    return LogCut(directory, SegmentFiles(directory.commitlog, segment_bytes)).finish()

@@ -1,0 +1,308 @@
+"""Repairs a damaged log from another store's copy of it: only ranges that are damaged here and sound there.
+
+A range begins where the records end here and reaches to the next sound one. It is taken over when the other store has
+sound records at just these offsets, each with its CRC, and a neighbour of the range is equal in both: so it is the same
+log. What a CRC does not cover is repaired where a digest tells that it changed, and that the other's segment is right.
+
+Each range is written to a journal first, durably, then into its place: a crash leaves the old bytes or a journal that
+the next repair finishes. The caller holds the store's lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from struct import Struct
+
+import numpy as np
+
+from store.errors import NotAStore
+from store.files import file_io
+from store.files.directory import StoreDirectory
+from store.files.own_files import make_own
+from store.files.segment import Segment
+from store.files.segment_files import SegmentFiles, named_files
+from store.message import rows_kernel as layout
+from store.message.record import BLANK_BYTES, Kind, inspect
+from store.reading.log_reader import LogReader
+from store.reading.walk import next_record, walk_segment
+from store.verify import check_kernel as kernel
+from store.verify import digests
+
+JOURNAL_NAME = "slipstream.repair"
+JOURNAL_HEAD = Struct(">8sqq32s")  # magic, log offset, bytes, SHA-256 of offset, count and bytes
+JOURNAL_MAGIC = b"SLIPREPR"
+PART_BYTES_MAX = 64 << 20  # a longer range is repaired in parts that end where records do
+ROWS = 32768
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A range of the log that is not sound here; it lies in one segment."""
+
+    start: int
+    end: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a range; `refused` says why it was left as it is."""
+
+    damaged: Damaged
+    refused: str = ""
+
+
+class Repair:
+    """The repair of one store from another."""
+
+    def __init__(self, directory: StoreDirectory, files: SegmentFiles, other: LogReader) -> None:
+        """Raises NotAStore when the other's segments are of another size."""
+        self._directory, self._files, self._other = directory, files, other
+        if other.files is None or other.files.segment_bytes != files.segment_bytes:
+            size = other.files.segment_bytes if other.files else 0
+            reason = f"its segments have {size} bytes, here they have {files.segment_bytes}: offsets are not the same"
+            raise NotAStore(str(other.directory.root), reason)
+        self._theirs = other.files
+
+    def finish(self) -> Damaged | None:
+        """Write what an interrupted repair left in its journal; what that was."""
+        path = self._directory.root / JOURNAL_NAME
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        found = _from_journal(content)
+        if found is not None:
+            self._put(*found)
+        file_io.unlink(path)
+        file_io.sync_directory(path.parent)
+        return Damaged(found[0], found[0] + len(found[1]), "left by an interrupted repair") if found else None
+
+    def run(self, *, dry_run: bool, on_progress: Progress) -> Iterator[Outcome]:
+        """Go through the log; each damaged range, repaired (with `dry_run`: repairable) or refused."""
+        bases = [base for base, size in named_files(self._files.directory) if size]
+        low, high = bases[0], bases[-1] + self._files.segment_bytes
+        known, last = digests.read(self._directory.root), self._last_in_use(bases)
+        for base in range(low, high, self._files.segment_bytes):
+            on_progress(base - low, high - low)
+            for damaged in list(self._damaged_in(base, base in bases, last=base >= last)):
+                refused = self._why_not(damaged)
+                if not refused and not dry_run:
+                    self._take_over(damaged)
+                yield Outcome(damaged, refused)
+            if base in bases and base in known:
+                yield from self._by_digest(base, known[base], dry_run=dry_run)
+        on_progress(high - low, high - low)
+
+    # what is damaged here
+
+    def _last_in_use(self, bases: list[int]) -> int:
+        """The last segment that holds a record: what is wrong behind its records is the log's end."""
+        for base in reversed(bases):
+            with self._files.open(base) as segment:
+                if next_record(segment, 0) is not None:
+                    return base
+        return bases[0]
+
+    def _damaged_in(self, base: int, present: bool, *, last: bool) -> Iterator[Damaged]:
+        end = base + self._files.segment_bytes
+        if not present:
+            yield Damaged(base, end, "the file is missing")
+            return
+        with self._files.open(base) as segment:
+            position: int | None = 0
+            while position is not None and position < segment.size_bytes:
+                position = _sound_end(segment, position)
+                found = inspect(segment.view, position, base + position, check_body_crc=True)
+                if found.kind is Kind.BLANK and not found.reason:
+                    return
+                start, position = position, next_record(segment, position + 1)
+                if position is None and last:
+                    return  # the log's end, or a torn tail: the next start of a broker cuts that off
+                reason = found.reason or "its property CRC, size, lengths or physical offset are wrong"
+                yield Damaged(base + start, end if position is None else base + position, reason)
+
+    def _by_digest(self, base: int, digest: str, *, dry_run: bool) -> Iterator[Outcome]:
+        """A segment whose records are sound, and whose bytes are not those that the digest was made of."""
+        with self._files.open(base) as mine:
+            if digests.digest_of(mine, lambda _done: None) == digest:
+                return
+            whole = Damaged(base, mine.end_offset, "its SHA-256 is not the digest's")
+            if not self._theirs.path_of(base).exists() or mine.end_offset > self._other.max_offset:
+                yield Outcome(whole, "the other store does not have all of this segment")
+                return
+            with self._theirs.open(base) as theirs:
+                if digests.digest_of(theirs, lambda _done: None) != digest:
+                    yield Outcome(whole, "the other store's segment does not have that digest either")
+                    return
+                differing = np.flatnonzero(mine.array != theirs.array)
+                runs = np.split(differing, np.flatnonzero(np.diff(differing) > file_io.PAGE_BYTES) + 1)
+                ranges = [(base + int(run[0]), base + int(run[-1]) + 1) for run in runs if len(run)]
+        for start, end in ranges:
+            if not dry_run:
+                for at in range(start, end, PART_BYTES_MAX):
+                    self._write(at, self._their_bytes(at, min(at + PART_BYTES_MAX, end)))
+            yield Outcome(Damaged(start, end, whole.reason))
+
+    # whether the other has it
+
+    def _why_not(self, damaged: Damaged) -> str:
+        """Why the other store's bytes are not taken; empty when they are."""
+        base = self._files.base_of(damaged.start)
+        limit = self._other.max_offset
+        if not self._other.min_offset <= damaged.start or damaged.end > limit:
+            return f"the other store holds {self._other.min_offset} up to {limit} only"
+        if not self._theirs.path_of(base).exists():
+            return "the other store does not have this segment"
+        with self._theirs.open(base) as theirs:
+            sound = _sound_end(theirs, damaged.start - base)
+            if base + sound < damaged.end:
+                found = inspect(theirs.view, sound, base + sound, check_body_crc=True)
+                if found.kind is not Kind.BLANK or found.reason or damaged.end != theirs.end_offset:
+                    return f"the other store is not sound there, either (offset {base + sound})"
+            elif damaged.end < theirs.end_offset and not self._begins_record(theirs, damaged.end):
+                return f"no record of the other store begins at offset {damaged.end}"
+        return self._is_other_log(damaged)
+
+    @staticmethod
+    def _begins_record(segment: Segment, offset: int) -> bool:
+        position = offset - segment.base_offset
+        return inspect(segment.view, position, offset, check_body_crc=True).kind is Kind.MESSAGE
+
+    def _is_other_log(self, damaged: Damaged) -> str:
+        """Both neighbours that are there must be equal, and one must be there."""
+        compared = 0
+        for neighbour in (self._record_before(damaged.start), self._record_at(damaged.end)):
+            if neighbour is None:
+                continue
+            start, end = neighbour
+            if end > self._other.max_offset or start < self._other.min_offset:
+                continue
+            mine = self._bytes(self._files, start, end)
+            if mine != self._bytes(self._theirs, start, end):
+                return f"it is another log: the neighbouring records at offset {start} differ"
+            compared += 1
+        return "" if compared else "no sound neighbour of the range lies in both stores: it may be another log"
+
+    def _record_before(self, offset: int) -> tuple[int, int] | None:
+        """The sound record (or a segment's blank record) that ends at `offset` here."""
+        base = self._files.base_of(offset)
+        if base == offset:
+            base -= self._files.segment_bytes
+        if base < 0 or not self._files.path_of(base).exists():
+            return None
+        with self._files.open(base) as segment:
+            last, position = None, 0
+            rows = np.zeros((ROWS, layout.ROW_WORDS), np.int64)
+            while position < offset - base:
+                after, count, stop = layout.scan(segment.array, position, offset - base, base, rows)
+                if count:
+                    last = base + int(rows[count - 1, layout.POSITION]), base + int(after)
+                if stop == layout.DAMAGED or stop == layout.NO_RECORD:
+                    resume = next_record(segment, int(after) + 1)
+                    if resume is None:
+                        break
+                    after = resume
+                elif stop != layout.ROWS_FULL:
+                    break
+                position = int(after)
+        return last
+
+    def _record_at(self, offset: int) -> tuple[int, int] | None:
+        base = self._files.base_of(offset)
+        if not self._files.path_of(base).exists():
+            return None
+        with self._files.open(base) as segment:
+            found = inspect(segment.view, offset - base, offset, check_body_crc=True)
+        return (offset, offset + found.size) if found.kind is Kind.MESSAGE else None
+
+    @staticmethod
+    def _bytes(files: SegmentFiles, start: int, end: int) -> bytes:
+        base = files.base_of(start)
+        if not files.path_of(base).exists():
+            return b""
+        with files.open(base) as segment:
+            return bytes(segment.view[start - base : end - base])
+
+    def _their_bytes(self, start: int, end: int) -> bytes:
+        return self._bytes(self._theirs, start, end)
+
+    # taking it
+
+    def _take_over(self, damaged: Damaged) -> None:
+        if not self._files.path_of(self._files.base_of(damaged.start)).exists():
+            self._files.reserve(damaged.start)
+        start = damaged.start
+        for end in self._part_ends(damaged):
+            self._write(start, self._their_bytes(start, end))
+            start = end
+
+    def _part_ends(self, damaged: Damaged) -> Iterator[int]:
+        """Where the parts of a range end: at its end, and before that where a record does."""
+        base, start = self._theirs.base_of(damaged.start), damaged.start
+        with self._theirs.open(base) as theirs:
+            for step in walk_segment(theirs, damaged.start - base, damaged.end):
+                end = step.physical_offset + step.found.size
+                if step.found.kind is Kind.MESSAGE and end - start > PART_BYTES_MAX and end < damaged.end:
+                    yield end
+                    start = end
+                elif step.found.kind is Kind.BLANK:
+                    yield step.physical_offset + BLANK_BYTES  # what lies behind it is no data
+                    return
+        yield damaged.end
+
+    def _write(self, offset: int, data: bytes) -> None:
+        path = self._directory.root / JOURNAL_NAME
+        file_io.replace_file(path, _journal(offset, data))
+        self._put(offset, data)
+        file_io.unlink(path)
+        file_io.sync_directory(path.parent)
+
+    def _put(self, offset: int, data: bytes) -> None:
+        base = self._files.base_of(offset)
+        make_own(self._files.path_of(base))
+        fd = file_io.open_file(self._files.path_of(base), writable=True)
+        try:
+            file_io.write_at(fd, data, offset - base)
+            file_io.sync_data(fd)
+        finally:
+            os.close(fd)
+
+
+def _sound_end(segment: Segment, position: int) -> int:
+    """Where the sound records from `position` on end; CRCs are looked at, queues are not."""
+    nothing = np.zeros(1, np.int64)
+    queues, names = np.zeros((1, kernel.QUEUE_WORDS), np.int64), np.zeros(64, np.uint8)
+    counts, matched = np.zeros((1, kernel.COUNT_WORDS), np.int64), np.zeros(1, np.uint8)
+    state, parts = np.zeros(kernel.STATE_WORDS, np.int64), np.zeros(kernel.PART_WORDS, np.int64)
+    events = np.zeros((ROWS, kernel.EVENT_WORDS), np.int64)
+    stop = kernel.PAUSE
+    while stop == kernel.PAUSE:
+        position, stop, _ = kernel.check(
+            segment.array, position, segment.size_bytes, segment.size_bytes, segment.base_offset, 0,
+            nothing, queues, names, counts, nothing, matched, nothing, state, parts, events,
+        )  # fmt: skip
+    return int(position)
+
+
+def _journal(offset: int, data: bytes) -> bytes:
+    return JOURNAL_HEAD.pack(JOURNAL_MAGIC, offset, len(data), _sum(offset, data)) + data
+
+
+def _sum(offset: int, data: bytes) -> bytes:
+    return sha256(b"%d %d " % (offset, len(data)) + data).digest()
+
+
+def _from_journal(content: bytes) -> tuple[int, bytes] | None:
+    """(offset, bytes) of a whole journal; None for anything else, which was never begun to be written into the log."""
+    if len(content) < JOURNAL_HEAD.size:
+        return None
+    magic, offset, count, total = JOURNAL_HEAD.unpack_from(content)
+    data = content[JOURNAL_HEAD.size :]
+    if magic != JOURNAL_MAGIC or count != len(data) or total != _sum(offset, data):
+        return None
+    return offset, data

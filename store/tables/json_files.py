@@ -1,0 +1,115 @@
+"""A broker's `config/*.json` files: read with their backups, replaced whole.
+
+Implements: ConfigManager.load and persist, MixAll.string2File (spec: store-formats, section 16)
+What is read `as_written` is written back to the same bytes: integer keys are int (bare in the file), all others str.
+Unlike RocketMQ's broker we say so when neither a file nor its backup can be read, and a damaged file never takes the
+place of a good backup. Files up to MAX_FILE_BYTES are read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from store.errors import MalformedConfig, MalformedData
+from store.files import file_io
+from store.tables import fastjson
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+BACKUP_SUFFIX = ".bak"
+
+
+class Loaded(NamedTuple):
+    """What a file said; `problem` tells why it is its backup's word instead."""
+
+    value: dict[Any, Any]
+    source: Path | None  # None: neither file is there
+    problem: str = ""
+
+
+def load(path: Path) -> Loaded:
+    """The file's object; that of its backup when the file is missing, empty or malformed; empty without both.
+
+    Raises MalformedConfig when what is there cannot be read.
+    """
+    error: MalformedConfig | None = None
+    for source in (path, path.with_name(path.name + BACKUP_SUFFIX)):
+        try:
+            content = _content(source)
+            if content:
+                return Loaded(parse(content, str(source)), source, str(error or ""))
+        except MalformedConfig as found:
+            error = error or found
+    if error is not None:
+        raise error
+    return Loaded({}, None)
+
+
+def read(path: Path) -> dict[Any, Any]:
+    """`load` without the circumstances."""
+    return load(path).value
+
+
+def parse(content: bytes, path: str = "") -> dict[Any, Any]:
+    """The object that those bytes say. Raises MalformedConfig."""
+    try:
+        value = fastjson.loads(content, path, MAX_FILE_BYTES, as_written=True)
+    except MalformedData as error:
+        raise MalformedConfig(path, error.reason) from error
+    if not isinstance(value, dict):
+        raise MalformedConfig(path, "it is no JSON object")
+    return value
+
+
+@contextmanager
+def exclusive(directory: Path) -> Iterator[None]:
+    """Nobody else of ours reads and replaces files of this directory meanwhile; held for one file's writing."""
+    file_io.make_directories(directory)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def write(path: Path, value: dict[Any, Any], *, pretty: bool = True) -> None:
+    """Replace the file, all or nothing; what it said becomes the backup, unless that was no sound content."""
+    write_text(path, encode(value, pretty=pretty))
+
+
+def write_text(path: Path, text: bytes) -> None:
+    """As `write`, with these bytes."""
+    file_io.make_directories(path.parent)
+    try:
+        before = _content(path)
+        if before:
+            parse(before, str(path))
+            file_io.replace_file(path.with_name(path.name + BACKUP_SUFFIX), before)
+    except MalformedConfig:
+        before = b""  # the backup is the better one, it stays
+    file_io.replace_file(path, text)
+
+
+def encode(value: dict[Any, Any], *, pretty: bool = True) -> bytes:
+    """The bytes that RocketMQ writes for this value."""
+    text = fastjson.dumps_pretty(value) if pretty else fastjson.dumps(value)
+    return text.encode("utf-8", "replace")
+
+
+def _content(path: Path) -> bytes:
+    """The file's bytes, none when it is not there."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise MalformedConfig(str(path), f"it cannot be read: {error.strerror}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise MalformedConfig(str(path), f"it is longer than {MAX_FILE_BYTES} bytes")
+    return content

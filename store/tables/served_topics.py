@@ -1,0 +1,141 @@
+"""Keeps topics.json: every topic that has queues is in it, what a RocketMQ broker wrote there stays.
+
+Implements: TopicConfigManager.createTopicInSendMessageMethod, createTopicInSendMessageBackMethod
+A RocketMQ broker serves the topics of this file and no others: without it nobody would find what we stored. One process
+at a time adds to it: the supervisor before there is a writer and after it, the writer in between. The remoting role
+writes it, too, when an administrator changes a topic; `broker_json.exclusive` keeps them apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from store.files.directory import BATCH_NAME
+from store.message.topics import group_of, is_lmq, is_system_topic
+from store.tables import json_files
+from store.tables import tables as broker_tables
+from store.tables.tables import DataVersion
+
+CLIENT_QUEUE_NUMS = 4  # what a RocketMQ client asks for
+PERM = 6  # to be read and written
+# However many topics are made, saving takes a tenth of the time, and no more than this at once: each of a few is in the
+# file before its first message is answered, many together wait a moment.
+SAVING_SHARE, SAVING_SECONDS_MAX = 0.1, 2.0
+
+
+class ServedTopics:
+    """The file `path`, in the form of 5.x when `five` and nobody has given it one yet."""
+
+    def __init__(self, path: Path, *, five: bool, queue_nums: int = CLIENT_QUEUE_NUMS) -> None:
+        self._path, self._five, self._queue_nums = path, five, queue_nums
+        self._known: dict[str, int] | None = None  # topic: its queues in the file
+        self._seen: tuple[int, int] | None = None  # which file that was
+        self._wanted: dict[str, int] = {}
+        self._saving: dict[str, int] = {}  # being written just now, by another thread perhaps
+        self._budget, self._budget_at = SAVING_SECONDS_MAX, time.monotonic()
+        self.took_seconds = 0.0  # the last `save`
+
+    def note(self, queues: Iterable[tuple[str, int]], *, in_use: bool = False) -> None:
+        """There are these (topic, queue id); `save` writes what the file does not say yet. Also while it writes.
+
+        Topics that were deleted stay so, unless messages come for them, `in_use`.
+        Raises MalformedConfig when neither the file nor its backup can be read: then it stays as it is.
+        """
+        known = self._known
+        if known is None or (not self._saving and self._seen != self._state()):
+            known = self._load()
+        deleted = set() if in_use else self._deleted()
+        for topic, queue_id in queues:
+            if topic in deleted or (topic in known and not in_use):  # a topic's queues may be fewer than it once had
+                continue
+            if is_system_topic(topic) or is_lmq(topic):  # RocketMQ makes those, with numbers of queues of their own
+                continue
+            usual = self._queue_nums if group_of(topic) is None else 1
+            there = max(known.get(topic, 0), self._saving.get(topic, 0))
+            needed = max(queue_id + 1, self._wanted.get(topic, there or usual))
+            if needed > there:
+                self._wanted[topic] = needed
+
+    @property
+    def has_more(self) -> bool:
+        """Whether anything was noted that `save` has not been told to write."""
+        return bool(self._wanted)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to save, and saving has not taken too much of the time lately."""
+        return bool(self._wanted) and self._allowed() > 0
+
+    def _allowed(self) -> float:
+        """Seconds of saving that may be spent now."""
+        now = time.monotonic()
+        self._budget = min(SAVING_SECONDS_MAX, self._budget + SAVING_SHARE * (now - self._budget_at))
+        self._budget_at = now
+        return self._budget
+
+    def save(self, now_ms: int) -> list[str]:
+        """Write what was noted; the topics that are new in the file. Raises OSError, MalformedConfig."""
+        if not self._wanted:
+            return []
+        begun = time.monotonic()
+        self._saving, self._wanted = self._wanted, {}
+        try:
+            with json_files.exclusive(self._path.parent):
+                added = self._merge(self._saving, now_ms)
+            self._known, self._seen = {**(self._known or {}), **self._saving}, self._state()
+        except BaseException:
+            self._wanted = {**self._saving, **self._wanted}
+            raise
+        finally:
+            self._saving = {}
+            self.took_seconds = time.monotonic() - begun
+            self._budget -= self.took_seconds
+        return added
+
+    def _merge(self, wanted: dict[str, int], now_ms: int) -> list[str]:
+        """Add what is wanted to what the file says by now; the topics that are new in it."""
+        value = json_files.read(self._path)
+        table = broker_tables.topics(value, str(self._path))
+        added = []
+        for topic, queue_nums in wanted.items():
+            if topic not in table:
+                added.append(topic)
+                table[topic] = self._config_of(topic)
+            for name in ("readQueueNums", "writeQueueNums"):
+                table[topic][name] = max(queue_nums, _count(table[topic].get(name)))
+        version = DataVersion.of(value, str(self._path)) or DataVersion(state_version=0 if self._five else None)
+        json_files.write(self._path, {**value, **broker_tables.topics_value(table, version.next(now_ms))})
+        return added
+
+    def _state(self) -> tuple[int, int] | None:
+        """Tells one content of the file from another."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_mtime_ns, found.st_ino
+
+    def _deleted(self) -> set[str]:
+        path = self._path.with_name(broker_tables.DELETED_TOPICS)
+        return broker_tables.deleted_topics(json_files.read(path), str(path))
+
+    def _load(self) -> dict[str, int]:
+        self._seen = self._state()
+        table = broker_tables.topics(json_files.read(self._path), str(self._path))
+        self._known = {
+            topic: min(_count(fields.get("readQueueNums")), _count(fields.get("writeQueueNums")))
+            for topic, fields in table.items()
+        }
+        return self._known
+
+    def _config_of(self, topic: str) -> dict[str, object]:
+        attributes: dict[str, object] = {}
+        if (self._path.parent.parent / BATCH_NAME / topic).is_dir():  # RocketMQ refuses the store without this
+            attributes = {"attributes": {broker_tables.QUEUE_TYPE: broker_tables.BATCH_QUEUE_TYPE}}
+        return broker_tables.topic_config(topic, 0, 0, PERM, five=self._five, **attributes)
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0

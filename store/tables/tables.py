@@ -1,0 +1,257 @@
+"""What a broker's `config/*.json` files say: topics, consumer groups, offsets, delay offsets and their versions.
+
+Implements: TopicConfigManager, ConsumerOffsetManager, SubscriptionGroupManager, DelayOffsetSerializeWrapper,
+    DataVersion, the order of ConcurrentHashMap and HashMap (spec: store-formats, section 16)
+Each table reads what any version wrote, integer keys quoted or not, and makes the value that `broker_json.write` turns
+into the bytes that version writes: fields by name, entries in the order of a Java ConcurrentHashMap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from store.errors import MalformedConfig
+from store.message.properties import java_hash
+from store.tables import json_files
+from store.tables.fastjson import whole_number
+
+TOPICS, CONSUMER_OFFSETS, GROUPS, DELAY_OFFSETS = (
+    f"{name}.json" for name in ("topics", "consumerOffset", "subscriptionGroup", "delayOffset")
+)
+TOPIC_TABLE, OFFSET_TABLE, GROUP_TABLE, VERSION = (
+    "topicConfigTable", "offsetTable", "subscriptionGroupTable", "dataVersion",
+)  # fmt: skip
+DELETED_TOPICS = "deletedTopics.json"  # ours: {"deletedTopics": [...]}, topics that an administrator deleted
+QUEUE_TYPE, BATCH_QUEUE_TYPE = "queue.type", "BatchCQ"
+GROUP_SEPARATOR = "@"
+TOPIC_CAPACITY, OFFSET_CAPACITY, GROUP_CAPACITY, DELAY_CAPACITY = 1024, 512, 1024, 32  # of RocketMQ's maps
+GROUP_TOPIC_CAPACITY = 64  # a HashMap of 128 buckets
+GROWS_AT = 0.75
+NAMES_REMEMBERED = 1 << 17
+Key = TypeVar("Key", str, int)
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """How often a table changed, and when last. `state_version` only 5.x has: None is a 4.9 file."""
+
+    counter: int = 0
+    timestamp_ms: int = 0
+    state_version: int | None = None
+
+    @classmethod
+    def of(cls, value: Mapping[Any, Any], path: str = "") -> DataVersion | None:
+        """The version that a file's value holds; None without one."""
+        found = value.get(VERSION)
+        if found is None:
+            return None
+        fields = _mapping(found, VERSION, path)
+        state = fields.get("stateVersion")
+        counter, timestamp = (_number(fields.get(name, 0), name, path) for name in ("counter", "timestamp"))
+        return cls(counter, timestamp, None if state is None else _number(state, "stateVersion", path))
+
+    def is_behind(self, other: DataVersion) -> bool:
+        """Whether this is an older state of the same table. Fewer changes alone are not: a table made anew has few."""
+        ours, theirs = self.state_version or 0, other.state_version or 0
+        if ours != theirs:
+            return ours < theirs
+        return self.counter < other.counter and self.timestamp_ms < other.timestamp_ms
+
+    def next(self, now_ms: int) -> DataVersion:
+        """The version after one more change."""
+        return replace(self, counter=self.counter + 1, timestamp_ms=now_ms)
+
+    def value(self) -> dict[str, int]:
+        """As a file holds it."""
+        state = {} if self.state_version is None else {"stateVersion": self.state_version}
+        return {"counter": self.counter, **state, "timestamp": self.timestamp_ms}
+
+
+def java_order(keys: Iterable[Key], capacity: int) -> list[Key]:
+    """The keys as Java's ConcurrentHashMap made with that capacity lists them; of one bucket, as they came.
+
+    A map that grew while it held several keys of one bucket may list these the other way round.
+    """
+    found = list(keys)
+    buckets = 1 << (capacity + (capacity >> 1)).bit_length()
+    while len(found) >= GROWS_AT * buckets:
+        buckets *= 2
+    return _by_bucket(found, buckets)
+
+
+def hash_map_order(keys: Iterable[Key], buckets: int = 16) -> list[Key]:
+    """The keys as Java's HashMap or HashSet of so many buckets lists them; of one bucket, as they came."""
+    found = list(keys)
+    while len(found) > GROWS_AT * buckets:
+        buckets *= 2
+    return _by_bucket(found, buckets)
+
+
+def _by_bucket(keys: list[Key], buckets: int) -> list[Key]:
+    return sorted(keys, key=lambda key: _spread(_hash_of(key) if isinstance(key, str) else key) & (buckets - 1))
+
+
+@lru_cache(NAMES_REMEMBERED)
+def _hash_of(name: str) -> int:
+    """The tables are listed over and over, with the same names."""
+    return java_hash(name)
+
+
+def _spread(code: int) -> int:
+    code &= 0xFFFFFFFF
+    return code ^ (code >> 16)
+
+
+def _or_empty(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _mapping(value: Any, what: str, path: str) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise MalformedConfig(path, f"{what} is no object")
+    return value
+
+
+def _number(value: Any, what: str, path: str) -> int:
+    """A whole number of Java's long, quoted or not."""
+    try:
+        return whole_number(value)
+    except ValueError as reason:
+        raise MalformedConfig(path, f"{what}: {reason}") from None
+
+
+def _table(value: Mapping[Any, Any], name: str, path: str) -> dict[str, dict[Any, Any]]:
+    """A table of objects by name; empty without one."""
+    table = _mapping(_or_empty(value.get(name)), name, path)
+    return {str(key): _mapping(entry, f"{name}: {key}", path) for key, entry in table.items()}
+
+
+def _offsets(value: Any, what: str, path: str) -> dict[int, int]:
+    entries = _mapping(value, what, path).items()
+    return {_number(key, what, path): _number(offset, what, path) for key, offset in entries}
+
+
+# topics.json
+
+
+def topics(value: Mapping[Any, Any], path: str = "") -> dict[str, dict[Any, Any]]:
+    """The configuration of every topic, fields by their names in the file."""
+    return _table(value, TOPIC_TABLE, path)
+
+
+def topic_config(topic: str, read: int, write: int, perm: int, *, five: bool, **fields: Any) -> dict[str, Any]:
+    """One entry of topicConfigTable, with RocketMQ's defaults but for `fields`."""
+    attributes: dict[str, Any] = {"attributes": {}} if five else {}
+    config = {
+        "order": False, "perm": perm, "readQueueNums": read, "topicFilterType": "SINGLE_TAG", "topicName": topic,
+        "topicSysFlag": 0, "writeQueueNums": write,
+    }  # fmt: skip
+    return {**attributes, **config, **fields}
+
+
+def topic_attributes(value: Mapping[Any, Any], path: str = "") -> dict[str, dict[str, str]]:
+    """The attributes of every topic (5.x)."""
+    found = {}
+    for topic, fields in topics(value, path).items():
+        attributes = _mapping(_or_empty(fields.get("attributes")), f"attributes of {topic}", path)
+        found[topic] = {str(name): str(text) for name, text in attributes.items()}
+    return found
+
+
+def deleted_topics(value: Mapping[Any, Any], path: str = "") -> set[str]:
+    """The topics that were deleted and got no message since."""
+    found = value.get("deletedTopics") or []
+    if not isinstance(found, list):
+        raise MalformedConfig(path, "deletedTopics is no list")
+    return {str(topic) for topic in found}
+
+
+def deleted_topics_value(names: Iterable[str]) -> dict[str, Any]:
+    """What deletedTopics.json says."""
+    return {"deletedTopics": sorted(names)}
+
+
+def batch_topics(value: Mapping[Any, Any], path: str = "") -> frozenset[str]:
+    """The topics whose queues are batch consume queues."""
+    every = topic_attributes(value, path).items()
+    return frozenset(topic for topic, attributes in every if attributes.get(QUEUE_TYPE) == BATCH_QUEUE_TYPE)
+
+
+def read_batch_topics(config: Path) -> frozenset[str]:
+    """The same from a store's `config` directory. Raises MalformedConfig."""
+    path = config / TOPICS
+    return batch_topics(json_files.read(path), str(path))
+
+
+def topics_value(
+    table: Mapping[str, Mapping[str, Any]], version: DataVersion, capacity: int = TOPIC_CAPACITY
+) -> dict[str, Any]:
+    """What topics.json says about these topics."""
+    return {VERSION: version.value(), TOPIC_TABLE: _ordered(table, capacity)}
+
+
+# consumerOffset.json, delayOffset.json
+
+
+def consumer_offsets(value: Mapping[Any, Any], path: str = "") -> dict[tuple[str, str], dict[int, int]]:
+    """(topic, group): queue id: the next offset to consume."""
+    found = {}
+    for key, offsets in _mapping(_or_empty(value.get(OFFSET_TABLE)), OFFSET_TABLE, path).items():
+        topic, separator, group = str(key).partition(GROUP_SEPARATOR)
+        if not separator:
+            raise MalformedConfig(path, f"{key!r} in {OFFSET_TABLE} is not topic{GROUP_SEPARATOR}group")
+        found[topic, group] = _offsets(offsets, f"{OFFSET_TABLE}: {key}", path)
+    return found
+
+
+def consumer_offsets_value(
+    table: Mapping[tuple[str, str], Mapping[int, int]], version: DataVersion | None = None,
+    group_topics: Mapping[str, Iterable[str]] | None = None, capacity: int = OFFSET_CAPACITY,
+) -> dict[str, Any]:  # fmt: skip
+    """What consumerOffset.json says; 5.x has a version, and the topics that every group asked for (`group_topics`)."""
+    named = {GROUP_SEPARATOR.join(key): _by_number(offsets) for key, offsets in table.items()}
+    value: dict[str, Any] = {} if version is None else {VERSION: version.value()}
+    if group_topics is not None:
+        lists = {group: list(names) for group, names in group_topics.items()}
+        value["groupTopicMap"] = {group: lists[group] for group in java_order(lists, GROUP_TOPIC_CAPACITY)}
+    return {**value, OFFSET_TABLE: {key: named[key] for key in java_order(named, capacity)}}
+
+
+def delay_offsets(value: Mapping[Any, Any], path: str = "") -> dict[int, int]:
+    """Delay level: the next offset to deliver."""
+    return _offsets(_or_empty(value.get(OFFSET_TABLE)), OFFSET_TABLE, path)
+
+
+def delay_offsets_value(offsets: Mapping[int, int], version: DataVersion | None = None) -> dict[str, Any]:
+    """What delayOffset.json says; 5.x has a version."""
+    head: dict[str, Any] = {} if version is None else {VERSION: version.value()}
+    return {**head, OFFSET_TABLE: _by_number(offsets)}
+
+
+def _by_number(offsets: Mapping[int, int]) -> dict[int, int]:
+    return {key: offsets[key] for key in java_order(offsets, DELAY_CAPACITY)}
+
+
+# subscriptionGroup.json
+
+
+def groups(value: Mapping[Any, Any], path: str = "") -> dict[str, dict[Any, Any]]:
+    """The configuration of every consumer group, fields by their names in the file."""
+    return _table(value, GROUP_TABLE, path)
+
+
+def groups_value(
+    table: Mapping[str, Mapping[str, Any]], version: DataVersion, capacity: int = GROUP_CAPACITY
+) -> dict[str, Any]:
+    """What subscriptionGroup.json says about these groups."""
+    forbidden: dict[str, Any] = {} if version.state_version is None else {"forbiddenTable": {}}
+    return {VERSION: version.value(), **forbidden, GROUP_TABLE: _ordered(table, capacity)}
+
+
+def _ordered(table: Mapping[str, Mapping[str, Any]], capacity: int) -> dict[str, Any]:
+    """Entries in Java's order, the fields of each by name."""
+    return {key: dict(sorted(table[key].items())) for key in java_order(table, capacity)}

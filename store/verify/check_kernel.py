@@ -1,0 +1,397 @@
+"""The compiled check of records: structure, CRCs, queue entries, all in one pass; nothing of a sound record in Python.
+
+Implements: CommitLog.checkMessageAndReturnSize with checkCRC (spec: store-formats, 1, 3, 6, 8, 10)
+`check` stops where the records end or Python has to decide, counts what is wrong with the entries of each queue, and
+makes an event for what takes more than this record and its entry (half messages, extension units, batches).
+
+Queues are rows of a table found by a hash of topic and queue id; their mapped files are known by address.
+"""
+
+# mypy: disable-error-code="no-any-return,return-value"
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipc.arrays import Bytes, Words
+from ipc.compiled.compiler import bare_kernel
+from ipc.compiled.crc import crc32
+from ipc.compiled.memory import (
+    EQUAL_BYTES,
+    equal_bytes,
+    load_be16,
+    load_be32,
+    load_be32_from,
+    load_be64,
+    load_be64_from,
+    prefetch,
+    trailing_zeros,
+)
+from store.message import properties, record
+from store.message import rows_kernel as layout
+from store.queues import extension
+from store.queues.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
+
+# columns of a queue; MATCHED_AT: the place of its first entry in `matched`; FILES_AT: of its first file in `addresses`
+NAME_AT, NAME_BYTES, QUEUE_ID, KIND, FIRST, COUNT, FILES_AT, PER_FILE, MATCHED_AT = range(9)
+QUEUE_WORDS = 9
+PLAIN, SCHEDULE, BATCH, ABSENT = range(4)  # ABSENT: records name it, but it has no files
+
+# columns of a queue's counts: records without an entry, those of them behind the queue's end, entries that are wrong
+MISSING, MISSING_OFFSET, BEHIND, BEHIND_OFFSET, WRONG, WRONG_ENTRY, WRONG_OFFSET, WRONG_SIZE = range(8)
+COUNT_WORDS = 8
+
+# words of the state
+RECORDS, LAST_TIME, TIME_FALLS, FALL_OFFSET, CRC_BYTES, STRUCTURE_BYTES, OPEN_BYTES, FIRST_TIME = range(8)
+STATE_WORDS = 8
+
+# columns of an event
+EVENT, POSITION, QUEUE, VALUE, TAGS_CODE, STORE_TIMESTAMP = range(6)
+EVENT_WORDS = 6
+HALF, MULTI, IN_BATCH, EXT, TAGS_TEXT = range(5)
+EVENTS_A_RECORD = 4
+
+# why a check stopped; the others are dispatch_kernel's
+SOUND, PAUSE, NEW_QUEUE, PROPERTY_CRC, BODY_CRC = 10, 11, 12, 13, 14
+
+# columns of `parts`, one record's
+SIZE, SYS_FLAG, BODY_AT, BODY_BYTES, TOPIC_AT, TOPIC_BYTES, PROPERTIES_AT, PROPERTIES_BYTES, STORED = range(9)
+TAGS_HASH, TAGS_PAIR_BYTES, TAGS_PLAIN, LEVEL, MULTI_AT = range(9, 14)
+PART_WORDS = 14
+
+EXT_ADDRESS_MAX = extension.LAST_ADDRESS  # at and below: not a hash but the address of an extension unit
+ANY_TAGS = 1 << 62  # in an event: the tags are not ASCII, their hash is not known here
+MULTI_NAME = np.frombuffer(properties.MULTI_DISPATCH.encode() + b"\x01", np.uint8)
+TAGS_WORD = int.from_bytes(b"TAGS", "big")
+DELAY_WORD, MULTI_WORD = int.from_bytes(b"DELA", "big"), int.from_bytes(b"INNE", "big")
+CRC_NAME = np.frombuffer(b"__CRC32#\x01", np.uint8)
+CRC_DIGITS = 10
+CRC_PART_BYTES = len(CRC_NAME) + CRC_DIGITS + 1
+NAME_SEPARATOR, PAIR_SEPARATOR = ord(properties.NAME_SEPARATOR), ord(properties.PAIR_SEPARATOR)
+ZERO = ord("0")
+HALF_BEFORE_BODY = 8 + layout.BODY_LENGTH_BYTES  # the half message's offset, then the body's length
+TRANSACTION_MASK, TRANSACTION_COMMIT = record.TRANSACTION_MASK, int(record.SysFlag.TRANSACTION_COMMIT)
+INNER_BATCH, CRC_MASK = int(record.SysFlag.INNER_BATCH), record.CRC_MASK
+PREFETCH_BYTES = 128
+SHAPE_BYTES = 4 + 4 + 8 + 4 + 2  # sizes, magic number, physical offset, body length, properties length
+QUEUE_FIELD_BYTES = 4 + 8  # queue id and queue offset
+HASH_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
+
+
+@bare_kernel
+def name_hash(array: Bytes, at: int, count: int, queue_id: int) -> int:
+    """A hash of a topic and a queue id; not negative."""
+    code = np.int64(queue_id + 1) * np.int64(HASH_FACTOR)
+    end = at + count
+    while at + 8 <= end:
+        code = (code ^ load_be64(array, at)) * np.int64(HASH_FACTOR)
+        code ^= code >> 29
+        at += 8
+    while at < end:
+        code = (code ^ np.int64(array[at])) * np.int64(HASH_FACTOR)
+        at += 1
+    return (code ^ (code >> 32)) & np.int64(0x7FFFFFFFFFFFFFFF)
+
+
+@bare_kernel
+def _same(one: Bytes, at: int, other: Bytes, other_at: int, count: int) -> bool:
+    i = 0
+    while i + 8 <= count:
+        if load_be64(one, at + i) != load_be64(other, other_at + i):
+            return False
+        i += 8
+    while i < count:
+        if one[at + i] != other[other_at + i]:
+            return False
+        i += 1
+    return True
+
+
+@bare_kernel
+def find_queue(array: Bytes, at: int, count: int, queue_id: int, slots: Words, queues: Words, names: Bytes) -> int:
+    """The queue's row; minus one minus the free slot when it has none."""
+    slot = name_hash(array, at, count, queue_id) & (len(slots) - 1)
+    while slots[slot] != 0:
+        queue = slots[slot] - 1
+        named = queues[queue, QUEUE_ID] == queue_id and queues[queue, NAME_BYTES] == count
+        if named and _same(array, at, names, queues[queue, NAME_AT], count):
+            return queue
+        slot = (slot + 1) & (len(slots) - 1)
+    return -1 - slot
+
+
+@bare_kernel
+def measure(array: Bytes, position: int, base_offset: int, parts: Words) -> bool:
+    """Fill `parts` of the record of `parts[SIZE]` bytes at `position`; False when it contradicts itself."""
+    size = parts[SIZE]
+    sys_flag = load_be32(array, position + layout.SYS_FLAG_AT)
+    born_extra = layout.V6_EXTRA_BYTES if sys_flag & layout.BORN_HOST_V6 else 0
+    extra = born_extra + (layout.V6_EXTRA_BYTES if sys_flag & layout.STORE_HOST_V6 else 0)
+    wide = load_be32(array, position + layout.MAGIC_AT) == layout.MAGIC_V2
+    if size < layout.FIXED_BYTES + extra + wide or load_be64(array, position + layout.PHYSICAL_OFFSET_AT) != (
+        base_offset + position
+    ):
+        return False
+    end = position + size
+    body_at = position + layout.BODY_LENGTH_AT + extra + layout.BODY_LENGTH_BYTES
+    body_bytes = load_be32(array, body_at - layout.BODY_LENGTH_BYTES)
+    topic_at = body_at + body_bytes + 1 + wide
+    if body_bytes < 0 or topic_at + layout.PROPERTIES_LENGTH_BYTES > end:
+        return False
+    topic_bytes = load_be16(array, topic_at - 2) if wide else np.int64(np.int8(array[topic_at - 1]))
+    properties_at = topic_at + topic_bytes + layout.PROPERTIES_LENGTH_BYTES
+    if topic_bytes < 0 or properties_at > end:
+        return False
+    properties_bytes = load_be16(array, properties_at - layout.PROPERTIES_LENGTH_BYTES)
+    if properties_bytes < 0 or properties_at + properties_bytes != end:
+        return False
+    parts[SYS_FLAG], parts[BODY_AT], parts[BODY_BYTES] = sys_flag, body_at, body_bytes
+    parts[TOPIC_AT], parts[TOPIC_BYTES] = topic_at, topic_bytes
+    parts[PROPERTIES_AT], parts[PROPERTIES_BYTES] = properties_at, properties_bytes
+    parts[STORED] = load_be64(array, position + layout.STORE_TIMESTAMP_AT + born_extra)
+    return True
+
+
+@bare_kernel
+def find_byte(array: Bytes, at: int, end: int, value: int) -> int:
+    """The first place of `value` in [at, end), `end` without one."""
+    while at < end:
+        if at + EQUAL_BYTES > len(array):
+            while at < end and array[at] != value:
+                at += 1
+            return at
+        found = equal_bytes(array, at, value)
+        if found != 0:
+            return min(at + trailing_zeros(found), end)
+        at += EQUAL_BYTES
+    return end
+
+
+@bare_kernel
+def ascii_hash(before: int, array: Bytes, at: int, end: int) -> tuple[int, bool]:
+    """Java's String.hashCode going on with these bytes, and whether all are ASCII, so that it is."""
+    code, every = np.uint32(before), np.uint32(0)
+    for i in range(at, end):
+        code = np.uint32(31) * code + np.uint32(array[i])
+        every |= np.uint32(array[i])
+    return int(np.int32(code)), every < np.uint32(128)
+
+
+@bare_kernel
+def read_properties(array: Bytes, parts: Words) -> None:
+    """Find the properties that the queues depend on: TAGS, DELAY, multi-dispatch. The last one of a name counts."""
+    parts[TAGS_HASH], parts[TAGS_PAIR_BYTES], parts[TAGS_PLAIN], parts[LEVEL], parts[MULTI_AT] = 0, 0, 1, 0, -1
+    at, end = parts[PROPERTIES_AT], parts[PROPERTIES_AT] + parts[PROPERTIES_BYTES]
+    while at + 5 < end:
+        stop = find_byte(array, at, end, PAIR_SEPARATOR)
+        word = load_be32(array, at)
+        if word == TAGS_WORD and array[at + 4] == NAME_SEPARATOR and stop > at + 5:
+            code, plain = ascii_hash(0, array, at + 5, stop)
+            parts[TAGS_HASH], parts[TAGS_PLAIN] = code, plain
+            parts[TAGS_PAIR_BYTES] = min(stop + 1, end) - at
+        elif word == DELAY_WORD and stop > at + 6 and array[at + 4] == ord("Y") and array[at + 5] == NAME_SEPARATOR:
+            parts[LEVEL] = layout._delay_level(array, at + 6, stop - at - 6)
+        elif word == MULTI_WORD and stop - at > len(MULTI_NAME) and _same(array, at, MULTI_NAME, 0, len(MULTI_NAME)):
+            parts[MULTI_AT] = at
+        at = stop + 1
+
+
+@bare_kernel
+def property_crc(array: Bytes, position: int, parts: Words) -> int:
+    """1 when the record carries a CRC of its own (`__CRC32#`) that is right, -1 when it is wrong, 0 without one."""
+    size = parts[SIZE]
+    at = position + size - CRC_PART_BYTES
+    if parts[PROPERTIES_BYTES] < CRC_PART_BYTES or not _same(array, at, CRC_NAME, 0, len(CRC_NAME)):
+        return 0
+    stored = np.int64(0)
+    for i in range(CRC_DIGITS):  # the least significant digit comes first
+        digit = np.int64(array[at + len(CRC_NAME) + CRC_DIGITS - 1 - i]) - ZERO
+        if digit < 0 or digit > 9:
+            return -1
+        stored = stored * 10 + digit
+    if array[position + size - 1] != PAIR_SEPARATOR:
+        return -1
+    return 1 if crc32(array, position, size - CRC_PART_BYTES) & CRC_MASK == stored else -1
+
+
+@bare_kernel
+def _body_is_right(array: Bytes, position: int, parts: Words) -> bool:
+    if parts[BODY_BYTES] == 0:  # RocketMQ does not look at it then
+        return True
+    stored = load_be32(array, position + layout.BODY_CRC_AT)
+    return crc32(array, parts[BODY_AT], parts[BODY_BYTES]) & CRC_MASK == stored
+
+
+@bare_kernel
+def _is_record(array: Bytes, position: int, base_offset: int) -> bool:
+    """Whether something there says that it is the record of this position."""
+    if position < 0 or position + layout.FIXED_BYTES > len(array):
+        return False
+    magic = load_be32(array, position + layout.MAGIC_AT)
+    if magic != layout.MAGIC_V1 and magic != layout.MAGIC_V2:
+        return False
+    return load_be64(array, position + layout.PHYSICAL_OFFSET_AT) == base_offset + position
+
+
+@bare_kernel
+def _add_event(
+    events: Words, count: int, event: int, position: int, queue: int, value: int, code: int, stored: int
+) -> int:
+    events[count, EVENT], events[count, POSITION], events[count, QUEUE] = event, position, queue
+    events[count, VALUE], events[count, TAGS_CODE], events[count, STORE_TIMESTAMP] = value, code, stored
+    return count + 1
+
+
+@bare_kernel
+def _look_at_entry(
+    array: Bytes, position: int, base_offset: int, parts: Words, number: int, queues: Words, counts: Words,
+    addresses: Words, matched: Bytes, delays: Words, events: Words, count: int,
+) -> int:  # fmt: skip
+    """Compare the record with its queue's entry; the number of events then."""
+    queue_offset = load_be64(array, position + layout.QUEUE_OFFSET_AT)
+    index = queue_offset - queues[number, FIRST]
+    if index < 0 or index >= queues[number, COUNT]:
+        which = BEHIND if index >= queues[number, COUNT] else MISSING
+        if counts[number, which] == 0:
+            counts[number, which + 1] = base_offset + position
+        counts[number, which] += 1
+        return count
+    file, rest = 0, index
+    if index >= queues[number, PER_FILE]:
+        file = index // queues[number, PER_FILE]
+        rest = index - file * queues[number, PER_FILE]
+    address = addresses[queues[number, FILES_AT] + file] + rest * ENTRY_BYTES
+    prefetch(address + PREFETCH_BYTES)  # there are more queues than streams that the machine follows by itself
+    found = load_be64_from(address + ENTRY_TAGS_AT)
+    code, size = parts[TAGS_HASH], parts[SIZE]
+    if load_be64_from(address) == base_offset + position and load_be32_from(address + ENTRY_SIZE_AT) == size:
+        late = queues[number, KIND] == SCHEDULE and parts[LEVEL] > 0
+        same = found == code or (late and found == parts[STORED] + delays[min(parts[LEVEL], len(delays) - 1)])
+        if same or found <= EXT_ADDRESS_MAX or parts[TAGS_PLAIN] == 0:
+            matched[queues[number, MATCHED_AT] + index] = 1
+            if found <= EXT_ADDRESS_MAX:
+                if late:
+                    code = parts[STORED] + delays[min(parts[LEVEL], len(delays) - 1)]
+                elif parts[TAGS_PLAIN] == 0:
+                    code = np.int64(ANY_TAGS)
+                return _add_event(events, count, EXT, position, number, found, code, parts[STORED])
+            if not same:
+                return _add_event(events, count, TAGS_TEXT, position, number, found, code, parts[STORED])
+            return count
+    if counts[number, WRONG] == 0:
+        counts[number, WRONG_ENTRY], counts[number, WRONG_OFFSET] = queue_offset, base_offset + position
+        counts[number, WRONG_SIZE] = size
+    counts[number, WRONG] += 1
+    return count
+
+
+@bare_kernel
+def _note_time(offset: int, stored: int, state: Words) -> None:
+    if state[RECORDS] == 0:
+        state[FIRST_TIME] = stored
+    elif stored < state[LAST_TIME]:
+        if state[TIME_FALLS] == 0:
+            state[FALL_OFFSET] = offset
+        state[TIME_FALLS] += 1
+    state[LAST_TIME] = stored
+    state[RECORDS] += 1
+
+
+@bare_kernel
+def _note_protection(parts: Words, whole: bool, queued: bool, tags: bool, state: Words) -> None:
+    """How many of the record's bytes a CRC covers, how many are checked otherwise, how many nothing protects."""
+    size = parts[SIZE]
+    if whole:
+        protected, structure = size - len(CRC_NAME) - 1, 1
+    else:
+        protected = parts[BODY_BYTES]
+        structure = SHAPE_BYTES + (parts[TOPIC_AT] - parts[BODY_AT] - protected) + (4 if protected else 0)
+        if queued:
+            structure += QUEUE_FIELD_BYTES + parts[TOPIC_BYTES] + (parts[TAGS_PAIR_BYTES] if tags else 0)
+    state[CRC_BYTES] += protected
+    state[STRUCTURE_BYTES] += structure
+    state[OPEN_BYTES] += size - protected - structure
+
+
+@bare_kernel
+def _goes_to_queue(sys_flag: int) -> bool:
+    kind = sys_flag & TRANSACTION_MASK
+    return kind == 0 or kind == TRANSACTION_COMMIT
+
+
+@bare_kernel
+def shape(array: Bytes, position: int, limit: int, base_offset: int, parts: Words) -> int:
+    """Why no sound record lies there, apart from its CRCs; SOUND and `parts` filled when one does."""
+    if limit - position < layout.BLANK_BYTES:
+        return layout.PARTIAL
+    size, magic = load_be32(array, position), load_be32(array, position + layout.MAGIC_AT)
+    if magic == layout.MAGIC_BLANK:
+        return layout.BLANK
+    if magic != layout.MAGIC_V1 and magic != layout.MAGIC_V2:
+        return layout.NO_RECORD
+    if size < layout.FIXED_BYTES or position + size > len(array):
+        return layout.DAMAGED
+    if size > limit - position:
+        return layout.PARTIAL
+    parts[SIZE] = size
+    return SOUND if measure(array, position, base_offset, parts) else layout.DAMAGED
+
+
+@bare_kernel
+def _other_events(
+    array: Bytes, position: int, base_offset: int, parts: Words, queued: bool, in_batch: bool, events: Words, count: int
+) -> int:  # fmt: skip
+    """What takes more than this record and its entry; the number of events then."""
+    if queued and in_batch:
+        count = _add_event(events, count, IN_BATCH, position, -1, 0, 0, 0)
+    if queued and parts[MULTI_AT] >= 0:
+        count = _add_event(events, count, MULTI, position, -1, parts[MULTI_AT], parts[TAGS_HASH], 0)
+    if parts[SYS_FLAG] & TRANSACTION_MASK == TRANSACTION_COMMIT:
+        half = load_be64(array, parts[BODY_AT] - HALF_BEFORE_BODY)
+        if half < base_offset + position and not _is_record(array, half - base_offset, base_offset):
+            count = _add_event(events, count, HALF, position, -1, half, 0, 0)
+    return count
+
+
+@bare_kernel
+def check(
+    array: Bytes, position: int, limit: int, pause_at: int, base_offset: int, dispatched: int,
+    slots: Words, queues: Words, names: Bytes, counts: Words, addresses: Words, matched: Bytes,
+    delays: Words, state: Words, parts: Words, events: Words,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Check the records from `position` on: (where it stopped, why, how many events).
+
+    Bytes at and above `limit` are not looked at; PAUSE: `pause_at` is reached or `events` is full. Records at and above
+    the log offset `dispatched` need no entry. NEW_QUEUE: this record's queue is not in the table.
+    """
+    count = 0
+    while position < limit:
+        if position >= pause_at or count + EVENTS_A_RECORD > len(events):
+            return position, PAUSE, count
+        stop = shape(array, position, limit, base_offset, parts)
+        if stop != SOUND:
+            return position, stop, count
+        if not _body_is_right(array, position, parts):
+            return position, BODY_CRC, count
+        read_properties(array, parts)
+        whole = property_crc(array, position, parts)
+        if whole < 0:
+            return position, PROPERTY_CRC, count
+        queued = _goes_to_queue(parts[SYS_FLAG]) and base_offset + position < dispatched
+        in_batch, plain = parts[SYS_FLAG] & INNER_BATCH != 0, True
+        if queued and not in_batch:
+            queue_id = load_be32(array, position + layout.QUEUE_ID_AT)
+            number = find_queue(array, parts[TOPIC_AT], parts[TOPIC_BYTES], queue_id, slots, queues, names)
+            if number < 0:
+                return position, NEW_QUEUE, count
+            in_batch, plain = queues[number, KIND] == BATCH, queues[number, KIND] == PLAIN
+            if not in_batch:
+                count = _look_at_entry(
+                    array, position, base_offset, parts, number, queues, counts, addresses, matched,
+                    delays, events, count,
+                )  # fmt: skip
+        count = _other_events(array, position, base_offset, parts, queued, in_batch, events, count)
+        _note_protection(parts, whole > 0, queued and not in_batch, plain, state)
+        _note_time(base_offset + position, parts[STORED], state)
+        position += parts[SIZE]
+    return position, layout.LIMIT, count

@@ -1,0 +1,54 @@
+"""Checks what lies around the log: the checkpoint, and the tables of config/*.json.
+
+Their formats have no CRCs (our part of the checkpoint has): what can be told is whether they can be read, and whether
+the checkpoint speaks of this log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from store.errors import StoreError
+from store.files import checkpoint as checkpoint_file
+from store.files.directory import StoreDirectory
+from store.tables import json_files
+from store.verify.finding import Finding
+
+CHECKPOINT_AGAIN = (
+    "remove the file while no broker runs: the next start makes it again, and looks at all of the log once"
+)
+CONFIG_AGAIN = "restore it from its .bak or from a replica while no broker runs, or write it again with `mqadmin`"
+
+
+def checkpoint_findings(directory: StoreDirectory, max_offset: int, *, live: bool) -> Iterator[Finding]:
+    """What is wrong with the checkpoint; none is fine."""
+    path = directory.checkpoint
+    try:
+        with path.open("rb") as file:
+            content = file.read(checkpoint_file.FILE_BYTES + 1)
+    except FileNotFoundError:
+        return
+    if len(content) < checkpoint_file.FILE_BYTES:
+        what = f"{len(content)} bytes long instead of {checkpoint_file.FILE_BYTES}: it counts as none"
+        yield Finding("CHECKPOINT", str(path), what, CHECKPOINT_AGAIN)
+        return
+    if reason := checkpoint_file.damage(content):
+        yield Finding("CHECKPOINT", str(path), reason, CHECKPOINT_AGAIN)
+        return
+    found = checkpoint_file.decode(content)
+    if found.flushed_offset is not None and found.flushed_offset > max_offset and not live:
+        what = f"the log was on disk up to offset {found.flushed_offset}, and now ends at {max_offset}"
+        yield Finding("CHECKPOINT", str(path), what, "restore the log's end from a replica, or remove the checkpoint")
+
+
+def config_findings(directory: StoreDirectory) -> Iterator[Finding]:
+    """Which tables cannot be read."""
+    for path in sorted(directory.config.glob("*.json")):
+        if not path.is_file():
+            continue
+        try:
+            problem = json_files.load(path).problem
+        except StoreError as error:
+            problem = str(error)
+        if problem:
+            yield Finding("CONFIG_FILE", str(path), " ".join(problem.split()), CONFIG_AGAIN)

@@ -1,0 +1,200 @@
+"""The compiled check of an index file's entries against the records and against their own chains.
+
+Implements: IndexFile.putKey, IndexService.buildIndex, read backwards (spec: store-formats, section 13)
+Entries lie in the log's order, so records are walked beside them: an entry must be one of its record's keys, and a
+record that is passed must have none. `check_entries` works inside one segment, and stops where an entry is of another.
+"""
+
+# mypy: disable-error-code="no-any-return,return-value"
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ipc.arrays import Bytes, Words
+from ipc.compiled.compiler import bare_kernel
+from ipc.compiled.memory import load_be32, load_be64
+from store.index import index_file
+from store.message import properties
+from store.message.record import SysFlag
+from store.verify import check_kernel as record
+
+# words of the state: the next entry; the log's place behind the last entry's record, -1 when that is not known;
+# that record's offset, how many keys it has, and how many entries for it were seen
+NUMBER, CURSOR, LAST_OFFSET, LAST_KEYS, LAST_SEEN = range(5)
+# what is wrong, each with its count and where it is first: chains, entries without a record, without that key, with
+# another time; records without an entry
+CHAIN, CHAIN_AT, NO_RECORD, NO_RECORD_AT, KEY, KEY_AT, TIME, TIME_AT, LEFT_OUT, LEFT_OUT_AT = range(5, 15)
+STATE_WORDS = 15
+
+# why it stopped
+ALL_DONE, ELSEWHERE, TEXT = 0, 1, 2
+
+ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES = index_file.ENTRY_BYTES, index_file.HEADER_BYTES, index_file.SLOT_BYTES
+INT_MAX = index_file.INT_MAX
+_fields = index_file.ENTRY_DTYPE.fields
+assert _fields is not None
+OFFSET_AT, SECONDS_AT, PREVIOUS_AT = (
+    int(_fields[name][1]) for name in ("physical_offset", "time_diff_s", "previous")
+)
+KEYS_NAME = np.frombuffer(properties.KEYS.encode() + b"\x01", np.uint8)
+UNIQ_NAME = np.frombuffer(properties.UNIQ_KEY.encode() + b"\x01", np.uint8)
+KEY_SEPARATOR, PAIR_SEPARATOR, HASH_SIGN = ord(" "), ord(properties.PAIR_SEPARATOR), ord("#")
+ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
+KEYS_MAX = 32768  # more parts than properties can have
+
+
+@bare_kernel
+def _begins_with(array: Bytes, at: int, end: int, name: Bytes) -> bool:
+    """Whether a pair there has that name, and a value."""
+    if end - at <= len(name):
+        return False
+    for i in range(len(name)):
+        if array[at + i] != name[i]:
+            return False
+    return True
+
+
+@bare_kernel
+def key_hashes(array: Bytes, parts: Words, hashes: Words) -> int:
+    """The hashes of the record's keys in the order that they are put; how many, -1 when not all is ASCII."""
+    if parts[record.SYS_FLAG] & record.TRANSACTION_MASK == ROLLBACK:
+        return 0
+    unique_at, unique_end, keys_at, keys_end = 0, 0, 0, 0
+    at, end = parts[record.PROPERTIES_AT], parts[record.PROPERTIES_AT] + parts[record.PROPERTIES_BYTES]
+    while at < end:
+        stop = record.find_byte(array, at, end, PAIR_SEPARATOR)
+        if _begins_with(array, at, stop, UNIQ_NAME):
+            unique_at, unique_end = at + len(UNIQ_NAME), stop
+        elif _begins_with(array, at, stop, KEYS_NAME):
+            keys_at, keys_end = at + len(KEYS_NAME), stop
+        at = stop + 1
+    if unique_end == 0 and keys_end == 0:
+        return 0
+    topic_at = parts[record.TOPIC_AT]
+    before, plain = record.ascii_hash(0, array, topic_at, topic_at + parts[record.TOPIC_BYTES])
+    before = np.int64(np.int32(np.uint32(before) * np.uint32(31) + np.uint32(HASH_SIGN)))
+    count = 0
+    if unique_end > unique_at:
+        code, ascii_only = record.ascii_hash(before, array, unique_at, unique_end)
+        hashes[0], count, plain = abs(code) if code > -INT_MAX - 1 else 0, 1, plain and ascii_only
+    while keys_at < keys_end:
+        stop = record.find_byte(array, keys_at, keys_end, KEY_SEPARATOR)
+        if stop > keys_at:
+            code, ascii_only = record.ascii_hash(before, array, keys_at, stop)
+            hashes[count], plain = abs(code) if code > -INT_MAX - 1 else 0, plain and ascii_only
+            count += 1
+        keys_at = stop + 1
+    return count if plain else -1
+
+
+@bare_kernel
+def note(state: Words, what: int, count: int, where: int) -> None:
+    """Count something that is wrong, and where it was first."""
+    if count <= 0:
+        return
+    if state[what] == 0:
+        state[what + 1] = where
+    state[what] += count
+
+
+@bare_kernel
+def end_of_record(state: Words) -> None:
+    """The last entry's record is passed: had it all of its entries?"""
+    if state[LAST_OFFSET] >= 0:
+        note(state, LEFT_OUT, state[LAST_KEYS] - state[LAST_SEEN], state[LAST_OFFSET])
+    state[LAST_OFFSET], state[LAST_KEYS], state[LAST_SEEN] = -1, 0, 0
+
+
+@bare_kernel
+def _pass_records(
+    array: Bytes, base_offset: int, position: int, limit: int, parts: Words, hashes: Words, state: Words
+) -> None:
+    """Records between the last entry's and the one at `position`: none of them may have keys."""
+    at = state[CURSOR] - base_offset
+    if state[CURSOR] < 0 or at < 0:
+        return
+    while at < position and record.shape(array, at, limit, base_offset, parts) == record.SOUND:
+        note(state, LEFT_OUT, key_hashes(array, parts, hashes), base_offset + at)
+        at += parts[record.SIZE]
+
+
+@bare_kernel
+def _chain(index: Bytes, slots: int, at: int, number: int, heads: npt.NDArray[np.int32], state: Words) -> None:
+    """An entry names the one before it of its slot."""
+    key_hash = load_be32(index, at)
+    if key_hash < 0:
+        note(state, CHAIN, 1, number)
+        return
+    slot = key_hash % slots
+    if load_be32(index, at + PREVIOUS_AT) != heads[slot]:
+        note(state, CHAIN, 1, number)
+    heads[slot] = number
+
+
+@bare_kernel
+def check_entries(
+    index: Bytes, slots: int, count: int, begin_ms: int, array: Bytes, base_offset: int, limit: int,
+    min_offset: int, end_offset: int, heads: npt.NDArray[np.int32], parts: Words, hashes: Words, state: Words,
+) -> int:  # fmt: skip
+    """Check the entries from state[NUMBER] below `count`, as long as their records lie in this segment; why it stopped.
+
+    Entries of records below `min_offset` are only checked for their chains: the records are gone.
+    """
+    while state[NUMBER] < count:
+        number = state[NUMBER]
+        at = HEADER_BYTES + slots * SLOT_BYTES + number * ENTRY_BYTES
+        offset = load_be64(index, at + OFFSET_AT)
+        position = offset - base_offset
+        if min_offset <= offset < end_offset and (position < 0 or position >= len(array)):
+            return ELSEWHERE
+        if offset != state[LAST_OFFSET]:
+            end_of_record(state)
+        _chain(index, slots, at, number, heads, state)
+        state[NUMBER] = number + 1
+        if offset < 0 or offset >= end_offset:
+            note(state, NO_RECORD, 1, number)
+            continue
+        if offset < min_offset:
+            continue
+        if offset != state[LAST_OFFSET]:
+            _pass_records(array, base_offset, position, limit, parts, hashes, state)
+        if record.shape(array, position, limit, base_offset, parts) != record.SOUND:
+            note(state, NO_RECORD, 1, number)
+            state[CURSOR] = -1
+            continue
+        keys = key_hashes(array, parts, hashes)
+        if offset != state[LAST_OFFSET]:
+            state[LAST_OFFSET], state[LAST_KEYS], state[LAST_SEEN] = offset, keys, 0
+        state[CURSOR] = offset + parts[record.SIZE]
+        state[LAST_SEEN] += 1
+        seconds = load_be32(index, at + SECONDS_AT)
+        wanted = max(0, min((parts[record.STORED] - begin_ms) // 1000, INT_MAX)) if begin_ms > 0 else 0
+        if number > 1 and seconds != wanted:
+            note(state, TIME, 1, number)
+        if keys < 0:
+            return TEXT
+        found, i = False, 0
+        while i < keys and not found:
+            found = hashes[i] == load_be32(index, at)
+            i += 1
+        note(state, KEY, 0 if found else 1, number)
+    return ALL_DONE
+
+
+@bare_kernel
+def wrong_slots(index: Bytes, slots: int, count: int, heads: npt.NDArray[np.int32], live: bool) -> tuple[int, int, int]:
+    """(slots that do not name the newest entry of their chain, the first of them, slots in use).
+
+    `live`: entries from `count` on are being put, and a slot may name one of them.
+    """
+    wrong, first, used = 0, -1, 0
+    for slot in range(slots):
+        named = load_be32(index, HEADER_BYTES + slot * SLOT_BYTES)
+        used += heads[slot] != 0
+        if named != heads[slot] and not (live and named >= count):
+            if wrong == 0:
+                first = slot
+            wrong += 1
+    return wrong, first, used

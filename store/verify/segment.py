@@ -1,0 +1,210 @@
+"""Checks one segment's records against themselves and their queues; findings come out, nothing is written.
+
+The kernel does the sound ones. Python looks where it stops: damage, the log's end, queues without files, and what
+needs more than one record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from store.errors import CorruptRecord
+from store.files.segment import Segment
+from store.message import delay
+from store.message import rows_kernel as layout
+from store.message.multi_dispatch import targets
+from store.message.properties import tags_code
+from store.message.record import BLANK_BYTES, Found, Kind, Message, decode, inspect
+from store.reading.walk import next_record
+from store.verify import check_kernel as kernel
+from store.verify.finding import COMPARE, CUT, REBUILD, Finding
+from store.verify.queues import QueueTable
+
+EVENTS_MAX = 16384
+PAUSE_BYTES = 64 << 20
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass
+class SegmentResult:
+    """What a segment's check found."""
+
+    base_offset: int
+    state: Ints
+    findings: list[Finding] = field(default_factory=list)
+    end: int = 0  # of its last record
+    behind: int = 0  # records that go into their queues at the next start
+    blank_bytes: int = 0
+    halves: list[tuple[int, int]] = field(default_factory=list)  # (commit, half message in another segment)
+    batches: list[Message] = field(default_factory=list)
+    ext_rows: list[Ints] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        """Sound records."""
+        return int(self.state[kernel.RECORDS])
+
+
+class SegmentCheck:
+    """Checks segments one after the other, with a table of queues of its own."""
+
+    def __init__(
+        self, table: QueueTable, addresses: Ints, matched: npt.NDArray[np.uint8], *, end: int | None,
+        dispatched: int, aborted: bool, five: bool, delays_ms: tuple[int, ...] = delay.DELAYS_MS,
+    ) -> None:  # fmt: skip
+        self._table, self._addresses, self._matched = table, addresses, matched
+        self._end, self._dispatched, self._aborted, self._five = end, dispatched, aborted, five
+        self._delays = np.array((0, *delays_ms), np.int64)
+        self._parts = np.zeros(kernel.PART_WORDS, np.int64)
+        self._events = np.zeros((EVENTS_MAX, kernel.EVENT_WORDS), np.int64)
+
+    def run(self, segment: Segment, goes_on: Callable[[], bool], on_progress: Callable[[int], None]) -> SegmentResult:
+        """Check it. `goes_on`: whether a later segment has records; `on_progress` may raise to end the check."""
+        result = SegmentResult(segment.base_offset, np.zeros(kernel.STATE_WORDS, np.int64))
+        self._table.counts.fill(0)
+        limit = segment.size_bytes
+        if self._end is not None:
+            limit = max(0, min(limit, self._end - segment.base_offset))
+        position: int | None = 0
+        while position is not None and position < limit:
+            position, stop = self._compiled(segment, position, limit, result)
+            on_progress(position)
+            if stop == layout.LIMIT:
+                break
+            if stop == kernel.NEW_QUEUE:
+                message = decode(segment.view, position, check_body_crc=False)
+                at, count = int(self._parts[kernel.TOPIC_AT]), int(self._parts[kernel.TOPIC_BYTES])
+                self._table.add(segment.array[at : at + count].tobytes(), message.queue_id)
+            elif stop != kernel.PAUSE:
+                position = self._stopped(segment, position, limit, stop, goes_on, result)
+        self._queue_findings(segment, result)
+        return result
+
+    def _compiled(self, segment: Segment, position: int, limit: int, result: SegmentResult) -> tuple[int, int]:
+        table = self._table
+        before = result.records
+        start = position
+        position, stop, count = kernel.check(
+            segment.array, position, limit, position + PAUSE_BYTES, segment.base_offset, self._dispatched,
+            table.slots, table.rows, table.names, table.counts, self._addresses, self._matched,
+            self._delays, result.state, self._parts, self._events,
+        )  # fmt: skip
+        if count:
+            self._handle(segment, self._events[:count], result)
+        if result.records > before or position > start:
+            result.end = segment.base_offset + position
+        return position, stop
+
+    def _stopped(
+        self, segment: Segment, position: int, limit: int, stop: int, goes_on: Callable[[], bool], result: SegmentResult
+    ) -> int | None:
+        """Say why the records end here; where they go on in this segment."""
+        offset = segment.base_offset + position
+        found = inspect(segment.view, position, offset, check_body_crc=True, limit=limit)
+        if stop == kernel.PROPERTY_CRC:
+            found = Found(Kind.CORRUPT, found.size, "its property __CRC32# is not the CRC of what comes before it")
+        elif found.kind is Kind.MESSAGE:
+            found = Found(Kind.CORRUPT, found.size, "its size, lengths or physical offset are wrong")
+        if found.kind is Kind.INCOMPLETE:
+            return None  # the limit of a store in use lies inside of a record that is being received
+        where = f"{segment.path} at offset {offset}"
+        if found.kind is Kind.BLANK:
+            result.blank_bytes = BLANK_BYTES
+            result.end = segment.end_offset
+            if found.reason:
+                result.findings.append(Finding("BLANK_SIZE", where, found.reason, COMPARE))
+            return None
+        resume = next_record(segment, position + 1, self._end)
+        if resume is not None:
+            what = f"{found.reason or 'zeros'}; the next sound record lies at offset {segment.base_offset + resume}"
+            result.findings.append(Finding("DAMAGED", where, what, COMPARE))
+        elif goes_on():
+            what = f"{found.reason or 'zeros'}, but the log goes on in the next segment"
+            result.findings.append(Finding("DAMAGED", where, what, COMPARE))
+        elif found.reason:
+            result.findings.append(Finding("TORN_TAIL", where, f"the log ends here: {found.reason}", CUT))
+        return resume
+
+    # what needs more than a record and its entry
+
+    def _handle(self, segment: Segment, events: Ints, result: SegmentResult) -> None:
+        kinds = events[:, kernel.EVENT]
+        if (ext := events[kinds == kernel.EXT]).size:
+            ext = ext.copy()
+            ext[:, kernel.POSITION] += segment.base_offset
+            result.ext_rows.append(ext)
+        for event in events[kinds != kernel.EXT]:
+            kind, position = int(event[kernel.EVENT]), int(event[kernel.POSITION])
+            if kind == kernel.HALF:
+                result.halves.append((segment.base_offset + position, int(event[kernel.VALUE])))
+                continue
+            try:
+                message = decode(segment.view, position, check_body_crc=False)
+            except CorruptRecord as error:  # the kernel and the codec do not agree: say so rather than go on
+                result.findings.append(Finding("DAMAGED", f"{segment.path}", str(error), COMPARE))
+                continue
+            if kind == kernel.IN_BATCH:
+                result.batches.append(_without_body(message))
+            elif kind == kernel.MULTI:
+                self._multi_dispatched(message, result)
+            else:
+                self._tags_text(message, int(event[kernel.QUEUE]), int(event[kernel.VALUE]), result)
+
+    def _tags_text(self, message: Message, number: int, found: int, result: SegmentResult) -> None:
+        """Tags that are not ASCII: their hash is over UTF-16 units."""
+        queue = self._table.queue_of(number)
+        wanted = tags_code(message.tags)
+        if found != wanted and queue is not None:
+            what = f"entry {message.queue_offset} has tags code {found}, its record's tags have {wanted}"
+            result.findings.append(Finding("QUEUE_ENTRY", str(queue.queue.directory), what, REBUILD))
+
+    def _multi_dispatched(self, message: Message, result: SegmentResult) -> None:
+        """The record's entries in the other queues that it names."""
+        found = targets(message.topic, message.queue_id, message.properties, lmq=True, five=self._five)
+        wanted = (message.physical_offset, message.size, message.tags_code)
+        for name, queue_id, queue_offset in found or ():
+            queue = self._table.find(name, queue_id)
+            entry = None if queue is None else queue.entry(queue_offset)
+            if queue is None or entry is None:
+                if self._aborted:
+                    result.behind += 1
+                    continue
+                what = f"the record at offset {message.physical_offset} has no entry {queue_offset} in queue {name!r}"
+                result.findings.append(Finding("NOT_IN_QUEUE", f"{name}/{queue_id}", what, REBUILD))
+            elif tuple(int(entry[field]) for field in ("physical_offset", "size", "tags_code")) == wanted:
+                queue.matched[queue_offset - queue.first] = 1
+            else:
+                what = f"entry {queue_offset} is not that of its record at offset {message.physical_offset}"
+                result.findings.append(Finding("QUEUE_ENTRY", str(queue.queue.directory), what, REBUILD))
+
+    def _queue_findings(self, segment: Segment, result: SegmentResult) -> None:
+        """This segment's records of each queue against the queue's entries."""
+        counts = self._table.counts
+        for row_number in np.flatnonzero(counts[: len(self._table.keys)].any(axis=1)).tolist():
+            topic, queue_id = self._table.keys[row_number]
+            row = [int(word) for word in counts[row_number]]
+            queue = self._table.queue_of(row_number)
+            if row[kernel.WRONG] and queue is not None:
+                what = f"{row[kernel.WRONG]} entries are not those of their records, first entry"
+                what += f" {row[kernel.WRONG_ENTRY]}, which should point to offset {row[kernel.WRONG_OFFSET]},"
+                what += f" size {row[kernel.WRONG_SIZE]}"
+                result.findings.append(Finding("QUEUE_ENTRY", str(queue.queue.directory), what, REBUILD))
+            missing = [(row[at], row[at + 1]) for at in (kernel.MISSING, kernel.BEHIND) if row[at]]
+            if self._aborted:  # the next start brings the queues to the log's end
+                result.behind += row[kernel.BEHIND]
+                missing = missing[: bool(row[kernel.MISSING])]
+            if missing:
+                number, first = sum(count for count, _ in missing), min(offset for _, offset in missing)
+                what = f"{number} records of topic {topic!r}, queue {queue_id} have no entry in their queue,"
+                what += f" first at offset {first}"
+                result.findings.append(Finding("NOT_IN_QUEUE", str(segment.path), what, REBUILD))
+
+
+def _without_body(message: Message) -> Message:
+    """The message without its view of the segment, which is closed by the time it is looked at."""
+    message.__dict__["body"] = b""
+    return message

@@ -1,0 +1,56 @@
+"""Samples a second and minutes, by a clock that the test turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.board.cursors import Board
+from engine.board.latencies import Clock, create_latencies, latencies_of, sum_of_rings
+from engine.board.put_samples import Sampler, read_samples
+from engine.board.topic_table import TopicTable
+from engine.protocol.store.put_rates import SAMPLES, rate
+from ipc import waiting
+
+START, BOOT = 60_000, 1_700_000_000_000
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    TopicTable.create(tmp_path)
+    create_latencies(tmp_path, rings=2)
+    return Board.create(tmp_path / "counters")
+
+
+def test_a_sample_a_second_for_ten_minutes(tmp_path: Path, board: Board) -> None:
+    sampler = Sampler(tmp_path, board, START, BOOT, is_slave=False)
+    for tick in range(2 * (SAMPLES + 50)):
+        waiting.note(board.put_messages, tick // 2 * 30)
+        sampler.take(START + tick * 500)
+    found = read_samples(tmp_path)
+    assert (found.boot_ms, found.began_ms, len(found.samples)) == (BOOT, START, SAMPLES)
+    assert [sample.time_ms for sample in found.samples] == [START + 1000 * k for k in range(50, 50 + SAMPLES)]
+    assert rate(found.samples[:-1], found.samples[-1], 60) == (30.0, 0.0, 60.0)
+    sampler.close()
+
+
+def test_the_last_whole_minute(tmp_path: Path, board: Board) -> None:
+    sampler, clock = Sampler(tmp_path, board, START, BOOT, is_slave=False), Clock(tmp_path, 1)
+    for minute, puts in enumerate((5, 0, 3)):
+        for _ in range(puts):
+            clock.stop(0)
+        sampler.take(START + minute * 60_000 + 59_999)
+        sampler.take(START + (minute + 1) * 60_000 + 1000)
+        assert read_samples(tmp_path).minute.puts == puts
+    assert latencies_of(sum_of_rings(tmp_path)).puts == 8
+    clock.close()
+    sampler.close()
+
+
+def test_before_the_first_minute_is_over_there_is_none(tmp_path: Path, board: Board) -> None:
+    sampler = Sampler(tmp_path, board, START, BOOT, is_slave=True)
+    sampler.take(START)
+    found = read_samples(tmp_path)
+    assert (len(found.samples), found.minute.puts) == (1, 0)
+    sampler.close()

@@ -1,0 +1,247 @@
+"""`/metrics` of a running master and its slave, read by Prometheus' own parser; and by clients that misbehave."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from engine.board.cursors import Board
+from engine.figures.ha_status import ha_status
+from engine.figures.metrics import TableSizes
+from engine.figures.metrics_server import CONNECTIONS_MAX, REQUEST_BYTES_MAX, MetricsServer
+from engine.producer import Producer
+from engine.protocol.ha.wire import REPORT
+from engine.settings.config import from_mapping
+from ipc import waiting
+from store.reading import extent
+from tests.harness.ha_node import wait_for, wait_until
+from tools import cli
+from tools.common.local_broker import LocalBroker
+
+SMALL = {"mappedFileSizeCommitLog": 1 << 20, "slaveTimeout": 20_000, "compat": "5"}
+BROKER = ("cluster", "node_id", "node_type")
+STORAGE = (*BROKER, "storage_medium", "storage_type")
+ROCKETMQS = {  # names and labels as a 5.3.3 broker with metricsExporterType=PROM exported them
+    "rocketmq_broker_permission": BROKER,
+    "rocketmq_topic_number": BROKER,
+    "rocketmq_consumer_group_number": BROKER,
+    "rocketmq_storage_size_bytes": STORAGE,
+    "rocketmq_storage_flush_behind_bytes": STORAGE,
+    "rocketmq_storage_dispatch_behind_bytes": STORAGE,
+}
+Samples = dict[str, list[tuple[dict[str, str], float]]]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker, LocalBroker]]:
+    directory = tmp_path_factory.mktemp("metrics")
+    with LocalBroker(directory / "m", brokerRole="SYNC_MASTER", **SMALL) as master:
+        keys = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address}
+        with LocalBroker(directory / "s", **SMALL, **keys) as slave:
+            board = board_of(master)
+            wait_until(board.in_sync_slaves, lambda count: count == 1)
+            with Producer(master.store) as producer:
+                for _ in range(3):
+                    producer.send("to-pic", b"x" * 100, timeout=20)
+            wait_for(board.reput_from_offset, board.max_physical_offset.read())
+            wait_for(board.ha[0].slave_ack_offset, board.max_physical_offset.read())
+            yield master, slave
+
+
+def board_of(broker: LocalBroker) -> Board:
+    return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+
+
+def port_of(broker: LocalBroker) -> int:
+    return wait_until(board_of(broker).metrics_port, lambda port: port != 0)
+
+
+def get(broker: LocalBroker, path: str = "/metrics", method: str = "GET", **headers: str) -> tuple[int, str, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port_of(broker), timeout=20)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    found = answer.status, answer.headers["Content-Type"], answer.read().decode()
+    connection.close()
+    return found
+
+
+def samples_of(broker: LocalBroker) -> Samples:
+    status, content_type, text = get(broker)
+    assert (status, content_type.partition(";")[0]) == (200, "text/plain")
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def one(found: Samples, name: str, **labels: str) -> float:
+    (value,) = [value for of, value in found[name] if labels.items() <= of.items()]
+    return value
+
+
+def test_rocketmqs_names_have_rocketmqs_labels(pair: tuple[LocalBroker, LocalBroker]) -> None:
+    for broker in pair:
+        found = samples_of(broker)
+        for name, labels in ROCKETMQS.items():
+            ((of, _value),) = found[name]
+            assert tuple(of) == labels, name
+            assert (of["node_id"], of["node_type"]) == (broker.store.parent.name, "broker")
+    found = samples_of(pair[0])
+    assert one(found, "rocketmq_messages_in_total", topic="to-pic", is_system="false") == 3
+    assert one(found, "rocketmq_throughput_in_total", topic="to-pic") > 300
+    assert one(found, "rocketmq_storage_message_reserve_time_milliseconds") > 0
+    assert one(found, "rocketmq_broker_permission") == 6
+
+
+def test_a_masters_figures_are_those_of_ha_status(pair: tuple[LocalBroker, LocalBroker]) -> None:
+    found, status = samples_of(pair[0]), ha_status(pair[0].store)
+    (replica,) = status.replicas
+    assert one(found, "rocketmq_ha_max_physical_offset") == status.max_physical_offset > 0
+    assert one(found, "rocketmq_ha_in_sync_slaves") == 1
+    assert one(found, "rocketmq_ha_replicas_needed") == 2
+    assert one(found, "rocketmq_ha_slave_fall_behind_bytes") == 0
+    assert one(found, "rocketmq_ha_replica_state", replica=replica.peer, state="TRANSFER", reason="OK") == 1
+    for name in ("lag_bytes", "lag_seconds", "catch_up_seconds"):
+        assert one(found, f"rocketmq_ha_replica_{name}", replica=replica.peer) == 0
+    assert one(found, "rocketmq_ha_info", role="SYNC_MASTER", compat="5") == 1
+
+
+def test_a_slaves_figures(pair: tuple[LocalBroker, LocalBroker]) -> None:
+    found, master = samples_of(pair[1]), pair[0].ha_address
+    assert one(found, "rocketmq_ha_client_state", master=master, state="TRANSFER") == 1
+    assert one(found, "rocketmq_ha_client_state", master=master, state="READY") == 0
+    assert one(found, "rocketmq_ha_client_reason", reason="OK") == 1
+    assert one(found, "rocketmq_ha_client_received_bytes_total") > 300
+    assert "rocketmq_messages_in_total" not in found, "clients gave it nothing"
+
+
+def test_a_rejected_acknowledgement_is_counted_with_its_reason(pair: tuple[LocalBroker, LocalBroker]) -> None:
+    board = board_of(pair[0])
+    with socket.create_connection(("127.0.0.1", pair[0].port + 1), timeout=20) as liar:
+        liar.sendall(REPORT.pack(0) + REPORT.pack(1 << 40))
+        wait_until(board.ha_acks_rejected, lambda count: count == 1)
+    end = time.monotonic() + 20.0
+    while one(found := samples_of(pair[0]), "rocketmq_ha_acks_rejected_total") != 1:  # figures are kept for a moment
+        assert time.monotonic() < end, "it is never counted"
+    labels = {"side": "master", "close_reason": "ACK_NOT_SENT", "reason": "IDENTITY"}
+    assert one(found, "rocketmq_ha_connections_ended_total", **labels) == 1
+
+
+def test_open_metrics_for_who_asks_for_it(pair: tuple[LocalBroker, LocalBroker]) -> None:
+    status, content_type, text = get(pair[0], Accept="application/openmetrics-text; version=1.0.0")
+    assert (status, content_type.partition(";")[0]) == (200, "application/openmetrics-text")
+    assert {"rocketmq_ha_in_sync_slaves", "rocketmq_storage_size_bytes"} <= {one.name for one in open_metrics(text)}
+
+
+def test_other_requests(pair: tuple[LocalBroker, LocalBroker]) -> None:
+    assert get(pair[0], "/")[0] == 404
+    assert get(pair[0], method="POST")[0] == 405
+    status, _type, text = get(pair[0], method="HEAD")
+    assert (status, text) == (200, "")
+    assert get(pair[0], "/metrics?name=x")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [b"", b"\r\n\r\n", b"GET", b"\xff" * 100 + b"\r\n\r\n", b"G" * (REQUEST_BYTES_MAX * 4)],
+    ids=["nothing", "empty", "half", "noise", "endless"],
+)
+def test_who_talks_nonsense_is_hung_up_on_and_others_are_served(
+    pair: tuple[LocalBroker, LocalBroker], request_bytes: bytes
+) -> None:
+    with socket.create_connection(("127.0.0.1", port_of(pair[0])), timeout=20) as sock:
+        sock.sendall(request_bytes)
+        if len(request_bytes) < REQUEST_BYTES_MAX and request_bytes.endswith(b"\n"):
+            assert b" 405 " in sock.recv(1000)
+        assert get(pair[0])[0] == 200
+        sock.shutdown(socket.SHUT_WR)
+        try:
+            while sock.recv(1000):
+                pass
+        except ConnectionResetError:
+            pass  # it hung up with our bytes unread
+
+
+def test_silent_connections_make_room_for_those_that_ask(pair: tuple[LocalBroker, LocalBroker]) -> None:
+    address = ("127.0.0.1", port_of(pair[1]))
+    silent = [socket.create_connection(address, timeout=20) for _ in range(3 * CONNECTIONS_MAX)]
+    assert get(pair[1])[0] == 200
+    assert [sock.recv(1) for sock in silent[:CONNECTIONS_MAX]] == [b""] * CONNECTIONS_MAX
+    for sock in silent:
+        sock.close()
+    assert get(pair[1])[0] == 200
+    lines = pair[1].log.read_text().count("connections for metrics: the oldest is hung up on")
+    assert 1 <= lines <= 3
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/openmetrics-text; version=x", "application/openmetrics-text;version=1.0.0;escaping=none",
+        "application/openmetrics-text; version=" + "9" * 4000, "application/openmetrics-text;version=;escaping",
+        ";" * 7000,
+        "text/plain;version=1.0.0;escaping=\x80", ",".join(["application/openmetrics-text;q=0.x"] * 200), "*/*;q=NaN",
+    ],
+)  # fmt: skip
+def test_whatever_a_client_accepts_it_gets_figures(pair: tuple[LocalBroker, LocalBroker], accept: str) -> None:
+    status, content_type, text = get(pair[0], Accept=accept)
+    assert status == 200 and "rocketmq_broker_permission" in text
+    assert content_type.partition(";")[0] in ("text/plain", "application/openmetrics-text")
+    assert "Traceback" not in pair[0].log.read_text()
+
+
+def test_a_client_that_does_not_read_harms_nobody(pair: tuple[LocalBroker, LocalBroker]) -> None:
+    slow = []
+    for n in range(2 * CONNECTIONS_MAX):
+        slow.append(socket.socket())
+        slow[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        slow[-1].connect(("127.0.0.1", port_of(pair[0])))
+        slow[-1].sendall(b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text;version=1.%d\r\n\r\n" % n)
+    assert get(pair[0])[0] == 200
+    for sock in slow:
+        sock.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "before", "ports"),
+    [({}, 0, [5557, 0]), ({}, 4000, [4000, 0]), ({"metricsPromExporterPort": 0}, 0, [0, 0]),
+     ({"metricsPromExporterPort": 80}, 4000, [80])],
+)  # fmt: skip
+def test_which_ports_are_tried(tmp_path: Path, settings: dict[str, int], before: int, ports: list[int]) -> None:
+    board = Board.create(tmp_path / "counters")
+    waiting.publish(board.metrics_port, before)
+    sizes = TableSizes(6, 0, 0)
+    assert MetricsServer(from_mapping(settings), board, lambda: sizes).ports() == ports
+
+
+def test_a_port_that_is_taken_is_tried_again_and_disable_means_none(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with LocalBroker(tmp_path / "b", **SMALL, metricsPromExporterPort=port) as broker:
+            wait_until(board_of(broker).listen_port, lambda at: at != 0)
+            assert board_of(broker).metrics_port.read() == 0
+            taken.close()
+            assert port_of(broker) == port, "tried again"
+    with LocalBroker(tmp_path / "off", **SMALL, metricsExporterType="DISABLE") as broker:
+        wait_until(board_of(broker).listen_port, lambda port: port != 0)
+        assert board_of(broker).metrics_port.read() == 0
+
+
+def test_ha_status_of_5_has_the_same_figures(
+    pair: tuple[LocalBroker, LocalBroker], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run_command(["admin", "haStatus", "-b", f"127.0.0.1:{pair[0].port}", "-o", "json"]) == 0
+    found, status = json.loads(capsys.readouterr().out), ha_status(pair[0].store)
+    (connection,), (replica,) = found["haConnectionInfo"], status.replicas
+    assert (connection["addr"], connection["slaveAckOffset"]) == (replica.peer, replica.slave_ack_offset)
+    assert (connection["inSync"], connection["diff"], found["inSyncSlaveNums"]) == (True, 0, 1)
+    assert isinstance(connection["transferredByteInSecond"], int)

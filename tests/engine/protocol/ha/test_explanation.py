@@ -1,0 +1,83 @@
+"""The words of `ha explain` say what the policy does, for every combination of settings."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from engine.protocol.ha.explanation import Explanation, explain
+from engine.protocol.ha.policy import may_append, put_policy, replicas_needed
+from engine.settings import replication
+from engine.settings.config import from_mapping
+
+
+def of_keys(in_sync_slaves: int | None = None, **keys: Any) -> Explanation:
+    return explain(replication.of_config(from_mapping(keys)), in_sync_slaves)
+
+
+def text(found: Explanation) -> str:
+    return " ".join([*(f"{row.name}: {row.meaning}" for row in (*found.answers, *found.survives)), *found.notes])
+
+
+def test_the_default_sync_master_waits_for_one_slave_and_says_what_rocketmq_does() -> None:
+    found = of_keys(brokerRole="SYNC_MASTER", compat="5")
+    assert dict(found.answers)["PUT_OK"].endswith("in the logs of one slave, appended there, not yet on their disks")
+    assert "RocketMQ 5.3.3 itself waits for no slave when inSyncReplicas is not written" in text(found)
+    assert "SLAVE_NOT_AVAILABLE" not in dict(found.answers), "5.x does not say that"
+    assert "SLAVE_NOT_AVAILABLE" in dict(of_keys(brokerRole="SYNC_MASTER", compat="4.9").answers)
+
+
+def test_an_async_master_promises_no_slave() -> None:
+    found = of_keys(brokerRole="ASYNC_MASTER")
+    assert "no slave is waited for" in dict(found.answers)["PUT_OK"]
+    assert "FLUSH_SLAVE_TIMEOUT" not in dict(found.answers)
+    assert "lost if no slave has fetched it yet" in dict(found.survives)["the master's host or disk is lost"]
+
+
+def test_a_sync_flush_is_on_disk_whatever_happens() -> None:
+    found = of_keys(brokerRole="ASYNC_MASTER", flushDiskType="SYNC_FLUSH", syncFlushTimeout=777)
+    assert "on the master's disk (fdatasync)" in dict(found.answers)["PUT_OK"]
+    assert "777 ms" in dict(found.answers)["FLUSH_DISK_TIMEOUT"]
+    assert dict(found.survives)["all hosts lose power at once"] == "kept on the master's disk"
+
+
+def test_numbers_are_the_settings() -> None:
+    found = of_keys(brokerRole="SYNC_MASTER", slaveTimeout=1234, haSlaveFallbehindMax=5678, haHousekeepingInterval=91)
+    assert "1234 ms" in dict(found.answers)["FLUSH_SLAVE_TIMEOUT"]
+    assert "haSlaveFallbehindMax (5678 bytes)" in dict(found.answers)["SLAVE_NOT_AVAILABLE"]
+    assert "haHousekeepingInterval = 91 ms" in dict(found.timers)
+    gap = dict(of_keys(brokerRole="SYNC_MASTER", compat="5", haMaxGapNotInSync=5).timers)
+    assert gap, "5.x's name is another one of the same key"
+
+
+def test_a_key_without_effect_is_told() -> None:
+    assert "has no effect" in text(of_keys(brokerRole="SYNC_MASTER", enableAutoInSyncReplicas=True))
+    assert "acknowledges as an ASYNC_MASTER does" in text(of_keys(brokerRole="SYNC_MASTER", inSyncReplicas=1))
+
+
+def test_a_slave_takes_no_puts() -> None:
+    found = of_keys(brokerRole="SLAVE", brokerId=1)
+    assert (len(found.answers), found.survives) == (1, [])
+
+
+ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
+COMBINED = list(itertools.product(ROLES, ("4.9", "5"), (1, 2, 4), (1, 3), (False, True), (False, True)))
+
+
+@pytest.mark.parametrize("slaves", [0, 1, 3])
+def test_what_is_said_about_now_is_what_the_policy_does(slaves: int) -> None:
+    for role, compat, replicas, least, acting, automatic in COMBINED:
+        keys = {
+            "brokerRole": role, "compat": compat, "inSyncReplicas": replicas, "minInSyncReplicas": least,
+            "enableSlaveActingMaster": acting, "enableAutoInSyncReplicas": automatic,
+        }  # fmt: skip
+        found, policy = of_keys(slaves, **keys), put_policy(replication.of_config(from_mapping(keys)))
+        needed = replicas_needed(policy, slaves)
+        assert ("IN_SYNC_REPLICAS_NOT_ENOUGH" in found.now) == (not may_append(policy, slaves)), keys
+        if may_append(policy, slaves):
+            assert ("waits for no slave" in found.now) == (needed == 1), keys
+            assert ("SLAVE_NOT_AVAILABLE" in found.now) == (compat == "4.9" and slaves < needed - 1), keys
+            assert ("FLUSH_SLAVE_TIMEOUT" in found.now) == (compat == "5" and slaves < needed - 1), keys
+        assert ("FLUSH_SLAVE_TIMEOUT" in dict(found.answers)) == (policy.in_sync_replicas > 1), keys

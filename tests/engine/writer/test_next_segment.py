@@ -1,0 +1,59 @@
+"""The segment after the current one, made ready by a thread; whatever comes in between, the right one is taken."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from engine.board.cursors import Board
+from engine.writer.next_segment import SegmentAhead
+from ipc import waiting
+from store.files.segment import Segment
+from store.files.segment_files import SegmentFiles
+
+SIZE, POPULATED = 64 * 1024, 16 * 1024
+DEADLINE_SECONDS = 60.0
+
+
+def taken(ahead: SegmentAhead, board: Board, base: int) -> tuple[Segment, int]:
+    end = time.monotonic() + DEADLINE_SECONDS
+    while (ready := ahead.take(base)) is None:
+        assert time.monotonic() < end, f"the segment at {base} does not get ready"
+        waiting.await_change(board.min_physical_offset, 0, 5)
+    return ready
+
+
+def test_the_next_one_is_ready_once_it_is_allocated_and_the_last_one_is_unmapped(tmp_path: Path) -> None:
+    board, files = Board.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
+    ahead = SegmentAhead(board, files, POPULATED)
+    assert ahead.take(0) is None
+    current: Segment | None = None
+    for base in (0, SIZE, 2 * SIZE):
+        files.reserve(base)
+        waiting.publish(board.allocated_offset, base + SIZE)
+        if current is None:
+            following = files.open(base, writable=True)
+        else:
+            following, populated = taken(ahead, board, base)
+            assert (following.base_offset, populated) == (base, base + POPULATED)
+        following.array[:8] = 7
+        ahead.begun(base, current)
+        current = following
+    assert ahead.take(2 * SIZE) is None, "given away once"
+    ahead.close()
+    assert (files.directory / f"{SIZE:020d}").read_bytes()[:9] == bytes([7] * 8 + [0])
+
+
+def test_one_that_the_writer_had_to_open_itself_is_never_taken_for_the_next(tmp_path: Path) -> None:
+    board, files = Board.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
+    for base in (0, SIZE, 2 * SIZE):
+        files.reserve(base)
+    ahead = SegmentAhead(board, files, POPULATED)
+    ahead.begun(0, None)
+    waiting.publish(board.allocated_offset, 3 * SIZE)
+    ahead.begun(SIZE, None)  # the writer did not wait for it
+    following, _populated = taken(ahead, board, 2 * SIZE)
+    assert following.base_offset == 2 * SIZE
+    assert ahead.take(SIZE) is None
+    following.close()
+    ahead.close()

@@ -1,0 +1,305 @@
+"""What recovery keeps, cuts and refuses after a power cut, and after a kill in one boot: by mark, boot, place."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.board.cursors import Board
+from ipc import waiting
+from store.errors import BitRot
+from store.files import checkpoint as checkpoint_file
+from store.files import flushed_mark
+from store.files.checkpoint import Checkpoint
+from store.files.file_io import PAGE_BYTES
+from store.files.flushed_mark import FlushedMark
+from store.files.pointer import COUNTERS_FILE
+from store.message.record import FIXED_BYTES, blank
+from store.recovery import last_run
+from store.recovery.recovery import Recovered, recover, recover_read_only
+from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SmallLog, contents
+
+SEGMENT_BYTES = 64 * 1024
+BOOT_BEFORE = bytes(range(16))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> SmallLog:
+    """A store whose broker just began: a mark, an abort marker, our checkpoint."""
+    log = SmallLog(tmp_path / "store", SEGMENT_BYTES)
+    recovered(log)
+    checkpoint_file.write(log.directory.checkpoint, Checkpoint(flushed_offset=0))
+    flushed_mark.begin(log.directory, 0)
+    log.directory.mark_running()
+    return log
+
+
+def recovered(log: SmallLog, **options: bool) -> Recovered:
+    return recover(log.directory, log.segment_bytes, QUEUE_FILE_BYTES, **options)
+
+
+def flush(log: SmallLog) -> None:
+    """As the flusher does it: everything so far is on disk, and noted."""
+    mark = FlushedMark(log.directory)
+    mark.note(log.end)
+    mark.sync()
+    mark.close()
+
+
+def boot_again(log: SmallLog) -> None:
+    """The machine was started again since the mark was begun."""
+    note = flushed_mark.read(log.directory)
+    assert note is not None
+    page = flushed_mark.encode(replace(note, boot=BOOT_BEFORE)).ljust(PAGE_BYTES, b"\0")
+    log.directory.mark.write_bytes(page * flushed_mark.PAGES)
+
+
+def lose_page(log: SmallLog, number: int) -> None:
+    log.write(number * PAGE_BYTES, bytes(PAGE_BYTES))
+
+
+def grow(log: SmallLog, to: int) -> None:
+    while log.end < to:
+        log.append(body=b"x" * 500, properties={"KEYS": f"k{len(log.records)}"})
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_holes_above_the_mark_are_cut_at_the_first_and_told(log: SmallLog, read_only: bool) -> None:
+    grow(log, 3 * PAGE_BYTES)
+    flush(log)
+    flushed = log.end
+    grow(log, 12 * PAGE_BYTES)
+    log.files.reserve(SEGMENT_BYTES)
+    lose_page(log, 5)
+    lose_page(log, 8)
+    boot_again(log)
+    expected = max(record.end for record in log.records if record.end <= 5 * PAGE_BYTES)
+    behind = [record for record in log.records if record.offset > expected and not _touches(record, (5, 8))]
+    if read_only:
+        before = contents(log.root)
+        found = recover_read_only(log.directory)
+        assert found.rot is None and contents(log.root) == before
+    else:
+        found = recovered(log)
+        assert not any(log.read(expected, SEGMENT_BYTES - expected))
+    assert found.max_physical_offset == expected >= flushed
+    told = " ".join(found.findings)
+    assert f"offsets {expected} to {log.end}" in told
+    assert f"{len(behind)} whole records" in told and f"from offset {behind[0].offset}" in told
+
+
+def _touches(record: object, pages: tuple[int, ...]) -> bool:
+    covered = range(record.offset // PAGE_BYTES, (record.end - 1) // PAGE_BYTES + 1)  # type: ignore[attr-defined]
+    return any(page in covered for page in pages)
+
+
+def test_records_in_later_segments_go_too(log: SmallLog) -> None:
+    grow(log, SEGMENT_BYTES + 2 * PAGE_BYTES)
+    lose_page(log, 2)
+    boot_again(log)
+    found = recovered(log)
+    assert found.max_physical_offset <= 2 * PAGE_BYTES
+    assert not any(log.read(SEGMENT_BYTES, SEGMENT_BYTES))
+    assert recovered(log).findings == [], "nothing is left to be cut"
+
+
+def test_damage_below_the_mark_is_bit_rot_whatever_the_boot(log: SmallLog) -> None:
+    grow(log, 3 * PAGE_BYTES)
+    flush(log)
+    grow(log, 6 * PAGE_BYTES)
+    log.flip(log.records[4].offset + 200)
+    lose_page(log, 4)
+    boot_again(log)
+    before = contents(log.root)
+    with pytest.raises(BitRot):
+        recovered(log)
+    assert contents(log.root) == before
+
+
+def test_the_last_record_below_the_mark_is_not_cut_either(log: SmallLog) -> None:
+    grow(log, PAGE_BYTES)
+    flush(log)
+    log.flip(log.records[-1].offset + 200)
+    boot_again(log)
+    with pytest.raises(BitRot, match="mark"):
+        recovered(log)
+
+
+def test_within_one_boot_a_hole_is_bit_rot_and_nothing_is_cut(log: SmallLog) -> None:
+    grow(log, 6 * PAGE_BYTES)
+    lose_page(log, 3)
+    before = contents(log.root)
+    with pytest.raises(BitRot):
+        recovered(log)
+    assert contents(log.root) == before
+
+
+def test_after_a_clean_stop_a_hole_is_bit_rot(log: SmallLog) -> None:
+    grow(log, 6 * PAGE_BYTES)
+    log.directory.mark_stopped()
+    lose_page(log, 3)
+    boot_again(log)
+    with pytest.raises(BitRot):
+        recovered(log)
+
+
+def test_a_copy_made_while_a_broker_wrote_is_cut_at_its_first_hole(log: SmallLog, tmp_path: Path) -> None:
+    grow(log, 6 * PAGE_BYTES)
+    shutil.copytree(log.root, tmp_path / "copy")
+    copy = SmallLog(tmp_path / "copy", SEGMENT_BYTES)
+    lose_page(copy, 3)
+    assert recovered(copy).max_physical_offset <= 3 * PAGE_BYTES
+    assert recovered(log).max_physical_offset == log.end
+
+
+def test_another_boot_in_the_pointer_counts_as_well(log: SmallLog) -> None:
+    grow(log, 6 * PAGE_BYTES)
+    lose_page(log, 3)
+    before = {"pid": 1, "start_time": 1, "boot_id": "before", "region_directory": "", "settings": {}}
+    log.directory.write_pointer(before)
+    assert last_run.read(log.directory).power_cut
+    log.directory.mark.unlink()
+    assert last_run.read(log.directory).power_cut, "a store of before there were marks"
+    assert recovered(log).max_physical_offset <= 3 * PAGE_BYTES
+
+
+def test_nothing_is_known_of_a_rocketmq_brokers_run(log: SmallLog) -> None:
+    flushed_mark.begin(log.directory, 1000)
+    assert last_run.read(log.directory).flushed_offset == 1000
+    before = log.directory.checkpoint.read_bytes()
+    log.directory.checkpoint.write_bytes(FIRST_STORE_MS.to_bytes(8, "big") * 3 + before[24:])
+    assert last_run.read(log.directory) == last_run.LastRun()
+
+
+def test_a_mark_of_a_checkpoint_that_is_not_ours_yet_counts(tmp_path: Path) -> None:
+    log = SmallLog(tmp_path)
+    for content in (None, FIRST_STORE_MS.to_bytes(8, "big") * 3 + bytes(4096 - 24)):
+        if content is not None:
+            log.directory.checkpoint.write_bytes(content)
+        flushed_mark.begin(log.directory, 70)
+        assert last_run.read(log.directory).flushed_offset == 70
+
+
+def test_a_half_written_page_leaves_the_other_one(log: SmallLog) -> None:
+    mark = FlushedMark(log.directory)
+    for offset in (100, 200, 300):
+        mark.note(offset)
+    mark.note(250)
+    mark.close()
+    whole = log.directory.mark.read_bytes()
+    found = flushed_mark.decode(whole)
+    assert found is not None and found.flushed_offset == 300, "it never says less than before"
+    for page, left in ((0, 300), (1, 200)):
+        torn = bytearray(whole)
+        torn[page * PAGE_BYTES + 30 : page * PAGE_BYTES + 60] = bytes(30)
+        found = flushed_mark.decode(bytes(torn))
+        assert found is not None and found.flushed_offset in (left, 500 - left)
+    assert flushed_mark.decode(bytes(len(whole))) is None
+    log.directory.mark.write_bytes(b"")
+    assert flushed_mark.read(log.directory) is None
+
+
+# the last byte
+
+
+def nul_record(log: SmallLog) -> None:
+    """As a 4.9 broker stores it: nothing behind the last property."""
+    log.append(properties=b"KEYS\x01k\x02end\x01nul\0")
+
+
+def test_a_record_that_ends_with_a_nul_survives_a_kill(log: SmallLog) -> None:
+    log.fill(3)
+    nul_record(log)
+    assert recovered(log).max_physical_offset == log.end
+
+
+def test_a_record_that_ends_with_a_nul_survives_a_power_cut_when_the_mark_covers_it(log: SmallLog) -> None:
+    log.fill(3)
+    nul_record(log)
+    flush(log)
+    boot_again(log)
+    assert recovered(log).max_physical_offset == log.end
+
+
+def test_above_the_mark_it_is_taken_for_torn_after_a_power_cut(log: SmallLog) -> None:
+    log.fill(3)
+    before = log.end
+    nul_record(log)
+    boot_again(log)
+    assert recovered(log).max_physical_offset == before
+
+
+def test_a_slave_keeps_what_had_come_and_drops_what_had_not(log: SmallLog, tmp_path: Path) -> None:
+    log.fill(3)
+    before = log.end
+    last = log.append(properties={"KEYS": "k" * 50})
+    log.write(last.end - 20, bytes(20))  # these had not come yet
+    assert recovered(log, is_slave=True).max_physical_offset == before
+    log.end = before
+    nul_record(log)
+    counters = Board.create(tmp_path / COUNTERS_FILE)
+    waiting.publish(counters.max_physical_offset, log.end)
+    log.directory.write_pointer({"pid": 1, "start_time": 1, "region_directory": str(tmp_path), "settings": {}})
+    assert last_run.read(log.directory).written_to == log.end
+    assert recovered(log, is_slave=True).max_physical_offset == log.end
+
+
+def test_a_page_lost_within_the_properties_is_seen(log: SmallLog) -> None:
+    log.append()
+    start = log.end
+    log.append(properties={"KEYS": "k" * (4 * PAGE_BYTES)})
+    log.append()
+    boot_again(log)
+    lose_page(log, 2)
+    assert recovered(log).max_physical_offset == start
+
+
+def test_a_page_that_came_to_disk_in_part_is_seen_too(log: SmallLog) -> None:
+    log.append()
+    start = log.end
+    log.append(properties={"KEYS": "k" * (4 * PAGE_BYTES)})
+    log.append()
+    boot_again(log)
+    log.write(3 * PAGE_BYTES - 1, b"\0")
+    assert recovered(log).max_physical_offset == start
+
+
+@pytest.mark.parametrize("is_last_of_segment", [False, True])
+@pytest.mark.parametrize("rest", [1, 2, 3])
+def test_a_page_lost_up_to_the_zeros_that_begin_the_next_record_is_seen(
+    log: SmallLog, rest: int, is_last_of_segment: bool
+) -> None:
+    log.append()
+    start = log.end
+    log.append("topic", b"body", properties=b"k" * (2 * PAGE_BYTES - rest - start - FIXED_BYTES - len("topicbody")))
+    assert log.end == 2 * PAGE_BYTES - rest
+    if is_last_of_segment:
+        log.append_raw(blank(SEGMENT_BYTES - log.end))
+    log.append()
+    assert not any(log.read(2 * PAGE_BYTES - rest, min(rest, 2))), "the first bytes of a size"
+    boot_again(log)
+    lose_page(log, 1)
+    assert recovered(log).max_physical_offset == start
+
+
+def test_a_text_that_ends_with_a_nul_is_whole_when_more_lies_behind_in_its_page(log: SmallLog) -> None:
+    nul_record(log)
+    log.append()
+    boot_again(log)
+    assert recovered(log).max_physical_offset == log.end
+
+
+def test_zeros_of_lengths_at_a_pages_end_are_no_loss(log: SmallLog) -> None:
+    for record_end in range(PAGE_BYTES - 6, PAGE_BYTES + 3):
+        scratch = SmallLog(log.root.parent / str(record_end), SEGMENT_BYTES)
+        flushed_mark.begin(scratch.directory, 0)
+        scratch.directory.mark_running()
+        scratch.append(body=b"b")
+        scratch.append(body=b"b" * (record_end - 2 * scratch.end + 1))
+        assert scratch.end == record_end
+        scratch.append(properties={"KEYS": "k"})
+        boot_again(scratch)
+        assert recovered(scratch).max_physical_offset == scratch.end, record_end

@@ -1,0 +1,113 @@
+"""`slipstream namesrv` as a process: it serves, keeps its key-value config, stops when told, and says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, decode, encode
+
+COMMAND = [sys.executable, "-m", "tools.cli", "namesrv", "--host", "127.0.0.1"]
+SECONDS = 30
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[int]:
+    """A name server; its port."""
+    arguments = [*COMMAND, "--port", "0", "--directory", str(directory)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("ready: name server on 127.0.0.1:")
+        try:
+            yield int(line.split("127.0.0.1:")[1].split(",")[0])
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(SECONDS) == 0
+
+
+def ask(port: int, code: int, **ext: str) -> RemotingCommand:
+    splitter, found = FrameSplitter(), []
+    with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as peer:
+        peer.sendall(encode(RemotingCommand(code, ext_fields=ext)))
+        while not found:
+            found = splitter.feed(peer.recv(65536))
+    return decode(found[0])
+
+
+def refused(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], check=False, capture_output=True, text=True, timeout=SECONDS)
+
+
+def test_key_values_outlive_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path / "ns") as port:
+        assert ask(port, 100, namespace="n", key="schlüssel", value="wert").code == 0
+    with running(tmp_path / "ns") as port:
+        assert ask(port, 101, namespace="n", key="schlüssel").ext_fields == {"value": "wert"}
+
+
+def test_a_broker_is_forgotten_when_its_connection_ends(tmp_path: Path) -> None:
+    names = {"clusterName": "c", "brokerName": "a", "brokerId": "0", "brokerAddr": "h:1", "haServerAddr": "h:2"}
+    with running(tmp_path) as port, socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as broker:
+        broker.sendall(encode(RemotingCommand(103, ext_fields=names)))
+        assert broker.recv(65536)
+        assert b'"a"' in bytes(ask(port, 106).body)
+        broker.shutdown(socket.SHUT_WR)
+        assert broker.recv(65536) == b""
+        assert json.loads(bytes(ask(port, 106).body)) == {"brokerAddrTable": {}, "clusterAddrTable": {}}
+
+
+def test_a_port_in_use_and_a_broken_file_are_told_in_one_line(tmp_path: Path) -> None:
+    with running(tmp_path / "ns") as port:
+        taken = refused("--port", str(port))
+    assert (taken.returncode, taken.stderr.count("\n")) == (4, 1)
+    (tmp_path / "kvConfig.json").write_text("[]")
+    broken = refused("--port", "0", "--directory", str(tmp_path))
+    assert (broken.returncode, broken.stderr.count("\n")) == (2, 1)
+    assert "kvConfig.json" in broken.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT], ids=lambda one: one.name)
+def test_it_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    arguments = [*COMMAND, "--port", "0", "--directory", str(tmp_path)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline().startswith("ready:")
+        process.send_signal(number)
+        _out, err = process.communicate(timeout=SECONDS)
+        assert (process.returncode, "Traceback" in err) == (0, False)
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = refused("--port", str(port))
+    assert ran.returncode == 4
+    assert ran.stderr.count("\n") == 1 and ran.stderr.startswith("slipstream: START_REFUSED: ")
+    assert str(port) in ran.stderr and "in use" in ran.stderr
+
+
+def test_without_standard_descriptors_it_serves(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = " ".join([*COMMAND, "--port", str(port), "--directory", str(tmp_path)])
+    with subprocess.Popen(["sh", "-c", f"exec {words} <&- >&- 2>&-"]) as process:
+        try:
+            while True:
+                try:
+                    assert ask(port, 106).code == 0
+                    break
+                except ConnectionRefusedError:
+                    assert process.poll() is None
+            assert [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in range(3)] == ["/dev/null"] * 3
+        finally:
+            process.terminate()
+            assert process.wait(SECONDS) == 0

@@ -1,0 +1,40 @@
+"""`slipstream warm` leaves every kernel on disk, and takes all of them away again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def _slipstream(kernels: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tools.cli", *arguments], env={**os.environ, "NUMBA_CACHE_DIR": str(kernels)},
+        capture_output=True, text=True, check=True, timeout=600,
+    )  # fmt: skip
+
+
+def test_warm_leaves_every_kernel_once_and_removes_what_it_made(tmp_path: Path) -> None:
+    kernels = tmp_path / "kernels"
+    first = _slipstream(kernels, "warm")
+    assert first.stdout == f"warm: kernels are in {kernels}\n"
+    for module in (
+        "engine.writer.drain_kernel", "store.index.index_kernel",
+        "store.verify.check_kernel", "store.verify.index_kernel",
+    ):  # fmt: skip
+        (folder,) = kernels.glob(f"kernels-{module}-*")
+        assert list(folder.rglob("*.nbc")), module
+    assert _slipstream(kernels, "warm").stderr == ""  # nothing is compiled again
+    assert "removed:" in _slipstream(kernels, "warm", "--remove").stdout
+    assert not list(kernels.iterdir())
+
+
+def test_removing_where_there_is_nothing_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told = subprocess.run(
+        [sys.executable, "-m", "tools.cli", "warm", "--remove"],
+        check=False, capture_output=True, text=True, timeout=60,
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "file" / "kernels")},
+    )  # fmt: skip
+    assert (told.returncode, told.stdout) == (0, "removed: 0 folders of kernels\n")

@@ -1,0 +1,1 @@
+"""`slipstream admin`: what RocketMQ's mqadmin does."""

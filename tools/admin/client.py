@@ -1,0 +1,197 @@
+"""What an administrator asks name servers and brokers, as values: clusters, topics, routes, settings, figures.
+
+Implements: DefaultMQAdminExt, the part that `slipstream admin` needs (spec: remoting, 5 name server, 8 admin requests)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+from engine.errors import EngineError
+from engine.remoting.client import PeerRefused, PeerUnreachable, RemotingClient
+from store.message.topics import AUTO_CREATE_TOPIC
+from store.tables import fastjson
+
+QUERY_NOT_FOUND = 22
+ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
+Table = dict[str, Any]
+
+
+class AdminError(EngineError):
+    """Raised when what is named does not exist, or no name server is given."""
+
+    code = "ADMIN"
+
+
+class Member(NamedTuple):
+    """One broker as the name server knows it."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What `updateTopic` sets."""
+
+    topic: str
+    read_queue_nums: int = 8
+    write_queue_nums: int = 8
+    perm: int = 6
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: str | None = None
+
+    def as_fields(self) -> dict[str, str]:
+        """The header of UPDATE_AND_CREATE_TOPIC."""
+        fields = {
+            "topic": self.topic, "defaultTopic": AUTO_CREATE_TOPIC, "readQueueNums": str(self.read_queue_nums),
+            "writeQueueNums": str(self.write_queue_nums), "perm": str(self.perm), "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": str(self.topic_sys_flag), "order": str(self.order).lower(),
+        }  # fmt: skip
+        return fields if self.attributes is None else {**fields, "attributes": self.attributes}
+
+
+class AdminClient:
+    """Connections to name servers (`a:9876;b:9876`) and to whatever brokers are asked."""
+
+    def __init__(self, name_servers: str, timeout: float = 5.0) -> None:
+        self._name_servers = [address.strip() for address in name_servers.split(";") if address.strip()]
+        self._timeout = timeout
+        self._clients: dict[str, RemotingClient] = {}
+
+    def close(self) -> None:
+        """Hang up everywhere."""
+        for client in self._clients.values():
+            client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _to(self, address: str) -> RemotingClient:
+        return self._clients.setdefault(address, RemotingClient(address, self._timeout))
+
+    def _ask_name_server(self, code: int, ext: Mapping[str, str] | None = None) -> Any:
+        """From the first name server that answers; the value of the body."""
+        failed: PeerUnreachable | None = None
+        for address in self._name_servers:
+            try:
+                answer = self._to(address).ask(code, ext)
+            except PeerUnreachable as unreachable:
+                failed = unreachable
+                continue
+            return fastjson.loads(answer.body, f"answer of {address}") if len(answer.body) else answer.ext_fields or {}
+        raise failed or AdminError("no name server: give -n host:port, or set NAMESRV_ADDR")
+
+    def _tell_name_servers(self, code: int, ext: Mapping[str, str]) -> None:
+        if not self._name_servers:
+            raise AdminError("no name server: give -n host:port, or set NAMESRV_ADDR")
+        for address in self._name_servers:
+            self._to(address).ask(code, ext)
+
+    # clusters and topics
+
+    def members(self, cluster: str | None = None) -> list[Member]:
+        """All brokers, or those of one cluster, by cluster, name and id. Raises AdminError for an unknown one."""
+        info = self._ask_name_server(106)
+        clusters: Table = info.get("clusterAddrTable") or {}
+        if cluster is not None and cluster not in clusters:
+            raise AdminError(f"no cluster {cluster!r} at {';'.join(self._name_servers)}; known: {sorted(clusters)}")
+        return sorted(
+            Member(name, broker, int(broker_id), address)
+            for name in ([cluster] if cluster is not None else clusters)
+            for broker in clusters[name]
+            for broker_id, address in info["brokerAddrTable"].get(broker, {}).get("brokerAddrs", {}).items()
+        )
+
+    def masters(self, cluster: str) -> list[Member]:
+        """The masters of a cluster. Raises AdminError when it has none."""
+        found = [member for member in self.members(cluster) if member.broker_id == 0]
+        if not found:
+            raise AdminError(f"cluster {cluster!r} has no master")
+        return found
+
+    def topics(self) -> list[str]:
+        """All topics."""
+        return sorted(self._ask_name_server(206).get("topicList") or ())
+
+    def topics_by_cluster(self) -> Iterator[tuple[str, str, list[str]]]:
+        """(cluster, topic, consumer groups that the topic's masters know)."""
+        members = self.members()
+        for cluster in sorted({member.cluster for member in members}):
+            for topic in sorted(self._ask_name_server(224, {"cluster": cluster}).get("topicList") or ()):
+                masters = [one.address for one in members if one.cluster == cluster and one.broker_id == 0]
+                yield cluster, topic, sorted({group for at in masters for group in self._groups(at, topic)})
+
+    def _groups(self, address: str, topic: str) -> list[str]:
+        try:
+            body = self._to(address).ask(300, {"topic": topic}).body
+        except (PeerRefused, PeerUnreachable):
+            return []
+        return list(fastjson.loads(body).get("groupList") or ())
+
+    def route(self, topic: str) -> Table:
+        """Where a topic lies, as RocketMQ's TopicRouteData."""
+        found: Table = self._ask_name_server(105, {"topic": topic, "acceptStandardJsonOnly": "true"})
+        return found
+
+    def create_topic(self, address: str, settings: TopicSettings) -> None:
+        """Create a topic on a broker, or change it."""
+        self._to(address).ask(17, settings.as_fields())
+
+    def delete_topic(self, topic: str, cluster: str) -> list[str]:
+        """Delete a topic on all brokers of a cluster and at all name servers; the brokers' addresses."""
+        addresses = [member.address for member in self.members(cluster)]
+        for address in addresses:
+            self._to(address).ask(215, {"topic": topic})
+        self._tell_name_servers(216, {"topic": topic, "clusterName": cluster})
+        return addresses
+
+    def set_order(self, topic: str, masters: list[Member], queues: int) -> str:
+        """Note at the name servers that the topic is ordered on these brokers; the whole note."""
+        try:
+            old = self._ask_name_server(101, {"namespace": ORDER_TOPICS, "key": topic})["value"]
+        except PeerRefused as refused:
+            if refused.response_code != QUERY_NOT_FOUND:
+                raise
+            old = ""
+        noted = dict(part.rsplit(":", 1) for part in str(old).split(";") if ":" in part)
+        noted |= {member.broker_name: str(queues) for member in masters}
+        value = ";".join(f"{name}:{count}" for name, count in noted.items())
+        self._tell_name_servers(100, {"namespace": ORDER_TOPICS, "key": topic, "value": value})
+        return value
+
+    # brokers
+
+    def broker_name_of(self, address: str) -> Member:
+        """The broker at an address. Raises AdminError when the name server knows none."""
+        for member in self.members():
+            if member.address == address:
+                return member
+        raise AdminError(f"no broker is registered with the address {address}")
+
+    def runtime(self, address: str) -> dict[str, str]:
+        """A broker's figures."""
+        table: dict[str, str] = fastjson.loads(self._to(address).ask(28).body, f"answer of {address}")["table"]
+        return table
+
+    def config(self, address: str) -> dict[str, str]:
+        """A broker's settings."""
+        lines = bytes(self._to(address).ask(26).body).decode().splitlines()
+        return dict(sorted((key, value) for key, _is, value in (line.partition("=") for line in lines) if _is))
+
+    def update_config(self, address: str, key: str, value: str) -> None:
+        """Change one setting of a running broker."""
+        self._to(address).ask(25, None, f"{key}={value}\n".encode())
+
+    def ha_status(self, address: str) -> Table:
+        """A broker's replication, as RocketMQ 5's HARuntimeInfo."""
+        found: Table = fastjson.loads(self._to(address).ask(907).body, f"answer of {address}")
+        return found

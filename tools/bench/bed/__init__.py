@@ -1,0 +1,1 @@
+"""What measurements stand on: loads, peers, figures, the machine."""

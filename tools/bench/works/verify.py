@@ -1,0 +1,66 @@
+"""`log verify` with its CRCs against reading the same mapped files once, in the same run, the page cache warm.
+
+Both go over the whole commit log: the reader adds up eight bytes a step (numpy's vectorised sum, one thread, what the
+machine's memory gives a sequential reader), the check does everything that `slipstream log verify` does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from store.files.segment_files import SegmentFiles, segment_bytes_of
+from store.verify.verification import Verification
+from tools.bench.bed.figures import Figure, Ratio
+from tools.bench.bed.log_store import LogWriter
+
+BODIES = (128, 1024, 4096)
+SEGMENT_BYTES, SEGMENTS = 256 << 20, 4
+GOAL = 0.6
+
+
+def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
+    """The figures for each size of bodies."""
+    figures, ratios = [], []
+    for body_bytes in BODIES:
+        root = scratch / f"verify-{body_bytes}"
+        writer = LogWriter(root, SEGMENT_BYTES, (body_bytes, body_bytes))
+        records = writer.write(SEGMENTS)
+        work = f"log verify, {body_bytes} B bodies"
+        reading, checking = [], []
+        _read(root), _verify(root, records)  # page cache, compiled code
+        for _ in range(repeat):
+            reading.append(SEGMENTS * SEGMENT_BYTES / _read(root))
+            checking.append(SEGMENTS * SEGMENT_BYTES / _verify(root, records))
+        figures.append(Figure(work, "mmap read", median(reading) / 1e6, "MB/s"))
+        note = f"{median(checking) / (SEGMENTS * SEGMENT_BYTES) * records / 1e6:.1f} M records/s"
+        figures.append(Figure(work, "slipstream", median(checking) / 1e6, "MB/s", note=note))
+        ratios.append(Ratio(work, median(checking), median(reading), "mmap read", GOAL))
+        shutil.rmtree(root)
+    return figures, ratios
+
+
+def _read(root: Path) -> float:
+    """Seconds to touch every byte through new mappings."""
+    commitlog = root / "commitlog"
+    files = SegmentFiles(commitlog, segment_bytes_of(commitlog))
+    started = time.perf_counter()
+    for base in files.base_offsets():
+        with files.open(base) as segment:
+            segment.array.view(np.uint64).sum()
+    return time.perf_counter() - started
+
+
+def _verify(root: Path, records: int) -> float:
+    """Seconds of the whole check."""
+    started = time.perf_counter()
+    verification = Verification(root)
+    findings = list(verification.findings())
+    seconds = time.perf_counter() - started
+    if findings or verification.records != records:
+        raise SystemExit(f"the check of a sound store of {records} records went wrong: {verification} {findings[:3]}")
+    return seconds

@@ -1,0 +1,1 @@
+"""`slipstream run`: the main job on real input, and what it prints."""

@@ -1,0 +1,40 @@
+"""`slipstream run`, as it is typed."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import click
+
+from tools.common.lazy_group import attribute_of
+
+
+class PySparkMissing(Exception):
+    """Raised where the demonstration could not query with Spark in the end."""
+
+    code = "PYSPARK_MISSING"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "`slipstream run` queries with Spark, and the package pyspark is not installed here; run"
+            " `pip install pyspark` in this environment, or `make setup`"
+        )
+
+
+@click.command()
+@click.option("--input", "inputs", multiple=True, type=click.Path(exists=True, dir_okay=False), help="Add its lines.")
+@click.option("--dir", "directory", type=click.Path(file_okay=False), help="An empty directory, kept afterwards.")
+@click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(0.1), help="How long to sample.")
+@click.option("--keep", is_flag=True, help="Leave both running, with the live status, until Ctrl-C.")
+def run(**arguments: Any) -> Any:
+    """Replicate real input between two brokers on this machine, and query the slave's files with Spark.
+
+    Input: processes, CPU, memory, disk and network of this machine, and the lines of files given by --input.
+    """
+    if find_spec("pyspark") is None:
+        raise PySparkMissing
+    from spark_bridge import java_home
+
+    java_home.ensure()
+    return attribute_of("tools.demo.demo:run")(**arguments)

@@ -1,0 +1,190 @@
+"""`slipstream log`: looks into a store's commit log and queues, with or without a broker; never writes there.
+
+Exit codes: 0 all well; 1 `verify` found something, `diff` a difference; 2 wrong arguments, or no store at that path;
+3 `cat --follow` without a broker; 4 the log is damaged where it was to be read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tools.common.output_form import form
+from tools.common.progress import OPTION
+from tools.log.options import EPILOG, STORE, Moment, QueueName, store_command
+
+FIND_LIMIT = 64
+DELAY_LEVELS = "messageDelayLevel of the broker that wrote the store, if it is not running and that is not the default."
+
+
+@click.group(epilog=EPILOG)
+def log() -> None:
+    """Look into a store's commit log and queues, with or without a broker."""
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--topic", help="Only this topic's messages.")
+@click.option("--from", "start", type=click.IntRange(min=0), help="Begin at the first record at or behind this offset.")
+@click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
+@click.option("--follow", is_flag=True, help="Go on with what the running broker appends, until it stops or Ctrl-C.")
+@form("One JSON object a line.", "as_objects")
+@store_command("tools.log.show:cat")
+def cat() -> None:
+    """Print the messages of STORE in log order."""
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@form("One JSON object.", "as_object")
+@store_command("tools.log.show:stat")
+def stat() -> None:
+    """Show what STORE holds: segments, bytes, messages, topics, times."""
+
+
+@log.command(epilog=EPILOG)
+@click.argument("store_a", type=click.Path(path_type=Path))
+@click.argument("store_b", type=click.Path(path_type=Path))
+@store_command("tools.log.show:diff")
+def diff() -> None:
+    """Compare the commit logs of STORE_A and STORE_B byte for byte, where both have bytes.
+
+    Ends with 0 when they are equal there; with 1 at the first difference, or when they have no bytes in common.
+    """
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option(
+    "--as", "version", type=click.Choice(["4.9", "5"]), help="Which RocketMQ loads the store; by default what wrote it."
+)
+@store_command("tools.log.show:manifest")
+def manifest() -> None:
+    """Print what RocketMQ's own classes read from STORE: a JSON line for each message, blank record and queue."""
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--coverage", is_flag=True, help="Also say how many bytes would tell if they changed, and how.")
+@click.option("--unprotected", is_flag=True, help="Instead, list every byte range that no check can vouch for.")
+@click.option("--delay-levels", help=DELAY_LEVELS)
+@click.option("--digests/--no-digests", default=True, help="Compare sealed segments with `log digest`'s file.")
+@OPTION
+@form("One JSON object for each finding, and one for the sums.", "as_objects")
+@store_command("tools.log.verify:verify")
+def verify() -> None:
+    """Check every record of STORE, its queues and index against the records, and every record against them.
+
+    Reads only. Ends with 1 when something was found; each finding says what, where, and what to do.
+    """
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@OPTION
+@store_command("tools.log.digest:digest")
+def digest() -> None:
+    """Note the SHA-256 of every sealed segment of STORE that has none yet.
+
+    A sealed segment never changes again, so a digest also covers what no CRC does. Segments that do not verify get
+    none. The file is STORE/slipstream.digests.json; RocketMQ takes no notice of it.
+    """
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--parquet", type=click.Path(path_type=Path), help="Write this Parquet file (needs the package pyarrow).")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write this file of JSON lines.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic's messages; may be given several times.")
+@click.option("--from", "start", type=click.IntRange(min=0), help="Begin at the first record at or behind this offset.")
+@click.option("--to", "end", type=click.IntRange(min=0), help="End before the record at this offset.")
+@click.option("--columns", help="Names separated by commas, in this order; all by default.")
+@click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
+@click.option("--raw-bodies", is_flag=True, help="Bodies as they are stored, compressed or not.")
+@OPTION
+@store_command("tools.log.export:export")
+def export() -> None:
+    """Write the messages of STORE to a file, which appears under its name when it is whole."""
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--key", help="Messages with this key, or this unique id.")
+@click.option("--topic", help="Only of this topic (quicker: the index is asked once).")
+@click.option("--id", "message_id", help="The message of this offsetMsgId or unique id.")
+@click.option("--offset", type=click.IntRange(min=0), help="The message whose record begins at this log offset.")
+@click.option("--queue", type=QueueName(), metavar="TOPIC:ID", help="A queue, with --time.")
+@click.option("--time", "moment", type=Moment(), help="The queue's message at this time, as RocketMQ's offset reset.")
+@click.option(
+    "--as", "version", type=click.Choice(["4.9", "5"]), default="5", show_default=True,
+    help="Whose rule for --time: the first message from it on (5), or 4.9's, which goes by the queue files' own times.",
+)  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=1), default=FIND_LIMIT, show_default=True, help="Of the newest.")
+@form("One JSON object a line.", "as_objects")
+@store_command("tools.log.find:find")
+def find() -> None:
+    """Find messages of STORE by --key, --id, --offset, or by --queue and --time.
+
+    Keys are looked up in the index and compared in the records; what the index does not cover is looked through.
+    """
+
+
+@log.command("map", epilog=EPILOG)
+@STORE
+@form("One JSON object.", "as_object")
+@store_command("tools.log.map:show_map")
+def show_map() -> None:
+    """Show the segments of STORE: sealed, flushed, in the page cache, leased; and where a running broker's cursors are.
+
+    A sealed segment is one that the log goes on behind. Without a broker, flushed is what the checkpoint says.
+    """
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--from", "other", type=click.Path(path_type=Path), help="A replica's store.")
+@click.option("--cut", "cut_at", type=int, metavar="OFFSET", help="Take away all of the log from there on.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@OPTION
+@store_command("tools.log.repair:repair")
+def repair() -> None:
+    """Repair the damaged ranges of STORE's log from a replica's store, which may be in use; or cut the log.
+
+    A range is taken over only where the other store's records are sound and a neighbouring record is equal in both. No
+    broker may run on STORE. Ends with 1 when something damaged is left.
+
+    --cut OFFSET is for what no replica has: everything from there on goes, sound records, too, with its queue and index
+    entries; it says what goes, and --dry-run only says it. The offset is one that BIT_ROT or `log verify` named.
+    """
+
+
+@log.group()
+def rebuild() -> None:
+    """Build queues or the index of a store again from its log; a broker must not run on it.
+
+    They are built beside the old ones and then take their places: interrupted at any moment, each queue is either the
+    old or the new one.
+    """
+
+
+@rebuild.command(epilog=EPILOG)
+@STORE
+@click.option("--topic", help="Only this topic's queues.")
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue; --topic must be given.")
+@click.option("--file-bytes", type=click.IntRange(min=20), help="mappedFileSizeConsumeQueue; by default as they are.")
+@click.option("--delay-levels", help=DELAY_LEVELS)
+@OPTION
+@store_command("tools.log.rebuild:queue")
+def queue() -> None:
+    """Build the consume queues of STORE again."""
+
+
+@rebuild.command(epilog=EPILOG)
+@STORE
+@click.option("--slots", type=click.IntRange(min=1), help="maxHashSlotNum; by default as the files are.")
+@click.option("--entries", type=click.IntRange(min=2), help="maxIndexNum; goes with --slots.")
+@OPTION
+@store_command("tools.log.rebuild:index")
+def index() -> None:
+    """Build the index of STORE again."""

@@ -1,0 +1,110 @@
+"""`slipstream log find`: messages by key, by id, by log offset, or a queue's message by time; never writes.
+
+Exit codes as the other log commands'; 1 says that nothing was found.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ipc.errors import RegionMissing
+from store.errors import BrokerOutOfReach, NotAStore
+from store.index.index_file import Geometry
+from store.message.record import Message
+from store.queues.consume_queue import ConsumeQueue
+from store.queues.time_search import Log, files_of, first_in_log, offset_by_time_4_9, offset_by_time_5
+from store.reading.extent import running, tell_unreached
+from store.reading.log_reader import LogReader, open_log
+from store.reading.search import Finder, Found
+from tools.log.options import FOUND
+from tools.log.text import as_json, as_line, time_text
+
+
+def find(
+    store: Path, key: str | None, topic: str | None, message_id: str | None, offset: int | None,
+    queue: tuple[str, int] | None, moment: int | None, version: str, limit: int, as_objects: bool,
+) -> int:  # fmt: skip
+    """Find messages of STORE by --key, --id, --offset, or by --queue and --time."""
+    asked = [key is not None, message_id is not None, offset is not None, queue is not None or moment is not None]
+    if sum(asked) != 1 or (queue is None) != (moment is None):
+        raise click.UsageError("give one of --key, --id, --offset, or --queue together with --time")
+    reader = open_log(store)
+    if queue is not None and moment is not None:
+        return _at_time(reader, *queue, moment, version == "5", as_objects)
+    finder = _finder(store, reader)
+    if offset is not None:
+        found = _at_offset(reader, finder, offset)
+    elif message_id is not None:
+        found = finder.by_id(message_id, topic)
+    else:
+        found = finder.by_key(key or "", topic, limit)
+    for note in found.notes:
+        click.echo(note, err=True)
+    for message in found.messages:
+        click.echo(as_json(message) if as_objects else as_line(message))
+    if not found.messages:
+        click.echo("nothing found", err=True)
+    return 0 if found.messages else FOUND
+
+
+def _finder(store: Path, reader: LogReader) -> Finder:
+    """With a running broker its cursor says how far the index goes, and its settings how its files are laid out."""
+    broker = running(store)
+    if broker is None:
+        return Finder(reader)
+    settings = broker.settings
+    slots, entries_max = settings.get("maxHashSlotNum"), settings.get("maxIndexNum")
+    known = Geometry(slots, entries_max) if isinstance(slots, int) and isinstance(entries_max, int) else None
+    try:
+        counters = broker.counters()
+    except (RegionMissing, BrokerOutOfReach) as error:
+        tell_unreached(error)  # or it has stopped since
+        return Finder(reader)
+    try:
+        return Finder(reader, counters.cursor("reput_from_offset").read(), known)
+    finally:
+        counters.close()
+
+
+def _at_offset(reader: LogReader, finder: Finder, offset: int) -> Found:
+    message = finder.at(offset)
+    if message is not None:
+        return Found([message])
+    following = reader.boundary_at(offset)
+    told = f"the next one at {following}" if following < reader.max_offset else "and none behind it"
+    return Found([], [f"no record begins at offset {offset}, {told}"])
+
+
+def _at_time(reader: LogReader, topic: str, queue_id: int, moment: int, five: bool, as_objects: bool) -> int:
+    directory = reader.directory.consumequeue / topic / str(queue_id)
+    if not directory.is_dir():
+        raise NotAStore(str(directory), "it has no such queue")
+    queue = ConsumeQueue.open(directory)
+    files = files_of(queue, queue.end_below(reader.max_offset))
+    first = first_in_log(files, reader.min_offset)
+    finder = Finder(reader)
+
+    def stored_ms(offset: int, _size: int) -> int:
+        message = finder.at(offset)
+        return -1 if message is None else message.store_timestamp_ms
+
+    log = Log(reader.min_offset, stored_ms)
+    number = (offset_by_time_5 if five else offset_by_time_4_9)(files, first, moment, log)
+    message = _message_of(queue, number, finder)
+    if as_objects:
+        shown = {"topic": topic, "queueId": queue_id, "timestamp": moment, "queueOffset": number, "minOffset": first}
+        shown |= {"maxOffset": queue.end_below(reader.max_offset)}
+        shown |= {"message": None if message is None else json.loads(as_json(message))}
+        click.echo(json.dumps(shown, ensure_ascii=False))
+    else:
+        click.echo(f"{topic}:{queue_id} at {time_text(moment)}: queue offset {number}")
+        click.echo(as_line(message) if message is not None else "no message there: the queue ends before")
+    return 0
+
+
+def _message_of(queue: ConsumeQueue, number: int, finder: Finder) -> Message | None:
+    entry = queue.last_entry(number + 1)
+    return None if entry is None or int(entry["size"]) <= 0 else finder.at(int(entry["physical_offset"]))

@@ -1,0 +1,80 @@
+"""What the commands of `slipstream log` share: kinds of arguments, their exit codes, errors in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tools.common.lazy_group import done_by
+
+FOUND, USAGE = 1, 2
+STORE = click.argument("store", type=click.Path(path_type=Path))
+EPILOG = (
+    "Exit codes: 0 all well; 1 verify or diff found something, find found nothing; 2 wrong usage or not a store;"
+    " 3 no broker; 4 damage"
+)
+
+
+class QueueName(click.ParamType[tuple[str, int]]):
+    """TOPIC:ID."""
+
+    name = "topic:id"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:  # fmt: skip
+        topic, _, number = value.rpartition(":")
+        if not topic or not (number.isascii() and number.isdecimal()) or "/" in topic or topic in (".", ".."):
+            self.fail(f"{value!r} is not TOPIC:ID, for example orders:0", param, ctx)
+        return topic, int(number)
+
+
+class Moment(click.ParamType[int]):
+    """A time in milliseconds since 1970, or as ISO 8601 text (UTC unless it says otherwise)."""
+
+    name = "time"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value.isascii() and value.isdecimal():
+            return int(value)
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-11-21T08:30:00Z", param, ctx)
+        return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+class NotReadable(click.ClickException):
+    """The arguments name something that is no store, or no place in one."""
+
+    exit_code = USAGE
+
+
+def _require_stores(arguments: dict[str, Any]) -> None:
+    """What is no store is told before what the work needs is loaded. Raises NotAStore."""
+    from store.files.directory import store_directory
+
+    for name in ("store", "store_a", "store_b"):
+        if name in arguments:
+            store_directory(arguments[name])
+
+
+def store_command(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """A command of `slipstream log`, done by the function that `where` names, which returns its exit code."""
+
+    def declared(declaration: Callable[[], None]) -> Callable[..., Any]:
+        work = done_by(where)(declaration)
+
+        @wraps(declaration)
+        def run(**arguments: Any) -> Any:
+            _require_stores(arguments)
+            return work(**arguments)
+
+        return run
+
+    return declared

@@ -1,0 +1,106 @@
+"""`slipstream log verify`: says for each thing that is wrong in a store what it is, where, and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from store.files.directory import store_directory
+from store.reading.extent import running
+from store.verify.protection import open_spans
+from store.verify.verification import Coverage, Finding, Verification
+from tools.common.progress import progress
+from tools.log.delays import delays_of
+from tools.log.options import FOUND
+
+
+def verify(
+    store: Path, as_objects: bool, coverage: bool, unprotected: bool, delay_levels: str | None, digests: bool,
+    shown: bool | None,
+) -> int:  # fmt: skip
+    """Check every record of STORE, its queues and index against the records, and every record against them."""
+    if unprotected:
+        return _list_unprotected(store, as_objects)
+    verification = _verification(store)
+    verification.compare_digests = digests
+    verification.delays_ms = delays_of(delay_levels, store)
+    count = 0
+    for finding in _with_progress(verification, shown):
+        count += 1
+        click.echo(json.dumps(finding._asdict()) if as_objects else str(finding))
+    covered = verification.coverage
+    if as_objects:
+        click.echo(json.dumps({**_sums(verification, count), "bytes": vars(covered)}))
+    else:
+        click.echo(_verdict(verification, count))
+        if coverage:
+            click.echo(_told(covered))
+    return FOUND if count else 0
+
+
+def _list_unprotected(store: Path, as_objects: bool) -> int:
+    for path, start, end, protection, what in open_spans(store):
+        if as_objects:
+            kind = {"file": str(path), "start": start, "end": end, "protection": protection.value, "what": what}
+            click.echo(json.dumps(kind))
+        else:
+            click.echo(f"{path} {start} {end} {protection.value}: {what}")
+    return 0
+
+
+def _verification(store: Path) -> Verification:
+    """A check within a running broker's limits, of everything without one."""
+    store_directory(store)
+    broker = running(store)
+    if broker is None:
+        return Verification(store)
+    counters = broker.counters()
+    try:
+        dispatched = counters.cursor("reput_from_offset").read()
+        return Verification(store, counters.cursor("max_physical_offset").read(), dispatched)
+    finally:
+        counters.close()
+
+
+def _sums(verification: Verification, count: int) -> dict[str, int]:
+    return {
+        "records": verification.records, "entries": verification.entries, "queues": verification.queues,
+        "indexEntries": verification.index_entries, "digests": verification.digests,
+        "maxOffset": verification.max_offset, "notYetInQueues": verification.not_yet_in_queues, "findings": count,
+    }  # fmt: skip
+
+
+def _verdict(verification: Verification, count: int) -> str:
+    behind = verification.not_yet_in_queues
+    later = f"; {behind:,} records go into their queues at the broker's next start" if behind else ""
+    index = f", {verification.index_entries:,} index entries" if verification.index_entries else ""
+    digests = f", {verification.digests:,} digests" if verification.digests else ""
+    return (
+        f"{verification.records:,} records up to offset {verification.max_offset:,},"
+        f" {verification.entries:,} entries in {verification.queues:,} queues{index}{digests}: "
+        + (f"{count:,} findings" if count else "no findings")
+        + later
+    )
+
+
+def _told(covered: Coverage) -> str:
+    """Which bytes of the log the format leaves unprotected, in numbers."""
+    data = max(covered.crc + covered.structure + covered.unprotected, 1)
+    shares = [f"{part:,} ({part / data:.1%})" for part in (covered.crc, covered.structure, covered.unprotected)]
+    line = (
+        f"of {data:,} bytes of records {shares[0]} are under a CRC, {shares[1]} are checked by structure or against"
+        f" queues, {shares[2]} are protected by nothing but a digest (`slipstream log digest`): flags, times, hosts,"
+        f" other properties; {covered.unused:,} bytes hold no data"
+    )
+    if covered.digest:
+        line += f"; digests cover {covered.digest:,} bytes of sealed segments"
+    return line
+
+
+def _with_progress(verification: Verification, shown: bool | None) -> Iterator[Finding]:
+    with progress("verify", shown) as update:
+        verification.on_progress = lambda: update(verification.bytes_checked, verification.bytes_total)
+        yield from verification.findings()

@@ -1,0 +1,68 @@
+"""`slipstream namesrv`, at work: a name server in the foreground, until SIGTERM or Ctrl-C.
+
+Implements: NamesrvStartup
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import click
+import uvloop
+
+from engine.board import addresses
+from engine.net import log_lines
+from engine.protocol.naming.name_server import NameServer
+from engine.remoting.name_server import ServingNames
+from ipc.stop_signals import stop_signals
+from store.errors import MalformedData, NotAStore
+from store.files import file_io
+from store.tables import fastjson
+
+KV_BYTES_MAX = 64 * 1024 * 1024
+
+
+def serve(
+    listening: socket.socket, compat: str, kv_path: Path, *, order_message_enable: bool, support_acting_master: bool
+) -> int:
+    """Serve until SIGTERM, SIGINT or SIGHUP. Raises NotAStore when the key-value config is none."""
+    log_lines.configure()
+    state = NameServer(
+        compat, read_kv(kv_path), order_message_enable=order_message_enable,
+        support_acting_master=support_acting_master,
+    )  # fmt: skip
+    return uvloop.run(_until_stopped(listening, compat, state, kv_path))
+
+
+async def _until_stopped(listening: socket.socket, compat: str, state: NameServer, kv_path: Path) -> int:
+    stop = asyncio.Event()
+    for number in stop_signals():
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    host = listening.getsockname()[0]
+    server = ServingNames(state, lambda content: write_kv(kv_path, content))
+    at = addresses.told(host, await server.start_on(listening))
+    click.echo(f"ready: name server on {at}, as RocketMQ {compat}, process {os.getpid()}")
+    await server.serve(stop)
+    return 0
+
+
+def read_kv(path: Path) -> dict[str, dict[str, str]]:
+    """The key-value config that was saved; empty without a file. Raises NotAStore when it is none."""
+    try:
+        if path.stat().st_size > KV_BYTES_MAX:
+            raise NotAStore(str(path), f"more than {KV_BYTES_MAX} bytes: no key-value config; remove it")
+        table = fastjson.loads(path.read_bytes(), str(path), KV_BYTES_MAX)["configTable"]
+        return {str(name): {str(key): str(value) for key, value in of.items()} for name, of in table.items()}
+    except FileNotFoundError:
+        return {}
+    except (MalformedData, LookupError, TypeError, AttributeError) as reason:
+        raise NotAStore(str(path), f"not a key-value config of a name server ({reason}); remove it") from None
+
+
+def write_kv(path: Path, content: bytes) -> None:
+    """Save the key-value config, durably."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file_io.replace_file(path, content)

@@ -1,0 +1,62 @@
+"""`slipstream namesrv`, as it is typed: what its file says, and the port that it listens on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from engine.errors import StartRefused
+
+KV_FILE, PORT = "kvConfig.json", 9876
+EVERY_HOST = "0.0.0.0"  # whose name server it is cannot be told from a file: brokers of all hosts may be meant
+
+
+@click.command()
+@click.option("-c", "--config", "file", type=click.Path(), help="A properties file: listenPort, bindAddress, ...")
+@click.option("--host", "--bind-address", help="The address to listen on (bindAddress). Else all of this host's.")
+@click.option("--port", type=click.IntRange(0, 65535), help="listenPort, else 9876. 0: any that is free.")
+@click.option("--compat", type=click.Choice(["4.9", "5"]), default="5", show_default=True, help="As which version.")
+@click.option(
+    "--directory", type=click.Path(path_type=Path, file_okay=False), default=Path.home() / "namesrv",
+    show_default="~/namesrv", help=f"Where {KV_FILE} lies, unless kvConfigPath says so.",
+)  # fmt: skip
+@click.option("--order-message-enable", is_flag=True, help="orderMessageEnable: routes say which topics are ordered.")
+@click.option("--support-acting-master", is_flag=True, help="supportActingMaster (5): slaves may stand in.")
+def namesrv(
+    file: str | None, host: str | None, port: int | None, compat: str, directory: Path, order_message_enable: bool,
+    support_acting_master: bool,
+) -> int:  # fmt: skip
+    """Run a name server: brokers register there, clients ask it where topics are.
+
+    Once it serves, one line that begins with `ready:` goes to standard output. Nobody is asked who it is: let only
+    hosts that you trust reach the port.
+    """
+    from engine.net.listeners import bind_address, listen
+
+    written = _written(file)
+    at = bind_address(host or written.get("host"), EVERY_HOST)
+    try:
+        listening = listen(at, written.get("port", PORT) if port is None else port)
+    except OSError as error:
+        raise StartRefused("the name server", error.strerror or str(error), "see --port and --host") from None
+    from tools.run.namesrv import serve  # some time later: what keeps it from serving is told at once
+
+    return serve(
+        listening, compat, written.get("kv_path", directory / KV_FILE),
+        order_message_enable=order_message_enable or written.get("order_message_enable", False),
+        support_acting_master=support_acting_master or written.get("support_acting_master", False),
+    )  # fmt: skip
+
+
+def _written(file: str | None) -> dict[str, Any]:
+    """What the file says. Raises ConfigError."""
+    if file is None:
+        return {}
+    from engine.settings import name_server_keys
+
+    written, warnings = name_server_keys.load(file)
+    for warning in warnings:
+        click.echo(f"slipstream: warning: {warning}", err=True)
+    return written

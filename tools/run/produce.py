@@ -1,0 +1,247 @@
+"""`slipstream produce`: the lines of files, or of standard input, as messages of one topic.
+
+Ctrl-C lets the batch under way finish: nothing is half-sent, and the summary counts what was acknowledged.
+A line that cannot be a message ends it: the lines before it are sent, and the error says which it was.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from engine.producer import Producer
+    from store.reading.extent import Running
+
+CHUNK_BYTES = 1 << 20
+INTERRUPTED = 130
+
+
+class Interrupt:
+    """Ctrl-C: at once while waiting for input, after the batch while one is under way."""
+
+    def __init__(self) -> None:
+        self.held = self.asked = False
+
+    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Raise KeyboardInterrupt, or remember it; the second one is not remembered."""
+        if not self.held or self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Not in here; afterwards. Raises KeyboardInterrupt."""
+        self.held = True
+        try:
+            yield
+        finally:
+            self.held = False
+        if self.asked:
+            raise KeyboardInterrupt
+
+
+class LineRefused(Exception):
+    """Raised for a line that cannot be a message; those before it were sent, none behind it."""
+
+    code = "MESSAGE_ILLEGAL"
+
+    def __init__(self, source: str, number: int, why: str) -> None:
+        before = f"the {number - 1:,} before it were sent, none behind it" if number > 1 else "nothing was sent"
+        super().__init__(f"{source}, line {number:,}: {why.removesuffix('; nothing was sent')}; {before}")
+
+
+class PutToSlave(Exception):
+    """Raised for the store of a slave: it takes messages from its master alone."""
+
+    code = "SERVICE_NOT_AVAILABLE"
+
+    def __init__(self, store: str, master: str) -> None:
+        super().__init__(
+            f"{store}: its broker is a slave, which takes messages from its master alone; put them there"
+            f" (its HA address is {master}), on that host: `slipstream produce --store` with the master's store"
+        )
+
+
+class Lines:
+    """The lines of one input, without their ends, and which of them come next."""
+
+    def __init__(self, fd: int, source: str, line_bytes_max: int) -> None:
+        self._fd, self._source, self._line_bytes_max = fd, source, line_bytes_max
+        self.number = 1  # of the first line that was not taken yet
+
+    def batches(self, lines_max: int) -> Iterator[list[bytes]]:
+        """As many at a time as are there: a slow pipe's lines do not wait for a full batch.
+
+        Raises LineRefused when a line has no end within what a message may have; those before it were given.
+        """
+        rest = b""
+        while chunk := os.read(self._fd, CHUNK_BYTES):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for start in range(0, len(lines), lines_max):
+                batch = [line.removesuffix(b"\r") for line in lines[start : start + lines_max]]
+                yield batch
+                self.number += len(batch)
+            if len(rest) > self._line_bytes_max + 1:  # it may end in a carriage return
+                self.refuse(0, f"more than {self._line_bytes_max} bytes without an end, and maxMessageSize is that")
+        if rest:
+            yield [rest]
+
+    def refuse(self, index: int, why: str) -> NoReturn:
+        """Raise LineRefused for a line of the batch that was given last."""
+        raise LineRefused(self._source, self.number + index, why)
+
+
+class Tally:
+    """What was sent so far, and what became of it."""
+
+    def __init__(self) -> None:
+        self.statuses: Counter[str] = Counter()
+        self.bytes = self.empty_lines = 0
+        self.began = time.monotonic()
+
+    def add(self, status: str, bodies: list[bytes]) -> None:
+        """Count an answered batch."""
+        self.statuses[status] += len(bodies)
+        self.bytes += sum(map(len, bodies))
+
+    @property
+    def all_ok(self) -> bool:
+        """Whether everything was acknowledged as the broker's settings ask."""
+        return not any(count for status, count in self.statuses.items() if status != "PUT_OK")
+
+    def summary(self) -> str:
+        """One line for people."""
+        seconds = max(time.monotonic() - self.began, 1e-9)
+        acknowledged = self.statuses["PUT_OK"]
+        parts = [f"{acknowledged:,} messages acknowledged ({self.bytes:,} bytes, {acknowledged / seconds:,.0f}/s)"]
+        parts += [f"{n:,} appended with {status}" for status, n in self.statuses.items() if status != "PUT_OK" and n]
+        if self.empty_lines:
+            parts.append(f"{self.empty_lines:,} empty lines skipped, as RocketMQ has no empty messages")
+        return "; ".join(parts)
+
+
+@click.command()
+@click.option("--store", required=True, type=click.Path(file_okay=False), help="The store of a running master.")
+@click.option("--topic", required=True, help="Letters, digits, and any of %|-_ .")
+@click.option("--tag", help="The tag of every message.")
+@click.option("--key", help="The key of every message.")
+@click.option("--batch", default=1000, show_default=True, type=click.IntRange(1, 100_000), help="Messages at a time.")
+@click.option("--timeout", default=10.0, show_default=True, type=click.FloatRange(0.001), help="Seconds for a batch.")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+def produce(
+    store: str, topic: str, tag: str | None, key: str | None, batch: int, timeout: float, files: tuple[str, ...]
+) -> int:
+    """Append lines of files, or of standard input, as messages: one message a line.
+
+    Ends with 1 when a message was appended but not acknowledged as the broker's settings ask (FLUSH_SLAVE_TIMEOUT...).
+    """
+    from store.reading.extent import require_running
+
+    running = require_running(store)
+    if running.settings["brokerRole"] == "SLAVE":
+        raise PutToSlave(store, _master_of(running))
+    from engine.producer import Producer  # loads numba, which to find no broker does not need
+
+    interrupt, tally = Interrupt(), Tally()
+    previous = signal.signal(signal.SIGINT, interrupt.on_signal)
+    try:
+        with Producer(store, timeout=timeout) as producer, _progress(files) as advance:
+            for fd, source in _inputs(files):
+                lines = Lines(fd, source, int(running.settings["maxMessageSize"]))
+                for some in lines.batches(batch):
+                    with interrupt.hold():
+                        _send(Sending(producer, topic, tag, key), lines, some, tally)
+                    advance(sum(map(len, some)) + len(some))
+    except KeyboardInterrupt:
+        click.echo(f"interrupted; {tally.summary()}")
+        return INTERRUPTED
+    except Exception:
+        click.echo(tally.summary())
+        raise
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    click.echo(tally.summary())
+    return 0 if tally.all_ok else 1
+
+
+class Sending(NamedTuple):
+    """Where messages go, and what they all have."""
+
+    producer: Producer
+    topic: str
+    tag: str | None
+    key: str | None
+
+    def send(self, bodies: list[bytes], tally: Tally) -> None:
+        """As one batch."""
+        result = self.producer.send_batch(self.topic, bodies, tags=self.tag, keys=self.key)
+        assert result is not None
+        tally.add(result.status.name, bodies)
+
+
+def _send(sending: Sending, lines: Lines, some: list[bytes], tally: Tally) -> None:
+    """Send a batch; when a line of it cannot be sent, those before that. Raises LineRefused."""
+    from engine.errors import MessageIllegal
+
+    bodies = [line for line in some if line]
+    tally.empty_lines += len(some) - len(bodies)
+    try:
+        if bodies:
+            sending.send(bodies, tally)
+    except MessageIllegal:  # nothing of the batch was sent: the rules are looked at before
+        for index, line in enumerate(some):
+            try:
+                if line:
+                    sending.send([line], tally)
+            except MessageIllegal as error:
+                lines.refuse(index, str(error))
+        raise
+
+
+def _master_of(running: Running) -> str:
+    from engine.board import address_cursors
+    from engine.board.cursors import Board
+
+    board = Board.attach(running.region_directory)
+    try:
+        return address_cursors.text_of(board.ha_client.master_address)
+    finally:
+        board.counters.close()
+
+
+def _inputs(files: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """A descriptor for each file in turn, or standard input, and its name."""
+    if not files:
+        yield 0, "standard input"
+    for name in files:
+        fd = os.open(name, os.O_RDONLY)
+        try:
+            yield fd, name
+        finally:
+            os.close(fd)
+
+
+@contextmanager
+def _progress(files: tuple[str, ...]) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _size: None
+        return
+    total = float(sum(os.path.getsize(name) for name in files)) if files else None
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("produce", total=total)
+        yield lambda size: bar.advance(task, size)

@@ -1,0 +1,37 @@
+"""`slipstream warm`: compiles all kernels for this machine now, so that no first start has to; or removes them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import click
+
+
+@click.command()
+@click.option("--remove", is_flag=True, help="Remove what was compiled, of every version; before an uninstallation.")
+def warm(remove: bool) -> int:
+    """Compile all kernels for this machine, once for each version: half a minute to some minutes.
+
+    They are kept beside the sources, where this user may write there, else in $CACHE_DIRECTORY (a systemd service's
+    CacheDirectory=), else in $XDG_CACHE_HOME/slipstream, ~/.cache/slipstream or a folder beside temporary files;
+    $NUMBA_CACHE_DIR goes before all. A service whose user may only read takes those that are beside the sources.
+    """
+    from ipc.compiled.kernel_folders import base_folder, remove_kernels
+
+    given = os.environ.get("NUMBA_CACHE_DIR", "")
+    if remove:
+        gone = remove_kernels(given)
+        click.echo(f"removed: {len(gone)} folders of kernels")
+        return 0
+    from engine.settings.config import from_mapping
+    from engine.warm import warm_up
+    from ipc.compiled.compiler import tell_progress_to
+
+    tell_progress_to(lambda line: click.echo(f"slipstream: {line}", err=True))
+    scratch = tempfile.gettempdir()
+    warm_up(from_mapping({"regionPath": scratch, "storePathRootDir": scratch}), verification=True)
+    place = base_folder(given)
+    kept = f"kernels are in {place}" if place else "but nothing here may be written, so nothing was kept"
+    click.echo(f"warm: {kept}")
+    return 0 if place else 1

@@ -1,0 +1,1 @@
+"""Views of a running broker: status, counters, stats, ha."""

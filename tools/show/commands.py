@@ -1,0 +1,82 @@
+"""What looks at a running broker: `slipstream status`, `counters`, `stats`, `ha`, as they are typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from tools.common.lazy_group import done_by
+from tools.common.output_form import form
+
+STORE = click.argument("store", type=click.Path(file_okay=False))
+WATCH = click.option("--watch", is_flag=True, help="Again each second, until Ctrl-C or until the broker has ended.")
+
+
+def shown_by(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """As `done_by`, for a broker that runs on `store`: that none runs is told before the view is loaded."""
+
+    def declared(declaration: Callable[[], None]) -> Callable[..., Any]:
+        show = done_by(where)(declaration)
+
+        @wraps(declaration)
+        def run(store: str, **arguments: Any) -> Any:
+            from store.reading.extent import require_running
+
+            require_running(store)
+            return show(store=store, **arguments)
+
+        return run
+
+    return declared
+
+
+@click.command()
+@STORE
+@WATCH
+@form("One JSON object.")
+@shown_by("tools.show.status:show")
+def status() -> None:
+    """Show the broker that runs on STORE: role, cursors, connections with their lag, processes."""
+
+
+@click.command()
+@STORE
+@WATCH
+@form("One JSON object: label to kind, owner and value.")
+@shown_by("tools.show.counters:show")
+def counters() -> None:
+    """Show all counters of the broker that runs on STORE; no process of it is asked or disturbed."""
+
+
+@click.command()
+@STORE
+@WATCH
+@form("One JSON object, with RocketMQ's runtime names in it.")
+@shown_by("tools.show.stats:show")
+def stats() -> None:
+    """Show what was put into the broker that runs on STORE: counts, rates, latencies, topics."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def ha() -> None:
+    """Show replication: what an acknowledgement means, how each replica is doing."""
+
+
+@ha.command()
+@click.argument("target", type=click.Path())
+@form("One JSON object.")
+@done_by("tools.show.ha_explanation:explain")
+def explain() -> None:
+    """Say what each answer to a put means: of the broker that runs on the store TARGET, or of the file TARGET."""
+
+
+@ha.command("status")
+@STORE
+@WATCH
+@form("One JSON object.")
+@shown_by("tools.show.ha:status")
+def ha_status() -> None:
+    """Show each replica of the broker on STORE: state, reason code, lag, rate, time to catch up, rejected reports."""
