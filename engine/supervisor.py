@@ -12,7 +12,7 @@ import logging
 import os
 import select
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -63,10 +63,10 @@ HOLD_NOTHING = ("ha_listener", "group_transfer")  # whose end loses nothing, how
 
 
 class Supervisor:
-    """One running broker."""
+    """One running broker, or what `only` names of it."""
 
-    def __init__(self, config: BrokerConfig, directory: StoreDirectory) -> None:
-        self._config, self._directory = config, directory
+    def __init__(self, config: BrokerConfig, directory: StoreDirectory, only: Collection[str] = ()) -> None:
+        self._config, self._directory, self._only = config, directory, only
         self._regions: Path | None = None
         self._stop = StopFlag()
         self._children: Children | None = None
@@ -157,13 +157,14 @@ class Supervisor:
     def _start(self, children: Children, wake_read: int) -> None:
         self._directory.mark_running()
         self._children = children
-        for name, open_role in self._roles():
+        for name, open_role in self._chosen_roles():
             children.add(name, open_role)
         gc.collect()
         gc.freeze()  # what is loaded by now lives on: no child's collector looks at it again, or copies its pages
         if not self._stop():
             children.start_all()
-        self._await_ready(wake_read)
+        if not self._only or "ha_listener" in self._only:
+            self._await_ready(wake_read)
         board = self._running_board()
         waiting.publish(board.broker_state, RUNNING)
         self._directory.write_pointer(regions.pointer(self._config, board.directory, board.ha_listen_port.read()))
@@ -216,6 +217,14 @@ class Supervisor:
         shared.append(("remoting", partial(broker_server.open_role, config, board)))
         open_listener = partial(ha_listener.open_role, config, board, self._failures_there(), sender.open_role)
         return [*shared, ("ha_listener", open_listener)]
+
+    def _chosen_roles(self) -> list[tuple[str, Callable[[], Role]]]:
+        roles = self._roles()
+        known = [name for name, _ in roles]
+        if unknown := sorted(set(self._only) - set(known)):
+            why = f"a broker of role {self._config.broker_role} does not have it"
+            raise StartRefused(f"--only {unknown[0]}", why, f"name one of: {', '.join(known)}")
+        return [(name, open_role) for name, open_role in roles if not self._only or name in self._only]
 
     def _await_ready(self, wake_read: int) -> None:
         """Until the HA port is bound, so that the ready line can name it."""
@@ -299,10 +308,12 @@ def _yielding(open_role: Callable[[], Role]) -> Role:
 
 
 def run_broker(
-    config: BrokerConfig, directory: StoreDirectory, *, on_ready: Callable[[], None] | None = None
+    config: BrokerConfig, directory: StoreDirectory, *, only: Collection[str] = (),
+    on_ready: Callable[[], None] | None = None,
 ) -> int:  # fmt: skip
     """Run a broker in this process and its children until it is told to stop; the exit code.
 
-    `directory` is the store's, made and locked; it is given back at the end.
+    `directory` is the store's, made and locked; it is given back at the end. With `only` these roles are started and no
+    others, to be looked at: what the others keep stays as recovery left it.
     """
-    return Supervisor(config, directory).run(on_ready)
+    return Supervisor(config, directory, only).run(on_ready)

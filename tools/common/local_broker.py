@@ -44,10 +44,12 @@ def free_port() -> int:
 class LocalBroker:
     """A running broker; a context manager that stops it in order.
 
-    `inside` is a command that runs another one elsewhere: `ip netns exec NAME`.
+    `inside` is a command that runs another one elsewhere: `ip netns exec NAME`; `only` the roles to start, if not all.
     """
 
-    def __init__(self, directory: Path, *, cpus: str = "", inside: Sequence[str] = (), **keys: object) -> None:
+    def __init__(
+        self, directory: Path, *, cpus: str = "", inside: Sequence[str] = (), only: Sequence[str] = (), **keys: object
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.store = directory / "store"
         self.port = free_port()
@@ -60,7 +62,8 @@ class LocalBroker:
         }  # fmt: skip
         properties = directory / "broker.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        command = [*inside, sys.executable, "-m", "tools.cli", "broker", "-c", str(properties)]
+        chosen = [word for role in only for word in ("--only", role)]
+        command = [*inside, sys.executable, "-m", "tools.cli", "broker", "-c", str(properties), *chosen]
         self.log = directory / "broker.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -9,10 +9,12 @@ import click
 
 @click.command()
 @click.option("-c", "--config", "file", required=True, type=click.Path(), help="A broker.properties file.")
-def broker(file: str) -> int:
+@click.option("--only", "roles", multiple=True, metavar="ROLE", help="Start this role and no other; may be repeated.")
+def broker(file: str, roles: tuple[str, ...]) -> int:
     """Run a broker from its properties file until it is stopped.
 
     Warnings go to standard error. Once it serves, one line that begins with `ready:` goes to standard output.
+    With --only it is no whole broker: one role, to be watched by `slipstream counters --watch` and a debugger.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the supervisor forks, so it must have one thread
     from engine.settings.config import load
@@ -38,4 +40,4 @@ def broker(file: str) -> int:
             f"HA port {port}, process {os.getpid()}"
         )
 
-    return run_broker(config, directory, on_ready=on_ready)
+    return run_broker(config, directory, only=roles, on_ready=on_ready)
