@@ -185,6 +185,21 @@ def test_every_module_is_imported_or_run() -> None:
     assert not dead
 
 
+DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "DECISIONS.md", "README.md")
+ARCHITECTURE_BYTES_MAX = 12_000
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_documents_name_files_that_are_there(document: str) -> None:
+    named = set(re.findall(rf"`((?:{'|'.join(PACKAGES)}|tests|docs)/[\w./]+)`", (ROOT / document).read_text()))
+    assert named, "it names no file"
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_the_architecture_is_read_at_one_sitting() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_bytes()) <= ARCHITECTURE_BYTES_MAX
+
+
 def test_shared_memory_is_never_packed_into() -> None:
     assert not [name_of(path) for path in (ROOT / "ipc").rglob("*.py") if any("pack_into" in c for c, _ in calls(path))]
 
