@@ -23,6 +23,8 @@ from __future__ import annotations
 import errno
 import os
 
+from engine.protocol.remoting.codes import ResponseCode
+
 
 class EngineError(Exception):
     """Base of the engine's errors; `code` is stable, the text is for people.
@@ -72,7 +74,7 @@ class MessageIllegal(EngineError):
     """Raised before sending, for a message that RocketMQ would refuse too; `response_code` is what it answers."""
 
     code = "MESSAGE_ILLEGAL"
-    response_code = 13
+    response_code = ResponseCode.MESSAGE_ILLEGAL
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(f"{what}: {why}; nothing was sent")
@@ -81,13 +83,13 @@ class MessageIllegal(EngineError):
 class NoPermission(MessageIllegal):
     """Raised before sending to a topic that is the broker's own, or that may not be written to."""
 
-    code, response_code = "NO_PERMISSION", 16
+    code, response_code = "NO_PERMISSION", ResponseCode.NO_PERMISSION
 
 
 class TopicNotExist(MessageIllegal):
     """Raised before sending to a topic that nobody made, where messages make none."""
 
-    code, response_code = "TOPIC_NOT_EXIST", 17
+    code, response_code = "TOPIC_NOT_EXIST", ResponseCode.TOPIC_NOT_EXIST
 
     def __init__(self, topic: str) -> None:
         what = "not there, and autoCreateTopicEnable is false: create it first, `slipstream admin updateTopic`"
@@ -98,7 +100,8 @@ class QueueIdIllegal(MessageIllegal):
     """Raised before sending to a queue that the topic does not have; RocketMQ 5.x has a code of its own for that."""
 
     def __init__(self, topic: str, queue_id: int, queue_ids: int, *, five: bool) -> None:
-        self.code, self.response_code = ("INVALID_PARAMETER", 29) if five else ("SYSTEM_ERROR", 1)
+        self.response_code = ResponseCode.INVALID_PARAMETER if five else ResponseCode.SYSTEM_ERROR
+        self.code = self.response_code.name
         super().__init__(f"topic {topic!r} queue id {queue_id}", f"the topic has queues 0 to {queue_ids - 1}")
 
 
@@ -141,7 +144,7 @@ class NoQueueLeft(EngineError):
 class ServiceNotAvailable(EngineError):
     """Raised before sending while the broker's disk is read-only or full; the broker takes messages again by itself."""
 
-    code, response_code = "SERVICE_NOT_AVAILABLE", 14
+    code, response_code = "SERVICE_NOT_AVAILABLE", ResponseCode.SERVICE_NOT_AVAILABLE
 
     def __init__(self, store: str, state: str, used_percent: int) -> None:
         super().__init__(

@@ -32,7 +32,7 @@ ROOMS = (
     ("ipc", "arrays < compiled < ."),
     ("store", "errors < files | message < index | tables < queues < recovery < reading < upkeep | put | manifest"
      " < verify < repair"),
-    ("engine", "errors < protocol.remoting < protocol.ha | protocol.tables | protocol.store"
+    ("engine", "protocol.remoting < errors < protocol.ha | protocol.tables | protocol.store"
      " < protocol.naming | protocol.broker < settings < board < net | rings | role"
      " < figures | keeping | producer | replication | writer < remoting < children | warm < supervisor"),
     ("spark_bridge", "options | split | user_errors | catalogue | java_home < replica < records < plan"

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from engine.net.log_lines import Seldom
-from engine.protocol.naming.name_server import REGISTER_BROKER, NameServer
-from engine.protocol.remoting.answers import SYSTEM_ERROR
+from engine.protocol.naming.name_server import NameServer
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.server import Answered, Limits, RemotingServer
 
@@ -62,7 +62,7 @@ class ServingNames:
         self._writer.shutdown()
 
     def _answer(self, request: RemotingCommand, connection: int) -> Answered | asyncio.Future[Answered]:
-        if request.code == REGISTER_BROKER and len(request.body):
+        if request.code == RequestCode.REGISTER_BROKER and len(request.body):
             return asyncio.ensure_future(self._register(request, connection))
         if request.code in (PUT_KV, DELETE_KV):
             return asyncio.ensure_future(self._change_kv(request, connection))
@@ -80,7 +80,7 @@ class ServingNames:
         except OSError as error:
             self._seldom.tell("the key-value config cannot be saved: %s", error, level=logging.ERROR)
             told = f"the change is not on disk: {error.strerror}"
-            return None if request.is_oneway else self._state.answered(request, SYSTEM_ERROR, told)
+            return None if request.is_oneway else self._state.answered(request, ResponseCode.SYSTEM_ERROR, told)
         return answer
 
     async def _save(self) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from engine.net.listeners import listen
 from engine.net.log_lines import Seldom
-from engine.protocol.remoting.answers import SYSTEM_ERROR
+from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import (
     FRAME_BYTES_MAX,
     FrameSplitter,
@@ -156,7 +156,7 @@ class RemotingServer:
             frame = encode(answer)
         except MalformedFrame as malformed:
             told = f"the answer has no frame: {malformed}"
-            frame = encode(request.answer(SYSTEM_ERROR, told, version=answer.version))
+            frame = encode(request.answer(ResponseCode.SYSTEM_ERROR, told, version=answer.version))
         writer.write(frame)
         await self._sent(connection, writer)
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from engine.errors import EngineError
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.remoting.client import PeerRefused, PeerUnreachable, RemotingClient
 from store.message.topics import AUTO_CREATE_TOPIC
 from store.tables import fastjson
 
-QUERY_NOT_FOUND = 22
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 Table = dict[str, Any]
 
@@ -100,7 +100,7 @@ class AdminClient:
 
     def members(self, cluster: str | None = None) -> list[Member]:
         """All brokers, or those of one cluster, by cluster, name and id. Raises AdminError for an unknown one."""
-        info = self._ask_name_server(106)
+        info = self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO)
         clusters: Table = info.get("clusterAddrTable") or {}
         if cluster is not None and cluster not in clusters:
             raise AdminError(f"no cluster {cluster!r} at {';'.join(self._name_servers)}; known: {sorted(clusters)}")
@@ -120,52 +120,56 @@ class AdminClient:
 
     def topics(self) -> list[str]:
         """All topics."""
-        return sorted(self._ask_name_server(206).get("topicList") or ())
+        return sorted(self._ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).get("topicList") or ())
 
     def topics_by_cluster(self) -> Iterator[tuple[str, str, list[str]]]:
         """(cluster, topic, consumer groups that the topic's masters know)."""
         members = self.members()
         for cluster in sorted({member.cluster for member in members}):
-            for topic in sorted(self._ask_name_server(224, {"cluster": cluster}).get("topicList") or ()):
+            for topic in sorted(
+                self._ask_name_server(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster}).get("topicList") or ()
+            ):
                 masters = [one.address for one in members if one.cluster == cluster and one.broker_id == 0]
                 yield cluster, topic, sorted({group for at in masters for group in self._groups(at, topic)})
 
     def _groups(self, address: str, topic: str) -> list[str]:
         try:
-            body = self._to(address).ask(300, {"topic": topic}).body
+            body = self._to(address).ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic}).body
         except (PeerRefused, PeerUnreachable):
             return []
         return list(fastjson.loads(body).get("groupList") or ())
 
     def route(self, topic: str) -> Table:
         """Where a topic lies, as RocketMQ's TopicRouteData."""
-        found: Table = self._ask_name_server(105, {"topic": topic, "acceptStandardJsonOnly": "true"})
+        found: Table = self._ask_name_server(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
+        )
         return found
 
     def create_topic(self, address: str, settings: TopicSettings) -> None:
         """Create a topic on a broker, or change it."""
-        self._to(address).ask(17, settings.as_fields())
+        self._to(address).ask(RequestCode.UPDATE_AND_CREATE_TOPIC, settings.as_fields())
 
     def delete_topic(self, topic: str, cluster: str) -> list[str]:
         """Delete a topic on all brokers of a cluster and at all name servers; the brokers' addresses."""
         addresses = [member.address for member in self.members(cluster)]
         for address in addresses:
-            self._to(address).ask(215, {"topic": topic})
-        self._tell_name_servers(216, {"topic": topic, "clusterName": cluster})
+            self._to(address).ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        self._tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic, "clusterName": cluster})
         return addresses
 
     def set_order(self, topic: str, masters: list[Member], queues: int) -> str:
         """Note at the name servers that the topic is ordered on these brokers; the whole note."""
         try:
-            old = self._ask_name_server(101, {"namespace": ORDER_TOPICS, "key": topic})["value"]
+            old = self._ask_name_server(RequestCode.GET_KV_CONFIG, {"namespace": ORDER_TOPICS, "key": topic})["value"]
         except PeerRefused as refused:
-            if refused.response_code != QUERY_NOT_FOUND:
+            if refused.response_code != ResponseCode.QUERY_NOT_FOUND:
                 raise
             old = ""
         noted = dict(part.rsplit(":", 1) for part in str(old).split(";") if ":" in part)
         noted |= {member.broker_name: str(queues) for member in masters}
         value = ";".join(f"{name}:{count}" for name, count in noted.items())
-        self._tell_name_servers(100, {"namespace": ORDER_TOPICS, "key": topic, "value": value})
+        self._tell_name_servers(RequestCode.PUT_KV_CONFIG, {"namespace": ORDER_TOPICS, "key": topic, "value": value})
         return value
 
     # brokers
@@ -179,19 +183,21 @@ class AdminClient:
 
     def runtime(self, address: str) -> dict[str, str]:
         """A broker's figures."""
-        table: dict[str, str] = fastjson.loads(self._to(address).ask(28).body, f"answer of {address}")["table"]
+        body = self._to(address).ask(RequestCode.GET_BROKER_RUNTIME_INFO).body
+        table: dict[str, str] = fastjson.loads(body, f"answer of {address}")["table"]
         return table
 
     def config(self, address: str) -> dict[str, str]:
         """A broker's settings."""
-        lines = bytes(self._to(address).ask(26).body).decode().splitlines()
+        lines = bytes(self._to(address).ask(RequestCode.GET_BROKER_CONFIG).body).decode().splitlines()
         return dict(sorted((key, value) for key, _is, value in (line.partition("=") for line in lines) if _is))
 
     def update_config(self, address: str, key: str, value: str) -> None:
         """Change one setting of a running broker."""
-        self._to(address).ask(25, None, f"{key}={value}\n".encode())
+        self._to(address).ask(RequestCode.UPDATE_BROKER_CONFIG, None, f"{key}={value}\n".encode())
 
     def ha_status(self, address: str) -> Table:
         """A broker's replication, as RocketMQ 5's HARuntimeInfo."""
-        found: Table = fastjson.loads(self._to(address).ask(907).body, f"answer of {address}")
+        body = self._to(address).ask(RequestCode.GET_BROKER_HA_STATUS).body
+        found: Table = fastjson.loads(body, f"answer of {address}")
         return found

@@ -12,13 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from engine.protocol.remoting.answers import (
-    INVALID_PARAMETER,
-    NO_PERMISSION,
     NO_REMARK,
     NULL_POINTER,
     REMOTING_EXCEPTION,
-    SUCCESS,
-    SYSTEM_ERROR,
     Answerer,
     Handler,
     Json,
@@ -30,6 +26,7 @@ from engine.protocol.remoting.answers import (
     shown,
     whole_number,
 )
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables import topic_attributes
 from engine.protocol.tables.metadata import (
@@ -85,15 +82,28 @@ class BrokerRequests(Answerer):
         self.changed_settings: dict[str, int] = {}  # the shell's to take
         self.wants_registration = False
         self.handlers: dict[int, Handler] = {
-            17: self._update_topic, 215: self._delete_topic, 200: self._update_group, 207: self._delete_group,
-            21: self._all_topics, 201: self._groups, 43: self._consumer_offsets, 45: self._delay_offsets,
-            25: self._update_settings, 26: self._settings, 28: self._runtime, 300: self._groups_of_topic,
-            34: self._heartbeat, 35: self._unregister_client,
-        }  # fmt: skip
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update_group,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._all_topics,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._groups,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._consumer_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self._delay_offsets,
+            RequestCode.UPDATE_BROKER_CONFIG: self._update_settings,
+            RequestCode.GET_BROKER_CONFIG: self._settings,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister_client,
+        }
         if self.five:
             self.handlers |= {
-                402: self._request_modes, 907: self._ha_status, 60: self._timer_checkpoint, 61: self._timer_metrics,
-            }  # fmt: skip
+                RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._request_modes,
+                RequestCode.GET_BROKER_HA_STATUS: self._ha_status,
+                RequestCode.GET_TIMER_CHECK_POINT: self._timer_checkpoint,
+                RequestCode.GET_TIMER_METRICS: self._timer_metrics,
+            }
 
     # what a slave asks
 
@@ -114,12 +124,12 @@ class BrokerRequests(Answerer):
 
     def _timer_checkpoint(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         if not self._has_timers:
-            raise Refused(SYSTEM_ERROR, NO_CHECKPOINT)
+            raise Refused(ResponseCode.SYSTEM_ERROR, NO_CHECKPOINT)
         return self.answered(request, body=self.metadata.timer_checkpoint.encode())
 
     def _timer_metrics(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         if not self._has_timers:
-            raise Refused(SYSTEM_ERROR, NO_METRICS)
+            raise Refused(ResponseCode.SYSTEM_ERROR, NO_METRICS)
         return self.with_json(request, self.metadata.value(TIMER_METRICS))
 
     # what an administrator asks
@@ -127,11 +137,11 @@ class BrokerRequests(Answerer):
     def _require_master(self) -> None:
         """4.9's slaves refuse; 5.x's take a change, until their master's tables replace it."""
         if self._is_slave and not self.five:
-            raise Refused(SYSTEM_ERROR, ON_SLAVE)
+            raise Refused(ResponseCode.SYSTEM_ERROR, ON_SLAVE)
 
     def _check_topic(self, topic: str | None, *, is_new: bool) -> str:
         """Raises Refused with what RocketMQ says of that name; a topic to be deleted only needs one in 5.x."""
-        refused = INVALID_PARAMETER if self.five else SYSTEM_ERROR
+        refused = ResponseCode.INVALID_PARAMETER if self.five else ResponseCode.SYSTEM_ERROR
         if topic is None or not topic.strip():
             raise Refused(refused, "The specified topic is blank.")
         if is_new or not self.five:
@@ -162,15 +172,15 @@ class BrokerRequests(Answerer):
             config["order"] = (given(request, "order") or "").lower() == "true"
             self._alter(config, given(request, "attributes") or "")
             if config == self.metadata.topics.get(topic) and not given(request, "attributes"):
-                return self.answered(request, SUCCESS, NO_REMARK)
+                return self.answered(request, ResponseCode.SUCCESS, NO_REMARK)
         self.metadata.set_topic(config, now_ms)
         self.wants_registration = True
-        return self.answered(request, SUCCESS, NO_REMARK)
+        return self.answered(request, ResponseCode.SUCCESS, NO_REMARK)
 
     def _check_room(self, name: str, table: Mapping[str, object], most: int) -> None:
         """Raises Refused where one more would not fit an answer that lists them all."""
         if name not in table and len(table) >= most:
-            raise Refused(SYSTEM_ERROR, f"there are {len(table)} already, {most} at most: delete some")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"there are {len(table)} already, {most} at most: delete some")
 
     def _of_topic(self, request: RemotingCommand, name: str) -> int:
         """A number of a topic's. Raises Refused with what Java says where there is none."""
@@ -179,7 +189,7 @@ class BrokerRequests(Answerer):
             package = "remoting.protocol" if self.five else "common.protocol"
             getter = f"org.apache.rocketmq.{package}.header.CreateTopicRequestHeader.get{name[0].upper()}{name[1:]}()"
             told = null_pointer("java.lang.Integer.intValue()", f'the return value of "{getter}"')
-            raise Refused(SYSTEM_ERROR, told) if self.five else Thrown(f"{NULL_POINTER}: {told}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, told) if self.five else Thrown(f"{NULL_POINTER}: {told}")
         return found
 
     def _alter(self, config: dict[str, object], change: str) -> None:
@@ -188,11 +198,11 @@ class BrokerRequests(Answerer):
         try:
             changes = topic_attributes.parsed(change)
             if changes.get(f"+{topic_attributes.MESSAGE_TYPE}") == topic_attributes.MIXED:
-                raise Refused(INVALID_PARAMETER, "MIXED message type is not supported.")
+                raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
             known = None if before is None else before.get("attributes") or {}
             config["attributes"] = topic_attributes.altered(known, changes)
         except topic_attributes.WrongChange as wrong:
-            raise Refused(SYSTEM_ERROR, str(wrong)) from None
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(wrong)) from None
 
     def _delete_topic(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         self._require_master()
@@ -211,7 +221,7 @@ class BrokerRequests(Answerer):
         if not isinstance(told.get("groupName"), str):
             raise Thrown(NULL_KEY if self.five else NULL_POINTER)
         if not is_name(told["groupName"]):
-            raise Refused(SYSTEM_ERROR, "the group's name is none: printable, of 1 to 255 bytes")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the group's name is none: printable, of 1 to 255 bytes")
         self._check_room(told["groupName"], self.metadata.groups, GROUPS_MAX)
         known = group_config(told["groupName"], self.five)
         config = {**known, **_of_the_same_kinds(known, told)}
@@ -239,18 +249,19 @@ class BrokerRequests(Answerer):
     def _update_settings(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         """Only what may change while all processes run; paths, sizes, ports and roles never."""
         if len(request.body) > BODY_BYTES_MAX:
-            raise Refused(SYSTEM_ERROR, f"the settings have more than {BODY_BYTES_MAX} bytes")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the settings have more than {BODY_BYTES_MAX} bytes")
         lines = bytes(request.body).decode(errors="replace").splitlines()
         wanted: dict[str, int] = {}
         for key, _is, text in (line.partition("=") for line in lines if "=" in line):
             name = key.strip()
             setting = self._facts.changeable.get(name)
             if setting is None:
-                raise Refused(NO_PERMISSION, f"{name} cannot change while the broker runs; set it in its file")
+                told = f"{name} cannot change while the broker runs; set it in its file"
+                raise Refused(ResponseCode.NO_PERMISSION, told)
             try:
                 wanted[name] = setting.parsed(text.strip())
             except ValueError:
-                raise Refused(SYSTEM_ERROR, f"{name}: {setting.allowed}") from None
+                raise Refused(ResponseCode.SYSTEM_ERROR, f"{name}: {setting.allowed}") from None
         self.changed_settings |= wanted
         if PERMISSION in wanted:
             self.metadata.next_version(now_ms)
@@ -292,8 +303,8 @@ def _of_the_same_kinds(known: Json, told: Json) -> Json:
             try:
                 value = fastjson.whole_number(value)
             except ValueError as wrong:
-                raise Refused(SYSTEM_ERROR, f"{name}: {wrong}") from None
+                raise Refused(ResponseCode.SYSTEM_ERROR, f"{name}: {wrong}") from None
         if type(value) is not kind:
-            raise Refused(SYSTEM_ERROR, f"{name} is of another kind than {kind.__name__}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{name} is of another kind than {kind.__name__}")
         found[name] = value
     return found

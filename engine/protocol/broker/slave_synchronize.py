@@ -7,18 +7,23 @@ below the master's, as RocketMQ's slaves do it. Time is passed in.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from engine.protocol.remoting.answers import SUCCESS, VERSIONS
+from engine.protocol.remoting.answers import VERSIONS
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.metadata import Metadata
 from store.errors import MalformedData
 from store.tables import fastjson
 
-TOPICS, CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS = 21, 43, 45, 201
-REQUEST_MODES, TIMER_METRICS, TIMER_CHECKPOINT = 402, 61, 60
-ORDER = (TOPICS, CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS)
-FAST = (TOPICS, TIMER_METRICS, TIMER_CHECKPOINT)
+ORDER = (
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_DELAY_OFFSET,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+)
+FAST = (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_TIMER_METRICS, RequestCode.GET_TIMER_CHECK_POINT)
 FIRST_MS, PERIOD_MS, CHECKPOINT_MS = 3000, {"4.9": 10_000, "5": 60_000}, 3000
 RETRY_MS = 3000
 FAST_PORT_BELOW = 2
@@ -59,7 +64,8 @@ class SlaveSynchronize:
         self._compat, self._due_ms = compat, now_ms + FIRST_MS
         self._has_timers = has_timers and compat == "5"
         self._checkpoint_due_ms = now_ms + FIRST_MS
-        self._order = (*ORDER, *((REQUEST_MODES,) if compat == "5" else ()), *((TIMER_METRICS,) * self._has_timers))
+        modes = (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,) if compat == "5" else ()
+        self._order = (*ORDER, *modes, *((RequestCode.GET_TIMER_METRICS,) * self._has_timers))
         self._again: dict[int, int] = {}  # what could not be asked: when it is asked again
         self.last_ms = 0  # when all answers were last taken in
 
@@ -78,7 +84,7 @@ class SlaveSynchronize:
         codes += again
         if self._has_timers and now_ms >= self._checkpoint_due_ms:
             self._checkpoint_due_ms = now_ms + CHECKPOINT_MS
-            codes.append(TIMER_CHECKPOINT)
+            codes.append(RequestCode.GET_TIMER_CHECK_POINT)
         version = VERSIONS[self._compat]
         return [
             Question(fast_address(master_address) if code in FAST else master_address,
@@ -88,7 +94,7 @@ class SlaveSynchronize:
 
     def failed(self, code: int, now_ms: int) -> None:
         """This one was not answered, or with nonsense: it alone is asked again soon."""
-        if code != TIMER_CHECKPOINT:
+        if code != RequestCode.GET_TIMER_CHECK_POINT:
             self._again[code] = now_ms + RETRY_MS
 
     def done(self, now_ms: int) -> None:
@@ -98,18 +104,20 @@ class SlaveSynchronize:
     @staticmethod
     def take(metadata: Metadata, code: int, answer: RemotingCommand) -> bool:
         """Take an answer in; whether it changed anything. Raises Refused, MalformedConfig, MalformedData."""
-        if answer.code != SUCCESS:
+        if answer.code != ResponseCode.SUCCESS:
             raise Refused(code, answer)
-        if code == TIMER_CHECKPOINT:
+        if code == RequestCode.GET_TIMER_CHECK_POINT:
             return metadata.take_timer_checkpoint(bytes(answer.body))
         value = fastjson.loads(answer.body, f"answer to request {code}", as_written=True)
-        take = {
-            TOPICS: metadata.take_topics, CONSUMER_OFFSETS: metadata.take_consumer_offsets,
-            GROUPS: metadata.take_groups, REQUEST_MODES: metadata.take_request_modes,
-            TIMER_METRICS: metadata.take_timer_metrics,
-        }  # fmt: skip
+        take: dict[int, Callable[[dict[str, Any]], bool]] = {
+            RequestCode.GET_ALL_TOPIC_CONFIG: metadata.take_topics,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: metadata.take_consumer_offsets,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: metadata.take_groups,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: metadata.take_request_modes,
+            RequestCode.GET_TIMER_METRICS: metadata.take_timer_metrics,
+        }
         if not isinstance(value, dict):
             raise MalformedData(f"answer to request {code}", "it is no object")
-        if code == DELAY_OFFSETS:
+        if code == RequestCode.GET_ALL_DELAY_OFFSET:
             return metadata.take_delay_offsets(value, bytes(answer.body))
         return take[code](value)

@@ -24,11 +24,7 @@ from engine.protocol.naming.route_table import (
 from engine.protocol.remoting.answers import (
     NO_REMARK,
     NULL_POINTER,
-    QUERY_NOT_FOUND,
     REMOTING_EXCEPTION,
-    SUCCESS,
-    SYSTEM_ERROR,
-    TOPIC_NOT_EXIST,
     Answerer,
     Json,
     Refused,
@@ -40,6 +36,7 @@ from engine.protocol.remoting.answers import (
     shown,
     whole_number,
 )
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand
 from engine.protocol.tables import register_body
 from engine.protocol.tables.register_body import TOPIC_BYTES_MAX, RegisterBody, is_name
@@ -49,7 +46,6 @@ from store.tables.fastjson import INT32_MAX, INT32_MIN
 from store.tables.fastjson import whole_number as whole
 from store.tables.tables import hash_map_order
 
-REGISTER_BROKER = 103
 STANDARD_JSON_VERSION = 401  # 4.9.4: from here on clients read quoted integer keys
 CRC_MASK = 0x7FFFFFFF
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
@@ -77,16 +73,31 @@ class NameServer(Answerer):
         self._kv_bytes = sum(_bytes_of(*pair) for of in self.kv.values() for pair in of.items())
         self._faq, self._order_message_enable, self.kv_changes = FAQ[compat], order_message_enable, 0
         self.handlers = {
-            100: self._put_kv, 101: self._get_kv, 102: self._delete_kv, 219: self._kv_list,
-            REGISTER_BROKER: self._register, 104: self._unregister, 322: self._query_data_version,
-            105: self._route, 106: self._cluster_info,
-            205: self._wipe_write_permission, 327: self._add_write_permission,
-            206: self._all_topics, 216: self._delete_topic, 224: self._topics_of_cluster,
-            304: self._system_topics, 311: self._unit_topics, 312: self._unit_sub_topics,
-            313: self._unit_sub_un_unit_topics,
-        }  # fmt: skip
+            RequestCode.PUT_KV_CONFIG: self._put_kv,
+            RequestCode.GET_KV_CONFIG: self._get_kv,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._kv_list,
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_permission,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_permission,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_sub_un_unit_topics,
+        }
         if self.five:
-            self.handlers |= {904: self._heartbeat, 901: self._member_group, 217: self._register_topic}
+            self.handlers |= {
+                RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+                RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
+                RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+            }
 
     # brokers
 
@@ -94,7 +105,7 @@ class NameServer(Answerer):
         """Unlike there, a broker without cluster, name or address is refused: it would stay in the lists for ever."""
         crc = whole_number(request, "bodyCrc32") or 0
         if crc and zlib.crc32(request.body) & CRC_MASK != crc:
-            return self.answered(request, SYSTEM_ERROR, "crc32 not match", {})
+            return self.answered(request, ResponseCode.SYSTEM_ERROR, "crc32 not match", {})
         body = self._registered_body(request)
         acting, broker_id = given(request, "enableActingMaster"), self._broker_id(request, "Register")
         who = Registration(
@@ -107,10 +118,10 @@ class NameServer(Answerer):
         no_room = None if all(map(is_name, names)) else "a name in it is none"
         no_room = no_room or self.routes.no_room_for(who, body, connection)
         if no_room is not None:
-            raise Refused(SYSTEM_ERROR, f"register broker failed: {no_room}")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"register broker failed: {no_room}")
         told = self.routes.register(who, body, connection, now_ms)
         if told is None:
-            return self.answered(request, SYSTEM_ERROR, "register broker failed", {})
+            return self.answered(request, ResponseCode.SYSTEM_ERROR, "register broker failed", {})
         fields = {"haServerAddr": told.ha_server_address, "masterAddr": told.master_address}
         return self.answered(
             request, ext_fields={name: value for name, value in fields.items() if value is not None},
@@ -120,7 +131,7 @@ class NameServer(Answerer):
     def work_ahead(self, request: RemotingCommand) -> RegisterBody | MalformedFrame | None:
         """What a registration's body says: up to some ten MB of JSON. A broker says the same again and again: the last
         large ones are kept, so that one that took too long to read is there when it comes again."""
-        if request.code != REGISTER_BROKER:
+        if request.code != RequestCode.REGISTER_BROKER:
             return None
         compressed = (given(request, "compressed") or "").lower() == "true"
         body = hashlib.blake2b(request.body).digest() if len(request.body) >= LARGE_BODY_BYTES else b""
@@ -185,7 +196,7 @@ class NameServer(Answerer):
         broker = self.routes.brokers.get(name or "")
         named = {key: text for key, text in (("brokerName", name), ("cluster", cluster)) if text is not None}
         group = {"brokerAddrs": _addresses(broker) if broker else {}, **named}
-        return self.answered(request, SUCCESS, NO_REMARK, body=body_of({"brokerMemberGroup": group}))
+        return self.answered(request, ResponseCode.SUCCESS, NO_REMARK, body=body_of({"brokerMemberGroup": group}))
 
     # clients
 
@@ -194,7 +205,7 @@ class NameServer(Answerer):
         route = self.routes.route(topic or "")
         if route is None:
             remark = f"No topic route info in name server for the topic: {shown(topic)}{self._faq}"
-            return self.answered(request, TOPIC_NOT_EXIST, remark)
+            return self.answered(request, ResponseCode.TOPIC_NOT_EXIST, remark)
         standard = (given(request, "acceptStandardJsonOnly") or "").lower() == "true"
         quoted = standard or request.version >= STANDARD_JSON_VERSION
         told = self._route_json(route)
@@ -267,7 +278,7 @@ class NameServer(Answerer):
             raise MalformedFrame("topic's route", str(reason)) from None
         topic = given(request, "topic") or ""
         if queues and not is_name(topic, TOPIC_BYTES_MAX):
-            raise Refused(SYSTEM_ERROR, "the topic's name is none")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the topic's name is none")
         self.routes.register_topic(topic, queues)
         return self.answered(request)
 
@@ -284,7 +295,7 @@ class NameServer(Answerer):
     def _put_kv(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         namespace, key, value = (given(request, name) for name in ("namespace", "key", "value"))
         if namespace is None or key is None:
-            raise Refused(SYSTEM_ERROR, "namespace or key is null")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
         if value is None:
             return self._forget_kv(request, namespace, key)
         before = self.kv.get(namespace, {}).get(key)
@@ -298,13 +309,16 @@ class NameServer(Answerer):
     def _check_kv(self, namespace: str, key: str, value: str, grown: int, *, is_new: bool) -> None:
         """Raises Refused for what may not be kept, or finds no room."""
         if not (is_name(namespace) and is_name(key, TOPIC_BYTES_MAX)):
-            raise Refused(SYSTEM_ERROR, "namespace or key is no name")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "namespace or key is no name")
         if len(value.encode()) > KV_VALUE_BYTES_MAX:
-            raise Refused(SYSTEM_ERROR, f"the value has more than {KV_VALUE_BYTES_MAX} bytes")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"the value has more than {KV_VALUE_BYTES_MAX} bytes")
         if is_new and len(self.kv) + sum(map(len, self.kv.values())) >= KV_ENTRIES_MAX:
-            raise Refused(SYSTEM_ERROR, f"there are {KV_ENTRIES_MAX} values: delete some")
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"there are {KV_ENTRIES_MAX} values: delete some")
         if grown > 0 and self._kv_bytes + grown > KV_BYTES_MAX:
-            raise Refused(SYSTEM_ERROR, f"the values have {self._kv_bytes} bytes, {KV_BYTES_MAX} at most: delete some")
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the values have {self._kv_bytes} bytes, {KV_BYTES_MAX} at most: delete some",
+            )
 
     def _forget_kv(self, request: RemotingCommand, namespace: str, key: str) -> RemotingCommand:
         value = self.kv.get(namespace, {}).pop(key, None)
@@ -323,7 +337,7 @@ class NameServer(Answerer):
         if value is not None:
             return self.answered(request, ext_fields={"value": value})
         remark = f"No config item, Namespace: {shown(namespace)} Key: {shown(key)}"
-        return self.answered(request, QUERY_NOT_FOUND, remark, {})
+        return self.answered(request, ResponseCode.QUERY_NOT_FOUND, remark, {})
 
     def _delete_kv(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         return self._forget_kv(request, given(request, "namespace") or "", given(request, "key") or "")
@@ -332,7 +346,7 @@ class NameServer(Answerer):
         namespace = given(request, "namespace")
         body = self._kv_body(namespace or "")
         if body is None:
-            raise Refused(QUERY_NOT_FOUND, f"No config item, Namespace: {shown(namespace)}")
+            raise Refused(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {shown(namespace)}")
         return self.answered(request, body=body)
 
     def _kv_body(self, namespace: str) -> bytes | None:

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from engine.protocol.remoting.answers import SUCCESS, VERSIONS
+from engine.protocol.remoting.answers import VERSIONS
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import ONEWAY_FLAG, MalformedFrame, RemotingCommand
 from engine.protocol.tables.metadata import Metadata
 from engine.protocol.tables.register_body import Member, encode_deflated
 from store.errors import MalformedData
 from store.tables import fastjson
 
-REGISTER_BROKER, UNREGISTER_BROKER, QUERY_DATA_VERSION, BROKER_HEARTBEAT = 103, 104, 322, 904
 CRC_MASK = 0x7FFFFFFF
 PERIOD_MS_MIN, PERIOD_MS_MAX = 10_000, 60_000
 PLAIN_BYTES_MAX = 12 << 20  # a larger body is deflated, as with RocketMQ's compressedRegister: a frame has an end
@@ -83,7 +83,7 @@ class Registration:
         self._second_ms = now_ms + SECOND_MS if self._second_ms is None else self._second_ms
         self._next_ms = self._second_ms if now_ms < self._second_ms else now_ms + self._period_ms
         if self._is_known and not self._force:
-            return self._request(QUERY_DATA_VERSION, self._names(), metadata.topics_version_json())
+            return self._request(RequestCode.QUERY_DATA_VERSION, self._names(), metadata.topics_version_json())
         body = b'{"filterServerList":[],"topicConfigSerializeWrapper":' + metadata.topics_json(permission) + b"}"
         is_large = len(body) > PLAIN_BYTES_MAX
         if is_large:
@@ -96,7 +96,7 @@ class Registration:
             fields["enableActingMaster"] = "false" if self._heartbeats is None else "true"
         if self._heartbeats is not None:
             fields["heartbeatTimeoutMillis"] = str(self._heartbeats.timeout_ms)
-        return self._request(REGISTER_BROKER, fields, body)
+        return self._request(RequestCode.REGISTER_BROKER, fields, body)
 
     def heartbeat(self, metadata: Metadata, now_ms: int) -> RemotingCommand | None:
         """A sign of life that nobody answers; None before it is time, or when none is wanted."""
@@ -105,11 +105,11 @@ class Registration:
             return None
         self._heartbeat_ms = now_ms + beats.interval_ms
         if beats.by_data_version:
-            request = self._request(QUERY_DATA_VERSION, self._names(), metadata.topics_version_json())
+            request = self._request(RequestCode.QUERY_DATA_VERSION, self._names(), metadata.topics_version_json())
             return replace(request, flag=ONEWAY_FLAG)
         names = self._names()
         del names["brokerId"]
-        return replace(self._request(BROKER_HEARTBEAT, names), flag=ONEWAY_FLAG)
+        return replace(self._request(RequestCode.BROKER_HEARTBEAT, names), flag=ONEWAY_FLAG)
 
     def _deflated(self, metadata: Metadata, permission: int) -> bytes:
         """The other form of the body, made once for each state of the topics."""
@@ -121,14 +121,14 @@ class Registration:
 
     def unregister(self) -> RemotingCommand:
         """The last request."""
-        return self._request(UNREGISTER_BROKER, self._names())
+        return self._request(RequestCode.UNREGISTER_BROKER, self._names())
 
     def on_answer(self, request: RemotingCommand, answer: RemotingCommand, now_ms: int) -> Learned | None:
         """Take an answer in; what it teaches, if it is a registration's."""
-        if answer.code != SUCCESS:
+        if answer.code != ResponseCode.SUCCESS:
             self.lost(now_ms)
             return None
-        if request.code == QUERY_DATA_VERSION:
+        if request.code == RequestCode.QUERY_DATA_VERSION:
             if (answer.ext_fields or {}).get("changed") != "false":
                 self.hurry()
             return None
@@ -143,7 +143,7 @@ class Registration:
             "brokerName": member.broker_name,
         }  # fmt: skip
 
-    def _request(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
+    def _request(self, code: RequestCode, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
         version = VERSIONS[self._compat]
         return RemotingCommand(code, ext_fields=fields, body=body, version=version)
 

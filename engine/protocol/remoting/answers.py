@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand, Serialize
 from store.errors import StoreError
 from store.tables import fastjson
 
-SUCCESS, SYSTEM_ERROR, NOT_SUPPORTED, NO_PERMISSION, TOPIC_NOT_EXIST, QUERY_NOT_FOUND = 0, 1, 3, 16, 17, 22
-INVALID_PARAMETER = 29  # 5.x
 REMOTING_EXCEPTION = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
 NULL_POINTER = "java.lang.NullPointerException"
 NO_REMARK = "not set any response code"  # what RocketMQ leaves where it forgets to set a code
@@ -36,7 +35,7 @@ class Thrown(Refused):
     """Raised where RocketMQ's handler throws: answered with code 1, always with a JSON header."""
 
     def __init__(self, remark: str) -> None:
-        super().__init__(SYSTEM_ERROR, remark)
+        super().__init__(ResponseCode.SYSTEM_ERROR, remark)
 
 
 class Answerer:
@@ -62,7 +61,7 @@ class Answerer:
         self._ahead = ahead
         try:
             if handler is None:
-                raise Refused(NOT_SUPPORTED, f" request type {request.code} not supported")
+                raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
             answer = handler(request, connection, now_ms)
         except Thrown as thrown:
             answer = request.answer(thrown.code, thrown.remark, version=self.version, serialize=Serialize.JSON)
@@ -70,11 +69,11 @@ class Answerer:
             answer = self.answered(request, refused.code, refused.remark)
         except (MalformedFrame, StoreError) as malformed:
             remark = f"{malformed.code}: {malformed}"
-            answer = request.answer(SYSTEM_ERROR, remark, version=self.version, serialize=Serialize.JSON)
+            answer = request.answer(ResponseCode.SYSTEM_ERROR, remark, version=self.version, serialize=Serialize.JSON)
         return None if request.is_oneway else answer
 
     def answered(
-        self, request: RemotingCommand, code: int = SUCCESS, remark: str | None = None,
+        self, request: RemotingCommand, code: int = ResponseCode.SUCCESS, remark: str | None = None,
         ext_fields: Mapping[str, str] | None = None, body: bytes = b"",
     ) -> RemotingCommand:  # fmt: skip
         """An answer in this version's form: 4.9 takes the request's, 5.x always JSON."""

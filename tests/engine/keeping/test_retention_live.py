@@ -18,6 +18,7 @@ from engine.board.cursors import ROLES, Board
 from engine.errors import MessagesRefused, ServiceNotAvailable
 from engine.producer import Producer
 from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.store.retention import DISK_FULL_BIT, DiskState
 from engine.remoting.client import PeerRefused, RemotingClient
 from ipc import waiting
@@ -177,11 +178,11 @@ def test_a_shorter_time_set_by_an_administrator_lets_files_go_at_once(tmp_path: 
             os.utime(broker.store / "commitlog" / f"{number * SEGMENT:020d}", (at, at))
         with RemotingClient(f"127.0.0.1:{broker.port}", timeout=DEADLINE_SECONDS) as client:
             with pytest.raises(PeerRefused, match="fileReservedTime: a whole number"):
-                client.ask(25, None, b"deleteWhen=5\nfileReservedTime=soon\n")
+                client.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"deleteWhen=5\nfileReservedTime=soon\n")
             assert board.deleted_segments.read() == 0 and board.file_reserved_hours.read() == 72
-            client.ask(25, None, b"fileReservedTime=24\n")
+            client.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"fileReservedTime=24\n")
             await_value(board.deleted_segments, lambda count: count == 2)
-            assert b"\nfileReservedTime=24\n" in bytes(client.ask(26).body)
+            assert b"\nfileReservedTime=24\n" in bytes(client.ask(RequestCode.GET_BROKER_CONFIG).body)
         assert board.min_physical_offset.read() == 2 * SEGMENT
         assert [board.restarts[role].read() for role in ROLES] == [0] * len(ROLES)
     assert audit(broker.store, "delete", "segment") == [f"commitlog/{n * SEGMENT:020d}" for n in (0, 1)]

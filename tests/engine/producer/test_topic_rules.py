@@ -22,6 +22,7 @@ from engine.errors import (
     TopicNotExist,
 )
 from engine.producer.producer import Producer, SendRequest
+from engine.protocol.remoting.codes import RequestCode
 from store.message.record import Message
 from store.reading import extent
 from tests.engine.producer.test_producer import DEADLINE_SECONDS
@@ -34,7 +35,6 @@ SMALL = {
     "brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20,
     "maxMessageSize": 65536,
 }  # fmt: skip
-UPDATE_TOPIC, DELETE_TOPIC = 17, 215
 OWN = (
     "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
     "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
@@ -88,7 +88,7 @@ def set_topic(broker: LocalBroker, topic: str, *, perm: int = 6, read: int = 4, 
         "topic": topic, "defaultTopic": "TBW102", "readQueueNums": read, "writeQueueNums": write, "perm": perm,
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
     }  # fmt: skip
-    assert asked(broker, UPDATE_TOPIC, fields)["code"] == 0
+    assert asked(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)["code"] == 0
     path, end = broker.store / "config" / "topics.json", time.monotonic() + DEADLINE_SECONDS
     wanted = {"perm": perm, "readQueueNums": read, "writeQueueNums": write}
     while not wanted.items() <= json.loads(path.read_text())["topicConfigTable"].get(topic, {}).items():
@@ -195,7 +195,7 @@ def test_without_auto_creation_only_topics_that_there_are(tmp_path: Path) -> Non
             for put in puts_of(producer, "new", 3).values():
                 put()
             seen = changes_of(broker)
-            asked(broker, DELETE_TOPIC, {"topic": "new"})
+            asked(broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "new"})
             await_change(broker, seen)
             assert_all_refused(broker, puts_of(producer, "new", 3), TopicNotExist)
         table = json.loads((broker.store / "config" / "topics.json").read_text())["topicConfigTable"]

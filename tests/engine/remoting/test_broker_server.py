@@ -17,6 +17,7 @@ from engine.board.cursors import Board
 from engine.protocol.broker import slave_synchronize
 from engine.protocol.broker.requests import BrokerRequests, Facts
 from engine.protocol.naming.name_server import NameServer
+from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.metadata import Identity, Metadata
 from engine.remoting import broker_server
@@ -29,7 +30,6 @@ from ipc.clock import monotonic_ms, wall_ms
 from tools.common.local_broker import free_port
 
 TURNS_MAX = 2000  # of 10 ms: a machine that is busy needs more of them
-UPDATE_TOPIC, UPDATE_CONFIG, SHOW_CONFIG = 17, 25, 26
 
 
 class Serving:
@@ -114,7 +114,10 @@ def test_a_silent_and_a_dead_name_server_harm_nothing(
         fields = {"topic": "made", "readQueueNums": "3", "writeQueueNums": "2", "perm": "6"}
         with RemotingClient(f"127.0.0.1:{config.listen_port}", timeout=60) as client:
             answer = in_a_thread(
-                server, lambda: client.ask(UPDATE_TOPIC, {**fields, "topicFilterType": "SINGLE_TAG", "order": "false"})
+                server,
+                lambda: client.ask(
+                    RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, "topicFilterType": "SINGLE_TAG", "order": "false"}
+                ),
             )
             assert answer.code == 0
             turn_until(server, lambda: "made" in topics)
@@ -129,10 +132,10 @@ def test_permission_and_period_outlive_the_role(store_dir: Path, region_dir: Pat
         assert topics["TBW102"]["a"].perm == 4, "as it is configured"
         with RemotingClient(f"127.0.0.1:{config.listen_port}", timeout=60) as client:
             change = b"brokerPermission=2\nregisterNameServerPeriod=20000\n"
-            in_a_thread(server, lambda: client.ask(UPDATE_CONFIG, None, change))
+            in_a_thread(server, lambda: client.ask(RequestCode.UPDATE_BROKER_CONFIG, None, change))
             turn_until(server, lambda: topics["TBW102"]["a"].perm == 2)
         again = BrokerServer(config, server._board)  # as the supervisor starts it when it died
-        told = again._answer(RemotingCommand(SHOW_CONFIG), 1)
+        told = again._answer(RemotingCommand(RequestCode.GET_BROKER_CONFIG), 1)
         again.close()
         assert told is not None
         assert {"brokerPermission=2", "registerNameServerPeriod=20000"} <= set(bytes(told.body).decode().splitlines())
@@ -150,12 +153,12 @@ def test_retention_is_set_shown_and_told(store_dir: Path, region_dir: Path, capl
         before = live_settings.retention(server._board)
         assert before == ({4}, 72, 75), "as configured"
         for refused in (b"fileReservedTime=-1", b"deleteWhen=24", b"diskMaxUsedSpaceRatio=x", b"fileReservedTimes=3"):
-            assert ask(UPDATE_CONFIG, b"fileReservedTime=5\n" + refused).code != 0
+            assert ask(RequestCode.UPDATE_BROKER_CONFIG, b"fileReservedTime=5\n" + refused).code != 0
         assert live_settings.retention(server._board) == before and not caplog.text, "nothing of it"
         wanted = b"fileReservedTime=5\ndeleteWhen=23;4;\ndiskMaxUsedSpaceRatio=99\nbrokerPermission=6"
-        assert ask(UPDATE_CONFIG, wanted).code == 0
+        assert ask(RequestCode.UPDATE_BROKER_CONFIG, wanted).code == 0
         assert live_settings.retention(server._board) == ({4, 23}, 5, 99)
-        shown = set(bytes(ask(SHOW_CONFIG).body).decode().splitlines())
+        shown = set(bytes(ask(RequestCode.GET_BROKER_CONFIG).body).decode().splitlines())
         assert {"fileReservedTime=5", "deleteWhen=04;23", "diskMaxUsedSpaceRatio=99", "brokerPermission=6"} <= shown
         assert "set fileReservedTime=5 (it was 72) until this broker ends; its file is unchanged" in caplog.text
         assert "brokerPermission" not in caplog.text, "it was 6 before"
@@ -196,7 +199,9 @@ def a_master() -> Iterator[AMaster]:
 def register(well: Serving, address: str, connection: int = 10**9) -> None:
     fields = {"clusterName": "DefaultCluster", "brokerName": "a", "brokerId": "0", "brokerAddr": address,
               "haServerAddr": "127.0.0.1:7"}  # fmt: skip
-    told = well.state.answer(RemotingCommand(103, ext_fields=fields, version=407), connection, wall_ms())
+    told = well.state.answer(
+        RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=fields, version=407), connection, wall_ms()
+    )
     assert told is not None and told.code == 0
 
 
@@ -262,7 +267,9 @@ def test_a_slave_looks_its_masters_name_up_again_while_it_has_no_master(
     names = f"127.0.0.1:{well.port}"
     register = {"clusterName": "DefaultCluster", "brokerName": "a", "brokerId": "0", "brokerAddr": "127.0.0.1:1",
                 "haServerAddr": "master.invalid:7"}  # fmt: skip
-    told = well.state.answer(RemotingCommand(103, ext_fields=register, version=407), 10**9, wall_ms())
+    told = well.state.answer(
+        RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=register, version=407), 10**9, wall_ms()
+    )
     assert told is not None and told.code == 0
     hosts = ["10.0.0.1"]
     with role(store_dir, region_dir, names, brokerRole="SLAVE", brokerId=1) as (server, _config):

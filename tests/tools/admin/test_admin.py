@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand, encode
 from tests.tools.run.test_namesrv import ask, running
 from tools.admin.commands import admin, as_text
@@ -45,7 +46,7 @@ def test_it_speaks_to_the_first_name_server_that_answers(
 ) -> None:
     names = {"clusterName": "c", "brokerName": "a", "brokerId": "1", "brokerAddr": "127.0.0.1:9", "haServerAddr": "h:2"}
     with running(tmp_path) as port, socket.create_connection(("127.0.0.1", port), timeout=20) as broker:
-        broker.sendall(encode(RemotingCommand(103, ext_fields=names)))
+        broker.sendall(encode(RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=names)))
         assert broker.recv(4096)
         both = f"127.0.0.1:{free_port()};127.0.0.1:{port}"
         assert run_command(["admin", "clusterList", "-n", both, "-o", "json"]) == 0
@@ -53,7 +54,7 @@ def test_it_speaks_to_the_first_name_server_that_answers(
         assert (row["Broker Name"], row["BID"], row["Version"]) == ("a", 1, "")
         assert run_command(["admin", "updateTopic", "-n", both, "-c", "c", "-t", "x"]) == 2
         assert "cluster 'c' has no master" in capsys.readouterr().err
-        assert ask(port, 106).code == 0
+        assert ask(port, RequestCode.GET_BROKER_CLUSTER_INFO).code == 0
 
 
 @pytest.mark.parametrize(

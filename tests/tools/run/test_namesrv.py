@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, decode, encode
 
 COMMAND = [sys.executable, "-m", "tools.cli", "namesrv", "--host", "127.0.0.1"]
@@ -50,20 +51,23 @@ def refused(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_key_values_outlive_a_restart(tmp_path: Path) -> None:
     with running(tmp_path / "ns") as port:
-        assert ask(port, 100, namespace="n", key="schlüssel", value="wert").code == 0
+        assert ask(port, RequestCode.PUT_KV_CONFIG, namespace="n", key="schlüssel", value="wert").code == 0
     with running(tmp_path / "ns") as port:
-        assert ask(port, 101, namespace="n", key="schlüssel").ext_fields == {"value": "wert"}
+        assert ask(port, RequestCode.GET_KV_CONFIG, namespace="n", key="schlüssel").ext_fields == {"value": "wert"}
 
 
 def test_a_broker_is_forgotten_when_its_connection_ends(tmp_path: Path) -> None:
     names = {"clusterName": "c", "brokerName": "a", "brokerId": "0", "brokerAddr": "h:1", "haServerAddr": "h:2"}
     with running(tmp_path) as port, socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as broker:
-        broker.sendall(encode(RemotingCommand(103, ext_fields=names)))
+        broker.sendall(encode(RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=names)))
         assert broker.recv(65536)
-        assert b'"a"' in bytes(ask(port, 106).body)
+        assert b'"a"' in bytes(ask(port, RequestCode.GET_BROKER_CLUSTER_INFO).body)
         broker.shutdown(socket.SHUT_WR)
         assert broker.recv(65536) == b""
-        assert json.loads(bytes(ask(port, 106).body)) == {"brokerAddrTable": {}, "clusterAddrTable": {}}
+        assert json.loads(bytes(ask(port, RequestCode.GET_BROKER_CLUSTER_INFO).body)) == {
+            "brokerAddrTable": {},
+            "clusterAddrTable": {},
+        }
 
 
 def test_a_port_in_use_and_a_broken_file_are_told_in_one_line(tmp_path: Path) -> None:
@@ -103,7 +107,7 @@ def test_without_standard_descriptors_it_serves(tmp_path: Path) -> None:
         try:
             while True:
                 try:
-                    assert ask(port, 106).code == 0
+                    assert ask(port, RequestCode.GET_BROKER_CLUSTER_INFO).code == 0
                     break
                 except ConnectionRefusedError:
                     assert process.poll() is None
