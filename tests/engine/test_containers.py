@@ -25,10 +25,10 @@ pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 LOOK = """
 import json, logging, sys
-from store import published
-broker = published.running(sys.argv[1])
-found = published.readable_range(sys.argv[1])
-found = published.readable_range(sys.argv[1])
+from store.reading import extent
+broker = extent.running(sys.argv[1])
+found = extent.readable_range(sys.argv[1])
+found = extent.readable_range(sys.argv[1])
 print(json.dumps([broker is not None, found.source, found.max_physical_offset]))
 """
 PUT = """
@@ -39,7 +39,7 @@ with Producer(sys.argv[1]) as producer:
 """
 HOLD = """
 import sys
-from store import leases
+from store.upkeep import leases
 leases.acquire(sys.argv[1], 5, 10**9)
 print("held", flush=True)
 sys.stdin.read()
@@ -94,7 +94,7 @@ def test_a_lease_from_a_container_holds_while_its_process_lives(broker: LocalBro
 
 
 def test_a_lease_of_ours_holds_for_a_broker_in_a_container(broker: LocalBroker) -> None:
-    look = "import sys; from store import leases; print(leases.held_from(sys.argv[1], 0))"
+    look = "import sys; from store.upkeep import leases; print(leases.held_from(sys.argv[1], 0))"
     with leases.acquire(broker.store, 7, 10**9) as lease:
         assert python(OWN_PIDS, look, broker.store).stdout == "7\n"
         assert lease.path.exists()

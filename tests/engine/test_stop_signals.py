@@ -76,7 +76,7 @@ STOPPED_AT_THE_FIRST_COMPILATION = """
 import os, signal, sys
 from pathlib import Path
 from numba.core import event
-from ipc import kernel_folders
+from ipc.compiled import kernel_folders
 from tools.cli import run_command
 
 kernel_folders.BESIDE_SOURCES = Path(sys.argv[2])  # nothing is compiled yet, wherever that is kept

@@ -58,7 +58,7 @@ def _ask(tree: Path, **environment: str) -> tuple[int, int]:
 
 def test_what_is_compiled_is_told_while_it_takes_time(tree: Path) -> None:
     asked = (
-        "from ipc import compiling; compiling.TOLD_EACH_SECONDS = 0.0; compiling.tell_progress_to(print); "
+        "from ipc.compiled import compiler; compiler.TOLD_EACH_SECONDS = 0.0; compiler.tell_progress_to(print); "
         "from engine.probe import answer; answer()"
     )
     command, home = [sys.executable, "-B", "-c", asked], {**os.environ, "HOME": str(tree)}

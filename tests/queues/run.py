@@ -33,7 +33,7 @@ POLL_SECONDS = 0.5
 COUNT = """
 import sys, time
 import spark_bridge
-from tools import java_home
+from spark_bridge import java_home
 java_home.ensure()
 store, topic = sys.argv[1], sys.argv[2]
 spark = spark_bridge.session("queues")

@@ -10,6 +10,7 @@ import pytest
 
 from engine.board import topic_table
 from engine.board.topic_table import TopicTable
+from ipc.arrays import Words
 from ipc.errors import RegionMissing
 from store.recovery.dispatch import Dispatcher
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
@@ -75,7 +76,7 @@ def test_a_killed_dispatcher_may_die_between_two_topics(tmp_path: Path, monkeypa
     TopicTable.create(tmp_path)
     table = TopicTable.attach(tmp_path, writable=True)
 
-    def commit_two(words: topic_table.Words, sums: topic_table.Words) -> None:
+    def commit_two(words: Words, sums: Words) -> None:
         sums[3:] = 0
         commit(words, sums)
 

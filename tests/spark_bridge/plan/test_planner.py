@@ -310,7 +310,7 @@ def test_a_replica_is_not_read_twice(tmp_path, golden):
 
 
 def test_a_plan_holds_the_log_from_its_lowest_offset_on_while_its_process_lives(store, monkeypatch):
-    monkeypatch.setattr(holding.published, "running", lambda _root: True)
+    monkeypatch.setattr(holding.extent, "running", lambda _root: True)
     monkeypatch.setattr(planner.inventory, "find_extent", lambda *_a, **_k: store.extent())
     root = str(store.root)
     splits = plan_read(parse_options({"path": root, "startingOffsets": '{"orders":{"0":8,"1":8}}'}))

@@ -271,5 +271,5 @@ def test_each_slave_may_end_at_another_place_of_a_record(ahead, here, tmp_path):
 
 def test_what_was_planned_here_is_not_looked_for_again(ahead, here, monkeypatch):
     splits = plan(here)
-    monkeypatch.setattr(replica.published, "readable_range", None)
+    monkeypatch.setattr(replica.extent, "readable_range", None)
     assert offsets(splits) == ahead.offsets

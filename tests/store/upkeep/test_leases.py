@@ -48,7 +48,10 @@ def test_a_lease_expires_unless_it_is_renewed(tmp_path: Path) -> None:
 
 
 def test_a_dead_reader_holds_nothing(tmp_path: Path) -> None:
-    code = "import sys; from store import leases; leases.acquire(sys.argv[1], 5, 10**12); print(flush=True); input()"
+    code = (
+        "import sys; from store.upkeep import leases; "
+        "leases.acquire(sys.argv[1], 5, 10**12); print(flush=True); input()"
+    )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], **pipes) as reader:  # type: ignore[call-overload]
         assert reader.stdout is not None

@@ -314,7 +314,7 @@ def test_ctrl_c_leaves_nothing_half_done(
         log.flip(log.records[10].offset + 90)
     before = content(log.root)
     more = {"repair": ["--from", other], "export": ["--json", out]}.get(command, [])
-    module = import_module(f"tools.log_{command.split()[0]}")
+    module = import_module(f"tools.log.{command.split()[0]}")
     monkeypatch.setattr(module, "progress", lambda _title, _shown: Interrupted())
     assert exit_code(*command.split(), *more, log.root) == 130
     after = content(log.root)
@@ -327,9 +327,9 @@ def test_ctrl_c_leaves_nothing_half_done(
 def test_a_real_ctrl_c_ends_with_130(log: SmallLog, tmp_path: Path) -> None:
     """SIGINT to a process of its own, at its first message."""
     program = (
-        "import os, signal, sys; from tools import log_export, cli; real = log_export._row\n"
+        "import os, signal, sys; from tools import cli; from tools.log import export; real = export._row\n"
         "def row(*a):\n    os.kill(os.getpid(), signal.SIGINT)\n    return real(*a)\n"
-        "log_export._row = row; sys.exit(cli.run_command(sys.argv[1:]))"
+        "export._row = row; sys.exit(cli.run_command(sys.argv[1:]))"
     )
     out = tmp_path / "out"
     command = [sys.executable, "-c", program, "log", "export", "--json", str(out), str(log.root)]
