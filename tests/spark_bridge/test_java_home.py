@@ -10,6 +10,8 @@ import pytest
 
 from spark_bridge import java_home
 
+pytestmark = pytest.mark.spark  # runs Javas, real ones, too
+
 
 def make_java(home: Path, version: str, exit_code: int = 0) -> Path:
     """A JAVA_HOME whose java only tells its version, as the real ones do: on standard error."""
