@@ -2,8 +2,8 @@
 
 Implements: DefaultMessageStore's timers for CleanCommitLogService and CleanConsumeQueueService; the decisions are in
 protocol/retention.py (spec: store-formats, section 22)
-Follows:    segment_request_offset, max_physical_offset, flushed_offset, allocation_errno, the leases; the words of
-            live_settings, each time it looks for expired files
+Follows:    segment_request_offset, max_physical_offset, flushed_offset, allocation_errno, the leases, the checkpoint;
+            the words of live_settings, each time it looks for expired files
 Publishes:  min_physical_offset, disk_state, disk_used_percent, running_flags, deleted_segments
 The only one that moves the log's beginning, and it does so before the file goes: so readers, senders and the dispatcher
 stop looking there first. Also where an empty slave's log begins is said here, once its master has told the receiver.
@@ -35,6 +35,7 @@ from engine.settings.config import BrokerConfig
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_of
 from store.errors import IndexFileDamaged
+from store.files import checkpoint as checkpoint_file
 from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles, stated_files
@@ -190,11 +191,14 @@ class Housekeeper:
         )  # fmt: skip
 
     def _deletable_end(self) -> int:
-        """The file that is written stays, and what is not on disk yet."""
+        """The file that is written stays, what is not on disk yet, and, as long as there is room, what the queues on
+        disk lack: after a power cut the log would not have it for them, and a queue would begin again at 0."""
         board = self._board
         begin, end = board.min_physical_offset.read(), board.max_physical_offset.read()
-        written = self._files.base_of(end - 1 if end > begin else end)
-        return min(written, self._files.base_of(board.flushed_offset.read()))
+        written, on_disk = self._files.base_of(end - 1 if end > begin else end), board.flushed_offset.read()
+        if not self._has_no_room():
+            on_disk = min(on_disk, checkpoint_file.read(self._directory.checkpoint).flushed_offset or 0)
+        return min(written, self._files.base_of(on_disk))
 
     def _carry_out(self, verdict: Verdict, now_ms: int) -> None:
         board = self._board

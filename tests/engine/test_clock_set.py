@@ -16,9 +16,9 @@ from engine.figures.status import snapshot
 from engine.protocol.ha.client import HaClientState
 from engine.protocol.store.retention import FIRST_ROUND_MS, HOUR_MS
 from store.reading import extent
-from tests.engine.keeping.test_housekeeper import FOUR, Bench
 from tests.engine.producer.test_producer import DEADLINE_SECONDS, Stopped, wait_until
 from tests.harness.audit import messages_of
+from tests.harness.housekeeping import FOUR, Bench
 from tests.harness.shifted_clock import ShiftedClock
 from tools.common.local_broker import LocalBroker
 

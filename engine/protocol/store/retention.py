@@ -8,7 +8,7 @@ A round begins each cleanResourceInterval. It goes through the files from the ol
 ends at the first that may not go: too young, held by a reader, or needed. A file that is held is condemned: it stays
 part of the log, so that who holds it may read on with ever new plans, for destroyMapedFileIntervalForcibly at most. The
 log begins behind a file before that is deleted. 4.9 and 5.x differ in `Policy.space_trigger` and `Policy.clamped`.
-Unlike RocketMQ's, a file not flushed yet stays.
+Unlike RocketMQ's, a file stays as long as it, or what the queues have of it, is not on disk.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from engine.protocol.store.retention import FIRST_ROUND_MS, Usage
 from engine.settings.config import from_mapping
 from ipc import waiting
 from ipc.counters import Cursor
-from tests.engine.keeping.test_housekeeper import Bench
+from tests.harness.housekeeping import Bench
 
 HOURS = st.integers(1, (1 << 24) - 1)
 NUMBERS = st.integers(0, 2**31 - 1)

@@ -3,89 +3,25 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from engine.board import live_settings
 from engine.board.cursors import Board
 from engine.keeping import housekeeper
-from engine.keeping.housekeeper import MEASURE_MS, Housekeeper, local_hour, open_role, policy_of
+from engine.keeping.housekeeper import MEASURE_MS, local_hour, open_role, policy_of
 from engine.protocol.store.retention import DISK_FULL_BIT, FIRST_ROUND_MS, HOUR_MS, DiskState, Usage
 from engine.settings.config import from_mapping
 from ipc import waiting
 from store.files import file_io
-from store.index.service import IndexService
 from store.queues.consume_queue import ConsumeQueue
-from store.recovery.dispatch import Dispatcher
 from store.upkeep import leases
+from tests.harness.housekeeping import FOUR, NOW, SETTINGS, Bench
 from tests.harness.logs import QUEUE_FILE_BYTES, SEGMENT_BYTES, SmallLog
-
-NOW = 1_790_000_000_000
-FOUR = 4
-SETTINGS = {
-    "brokerIP1": "127.0.0.1", "mappedFileSizeCommitLog": SEGMENT_BYTES, "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES,
-}  # fmt: skip
-
-
-class Bench:
-    """A store with its queues and index, its cursors, and the housekeeper's clock, hour and disk."""
-
-    def __init__(self, root: Path, messages: int = 0, **settings: Any) -> None:
-        self.log = SmallLog(root / "store")
-        self.config = from_mapping({**SETTINGS, "storePathRootDir": self.log.root, **settings})
-        self.board = Board.create(root / "counters")
-        live_settings.publish(self.board, self.config)
-        self.now_ms, self.hour, self.usage = NOW, 12, Usage(20, 20)
-        self.wall_ahead_ms = 0  # by how much the wall clock is set forward
-        self.index = IndexService(self.log.directory.index, 7, 30)
-        self.put(messages)
-        self.role = self.open()
-
-    def put(self, messages: int) -> None:
-        for number in range(messages):
-            properties = {"KEYS": f"k{number}"}
-            self.log.append("topic", b"x" * 100, queue_id=number % 2, properties=properties)
-        builder = Dispatcher(self.log.files, self.log.directory.consumequeue, QUEUE_FILE_BYTES, index=self.index)
-        builder.dispatch(self.board.reput_from_offset.read(), self.log.end)
-        builder.close()
-        for cursor in (self.board.max_physical_offset, self.board.flushed_offset, self.board.reput_from_offset):
-            waiting.publish(cursor, self.log.end)
-        bases = self.log.files.base_offsets()
-        waiting.publish(self.board.allocated_offset, bases[-1] + SEGMENT_BYTES if bases else 0)
-        waiting.publish(self.board.segment_request_offset, self.log.end)
-
-    def open(self) -> Housekeeper:
-        return Housekeeper(
-            self.board, self.log.files, self.log.directory, policy_of(self.config), self.now_ms,
-            queue_interval_ms=self.config.delete_consume_queue_files_interval_ms,
-            hour_of=lambda _now_ms: self.hour, usage=lambda: self.usage,
-            wall_of=lambda now_ms: now_ms + self.wall_ahead_ms,
-        )  # fmt: skip
-
-    def age(self, hours: float, *segments: int) -> None:
-        """Let these segments have been written last so long ago."""
-        at = (NOW - hours * HOUR_MS) / 1000
-        for number in segments:
-            os.utime(self.log.files.path_of(number * SEGMENT_BYTES), (at, at))
-
-    def run(self, milliseconds: int) -> None:
-        until_ms = self.now_ms + milliseconds
-        while self.now_ms <= until_ms:
-            self.role.do_work(self.now_ms)
-            self.now_ms += 50
-
-    def segments(self) -> list[int]:
-        return [base // SEGMENT_BYTES for base in self.log.files.base_offsets()]
-
-    def audit(self, *events: str) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in (self.log.root / "slipstream.audit.jsonl").read_text().splitlines()]
-        return [line for line in lines if not events or line["event"] in events]
 
 
 @pytest.fixture
@@ -155,6 +91,21 @@ def test_neither_the_file_written_nor_one_that_is_not_on_disk_goes(bench: Bench)
     waiting.publish(bench.board.flushed_offset, bench.log.end)
     bench.run(60_000)
     assert bench.segments() == [count - 1, count]
+
+
+def test_a_segment_stays_until_what_the_queues_have_of_it_is_on_disk(bench: Bench) -> None:
+    count = len(bench.segments())
+    bench.age(1000, *range(count))
+    bench.hour = FOUR
+    bench.log.directory.checkpoint.unlink()
+    bench.run(FIRST_ROUND_MS + 60_000)
+    assert bench.segments()[0] == 0, "not known yet"
+    bench.note_queues(2 * SEGMENT_BYTES + 10)
+    bench.run(60_000)
+    assert bench.segments()[0] == 2
+    waiting.publish(bench.board.allocation_errno, errno.ENOSPC)
+    bench.run(60_000)
+    assert bench.segments() == [count - 1], "there is no room, perhaps not even for the queues"
 
 
 def test_a_full_last_segment_stays_though_the_next_one_was_made(tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ DEADLINE_SECONDS = 60.0
 SETTINGS: dict[str, Any] = {
     "mappedFileSizeCommitLog": SEGMENT, "mappedFileSizeConsumeQueue": QUEUE_FILE, "ringSizeInBytes": 1 << 20,
     "maxMessageSize": 16 * 1024, "maxHashSlotNum": 100, "maxIndexNum": 400, "flushDiskType": "ASYNC_FLUSH",
-    "flushIntervalCommitLog": 20, "flushCommitLogThoroughInterval": 20,
+    "flushIntervalCommitLog": 20, "flushCommitLogThoroughInterval": 20, "flushIntervalConsumeQueue": 20,
+    "flushConsumeQueueThoroughInterval": 20,
     "deleteWhen": ";".join(str(hour) for hour in range(24)), "fileReservedTime": 1,
     "diskMaxUsedSpaceRatio": 95, "diskSpaceCleanForciblyRatio": 100,  # this machine's disk shall not matter
     "cleanResourceInterval": 50, "deleteCommitLogFilesInterval": 5, "deleteConsumeQueueFilesInterval": 5,
