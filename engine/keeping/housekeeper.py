@@ -19,6 +19,7 @@ from pathlib import Path
 
 from engine.board import live_settings
 from engine.board.cursors import Board
+from engine.keeping.audit_rounds import AuditRounds
 from engine.protocol.store.retention import (
     HOUR_MS,
     DiskState,
@@ -40,8 +41,7 @@ from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles, stated_files
 from store.upkeep import expiry, leases
-from store.upkeep.audit import Audit
-from store.upkeep.file_watch import INDEX, QUEUE, SEGMENT, Change, FileWatch
+from store.upkeep.file_watch import INDEX, QUEUE, SEGMENT
 
 log = logging.getLogger("slipstream.housekeeper")
 
@@ -76,28 +76,26 @@ class Housekeeper:
         self._cleaner = LogCleaner(self._policy_now(), now_ms)
         self._queue_interval_ms, self._hour_of, self._usage_of = queue_interval_ms, hour_of, usage or self._used
         self._wall_of = wall_of  # files and the audit have wall time, all else here is monotonic
-        self._audit, self._watch = Audit(directory.root), FileWatch(directory)
+        self._audit = AuditRounds(board, files, directory, wall_of)
         self._request = board.segment_request_offset.read()
         self._usage = Usage(-1, -1)
-        self._measure_at_ms = self._watch_at_ms = 0
-        self._allocated_seen = self._reput_seen = -1
-        self._sealed_to = files.base_of(board.max_physical_offset.read())
+        self._measure_at_ms = 0
         self._queue_work: Iterator[int] | None = None
         self._queue_due_ms = self._queues_clean_to = 0
         self._told: set[str] = set()
         self._now_ms = now_ms
         self._measure(now_ms)
-        self._begin_audit()
+        self._audit.look(now_ms, self._cleaner.policy.round_interval_ms)
 
     def do_work(self, now_ms: int) -> int:
-        """Delete one file, or the expired ones of one queue, if any is due; how many."""
+        """Delete one file, or the expired ones of one queue, if any is due; 0 when nothing is to be done."""
         self._now_ms = now_ms
         self._request = self._board.segment_request_offset.read()
         self._begin_log()
         if now_ms >= self._measure_at_ms:
             self._measure(now_ms)
-        self._look(now_ms)
-        return self._clean_log(now_ms) or self._clean_queues(now_ms)
+        looks = self._audit.look(now_ms, self._cleaner.policy.round_interval_ms)
+        return self._clean_log(now_ms) or self._clean_queues(now_ms) or int(looks)
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until a timer is due, or the log goes on in another segment."""
@@ -108,11 +106,8 @@ class Housekeeper:
 
     def close(self) -> None:
         """The last changes into the audit."""
-        self._watch_at_ms = 0
-        self._reput_seen = -1
-        self._now_ms = monotonic_ms()
-        self._look(self._now_ms)
-        self._note("stop", "store", None, "the broker stops")
+        beat = self._board.heartbeats[self.name]
+        self._audit.finish(lambda: waiting.note(beat, monotonic_ms()))
 
     # where the log begins
 
@@ -222,7 +217,7 @@ class Housekeeper:
     def _remove_segment(self, base: int, reason: str, **facts: object) -> None:
         path = self._files.path_of(base)
         self._note("delete", SEGMENT, path, reason, **facts)
-        self._watch.forget(path)
+        self._audit.forget(path)
         self._files.remove(base)
 
     # queues and index
@@ -268,50 +263,13 @@ class Housekeeper:
 
     def _remove(self, kind: str, path: Path, reason: str) -> None:
         self._note("delete", kind, path, reason)
-        self._watch.forget(path)
+        self._audit.forget(path)
         file_io.unlink(path)
 
-    # the audit
-
-    def _begin_audit(self) -> None:
-        self._watch.look_at_segments()
-        self._watch.look()
-        board = self._board
-        self._note(
-            "start", "store", None, "what was there when the broker began to look", **self._watch.counts(),
-            min_physical_offset=board.min_physical_offset.read(), max_physical_offset=board.max_physical_offset.read(),
-        )  # fmt: skip
+    # what is told
 
     def _note(self, event: str, kind: str, path: Path | None, reason: str, **facts: object) -> None:
-        self._audit.write(self._wall_of(self._now_ms), event, kind, path, reason, **facts)
-
-    def _look(self, now_ms: int) -> None:
-        """Tell what came, was sealed, or vanished: segments at once, the others at the pace of the rounds."""
-        board = self._board
-        end, allocated, built_to = (
-            cursor.read() for cursor in (board.max_physical_offset, board.allocated_offset, board.reput_from_offset)
-        )
-        if allocated != self._allocated_seen:
-            self._allocated_seen = allocated
-            self._tell(self._watch.look_at_segments(), f"the log's end is at {end}: room for what comes")
-        self._sealed_to = max(self._sealed_to, board.min_physical_offset.read())
-        while self._sealed_to + self._files.segment_bytes <= end:
-            path = self._files.path_of(self._sealed_to)
-            self._note("seal", SEGMENT, path, "full: the log goes on in the next segment")
-            self._sealed_to += self._files.segment_bytes
-        if now_ms < self._watch_at_ms or built_to == self._reput_seen:
-            return
-        self._watch_at_ms, self._reput_seen = now_ms + self._cleaner.policy.round_interval_ms, built_to
-        self._tell(self._watch.look(), f"built from the log up to {built_to}")
-
-    def _tell(self, changes: list[Change], came_because: str) -> None:
-        for change in changes:
-            if not change.came:
-                self._note("vanish", change.kind, change.path, "removed, but not by retention")
-                continue
-            if change.follows is not None and change.kind != SEGMENT:
-                self._note("seal", change.kind, change.follows, f"full: {change.path.name} follows")
-            self._note("create", change.kind, change.path, came_because)
+        self._audit.note(self._now_ms, event, kind, path, reason, **facts)
 
     def _tell_once(self, findings: list[str]) -> None:
         news = set(findings) - self._told

@@ -20,6 +20,7 @@ from store.files.directory import AUDIT_NAME
 log = logging.getLogger("slipstream.audit")
 
 AUDIT_BYTES_MAX = 4 << 20
+LINES_LOGGED = 20  # of those that were to be written at once
 
 
 class Audit:
@@ -30,14 +31,26 @@ class Audit:
 
     def write(self, now_ms: int, event: str, kind: str, path: Path | None, reason: str, **facts: object) -> None:
         """Add a line. A disk that does not take it gets it in the broker's log instead."""
+        self.write_all(now_ms, [(event, kind, path, reason)], **facts)
+
+    def write_all(self, now_ms: int, told: list[tuple[str, str, Path | None, str]], **facts: object) -> None:
+        """A line for each (event, kind, path, reason), with one write: there may be thousands."""
         at = datetime.fromtimestamp(now_ms / 1000).astimezone().isoformat(timespec="milliseconds")
-        fields = {"at": at, "at_ms": now_ms, "event": event, "kind": kind, "path": self._name(path), "reason": reason}
-        line = json.dumps({**fields, **facts})
+        lines = []
+        for event, kind, path, reason in told:
+            fields = {"at": at, "at_ms": now_ms, "event": event, "kind": kind, "path": self._name(path)}
+            lines.append(json.dumps({**fields, "reason": reason, **facts}))
+        if not lines:
+            return
+        text = "\n".join(lines)
         try:
-            self._rotate(len(line))
-            file_io.append_to(self.path, line.encode("ascii") + b"\n")
+            self._rotate(len(text))
+            file_io.append_to(self.path, text.encode("ascii") + b"\n")
         except OSError as error:
-            log.warning("%s: %s; the line is: %s", self.path, error.strerror, line)
+            for line in lines[:LINES_LOGGED]:
+                log.warning("%s: %s; the line is: %s", self.path, error.strerror, line)
+            if len(lines) > LINES_LOGGED:
+                log.warning("%s: and %d more lines", self.path, len(lines) - LINES_LOGGED)
 
     def _name(self, path: Path | None) -> str | None:
         if path is None:

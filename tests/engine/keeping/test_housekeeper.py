@@ -262,45 +262,6 @@ def test_used_percent_is_what_java_computes(tmp_path: Path, monkeypatch: pytest.
     assert file_io.used_percent(tmp_path) == 74  # 700 / 950 = 73.7, rounded up
 
 
-# the audit
-
-
-def test_creates_and_seals_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(tmp_path)
-    assert bench.audit()[0]["event"] == "start" and bench.audit()[0]["segment"] == 0
-    for _ in range(3):
-        bench.put(40)
-        bench.run(12_000)
-    segments = [f"commitlog/{base:020d}" for base in bench.log.files.base_offsets()]
-    for event, expected in (("create", segments), ("seal", segments[:-1])):
-        assert [line["path"] for line in bench.audit(event) if line["kind"] == "segment"] == expected
-    queues = sorted(path for path in bench.log.directory.consumequeue.rglob("0*") if path.is_file())
-    told = sorted(line["path"] for line in bench.audit("create") if line["kind"] == "queue")
-    assert told == [str(path.relative_to(bench.log.root)) for path in queues]
-    sealed = [line["path"] for line in bench.audit("seal") if line["kind"] == "queue"]
-    assert len(sealed) == len(set(sealed)) == len(queues) - 2
-    indexes = [line["path"] for line in bench.audit("create") if line["kind"] == "index"]
-    assert indexes == [f"index/{path.name}" for path in bench.index.files()]
-    assert all(line["reason"] for line in bench.audit())
-
-
-def test_what_came_last_is_told_at_the_stop(bench: Bench) -> None:
-    bench.run(1000)
-    bench.put(40)
-    bench.role.close()
-    assert bench.audit()[-1]["event"] == "stop"
-    assert {"segment", "queue", "index"} == {line["kind"] for line in bench.audit("create")}
-
-
-def test_what_somebody_else_removes_is_told(bench: Bench) -> None:
-    bench.run(1000)
-    (bench.log.directory.consumequeue / "topic" / "0" / f"{0:020d}").unlink()
-    bench.put(1)
-    bench.run(11_000)
-    (line,) = bench.audit("vanish")
-    assert line["kind"] == "queue" and "not by retention" in line["reason"]
-
-
 # waiting, settings
 
 
