@@ -29,8 +29,7 @@ from engine.remoting import broker_server
 from engine.replication import group_transfer, ha_listener, receiver, sender
 from engine.role import Role, StopFlag
 from engine.settings.config import BrokerConfig, BrokerRole
-from engine.settings.index_of import index_of
-from engine.settings.kinds_of import kinds_of
+from engine.settings.store_parts import index_of, kinds_of
 from engine.warm import warm_up
 from engine.writer import queue_table, writer
 from engine.writer.journal import create_journal

@@ -20,7 +20,7 @@ from engine.board.cursors import RUNNING, Board
 from engine.board.latencies import Clock, create_latencies
 from engine.board.topic_table import TopicTable
 from engine.keeping import allocator, dispatcher
-from engine.producer.batches import as_bytes, column_of_parts
+from engine.producer.columns import as_bytes, column_of_parts
 from engine.producer.put_kernel import block_of, follow, form_of, put
 from engine.protocol.ha.client import ClientLimits, HaClient
 from engine.protocol.ha.connection import ConnectionLimits, HaConnection

@@ -16,25 +16,25 @@ from typing import Any
 import click
 
 from ipc.process import hold_standard_descriptors
+from tools.common.exit_codes import ExitCode
 from tools.common.lazy_group import LazyGroup
 
-FOUND, USAGE, NO_BROKER, STORE, INTERRUPTED = 1, 2, 3, 4, 130
 OUR_PACKAGES = ("engine", "ipc", "spark_bridge", "store", "tools")
-EXIT_CODES = {  # by an error's code; all others are STORE
-    "CONFIG": USAGE,
-    "JAVA_MISSING": USAGE,
-    "MESSAGE_ILLEGAL": USAGE,
-    "INVALID_OPTION": USAGE,
-    "ADMIN": USAGE,
-    "PYSPARK_MISSING": USAGE,
-    "BROKER_GONE": NO_BROKER,
-    "NOT_A_STORE": USAGE,
-    "OFFSET_OUT_OF_RANGE": USAGE,
-    "SEGMENT_SIZE_MISMATCH": USAGE,
-    "NO_BROKER": NO_BROKER,
-    "BROKER_OUT_OF_REACH": NO_BROKER,
-    "PEER_UNREACHABLE": NO_BROKER,
-    "REGION_MISSING": NO_BROKER,
+EXIT_CODES = {  # by an error's code; all others are `STORE`
+    "CONFIG": ExitCode.USAGE,
+    "JAVA_MISSING": ExitCode.USAGE,
+    "MESSAGE_ILLEGAL": ExitCode.USAGE,
+    "INVALID_OPTION": ExitCode.USAGE,
+    "ADMIN": ExitCode.USAGE,
+    "PYSPARK_MISSING": ExitCode.USAGE,
+    "BROKER_GONE": ExitCode.NO_BROKER,
+    "NOT_A_STORE": ExitCode.USAGE,
+    "OFFSET_OUT_OF_RANGE": ExitCode.USAGE,
+    "SEGMENT_SIZE_MISMATCH": ExitCode.USAGE,
+    "NO_BROKER": ExitCode.NO_BROKER,
+    "BROKER_OUT_OF_REACH": ExitCode.NO_BROKER,
+    "PEER_UNREACHABLE": ExitCode.NO_BROKER,
+    "REGION_MISSING": ExitCode.NO_BROKER,
 }
 REMEDIES = {  # by the error of the system
     errno.ENOENT: "look at the path",
@@ -66,8 +66,9 @@ COMMANDS = {  # name: where it is, what it does
     cls=LazyGroup,
     elsewhere=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=f"Exit codes: 0 all well; {FOUND} a check failed or something was found; {USAGE} wrong usage or "
-    f"configuration; {NO_BROKER} no broker there; {STORE} input, output or the store failed; {INTERRUPTED} interrupted",
+    epilog=f"Exit codes: 0 all well; {ExitCode.FOUND} a check failed or something was found; {ExitCode.USAGE} wrong "
+    f"usage or configuration; {ExitCode.NO_BROKER} no broker there; {ExitCode.STORE} input, output or the store "
+    f"failed; {ExitCode.INTERRUPTED} interrupted",
 )
 @click.version_option(package_name="slipstream-log", prog_name="slipstream", message="%(prog)s %(version)s")
 def cli() -> None:
@@ -82,7 +83,7 @@ def report(error: Exception) -> int:
     elif not isinstance(code, str) or type(error).__module__.partition(".")[0] not in OUR_PACKAGES:
         raise error
     say(code, text)
-    return EXIT_CODES.get(code, STORE)
+    return EXIT_CODES.get(code, ExitCode.STORE)
 
 
 def say(code: str, text: str) -> None:
@@ -127,13 +128,13 @@ def run_command(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()  # here, where what becomes of it can still be told
     except click.exceptions.NoArgsIsHelpError as asked:  # a group's name alone
         click.echo(asked.format_message(), err=True)
-        return USAGE
+        return ExitCode.USAGE
     except click.ClickException as wrong:
         say("USAGE", _told_usage(wrong))
-        return USAGE
+        return ExitCode.USAGE
     except (click.Abort, KeyboardInterrupt):
         say("INTERRUPTED", "interrupted by Ctrl-C; run the command again")
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError as error:
         if _has_reader():
             return report(error)  # not of our output: some connection's

@@ -17,8 +17,7 @@ from pathlib import Path
 from engine.board.cursors import Board
 from engine.board.topic_table import TopicTable
 from engine.settings.config import BrokerConfig
-from engine.settings.index_of import index_of
-from engine.settings.kinds_of import kinds_of
+from engine.settings.store_parts import index_of, kinds_of
 from ipc import waiting
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from engine.board.cursors import Board
 from engine.settings.config import BrokerConfig, BrokerRole, FlushDiskType
-from engine.settings.index_of import index_of
+from engine.settings.store_parts import index_of
 from ipc import waiting
 from store.files import checkpoint as checkpoint_file
 from store.files import file_io

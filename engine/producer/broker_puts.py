@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from engine.errors import ForeignProducer, MessageIllegal
 from engine.producer.argument_checks import check_request, text, whole
-from engine.producer.batches import as_bytes
+from engine.producer.columns import as_bytes
 from engine.producer.connection import LIVENESS_NS, Connection
 from engine.producer.op_writer import Op, OpWriter
 from engine.producer.put_kernel import follow

@@ -21,9 +21,9 @@ import numpy.typing as npt
 from engine.errors import BatchIncomplete, EngineError, MessageIllegal, MessagesRefused, SendTimeout
 from engine.producer.answers import Answers
 from engine.producer.argument_checks import body_bytes, joined, named, text, whole
-from engine.producer.batch_outlet import check_sizes, publish_batch
-from engine.producer.batches import check_property, column_of
+from engine.producer.batch import check_sizes, publish_batch
 from engine.producer.broker_puts import BrokerPuts, SendResult, Sent
+from engine.producer.columns import check_property, column_of
 from engine.producer.connection import Connection
 from engine.producer.property_texts import PropertyTexts, rows_of
 from engine.producer.put_kernel import LOOK, Form, form_of, put

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from engine.errors import MessageIllegal
-from engine.producer.batches import check_property, column_of_parts
+from engine.producer.columns import check_property, column_of_parts
 from engine.producer.unique_keys import UniqueKeys
 from engine.rings.encode_kernel import Column
 from store.message.properties import NAME_SEPARATOR, PAIR_SEPARATOR, UNIQ_KEY

@@ -13,7 +13,7 @@ from typing import Self
 import pyspark
 
 from spark_bridge import java_home
-from tools.common.processes import end
+from tools.common.local_broker import end
 
 LOOPBACK = "127.0.0.1"
 START_SECONDS, STOP_SECONDS = 180.0, 30.0

@@ -21,8 +21,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from tests.interop.remoting import GET_ROUTE, UPDATE_BROKER_CONFIG, Client
-from tools.common.local_broker import free_port
-from tools.common.processes import end
+from tools.common.local_broker import end, free_port
 
 VERSION = "4.9.7"
 VERSIONS = ("4.9.7", "5.3.3")

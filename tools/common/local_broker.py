@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from store.reading import extent
-from tools.common.processes import end
 
 READY_SECONDS = 180.0  # kernels are compiled anew after a change of sources, on a busy machine slowly
 STOP_SECONDS = 60.0
@@ -39,6 +39,16 @@ def free_port() -> int:
                 continue
             return port
     raise RuntimeError(f"no three free ports beside each other from {PORTS[0]} to {PORTS[1]}")
+
+
+def end(process: subprocess.Popen[Any], seconds: float) -> None:
+    """SIGTERM, and SIGKILL when it has not ended after `seconds`; nothing when it has ended already."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 class LocalBroker:

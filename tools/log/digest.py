@@ -10,8 +10,8 @@ import click
 from store.reading.log_reader import open_log
 from store.verify import digests
 from store.verify.verification import Verification
+from tools.common.exit_codes import ExitCode
 from tools.common.progress import Update, progress
-from tools.log.options import FOUND
 
 IN_THE_WAY = ("DAMAGED", "BLANK_SIZE")
 
@@ -45,7 +45,7 @@ def digest(store: Path, shown: bool | None) -> int:
         click.echo(str(finding), err=True)
     refused = len(wanted) - len(sound)
     click.echo(f"{len(sound)} digests made, {len(made)} in all" + (f", {refused} refused" if refused else ""))
-    return FOUND if refused else 0
+    return ExitCode.FOUND if refused else 0
 
 
 def _tell(update: Update, before: int, total: int, done: int) -> None:

@@ -27,8 +27,9 @@ from store.message.compression import body_of
 from store.message.record import Message
 from store.reading.log_reader import LogReader, open_log
 from store.reading.summary import messages
+from tools.common.exit_codes import ExitCode
 from tools.common.progress import Update, progress
-from tools.log.options import FOUND, NotReadable
+from tools.log.options import NotReadable
 
 UNFINISHED = ".unfinished"
 BATCH_BYTES, BATCH_ROWS = 16 << 20, 65536
@@ -83,7 +84,7 @@ def export(
     for problem in problems:
         click.echo(problem, err=True)
     click.echo(f"{count:,} messages in {target}")
-    return FOUND if problems else 0
+    return ExitCode.FOUND if problems else 0
 
 
 def _names(columns: str | None) -> list[str]:

@@ -19,7 +19,7 @@ from store.queues.time_search import Log, files_of, first_in_log, offset_by_time
 from store.reading.extent import running, tell_unreached
 from store.reading.log_reader import LogReader, open_log
 from store.reading.search import Finder, Found
-from tools.log.options import FOUND
+from tools.common.exit_codes import ExitCode
 from tools.log.text import as_json, as_line, time_text
 
 
@@ -47,7 +47,7 @@ def find(
         click.echo(as_json(message) if as_objects else as_line(message))
     if not found.messages:
         click.echo("nothing found", err=True)
-    return 0 if found.messages else FOUND
+    return 0 if found.messages else ExitCode.FOUND
 
 
 def _finder(store: Path, reader: LogReader) -> Finder:

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
+from tools.common.exit_codes import ExitCode
 from tools.common.lazy_group import done_by
 
-FOUND, USAGE = 1, 2
 STORE = click.argument("store", type=click.Path(path_type=Path))
 EPILOG = (
     "Exit codes: 0 all well; 1 verify or diff found something, find found nothing; 2 wrong usage or not a store;"
@@ -52,7 +52,7 @@ class Moment(click.ParamType[int]):
 class NotReadable(click.ClickException):
     """The arguments name something that is no store, or no place in one."""
 
-    exit_code = USAGE
+    exit_code = ExitCode.USAGE
 
 
 def _require_stores(arguments: dict[str, Any]) -> None:

@@ -14,8 +14,9 @@ from store.repair.cut import LogCut
 from store.repair.rebuild import locked, rebuild_index, rebuild_queues
 from store.repair.repair import Repair
 from store.verify.verification import Verification
+from tools.common.exit_codes import ExitCode
 from tools.common.progress import progress
-from tools.log.options import FOUND, NotReadable
+from tools.log.options import NotReadable
 
 QUEUE_CODES = ("QUEUE_ENTRY", "QUEUE_FILES", "NOT_IN_QUEUE")
 INDEX_CODES = ("INDEX_FILE", "INDEX_HEADER", "INDEX_ENTRY", "INDEX_SLOT", "NOT_IN_INDEX")
@@ -70,7 +71,7 @@ def _repair_from(directory: StoreDirectory, store: Path, other: Path, dry_run: b
         if repaired and not dry_run and not left:
             _queues_again(directory, shown)
     click.echo(f"{repaired} ranges {'repairable' if dry_run else 'repaired'}, {left} left as they are")
-    return FOUND if left or (dry_run and repaired) else 0
+    return ExitCode.FOUND if left or (dry_run and repaired) else 0
 
 
 def _queues_again(directory: StoreDirectory, shown: bool | None) -> None:

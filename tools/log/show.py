@@ -20,7 +20,7 @@ from store.reading.comparison import compare, what_lies_at
 from store.reading.extent import Running, require_running, running
 from store.reading.log_reader import LogReader, open_log
 from store.reading.summary import TopicSummary, by_topic, messages
-from tools.log.options import FOUND
+from tools.common.exit_codes import ExitCode
 from tools.log.text import as_json, as_line, time_text
 
 FOLLOW_SECONDS = 0.1
@@ -114,13 +114,13 @@ def diff(store_a: Path, store_b: Path) -> int:
         click.echo(f"differ at offset {found.differs_at}: {a:#04x} in {store_a}, {b:#04x} in {store_b}")
         click.echo(f"  {store_a}: {what_lies_at(left, found.differs_at)}")
         click.echo(f"  {store_b}: {what_lies_at(right, found.differs_at)}")
-        return FOUND
+        return ExitCode.FOUND
     ranges = f"{store_a} holds {left.min_offset} to {left.max_offset}"
     ranges += f", {store_b} {right.min_offset} to {right.max_offset}"
     if not found.common_bytes:
         both_empty = left.min_offset == left.max_offset and right.min_offset == right.max_offset
         click.echo(f"nothing to compare: {ranges}")
-        return 0 if both_empty else FOUND
+        return 0 if both_empty else ExitCode.FOUND
     click.echo(f"equal in {found.common_bytes} bytes, offsets {found.start} to {found.end}; {ranges}")
     return 0
 

@@ -12,9 +12,9 @@ from store.files.directory import store_directory
 from store.reading.extent import running
 from store.verify.protection import open_spans
 from store.verify.verification import Coverage, Finding, Verification
+from tools.common.exit_codes import ExitCode
 from tools.common.progress import progress
 from tools.log.delays import delays_of
-from tools.log.options import FOUND
 
 
 def verify(
@@ -38,7 +38,7 @@ def verify(
         click.echo(_verdict(verification, count))
         if coverage:
             click.echo(_told(covered))
-    return FOUND if count else 0
+    return ExitCode.FOUND if count else ExitCode.WELL
 
 
 def _list_unprotected(store: Path, as_objects: bool) -> int:

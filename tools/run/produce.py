@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
+from tools.common.exit_codes import ExitCode
+
 if TYPE_CHECKING:
     from engine.producer import Producer
     from store.reading.extent import Running
@@ -170,7 +172,7 @@ def produce(
     finally:
         signal.signal(signal.SIGINT, previous)
     click.echo(tally.summary())
-    return 0 if tally.all_ok else 1
+    return ExitCode.WELL if tally.all_ok else ExitCode.FOUND
 
 
 class Sending(NamedTuple):

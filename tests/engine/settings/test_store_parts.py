@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.settings.config import from_mapping
-from engine.settings.index_of import index_of
+from engine.settings.store_parts import index_of
 from store.index.index_file import DEFAULT_GEOMETRY, Geometry
 
 

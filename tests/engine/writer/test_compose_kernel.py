@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.producer.batches import as_bytes
+from engine.producer.columns import as_bytes
 from engine.rings import encode_kernel
 from engine.rings.payload import COMPOSED, HEAD_WORDS, payload_of
 from engine.writer import compose_kernel, drain_kernel

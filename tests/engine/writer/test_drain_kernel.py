@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine.board.cursors import Board
-from engine.producer.batches import as_bytes, column_of_parts
+from engine.producer.columns import as_bytes, column_of_parts
 from engine.rings import encode_kernel
 from engine.writer import drain_kernel as drain
 from engine.writer import queue_table

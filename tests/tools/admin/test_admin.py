@@ -41,6 +41,7 @@ def test_what_is_no_address_is_told(address: str, capsys: pytest.CaptureFixture[
     assert f"{address}: no address of the form host:port" in capsys.readouterr().err
 
 
+@pytest.mark.broker
 def test_it_speaks_to_the_first_name_server_that_answers(
     tmp_path: Path, free_port: Callable[[], int], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,7 @@ from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, decod
 
 COMMAND = [sys.executable, "-m", "tools.cli", "namesrv", "--host", "127.0.0.1"]
 SECONDS = 30
+pytestmark = pytest.mark.broker
 
 
 @contextmanager

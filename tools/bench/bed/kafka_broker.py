@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 from types import TracebackType
 
-from tools.common.processes import end
+from tools.common.local_broker import end
 
 LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S, STOP_TIMEOUT_S = 60.0, 20.0
