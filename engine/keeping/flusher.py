@@ -255,7 +255,8 @@ class Flusher:
         noted = self._checkpoint if self._index is None else self._index.sync_full(self._checkpoint)
         if noted is not self._checkpoint:
             self._checkpoint = noted
-            self._save(noted)
+            if noted.flushed_offset is not None:  # until there is one of ours the mark counts by these times
+                self._save(noted)
 
     def _write_checkpoint(self, built_to: int) -> None:
         """Note that log and queues are on disk up to `built_to`, a record boundary; the queues were just synced."""

@@ -376,3 +376,21 @@ def test_an_index_file_that_is_full_goes_to_disk_and_into_the_checkpoint(log: Sm
     assert (found.index_offset, found.index_count) == (log.end, 3)
     assert found.index_file == int(index.files()[-1].name)
     assert found.index_msg_timestamp_ms == eighth
+
+
+def test_the_first_checkpoint_is_ours_though_an_index_file_is_full(
+    log: SmallLog, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One without our part, cut off there by the power, would look like a RocketMQ broker's: no mark would count."""
+    index, written = IndexService(log.directory.index, 3, 5), []
+    for _ in range(10):
+        log.append(properties={"KEYS": "k"})
+    Dispatcher(log.files, log.directory.consumequeue, QUEUE_FILE_BYTES, index=index).dispatch(0, log.end)
+    for cursor in (board.max_physical_offset, board.reput_from_offset):
+        waiting.publish(cursor, log.end)
+    monkeypatch.setattr(checkpoint_file, "write", lambda _path, saved: written.append(saved.flushed_offset))
+    Flusher(
+        board, log.files, log.directory, QUEUE_FILE_BYTES, sync_flush=False, log_pace=LOG_PACE, queue_pace=QUEUE_PACE,
+        index=IndexSync(index),
+    ).do_work(NOW)  # fmt: skip
+    assert written == [log.end]
