@@ -39,9 +39,11 @@ class CorruptRecord(StoreError):
 
     code = "CORRUPT_RECORD"
 
-    def __init__(self, path: str, offset: int, reason: str) -> None:
+    def __init__(
+        self, path: str, offset: int, reason: str, advice: str = "compare this segment with a replica's"
+    ) -> None:
         place = f"{path}: " if path else ""
-        super().__init__(f"{place}record at offset {offset}: {reason}; compare this segment with a replica's")
+        super().__init__(f"{place}record at offset {offset}: {reason}; {advice}")
         self.path, self.offset, self.reason = path, offset, reason
 
 

@@ -154,4 +154,3 @@ def stored_ms(files: SegmentFiles, offset: int) -> int | None:
             return None
         stored_at = at + store_timestamp_at(int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4]))
         return int.from_bytes(segment.view[stored_at : stored_at + TIMESTAMP_BYTES], signed=True)
-

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from spark_bridge.records.entries import QueueEntries, entry_error, wrong_entries
 from spark_bridge.records.records import Records, faults
 from spark_bridge.records.scan import (
     HEAD_BYTES,
@@ -22,9 +22,7 @@ from spark_bridge.records.scan import (
     LogWindow,
     Positions,
     candidates,
-    entry_error,
     record_starts,
-    wrong_entries,
 )
 from spark_bridge.split.splits import LogExtent
 from store.errors import CorruptRecord, StoreError
@@ -97,22 +95,22 @@ def _goes_on(window: LogWindow, at: int) -> str:
     return f"reading goes on at offset {where}" if at < window.length else f"no record follows below offset {where}"
 
 
-def sound_entries(
-    window: LogWindow, positions: Positions, sizes: npt.NDArray[np.int32], topic: str, queue_id: int, first: int
-) -> Iterator[Positions | Damage]:
-    """The records that a queue's entries from `first` on point to; those that are none are told."""
-    wrong = wrong_entries(window, positions, sizes)
+def sound_entries(window: LogWindow, entries: QueueEntries) -> Iterator[Positions | Damage]:
+    """The records that a queue's entries name; entries that name none, or another queue's, are told."""
+    wrong = wrong_entries(window, entries)
     for row in wrong.tolist():
-        error = entry_error(window, int(positions[row]), int(sizes[row]))
-        yield Damage(error, error.offset, topic, queue_id, first + row)
-    rows = np.delete(np.arange(len(positions)), wrong)
-    bad = faults(Records(window, positions[rows])) if len(rows) else {}
-    for row, reason in bad.items():
-        error = window.corrupt(int(positions[rows[row]]), reason)
-        yield Damage(error, error.offset, topic, queue_id, first + int(rows[row]))
+        yield _entry_damage(entry_error(window, entries, row), entries, row)
+    rows = np.delete(np.arange(len(entries.positions)), wrong)
+    bad = faults(Records(window, entries.positions[rows])) if len(rows) else {}
+    for row, reason in zip(rows[list(bad)].tolist(), bad.values(), strict=True):
+        yield _entry_damage(window.corrupt(int(entries.positions[row]), reason), entries, row)
     rows = np.delete(rows, list(bad))
     if len(rows):
-        yield positions[rows]
+        yield entries.positions[rows]
+
+
+def _entry_damage(error: CorruptRecord, entries: QueueEntries, row: int) -> Damage:
+    return Damage(error, error.offset, entries.topic, entries.queue_id, int(entries.numbers[row]))
 
 
 def next_provable(window: LogWindow, log: LogExtent, damaged: int) -> int:

@@ -19,9 +19,10 @@ from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
 from spark_bridge.records.bodies import with_bodies
 from spark_bridge.records.columns import Column, damage_batch, record_batch
 from spark_bridge.records.damage import Damage, sound_entries, sound_starts
+from spark_bridge.records.entries import QueueEntries, check_entries
 from spark_bridge.records.inflation import Chunk, unpacked
 from spark_bridge.records.records import Records
-from spark_bridge.records.scan import LogWindow, Positions, check_records, record_starts
+from spark_bridge.records.scan import LogWindow, Positions, record_starts
 from spark_bridge.records.selection import may_have_tags, records_at, select, select_messages
 from spark_bridge.replica.replica import await_planned, explained
 from spark_bridge.split.splits import LogExtent, QueuePiece, QueueSplit, RangeSplit, RecordSplit, Selection, Split
@@ -145,24 +146,25 @@ def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Chunk | Damag
             if isinstance(entries, Damage):
                 yield from _told(entries._replace(error=explained(entries.error, split.log)), rows)
                 continue
-            base, offsets, sizes, first = entries
+            base, named = entries
+            first, offset = int(named.numbers[0]), base + int(named.positions[0])
             if not 0 <= base < split.log.max_physical_offset:
                 why = f"entry {first} of {piece.directory} names it, outside the log"
-                beyond = CorruptRecord(split.log.commitlog, int(offsets[0]), why)
-                yield from _told(Damage(beyond, int(offsets[0]), piece.topic, piece.queue_id, first), rows)
+                beyond = CorruptRecord(split.log.commitlog, offset, why)
+                yield from _told(Damage(beyond, offset, piece.topic, piece.queue_id, first), rows)
                 continue
             try:
                 window = windows[base] if base in windows else open_window(split.log, base)
             except (SegmentRemoved, SegmentSizeMismatch) as error:
                 told = explained(error, split.log)
-                yield from _told(Damage(told, int(offsets[0]), piece.topic, piece.queue_id, first), rows)
+                yield from _told(Damage(told, offset, piece.topic, piece.queue_id, first), rows)
                 continue
             windows[base] = window
             if not rows.permissive:
-                check_records(window, offsets - base, sizes)
-                yield from _messages(window, offsets - base, split.selection, rows)
+                check_entries(window, named)
+                yield from _messages(window, named.positions, split.selection, rows)
                 continue
-            for found in sound_entries(window, offsets - base, sizes, piece.topic, piece.queue_id, first):
+            for found in sound_entries(window, named):
                 if isinstance(found, Damage):
                     yield found
                 else:
@@ -197,8 +199,8 @@ def _told(damage: Damage, rows: RowOptions) -> Iterator[Damage]:
 
 def _piece_chunks(
     piece: QueuePiece, segment_bytes: int, selection: Selection
-) -> Iterator[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int32], int] | Damage]:
-    """(segment, physical offsets, sizes, first queue offset) of a piece's entries, some thousands at a time."""
+) -> Iterator[tuple[int, QueueEntries] | Damage]:
+    """A piece's entries by segment, some thousands at a time."""
     queue = ConsumeQueue.open(piece.directory)
     for start in range(piece.start, piece.end, QUEUE_STEP_ENTRIES):
         end = min(piece.end, start + QUEUE_STEP_ENTRIES)
@@ -216,7 +218,8 @@ def _piece_chunks(
             entries, numbers = entries[wanted], numbers[wanted]
         offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int32)
         for base, first, behind in _segments_of(offsets, segment_bytes):
-            yield base, offsets[first:behind], sizes[first:behind], int(numbers[first])
+            part = slice(first, behind)
+            yield base, QueueEntries(piece.topic, piece.queue_id, numbers[part], offsets[part] - base, sizes[part])
 
 
 def _segments_of(offsets: npt.NDArray[np.int64], segment_bytes: int) -> Iterator[tuple[int, int, int]]:

@@ -154,11 +154,11 @@ def _is_end_of_records(window: LogWindow, position: int) -> bool:
         return True
     if rest < HEAD_BYTES and window.length < window.segment_bytes:
         return True
-    raise window.corrupt(position, _what_is_wrong(window, position))
+    raise window.corrupt(position, what_is_wrong(window, position))
 
 
-def _what_is_wrong(window: LogWindow, position: int) -> str:
-    """Why the bytes at `position` are no record."""
+def what_is_wrong(window: LogWindow, position: int) -> str:
+    """Why the bytes at `position` do not begin a record; empty when they do."""
     if window.length - position < HEAD_BYTES:
         return "the segment ends inside the record's header"
     magic = int(window.view(">u4")[position + MAGIC_AT])
@@ -167,35 +167,5 @@ def _what_is_wrong(window: LogWindow, position: int) -> str:
     named = int(window.view(">i8")[position + PHYSICAL_OFFSET_AT])
     if named != window.base_offset + position:
         return f"the record names itself as offset {named}"
-    return f"record of size {int(window.view('>i4')[position])}, the least is {FIXED_BYTES}"
-
-
-def check_records(window: LogWindow, positions: Positions, sizes: npt.NDArray[np.int32]) -> None:
-    """Raise CorruptRecord unless a whole record of the size told lies at each position (a consume queue's claim)."""
-    wrong = wrong_entries(window, positions, sizes)
-    if len(wrong):
-        raise entry_error(window, int(positions[wrong[0]]), int(sizes[wrong[0]]))
-
-
-def wrong_entries(window: LogWindow, positions: Positions, sizes: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
-    """Which of a consume queue's entries point to no record of their size."""
-    inside = (positions >= 0) & (sizes >= FIXED_BYTES) & (positions + sizes <= window.length)
-    if not inside.all():
-        outside, rest = np.flatnonzero(~inside), np.flatnonzero(inside)
-        return np.sort(np.concatenate([outside, rest[wrong_entries(window, positions[rest], sizes[rest])]]))
-    if not len(positions):
-        return np.empty(0, np.intp)
-    magic = window.view(">u4")[positions + MAGIC_AT]
-    good = (magic == MAGIC_V1) | (magic == MAGIC_V2)
-    good &= window.int64(positions + PHYSICAL_OFFSET_AT) == positions + window.base_offset
-    good &= window.int32(positions) == sizes
-    return np.flatnonzero(~good)
-
-
-def entry_error(window: LogWindow, position: int, size: int) -> CorruptRecord:
-    """The error for a consume queue's entry that points to no record of its size."""
-    if position < 0 or size < FIXED_BYTES or position + size > window.length:
-        return window.corrupt(position, f"a consume queue places a record of size {size} there, outside the log")
-    found = int(window.view(">i4")[position])
-    wrong_size = f"size {found}, {size} in the consume queue"
-    return window.corrupt(position, wrong_size if found != size else _what_is_wrong(window, position))
+    size = int(window.view(">i4")[position])
+    return f"record of size {size}, the least is {FIXED_BYTES}" if size < FIXED_BYTES else ""

@@ -19,9 +19,7 @@ def starting_offsets(options: StreamOptions, stores: StreamStores, there: Bounds
     return {key: _first_of(key, options, stores, bounds, now_ms) for key, bounds in there.items()}
 
 
-def _first_of(
-    key: QueueKey, options: StreamOptions, stores: StreamStores, bounds: tuple[int, int], now_ms: int
-) -> int:
+def _first_of(key: QueueKey, options: StreamOptions, stores: StreamStores, bounds: tuple[int, int], now_ms: int) -> int:
     broker = stores.tails[key.store].broker_name
     for bound in stored_bounds(options.read, broker, now_ms):
         if bound.topic is None or (bound.topic, bound.queue_id) == (key.topic, key.queue_id):
@@ -33,9 +31,7 @@ def _first_of(
     return bounds[0] if named == EARLIEST else bounds[1] if named == LATEST else named
 
 
-def _at_time(
-    key: QueueKey, options: StreamOptions, stores: StreamStores, bounds: tuple[int, int], from_ms: int
-) -> int:
+def _at_time(key: QueueKey, options: StreamOptions, stores: StreamStores, bounds: tuple[int, int], from_ms: int) -> int:
     tail, extent = stores.tail_of(key), stores.views[key.store].extent
     assert tail is not None, "it is among the bounds"
     found = offset_at(Queue(str(tail.directory), key.topic, key.queue_id, tail.queue, *bounds), extent, from_ms)

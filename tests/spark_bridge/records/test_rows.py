@@ -247,5 +247,3 @@ def test_the_brokers_name_is_a_column(tmp_path):
     splits = plan(named, [], frozenset(), Selection(), None, 1)
     assert read_rows(splits, ["brokerName"]) == [{"brokerName": "broker-a"}] * 3
     assert scanned(store, ["brokerName"]) == [{"brokerName": None}] * 3
-
-

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spark_bridge.records.scan import LogWindow, check_records, record_starts
+from spark_bridge.records.scan import LogWindow, record_starts
 from store.errors import CorruptRecord
 from store.message.record import PHYSICAL_OFFSET_AT, blank, encode
 from tests.spark_bridge.stores import SmallStore
@@ -96,12 +96,3 @@ def test_a_damaged_record_is_an_error_that_names_file_and_offset(forging, at, by
     assert told in str(caught.value)
     assert window.path in str(caught.value)
     assert caught.value.offset in (forging.offsets[2], forging.offsets[2] + 256)
-
-
-def test_a_consume_queue_is_believed_only_if_the_record_agrees(forging):
-    window = window_of(forging)
-    offset, size, *_ = forging.records[1]
-    check_records(window, np.array([offset]), np.array([size], np.int32))
-    for wrong_offset, wrong_size in ((offset + 1, size), (offset, size + 1), (forging.end - 20, 91), (-5, 91)):
-        with pytest.raises(CorruptRecord):
-            check_records(window, np.array([wrong_offset]), np.array([wrong_size], np.int32))

@@ -1,0 +1,138 @@
+"""What entries of a consume queue say, held against the records they name: size, topic, queue and place in the queue.
+
+An entry that names another whole record would give one message twice and hide another. A multi-dispatch queue
+(`%LMQ%`) holds messages of other topics: those name the queue, and their place there, in two properties.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_bridge.records.properties import property_value
+from spark_bridge.records.records import Int32s, Mask, Records, faults
+from spark_bridge.records.scan import LogWindow, Positions, what_is_wrong
+from store.errors import CorruptRecord
+from store.message.multi_dispatch import SEPARATOR
+from store.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET
+from store.message.record import (
+    FIXED_BYTES,
+    HOST_MASK,
+    MAGIC_V1,
+    MAGIC_V2,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    fixed_dtype,
+)
+from store.message.topics import is_lmq
+
+HEAD = fixed_dtype(0)  # with two IPv4 hosts
+REBUILD = "the queue is wrong: stop the broker and let slipstream log rebuild make the queues anew"
+
+
+class QueueEntries(NamedTuple):
+    """Entries of one queue that name records of one window: their numbers, and the position and size each names."""
+
+    topic: str
+    queue_id: int
+    numbers: Positions
+    positions: Positions
+    sizes: Int32s
+
+    def at(self, rows: npt.NDArray[Any]) -> QueueEntries:
+        """Some of the entries, by their rows or a mask."""
+        return self._replace(numbers=self.numbers[rows], positions=self.positions[rows], sizes=self.sizes[rows])
+
+
+def check_entries(window: LogWindow, entries: QueueEntries) -> None:
+    """Raise CorruptRecord unless every entry names a record of its size that is its message."""
+    wrong = wrong_entries(window, entries)
+    if len(wrong):
+        raise entry_error(window, entries, int(wrong[0]))
+
+
+def wrong_entries(window: LogWindow, entries: QueueEntries) -> npt.NDArray[np.intp]:
+    """Which of the entries name no record of their size, or one that is another message."""
+    positions, sizes = entries.positions, entries.sizes
+    good = (positions >= 0) & (sizes >= FIXED_BYTES) & (positions + sizes <= window.length)
+    if not good.all():
+        inside = np.flatnonzero(good)
+        good[inside[wrong_entries(window, entries.at(inside))]] = False
+        return np.flatnonzero(~good)
+    if not len(positions):
+        return np.empty(0, np.intp)
+    heads = window.view(f"V{HEAD.itemsize}")[positions].view(HEAD)  # gathered once: a field of it costs little then
+    good = (heads["magic_code"] == MAGIC_V1) | (heads["magic_code"] == MAGIC_V2)
+    good &= heads["physical_offset"] == positions + window.base_offset
+    good &= heads["total_size"] == sizes
+    own = good & (heads["queue_offset"] == entries.numbers) & (heads["queue_id"] == entries.queue_id)
+    own &= _are_of_the_topic(window, entries, heads)
+    others = np.flatnonzero(good & ~own)
+    if len(others):
+        own[others] = _are_dispatched_to_the_queue(window, entries.at(others))
+    return np.flatnonzero(~own)
+
+
+def _are_of_the_topic(window: LogWindow, entries: QueueEntries, heads: npt.NDArray[np.void]) -> Mask:
+    """Which records have the queue's topic, if they are sound."""
+    topic = entries.topic.encode()
+    is_wide = heads["magic_code"] == MAGIC_V2
+    if is_wide.any() or (heads["sys_flag"] & HOST_MASK).any():
+        likely = Records(window, entries.positions).likely_topic_at
+    else:
+        likely = entries.positions + heads["body_length"] + (HEAD.itemsize + 1)
+    found: Mask = (likely > 1) & (likely <= window.length - len(topic))
+    likely = likely[found]
+    same = window.view(f"S{1 + len(topic)}")[likely - 1] == bytes([len(topic) & 0xFF]) + topic
+    if is_wide.any():
+        same &= ~is_wide[found] | (window.bytes[likely - 2] == len(topic) >> 8)
+    found[found] = same
+    return found
+
+
+def _are_dispatched_to_the_queue(window: LogWindow, entries: QueueEntries) -> Mask:
+    """Which records name the queue among those that they belong to besides their own, with the entry's number."""
+    found = np.zeros(len(entries.positions), np.bool_)
+    sound = np.delete(np.arange(len(found)), list(faults(Records(window, entries.positions))))
+    records = Records(window, entries.positions[sound])
+    names = _parts(property_value(records.properties, MULTI_DISPATCH))
+    offsets = _parts(property_value(records.properties, MULTI_QUEUE_OFFSET))
+    paired = pc.fill_null(pc.equal(pc.list_value_length(names), pc.list_value_length(offsets)), False)
+    paired = np.flatnonzero(paired.to_numpy(zero_copy_only=False))
+    if not len(paired):
+        return found
+    names, offsets = names.take(pa.array(paired)), offsets.take(pa.array(paired))
+    row = sound[paired][pc.list_parent_indices(names).to_numpy()]
+    numbers = pa.array(entries.numbers[row]).cast(pa.string())
+    named = pc.and_(pc.equal(names.flatten(), entries.topic), pc.equal(offsets.flatten(), numbers))
+    found[row[named.to_numpy(zero_copy_only=False)]] = True
+    if not (is_lmq(entries.topic) and entries.queue_id == 0):
+        found &= window.int32(entries.positions + QUEUE_ID_AT) == entries.queue_id
+    return found
+
+
+def _parts(texts: pa.StringArray) -> pa.ListArray:
+    """The parts of each text as String.split has them: no empty ones at the end."""
+    return pc.split_pattern(pc.utf8_rtrim(texts, SEPARATOR), SEPARATOR)
+
+
+def entry_error(window: LogWindow, entries: QueueEntries, row: int) -> CorruptRecord:
+    """The error for an entry that names no record of its size, or another message."""
+    position, size = int(entries.positions[row]), int(entries.sizes[row])
+    if position < 0 or size < FIXED_BYTES or position + size > window.length:
+        return window.corrupt(position, f"a consume queue places a record of size {size} there, outside the log")
+    in_record = int(window.view(">i4")[position])
+    if in_record != size:
+        return window.corrupt(position, f"size {in_record}, {size} in the consume queue")
+    record = Records(window, entries.positions[row : row + 1])
+    reason = what_is_wrong(window, position) or next(iter(faults(record).values()), "")
+    if reason:
+        return window.corrupt(position, reason)
+    entry = f"entry {entries.numbers[row]} of queue {entries.queue_id} of {entries.topic!r} names it"
+    place = record.int64_at(QUEUE_OFFSET_AT)[0], record.int32_at(QUEUE_ID_AT)[0], record.topic[0].as_py()
+    reason = "{}, but it is message {} of queue {} of {!r}".format(entry, *place)
+    return CorruptRecord(window.path, window.base_offset + position, reason, REBUILD)
