@@ -22,8 +22,10 @@ from engine.board.topic_table import TopicTable
 from engine.keeping import allocator, dispatcher
 from engine.producer.columns import as_bytes, column_of_parts
 from engine.producer.put_kernel import block_of, follow, form_of, put
-from engine.protocol.ha.client import ClientLimits, HaClient
-from engine.protocol.ha.connection import ConnectionLimits, HaConnection
+from engine.protocol.ha.client import HaClient
+from engine.protocol.ha.client_kernel import ClientLimits
+from engine.protocol.ha.connection import HaConnection
+from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.flow_monitor import FlowMonitor
 from engine.replication import receiver_kernel, sender_kernel
 from engine.rings import encode_kernel
@@ -124,7 +126,7 @@ def _warm_replication(board: Board) -> None:
         line = sender_kernel.line_of(board, 0, connection)
         sender_kernel.transfer(line, limits, master.fileno(), now_ms, 1, 0)
         following = receiver_kernel.line_of(board, client)
-        receiver_kernel.receive(following, receiver_kernel.NO_SEGMENT, SEGMENT_BYTES, slave.fileno(), now_ms, 1, 0)
+        receiver_kernel.receive(following, receiver_kernel.NO_SEGMENT, client.limits, slave.fileno(), now_ms, 1, 0)
         slave.shutdown(socket.SHUT_WR)
         sender_kernel.hear(line, master.fileno(), np.zeros(1, np.uint8), False, 0)
 

@@ -10,7 +10,7 @@ NS_PER_MS = 1_000_000
 
 def publish(cursor: Cursor, value: int) -> None:
     """Announce `value`; wake who waits. Everything it promises must already be in shared memory."""
-    atomics.publish(cursor.words, cursor.index, value)
+    atomics.publish(cursor.words, cursor.index, int(value))  # for a member of an IntEnum it would be compiled again
 
 
 def raise_to(cursor: Cursor, value: int) -> None:

@@ -6,6 +6,7 @@ exceptions are bells (`writer_bell`, `ack_bell`), which many ring and one waits 
 
 from __future__ import annotations
 
+from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,15 @@ from store.files.pointer import COUNTERS_FILE
 HA_CONNECTIONS_MAX = 8
 
 STARTING, RUNNING, STOPPING = 0, 1, 2
+
+
+class HaSlotState(IntEnum):
+    """What the slot of a slave is; `ha.N.state`."""
+
+    FREE = 0
+    CONNECTED = 1  # nothing reported yet
+    TRANSFER = 2
+
 
 # label, kind, owner; the meaning stands in ARCHITECTURE.md's cursor table
 COMMON = (
@@ -59,7 +69,7 @@ COMMON = (
     ("ack_bell", "gauge", "senders|flusher"),
 )
 PER_HA_CONNECTION = (
-    "state",  # 0 free, 1 connected and nothing reported yet, 2 transfer
+    "state",  # HaSlotState
     "slave_request_offset",
     "next_transfer_offset",
     "slave_ack_offset",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.board import address_cursors
-from engine.board.cursors import HA_CONNECTIONS_MAX, Board
+from engine.board.cursors import HA_CONNECTIONS_MAX, Board, HaSlotState
 from engine.board.ha_samples import read_ha_samples, sample_now
 from engine.figures.problems import problems
 from engine.protocol.ha.group_transfer import SlaveAck, push2_slave_max_offset
@@ -26,8 +26,7 @@ from store.files.segment_files import SegmentFiles
 from store.message.record import FIXED_BYTES, Kind, decode, inspect
 from store.reading import extent
 
-FREE, CONNECTED, TRANSFER = 0, 1, 2
-CONNECTION_STATES = {FREE: "FREE", CONNECTED: "CONNECTED", TRANSFER: "TRANSFER"}
+CONNECTION_STATES = {int(state): state.name for state in HaSlotState}
 CLIENT_STATES = {0: "READY", 1: "HANDSHAKE", 2: "TRANSFER", 3: "SUSPEND", 4: "SHUTDOWN"}
 BROKER_STATES = {0: "STARTING", 1: "RUNNING", 2: "STOPPING"}
 LAG_SCAN_BYTES = 1 << 20
@@ -131,7 +130,7 @@ def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: di
     asked = replication.of_running(settings)
     files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
     replicas = connections(board, files, samples, asked.ha_slave_fallbehind_max_bytes)
-    acks = [SlaveAck(one.slot, one.slave_ack_offset) for one in replicas if one.state == CONNECTION_STATES[TRANSFER]]
+    acks = [SlaveAck(one.slot, one.slave_ack_offset) for one in replicas if one.state == HaSlotState.TRANSFER.name]
     in_sync = board.in_sync_slaves.read()
     return HaStatus(
         store=store,
@@ -163,12 +162,13 @@ def connections(
     for slot in range(HA_CONNECTIONS_MAX):
         words = board.ha[slot]
         state = words.state.read()
-        if state == FREE:
+        if state == HaSlotState.FREE:
             continue
         ack = words.slave_ack_offset.read()
         lag, rate = max(0, end - ack), replica_rate(samples, now, slot)
-        in_sync = state == TRANSFER and end - ack < fallbehind_bytes_max
-        reason = ReasonCode.OK if in_sync else ReasonCode.BEHIND if state == TRANSFER else ReasonCode.NO_REPORT
+        follows = state == HaSlotState.TRANSFER
+        in_sync = follows and end - ack < fallbehind_bytes_max
+        reason = ReasonCode.OK if in_sync else ReasonCode.BEHIND if follows else ReasonCode.NO_REPORT
         found.append(
             ConnectionStatus(
                 slot=slot,
@@ -178,7 +178,7 @@ def connections(
                 next_transfer_offset=words.next_transfer_offset.read(),
                 slave_ack_offset=ack,
                 lag_bytes=lag,
-                lag_seconds=_lag_seconds(board, files, ack, end) if state == TRANSFER else None,
+                lag_seconds=_lag_seconds(board, files, ack, end) if follows else None,
                 transferred_bytes=words.transferred_bytes.read(),
                 acks_rejected=words.acks_rejected.read(),
                 connected_seconds=max(0.0, (now.time_ms - words.connected_at_ms.read()) / 1000),
@@ -187,7 +187,7 @@ def connections(
                 in_sync=in_sync,
                 sent_bytes_per_second=rate.sent if rate else None,
                 acked_bytes_per_second=rate.acknowledged if rate else None,
-                catch_up_seconds=catch_up_seconds(lag, rate) if state == TRANSFER else None,
+                catch_up_seconds=catch_up_seconds(lag, rate) if follows else None,
             )
         )
     return found
@@ -198,7 +198,7 @@ def _gone(board: Board) -> list[EndedStatus]:
     now_ms, found = monotonic_ms(), []
     for words in board.ha:
         reason = CloseReason(words.reason.read())
-        if words.state.read() != FREE or reason is CloseReason.NONE:
+        if words.state.read() != HaSlotState.FREE or reason is CloseReason.NONE:
             continue
         found.append(
             EndedStatus(

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.board import address_cursors
-from engine.board.cursors import Board
+from engine.board.cursors import Board, HaSlotState
 from engine.board.ha_samples import sample_now
 from engine.figures.store_stats import stats
-from engine.protocol.ha.flow_monitor import WINDOW_MS as FLOW_WINDOW_MS
+from engine.protocol.ha.flow_kernel import WINDOW_MS as FLOW_WINDOW_MS
 from engine.protocol.ha.rates import HaSample, received_rate, replica_rate
 from engine.protocol.remoting.answers import VERSIONS
 from ipc.clock import monotonic_ms, wall_of
@@ -22,7 +22,6 @@ from store.files.segment_files import SegmentFiles
 from store.recovery.log_end import store_timestamp_ms
 
 VERSION_NAMES = {"4.9": "V4_9_7", "5": "V5_3_3"}
-TRANSFER = 2
 # What RocketMQ says of its thread pools, and how much they hold: a log that is appended through shared memory has none
 # that could be full.
 POOLS = {"send": 10_000, "pull": 100_000, "query": 20_000}
@@ -107,7 +106,7 @@ def ha_status(
                 "slaveAckOffset": one.slave_ack_offset.read(), "transferFromWhere": one.next_transfer_offset.read(),
                 "transferredByteInSecond": int(rate.sent) if (rate := sent[one.slot]) else 0,
             }
-            for one in board.ha if one.state.read() == TRANSFER
+            for one in board.ha if one.state.read() == HaSlotState.TRANSFER
         ],
         "inSyncSlaveNums": board.in_sync_slaves.read(),
         "master": not is_slave,

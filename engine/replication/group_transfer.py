@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.board import address_cursors, addresses
-from engine.board.cursors import Board
+from engine.board.cursors import Board, HaSlotState
 from engine.protocol.ha.group_transfer import SlaveAck, confirm_offset, in_sync_slaves, slave_identity
 from engine.protocol.ha.policy import put_policy
 from engine.settings import replication
@@ -24,7 +24,6 @@ from ipc.arrays import Words
 from ipc.compiled.atomics import await_change, load_acquire, monotonic_ms, raise_to
 from ipc.compiled.compiler import kernel
 
-TRANSFER = 2
 SLOT_PLACES = 4  # of the words of a slot that are looked at
 
 
@@ -42,7 +41,7 @@ def follow_single_slave(
         seen = load_acquire(words, bell)
         slave = 0
         for at in range(1, places.size, SLOT_PLACES):
-            if load_acquire(words, places[at]) == TRANSFER:
+            if load_acquire(words, places[at]) == HaSlotState.TRANSFER:
                 if slave:
                     return confirmed
                 slave = at
@@ -90,7 +89,7 @@ class GroupTransfer:
         board = self._board
         self._bell_seen = board.ack_bell.read()
         end, *slots = board.counters.words[self._places].tolist()  # one look at all: a turn is a part of every put
-        connected = [at for at in range(0, len(slots), SLOT_PLACES) if slots[at] == TRANSFER]
+        connected = [at for at in range(0, len(slots), SLOT_PLACES) if slots[at] == HaSlotState.TRANSFER]
         names = [self._identity(at // SLOT_PLACES, slots[at + 2]) for at in connected]
         held = [SlaveAck(name, slots[at + 3]) for name, at in zip(names, connected, strict=True)]
         acks = [SlaveAck(name, slots[at + 1]) for name, at in zip(names, connected, strict=True)]

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from engine.board import address_cursors, addresses
-from engine.board.cursors import HA_CONNECTIONS_MAX, Board
+from engine.board.cursors import HA_CONNECTIONS_MAX, Board, HaSlotState
 from engine.board.failures import Failures
 from engine.net.listeners import bind_address, listen
 from engine.net.rare_lines import RareLines
@@ -39,7 +39,6 @@ CALLERS_MAX = 512
 ACCEPTS_PER_TURN = 64
 LOOK_MS = 100  # while there are callers: who is overdue, whether a slot is free by now
 NO_ROOM_PAUSE_MS = 100
-FREE, CONNECTED, TRANSFER = 0, 1, 2
 STOP_SENDER_S = 3.0
 GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP  # a slave never closes one half alone
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -90,9 +89,9 @@ class HaListener:
         self._poll = select.epoll()
         self._poll.register(listening, select.EPOLLIN)
         for words in board.ha:  # the senders of a listener that was killed died with it
-            if words.state.read() != FREE:
+            if words.state.read() != HaSlotState.FREE:
                 self._count_end(words.slot, CloseReason.KILLED)
-            waiting.publish(words.state, FREE)
+            waiting.publish(words.state, HaSlotState.FREE)
             waiting.publish(board.pids[f"sender.{words.slot}"], 0)
         waiting.publish(board.ha_listen_port, listening.getsockname()[1])
 
@@ -310,7 +309,7 @@ class HaListener:
         del self._senders[process.slot]
         self._count_end(process.slot, CloseReason.GAVE_WAY if process.gives_way else CloseReason.KILLED)
         waiting.publish(self._board.pids[f"sender.{process.slot}"], 0)
-        waiting.publish(self._board.ha[process.slot].state, FREE)  # a killed sender could not
+        waiting.publish(self._board.ha[process.slot].state, HaSlotState.FREE)  # a killed sender could not
         waiting.ring(self._board.ack_bell)
 
     def _count_end(self, slot: int, otherwise: CloseReason) -> None:

@@ -1,7 +1,7 @@
 """Follows a master: bytes go from the socket into the segment, then our end is published, then reported.
 
-Implements: HAClient (spec: ha-protocol, 4 slave side); the decisions are in protocol/ha_client.py, and for the usual
-            case, compiled, in engine/replication/receiver_kernel.py
+Implements: HAClient (spec: ha-protocol, 4 slave side); the decisions are in engine/protocol/ha/client.py; the usual
+            case is one compiled loop, engine/replication/receiver_kernel.py
 Follows:    allocated_offset, the allocator's; ha_server_address, when haMasterAddress is not given
 Publishes:  max_physical_offset, segment_request_offset, store_timestamp_ms, ha_client.*
 Frames split records: our end is any byte, and readers see whole records only. A restart goes on from our own cursor.
@@ -19,10 +19,11 @@ import struct
 from engine.board import address_cursors, addresses
 from engine.board.cursors import Board
 from engine.board.failures import is_unreadable
-from engine.protocol.ha.client import ClientLimits, HaClient, HaClientState
+from engine.protocol.ha.client import HaClient, HaClientState
+from engine.protocol.ha.client_kernel import ClientLimits
 from engine.protocol.ha.wire import ADVICE, FRAME_HEADER_BYTES, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
 from engine.replication import receiver_kernel
-from engine.replication.receiver_kernel import BEGIN, END, INBOX_BYTES, IS_DRAINED, NO_SEGMENT, PUBLISHED, RECEIVED
+from engine.replication.receiver_kernel import INBOX_BYTES, NO_SEGMENT, HeldWord, Outcome
 from engine.settings.config import BrokerConfig
 from ipc import waiting
 from ipc.clock import monotonic_ms
@@ -75,9 +76,9 @@ class Receiver:
             return 0
         if self.client.state is not HaClientState.TRANSFER:
             return self._connect(now_ms)
-        before = int(self._held[RECEIVED])
+        before = int(self._held[HeldWord.RECEIVED])
         has_more = self._receive(now_ms, 0)
-        moved = int(self._held[RECEIVED]) - before
+        moved = int(self._held[HeldWord.RECEIVED]) - before
         if not moved and self._socket is not None and self.client.is_silent(now_ms) and not self._lacks_space():
             self._hang_up(CloseReason.HOUSEKEEPING, f"{now_ms - self.client.last_read_ms} ms")
         return moved if has_more else 0
@@ -139,7 +140,7 @@ class Receiver:
             self._hang_up(why_not_connected(error), str(error))
             return 0
         self.client.connected(now_ms)
-        self._held[[BEGIN, END, IS_DRAINED]] = 0, 0, 1
+        self._held[[HeldWord.BEGIN, HeldWord.END, HeldWord.IS_DRAINED]] = 0, 0, 1
         address_cursors.publish(self._words.master_address, host, port)
         waiting.note(self._words.last_read_ms, now_ms)
         waiting.publish(self._words.state, HaClientState.TRANSFER)
@@ -178,49 +179,47 @@ class Receiver:
 
     def _take_in(self, now_ms: int, sleep_ms: int) -> bool:
         assert self._socket is not None
-        fd, segment_bytes = self._socket.fileno(), self._files.segment_bytes
+        fd, limits = self._socket.fileno(), self.client.limits
         while True:
-            outcome = receiver_kernel.receive(
-                self._line, self._target, segment_bytes, fd, now_ms, BYTES_PER_TURN, sleep_ms
-            )
-            if outcome == receiver_kernel.JUDGE:
+            outcome = receiver_kernel.receive(self._line, self._target, limits, fd, now_ms, BYTES_PER_TURN, sleep_ms)
+            if outcome == Outcome.JUDGE:
                 self._judge(now_ms or monotonic_ms())
-            elif outcome != receiver_kernel.NEEDS_SEGMENT:
+            elif outcome != Outcome.NEEDS_SEGMENT:
                 break
             elif self._lacks_space():
                 return False
-        if outcome == receiver_kernel.UNFIT:
+        if outcome == Outcome.UNFIT:
             self._publish_end()
             self._report(now_ms or monotonic_ms())
             raise self.client.unfit()
-        if outcome == receiver_kernel.PEER_ENDED:
+        if outcome == Outcome.PEER_ENDED:
             raise ConnectionError("end of stream")
-        if outcome <= receiver_kernel.DISK:
-            failed = receiver_kernel.DISK - outcome
+        if outcome <= Outcome.DISK:
+            failed = Outcome.DISK - outcome
             raise OSError(failed, os.strerror(failed), str(self._files.path_of(self._target.base)))
         if outcome < 0:
             raise ConnectionError(os.strerror(-outcome))
-        return bool(outcome == receiver_kernel.MORE)
+        return bool(outcome == Outcome.MORE)
 
     def _judge(self, now_ms: int) -> None:
         """Let the protocol have the next header: it begins an empty log, or cannot be taken. Raises PeerError."""
-        begin = int(self._held[BEGIN])
+        begin = int(self._held[HeldWord.BEGIN])
         self.client.header_space[:] = self._line.inbox[begin : begin + FRAME_HEADER_BYTES].tobytes()
-        self._held[BEGIN] += FRAME_HEADER_BYTES
+        self._held[HeldWord.BEGIN] += FRAME_HEADER_BYTES
         self.client.received(FRAME_HEADER_BYTES, now_ms)
         self._publish_end()
 
     def _publish_end(self) -> None:
         end = self.client.end
-        if end == self._held[PUBLISHED]:
+        if end == self._held[HeldWord.PUBLISHED]:
             return
         if self._segment is None and self._lacks_space():
             return  # an empty log begins at `end`: said once its first segment exists
         waiting.publish(self._board.max_physical_offset, end)
-        self._held[PUBLISHED] = end
+        self._held[HeldWord.PUBLISHED] = end
 
     def _report(self, now_ms: int) -> None:
-        if self._held[PUBLISHED] != self.client.end:
+        if self._held[HeldWord.PUBLISHED] != self.client.end:
             return  # never report what is not published
         report = self.client.report(now_ms)
         if report is None or self._socket is None:
@@ -240,7 +239,7 @@ class Receiver:
         offset = self.client.max_physical_offset
         if self._segment is not None and offset < self._segment.end_offset:
             return False
-        if not self.client.body_left and offset == self._held[PUBLISHED]:
+        if not self.client.body_left and offset == self._held[HeldWord.PUBLISHED]:
             return False  # nothing is due: an empty slave must not begin a log before its master says where
         waiting.publish(self._board.segment_request_offset, offset)
         if self._board.allocated_offset.read() <= offset:

@@ -1,16 +1,17 @@
 """The receiver's loop, compiled: frames from the socket into the segment, our end published, then reported.
 
 Implements: the usual case of HAClient's and DefaultHAClient's dispatchReadRequest (spec: ha-protocol, 4 slave side)
-What came is read into a buffer that stays in the processor's cache, however many frames it holds; headers are judged as
-`protocol/ha_client.py` does it, on the same words, and the bodies go into the file by one system call: into memory that
-was never touched that is faster than through a mapping, which takes a fault a page and has to be populated before.
-What is not usual is left to `protocol/ha_client.py` and `engine.replication.receiver`, with nothing changed.
+What came is read into a buffer that stays in the processor's cache, however many frames it holds; headers, heads of
+records and reports are decided in `engine/protocol/ha/client_kernel.py`, and the bodies go into the file by one system
+call: into memory that was never touched that is faster than through a mapping, which takes a fault a page and has to be
+populated before. What is not usual is left to `HaClient` and `engine.replication.receiver`, with nothing changed.
 """
 
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
+from enum import IntEnum
 from errno import EAGAIN, EINTR
 from socket import MSG_DONTWAIT
 from typing import NamedTuple
@@ -18,39 +19,62 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.board.cursors import Board
-from engine.protocol.ha.client import (
-    BODY_LEFT,
-    FRAMES,
-    HEAD,
-    HEAD_BYTES,
-    LAST_READ_MS,
-    LAST_WRITE_MS,
-    MAX_PHYSICAL,
-    NOT_FOLLOWED,
-    RECORD_LEFT,
-    REPORTED,
-    HaClient,
+from engine.protocol.ha.client import HaClient
+from engine.protocol.ha.client_kernel import (
+    NOTHING,
+    ClientLimits,
+    ClientWord,
+    bytes_that_fit,
+    goes_on,
+    log_end,
+    next_report,
+    take_body,
 )
 from engine.protocol.ha.wire import FRAME_HEADER_BYTES, REPORT_BYTES
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import address_of, monotonic_ms, publish, wall_clock_ms
-from ipc.compiled.compiler import inlined, kernel
-from ipc.compiled.memory import copy_bytes, load_be32, load_be64, store_be64
+from ipc.compiled.compiler import kernel
+from ipc.compiled.memory import copy_bytes, store_be64
 from ipc.compiled.system_calls import ADDRESS, LENGTH, PIECE_WORDS, recv, send, write_pieces
-from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_V1, MAGIC_V2
 
 INBOX_BYTES = 512 * 1024
 SMALL_BYTES = 16 * 1024  # a read that brought less has emptied the socket: another one would only say so
 REPORT_AT_LATEST_BYTES = 1 << 20  # while more is waiting in the socket; else at once
 PIECES_MAX = 512  # bodies in one system call (the kernel takes 1024)
 
-# `held`: the inbox's bytes that are not taken yet; what came in all; what is published; whether the socket is empty
-BEGIN, END, RECEIVED, PUBLISHED, IS_DRAINED, HELD_WORDS = 0, 1, 2, 3, 4, 5
-# `places`: indices of the counters
-END_AT, RECEIVED_AT, LAST_READ_AT, LAST_WRITE_AT, STORED_AT, PLACES = 0, 1, 2, 3, 4, 5
 
-# What a kernel came to. Below zero: -errno of the socket, or of the file when DISK is added to it
-DRAINED, MORE, NEEDS_SEGMENT, JUDGE, PEER_ENDED, UNREAD, UNFIT, DISK = 0, 1, 2, 3, 4, 5, 6, -10_000
+class HeldWord(IntEnum):
+    """`Line.held`: the inbox's bytes that are not taken yet; what came in all; what is published; whether the socket is
+    empty."""
+
+    BEGIN = 0
+    END = 1
+    RECEIVED = 2
+    PUBLISHED = 3
+    IS_DRAINED = 4
+
+
+class Place(IntEnum):
+    """`Line.places`: indices of the counters."""
+
+    END = 0
+    RECEIVED = 1
+    LAST_READ = 2
+    LAST_WRITE = 3
+    STORED = 4
+
+
+class Outcome(IntEnum):
+    """What a kernel came to. Below zero: -errno of the socket, or of the file when DISK is added to it."""
+
+    DRAINED = 0
+    MORE = 1
+    NEEDS_SEGMENT = 2
+    JUDGE = 3
+    PEER_ENDED = 4
+    UNREAD = 5
+    UNFIT = 6
+    DISK = -10_000
 
 
 class Line(NamedTuple):
@@ -79,14 +103,15 @@ NO_SEGMENT = Target(-1, 0, 0)
 def line_of(board: Board, client: HaClient) -> Line:
     """A slave's line: nothing received yet, and published what the counters say."""
     words = board.ha_client
-    places: Words = np.zeros(PLACES, np.int64)
+    places: Words = np.zeros(len(Place), np.int64)
     for place, cursor in (
-        (END_AT, board.max_physical_offset), (RECEIVED_AT, words.transferred_bytes),
-        (LAST_READ_AT, words.last_read_ms), (LAST_WRITE_AT, words.last_write_ms), (STORED_AT, board.store_timestamp_ms),
+        (Place.END, board.max_physical_offset), (Place.RECEIVED, words.transferred_bytes),
+        (Place.LAST_READ, words.last_read_ms), (Place.LAST_WRITE, words.last_write_ms),
+        (Place.STORED, board.store_timestamp_ms),
     ):  # fmt: skip
         places[place] = cursor.index
-    held: Words = np.zeros(HELD_WORDS, np.int64)
-    held[[PUBLISHED, RECEIVED]] = board.max_physical_offset.read(), words.transferred_bytes.read()
+    held: Words = np.zeros(len(HeldWord), np.int64)
+    held[[HeldWord.PUBLISHED, HeldWord.RECEIVED]] = board.max_physical_offset.read(), words.transferred_bytes.read()
     inbox: Bytes = np.zeros(INBOX_BYTES, np.uint8)
     pieces: Words = np.zeros(PIECES_MAX * PIECE_WORDS, np.int64)
     report: Bytes = np.zeros(REPORT_BYTES, np.uint8)
@@ -94,98 +119,45 @@ def line_of(board: Board, client: HaClient) -> Line:
 
 
 @kernel
-def begins_frame(client: Words, inbox: Bytes, at: int, segment_bytes: int) -> bool:
-    """HaClient._begin_frame of the header at `at`; False, with nothing changed, for what it must judge itself."""
-    offset, body_bytes = load_be64(inbox, at), load_be32(inbox, at + 8)
-    if client[MAX_PHYSICAL] == 0 or offset != client[MAX_PHYSICAL]:
-        return False
-    if body_bytes < 0 or body_bytes > segment_bytes - offset % segment_bytes:
-        return False
-    client[BODY_LEFT] = body_bytes
-    client[FRAMES] += 1
-    return True
-
-
-@inlined
-def _record_left(head: int, offset: int, segment_bytes: int) -> int:
-    """What follows the head of the record at that offset, in bytes; -1 when it does not fit its segment."""
-    size, magic, room = head >> 32, head & 0xFFFFFFFF, segment_bytes - offset % segment_bytes
-    if magic == BLANK_MAGIC:
-        return size - BLANK_BYTES if size == room else -1
-    if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < FIXED_BYTES:
-        return NOT_FOLLOWED  # the dispatcher says what it is
-    return size - BLANK_BYTES if size <= room - BLANK_BYTES else -1
-
-
-@kernel
-def fitting(client: Words, inbox: Bytes, begin: int, size: int, segment_bytes: int) -> int:
-    """How many of the next `size` bytes of a body may be taken: all, or those before a record that does not fit.
-
-    Records are followed from head to head, however frames cut them; a head is as long as a blank record.
-    """
-    at, end, offset = begin, begin + size, client[MAX_PHYSICAL] - begin
-    while at < end:
-        if client[RECORD_LEFT] > 0:
-            step = min(client[RECORD_LEFT], end - at)
-            client[RECORD_LEFT] -= step
-            at += step
-            continue
-        head, filled, start = client[HEAD], client[HEAD_BYTES], at
-        while filled < BLANK_BYTES and at < end:
-            head = (head << 8) | np.int64(inbox[at])
-            at, filled = at + 1, filled + 1
-        if filled < BLANK_BYTES:
-            client[HEAD], client[HEAD_BYTES] = head, filled
-            break
-        left = _record_left(head, offset + at - BLANK_BYTES, segment_bytes)
-        if left < 0:
-            client[HEAD] = head
-            return start - begin
-        client[HEAD], client[HEAD_BYTES], client[RECORD_LEFT] = 0, 0, left
-    return size
-
-
-@kernel
 def take(line: Line, target: Target, segment_bytes: int) -> int:
     """Put what the inbox holds where it belongs, and publish it: MORE when all is taken."""
     client, held, pieces = line.client, line.held, line.pieces
-    start, count, outcome = client[MAX_PHYSICAL], 0, MORE
-    while held[BEGIN] < held[END] and count < PIECES_MAX:
-        if client[BODY_LEFT] > 0:
-            if client[MAX_PHYSICAL] >= target.end or client[MAX_PHYSICAL] < target.base:
-                outcome = NEEDS_SEGMENT
+    start, count, outcome = client[ClientWord.MAX_PHYSICAL], 0, Outcome.MORE
+    while held[HeldWord.BEGIN] < held[HeldWord.END] and count < PIECES_MAX:
+        if client[ClientWord.BODY_LEFT] > 0:
+            if client[ClientWord.MAX_PHYSICAL] >= target.end or client[ClientWord.MAX_PHYSICAL] < target.base:
+                outcome = Outcome.NEEDS_SEGMENT
                 break
-            due = min(client[BODY_LEFT], held[END] - held[BEGIN])
-            size = fitting(client, line.inbox, held[BEGIN], due, segment_bytes)
+            due = min(client[ClientWord.BODY_LEFT], held[HeldWord.END] - held[HeldWord.BEGIN])
+            size = bytes_that_fit(client, line.inbox, held[HeldWord.BEGIN], due, segment_bytes)
             if size < due:
-                outcome = UNFIT
+                outcome = Outcome.UNFIT
             if size == 0:
                 break
-            pieces[count * PIECE_WORDS + ADDRESS] = address_of(line.inbox, held[BEGIN])
+            pieces[count * PIECE_WORDS + ADDRESS] = address_of(line.inbox, held[HeldWord.BEGIN])
             pieces[count * PIECE_WORDS + LENGTH] = size
             count += 1
-            held[BEGIN] += size
-            client[BODY_LEFT] -= size
-            client[MAX_PHYSICAL] += size
-            if outcome == UNFIT:
+            held[HeldWord.BEGIN] += size
+            take_body(client, size)
+            if outcome == Outcome.UNFIT:
                 break
         else:
-            if held[END] - held[BEGIN] < FRAME_HEADER_BYTES:
+            if held[HeldWord.END] - held[HeldWord.BEGIN] < FRAME_HEADER_BYTES:
                 break
-            if not begins_frame(client, line.inbox, held[BEGIN], segment_bytes):
-                outcome = JUDGE
+            if not goes_on(client, line.inbox, held[HeldWord.BEGIN], segment_bytes):
+                outcome = Outcome.JUDGE
                 break
-            held[BEGIN] += FRAME_HEADER_BYTES
+            held[HeldWord.BEGIN] += FRAME_HEADER_BYTES
     if count:
         failed = write_pieces(target.fd, pieces, address_of(pieces, 0), count, start - target.base)
         if failed:
-            return failed + DISK
-        log_end = client[MAX_PHYSICAL] - client[HEAD_BYTES]
-        if held[PUBLISHED] != log_end:
-            held[PUBLISHED] = log_end
-            publish(line.counters, line.places[END_AT], log_end)
-    if outcome == MORE and count == PIECES_MAX:
-        return UNREAD
+            return failed + Outcome.DISK
+        end = log_end(client)
+        if held[HeldWord.PUBLISHED] != end:
+            held[HeldWord.PUBLISHED] = end
+            publish(line.counters, line.places[Place.END], end)
+    if outcome == Outcome.MORE and count == PIECES_MAX:
+        return Outcome.UNREAD
     return outcome
 
 
@@ -193,10 +165,10 @@ def take(line: Line, target: Target, segment_bytes: int) -> int:
 def make_room(line: Line) -> None:
     """What the inbox still holds, the beginning of a header, to its front."""
     held = line.held
-    left = held[END] - held[BEGIN]
+    left = held[HeldWord.END] - held[HeldWord.BEGIN]
     if left:
-        copy_bytes(line.inbox, 0, line.inbox, held[BEGIN], left)
-    held[BEGIN], held[END] = 0, left
+        copy_bytes(line.inbox, 0, line.inbox, held[HeldWord.BEGIN], left)
+    held[HeldWord.BEGIN], held[HeldWord.END] = 0, left
 
 
 @kernel
@@ -204,33 +176,34 @@ def _read(line: Line, fd: int, flags: int) -> int:
     """Into the inbox what the socket has; the bytes, 0 at the end of the stream, or -errno."""
     held = line.held
     make_room(line)
-    room = line.inbox.size - held[END]
-    count = recv(fd, address_of(line.inbox, held[END]), room, flags)
-    held[IS_DRAINED] = 1 if count < min(room, SMALL_BYTES) else 0
+    room = line.inbox.size - held[HeldWord.END]
+    count = recv(fd, address_of(line.inbox, held[HeldWord.END]), room, flags)
+    held[HeldWord.IS_DRAINED] = 1 if count < min(room, SMALL_BYTES) else 0
     if count > 0:
-        held[END] += count
-        held[RECEIVED] += count
-        line.counters[line.places[RECEIVED_AT]] = held[RECEIVED]
+        held[HeldWord.END] += count
+        held[HeldWord.RECEIVED] += count
+        line.counters[line.places[Place.RECEIVED]] = held[HeldWord.RECEIVED]
     return count
 
 
 @kernel
-def _report(line: Line, fd: int, now_ms: int) -> int:
-    """HaClient.report, when our end grew since the last one: 0, or -errno."""
-    client = line.client
-    log_end = client[MAX_PHYSICAL] - client[HEAD_BYTES]
-    if client[REPORTED] == log_end or log_end != line.held[PUBLISHED]:
+def _report(line: Line, limits: ClientLimits, fd: int, now_ms: int) -> int:
+    """What HaClient.report says, of what is published: 0, or -errno."""
+    if log_end(line.client) != line.held[HeldWord.PUBLISHED]:
         return 0
-    client[REPORTED] = log_end
-    client[LAST_WRITE_MS] = now_ms
-    store_be64(line.report, 0, log_end)
+    reported = next_report(line.client, limits, now_ms)
+    if reported == NOTHING:
+        return 0
+    store_be64(line.report, 0, reported)
     sent = send(fd, address_of(line.report, 0), REPORT_BYTES, 0)
-    line.counters[line.places[LAST_WRITE_AT]] = now_ms
+    line.counters[line.places[Place.LAST_WRITE]] = now_ms
     return 0 if sent == REPORT_BYTES else min(sent, -EAGAIN)
 
 
 @kernel
-def receive(line: Line, target: Target, segment_bytes: int, fd: int, now_ms: int, bytes_max: int, sleep_ms: int) -> int:
+def receive(
+    line: Line, target: Target, limits: ClientLimits, fd: int, now_ms: int, bytes_max: int, sleep_ms: int
+) -> int:
     """Take in what comes, `bytes_max` at most; sleep between, for `sleep_ms` in all (the socket has a time-out).
 
     With a `sleep_ms` the clock is looked at in here; without, the time is `now_ms`. Returns why it ended.
@@ -238,32 +211,33 @@ def receive(line: Line, target: Target, segment_bytes: int, fd: int, now_ms: int
     held, client, has_read = line.held, line.client, False
     if sleep_ms:
         now_ms = monotonic_ms()
-    until_ms, until_bytes = now_ms + sleep_ms, held[RECEIVED] + bytes_max
+    until_ms, until_bytes = now_ms + sleep_ms, held[HeldWord.RECEIVED] + bytes_max
     while True:
-        outcome = take(line, target, segment_bytes)
-        is_due = held[IS_DRAINED] != 0 or client[MAX_PHYSICAL] - client[REPORTED] >= REPORT_AT_LATEST_BYTES
-        if is_due and outcome != JUDGE and outcome > DISK:
-            failed = _report(line, fd, now_ms)
+        outcome = take(line, target, limits.segment_bytes)
+        unreported_bytes = client[ClientWord.MAX_PHYSICAL] - client[ClientWord.REPORTED]
+        is_due = held[HeldWord.IS_DRAINED] != 0 or unreported_bytes >= REPORT_AT_LATEST_BYTES
+        if is_due and outcome != Outcome.JUDGE and outcome > Outcome.DISK:
+            failed = _report(line, limits, fd, now_ms)
             if failed:
                 return failed
-        if outcome == UNREAD:
+        if outcome == Outcome.UNREAD:
             continue
-        if outcome != MORE:
+        if outcome != Outcome.MORE:
             return outcome
-        is_over = held[RECEIVED] >= until_bytes or (sleep_ms != 0 and now_ms >= until_ms)
-        if has_read and (is_over or (sleep_ms == 0 and held[IS_DRAINED] != 0)):
-            return DRAINED if held[IS_DRAINED] else MORE
-        waits, has_read = sleep_ms != 0 and held[IS_DRAINED] != 0, True
+        is_over = held[HeldWord.RECEIVED] >= until_bytes or (sleep_ms != 0 and now_ms >= until_ms)
+        if has_read and (is_over or (sleep_ms == 0 and held[HeldWord.IS_DRAINED] != 0)):
+            return Outcome.DRAINED if held[HeldWord.IS_DRAINED] else Outcome.MORE
+        waits, has_read = sleep_ms != 0 and held[HeldWord.IS_DRAINED] != 0, True
         count = _read(line, fd, 0 if waits else MSG_DONTWAIT)
         if count == 0:
-            return PEER_ENDED
+            return Outcome.PEER_ENDED
         if sleep_ms:
             now_ms = monotonic_ms()
         if count > 0:
-            client[LAST_READ_MS] = now_ms
-            line.counters[line.places[LAST_READ_AT]] = now_ms
-            line.counters[line.places[STORED_AT]] = wall_clock_ms()
+            client[ClientWord.LAST_READ_MS] = now_ms
+            line.counters[line.places[Place.LAST_READ]] = now_ms
+            line.counters[line.places[Place.STORED]] = wall_clock_ms()
         elif count != -EAGAIN and count != -EINTR:
             return count
         elif waits:
-            return DRAINED
+            return Outcome.DRAINED

@@ -1,7 +1,7 @@
 """Sends the commit log to one slave, from the page cache: the bytes never enter Python.
 
-Implements: HAConnection (WriteSocketService, ReadSocketService); the decisions are in protocol/ha_connection.py, and
-            for the usual case, compiled, in engine/replication/sender_kernel.py
+Implements: HAConnection (WriteSocketService, ReadSocketService); the decisions are in engine/protocol/ha/connection.py;
+            the usual case is one compiled loop, engine/replication/sender_kernel.py
 spec: ha-protocol, 3 master side
 Follows:    max_physical_offset, the writer's cursor
 Publishes:  ha.N.*; the writing half next_transfer_offset and transferred_bytes, the reading half the others; ack_bell;
@@ -22,13 +22,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from engine.board import address_cursors, addresses
-from engine.board.cursors import Board
-from engine.protocol.ha.connection import ConnectionLimits, HaConnection
+from engine.board.cursors import Board, HaSlotState
+from engine.protocol.ha.connection import HaConnection
+from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha.group_transfer import slave_identity
 from engine.protocol.ha.policy import put_policy
 from engine.protocol.ha.wire import ADVICE, REPORT_BYTES, CloseReason, PeerError
 from engine.replication import sender_kernel
+from engine.replication.sender_kernel import FrameWord, Outcome
 from engine.settings import replication
 from engine.settings.config import BrokerConfig
 from ipc import waiting
@@ -40,7 +42,6 @@ from store.files.segment_files import SegmentFiles
 
 log = logging.getLogger("slipstream.sender")
 
-FREE, CONNECTED, TRANSFER = 0, 1, sender_kernel.TRANSFERRING
 FRAMES_PER_TURN = 32
 FRAMES_MAX = 1 << 30  # of a turn that ends by its time
 REPORTS_BYTES_MAX = 64 * 1024
@@ -92,7 +93,7 @@ class Sender:
             (words.acks_rejected, 0),
             (words.last_read_ms, now_ms),
             (words.connected_at_ms, now_ms),
-            (words.state, CONNECTED),
+            (words.state, HaSlotState.CONNECTED),
         ):
             waiting.publish(cursor, value)
         try:
@@ -110,7 +111,7 @@ class Sender:
         own, found = addresses.pack(*peer), 0
         for words in self._board.ha:
             other = address_cursors.read(words.peer_address)
-            is_over = words.state.read() == FREE
+            is_over = words.state.read() == HaSlotState.FREE
             if addresses.same_host(own, other) and (is_over or slave_identity(*own) == slave_identity(*other)):
                 found = max(found, words.next_transfer_offset.read())
         return found
@@ -137,9 +138,9 @@ class Sender:
         self._wake_seen = self._words.wake.read()
         if self.ended:
             return 0
-        before = int(self._line.frame[sender_kernel.TRANSFERRED])
+        before = int(self._line.frame[FrameWord.TRANSFERRED])
         is_behind = self._transfer(now_ms, FRAMES_PER_TURN, 0)
-        return int(self._line.frame[sender_kernel.TRANSFERRED]) - before if is_behind else 0
+        return int(self._line.frame[FrameWord.TRANSFERRED]) - before if is_behind else 0
 
     def _transfer(self, now_ms: int, frames: int, timeout_ms: int) -> bool:
         """One turn of the compiled loop, and what it leaves to us; whether there may be more to write at once."""
@@ -147,26 +148,26 @@ class Sender:
             outcome = sender_kernel.transfer(
                 self._line, self.connection.limits, self._socket_fd, now_ms, frames, timeout_ms
             )
-            if outcome != sender_kernel.NEEDS_SEGMENT:
+            if outcome != Outcome.NEEDS_SEGMENT:
                 break
             if not self._open_segment(self._frame_base()):
                 return False
-        if outcome == sender_kernel.SHORT_FILE:
+        if outcome == Outcome.SHORT_FILE:
             raise EOFError(f"{self._frame_base()}: the segment is shorter than what the log has")
-        if outcome == sender_kernel.LOOK:
+        if outcome == Outcome.LOOK:
             self._drop_if_silent(now_ms or monotonic_ms())
         elif outcome < 0 and outcome not in (-errno.EAGAIN, -errno.EINTR):  # a slow slave; the rest waits for its turn
             self._end(CloseReason.PEER_CLOSED, os.strerror(-outcome))
-        return bool(outcome != sender_kernel.IN_STEP)
+        return bool(outcome != Outcome.IN_STEP)
 
     def _has_rest(self) -> bool:
         frame = self._line.frame
-        return bool(frame[sender_kernel.HEADER_LEFT] or frame[sender_kernel.BODY_LEFT])
+        return bool(frame[FrameWord.HEADER_LEFT] or frame[FrameWord.BODY_LEFT])
 
     def _frame_base(self) -> int:
         """The base of the segment that the frame begun, all of it unsent, lies in."""
         frame = self._line.frame
-        return self.connection.next_transfer_offset - int(frame[sender_kernel.BODY_LEFT] + frame[sender_kernel.BODY_AT])
+        return self.connection.next_transfer_offset - int(frame[FrameWord.BODY_LEFT] + frame[FrameWord.BODY_AT])
 
     def _open_segment(self, base_offset: int) -> bool:
         """Have the segment open, whatever becomes of its name then; False, and the end, when it has expired."""
@@ -245,7 +246,7 @@ class Sender:
             waiting.publish(words.slave_ack_offset, connection.slave_ack_offset)
             if acked_before < 0:
                 waiting.publish(words.slave_request_offset, connection.slave_request_offset)
-                waiting.publish(words.state, TRANSFER)
+                waiting.publish(words.state, HaSlotState.TRANSFER)
                 self._wake_writing_half()
             waiting.ring(self._board.ack_bell)
         waiting.note(words.last_read_ms, now_ms)
@@ -278,7 +279,7 @@ class Sender:
         )  # fmt: skip
         waiting.note(self._words.ended_at_ms, monotonic_ms())
         waiting.publish(self._words.reason, reason)
-        waiting.publish(self._words.state, FREE)
+        waiting.publish(self._words.state, HaSlotState.FREE)
         waiting.ring(self._board.ack_bell)
         self._shut_down()
         self._wake_writing_half()

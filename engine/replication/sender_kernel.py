@@ -1,33 +1,33 @@
 """The sender's loops, compiled: frames out of the log, reports in, without a turn of the interpreter.
 
 Implements: the usual case of HAConnection's WriteSocketService and ReadSocketService (spec: ha-protocol, 3 master side)
-What is decided here is what `protocol/ha_connection.py` decides, on the same words; what is not usual (a new segment, a
-first report, one that cannot be true, an error) is left to it and to `engine.replication.sender`, with nothing changed.
+Which frame comes next and which reports are believed is decided in `engine/protocol/ha/connection_kernel.py`; here are
+the system calls, the counters and the sleeping around it. What is not usual (a new segment, a first report, one that
+cannot be true, an error) is left to `HaConnection` and to `engine.replication.sender`, with nothing changed.
 """
 
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
+from enum import IntEnum
 from socket import MSG_MORE
 from typing import NamedTuple
 
 import numpy as np
 
-from engine.board.cursors import Board
-from engine.protocol.ha.connection import (
-    ACK_OFFSET,
-    LAST_READ_MS,
-    LAST_WRITE_MS,
-    NEXT_OFFSET,
-    PROVES_FROM,
-    REQUEST_OFFSET,
-    UNKNOWN_OFFSET,
+from engine.board.cursors import Board, HaSlotState
+from engine.protocol.ha.connection import HaConnection
+from engine.protocol.ha.connection_kernel import (
+    NOTHING,
     ConnectionLimits,
-    HaConnection,
+    ConnectionWord,
+    heartbeat_wait_ms,
+    is_silent,
+    next_frame,
+    take_acks,
 )
-from engine.protocol.ha.flow_monitor import IN_LAST_WINDOW, IN_WINDOW, LIMIT, WINDOW_BEGINS_MS, WINDOW_MS
-from engine.protocol.ha.wire import FRAME_HEADER_BYTES, REPORT_BYTES
+from engine.protocol.ha.wire import FRAME_HEADER_BYTES
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import (
     address_of,
@@ -40,7 +40,7 @@ from ipc.compiled.atomics import (
     store_release,
 )
 from ipc.compiled.compiler import inlined, kernel
-from ipc.compiled.memory import load_be64, store_be32, store_be64
+from ipc.compiled.memory import store_be32, store_be64
 from ipc.compiled.system_calls import ADDRESS, LENGTH, PIECE_WORDS, recv, send, sendfile, writev
 
 NS_PER_MS = 1_000_000
@@ -52,19 +52,52 @@ ONE_CALL_BYTES = 8 * 1024  # up to here a copy out of the mapped segment costs l
 # lazy.
 LAZY_AFTER, LATE, FIRST, NAP_MS, AWAKE_MS = 64, 2, 1, 5, 50
 
-# `frame`: what is left of the frame begun, and what was sent in all; when the log was last seen growing, and how late
-# acknowledgements come (the reading half's); the rest is for system calls
-HEADER_LEFT, BODY_AT, BODY_LEFT, TRANSFERRED, GREW_MS, LATE_ACKS, POSITION, PIECES_AT = 0, 1, 2, 3, 4, 5, 6, 7
-FRAME_WORDS = PIECES_AT + 2 * PIECE_WORDS
-# `segment`: the open one, or -1 as its base
-SEGMENT_BASE, SEGMENT_FD, SEGMENT_ADDRESS, SEGMENT_WORDS = 0, 1, 2, 3
-# `places`: indices of the counters, the states of lower slots behind them
-END, NEXT_AT, TRANSFERRED_AT, ACK_AT, LAST_READ_AT, CONFIRM, BELL, WAKE, HELD_AT, PLACES = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
 
-# What `transfer` came to; below zero: -errno
-BEHIND, IN_STEP, NEEDS_SEGMENT, LOOK, SHORT_FILE = 0, 1, 2, 3, 4
-TRANSFERRING = 2  # a slot's state: its slave has made itself known
-NOTHING = -1  # as a frame's size: none is due
+class FrameWord(IntEnum):
+    """`Line.frame`: what is left of the frame begun, and what was sent in all; when the log was last seen growing, and
+    how late acknowledgements come (the reading half's); the rest is for system calls."""
+
+    HEADER_LEFT = 0
+    BODY_AT = 1
+    BODY_LEFT = 2
+    TRANSFERRED = 3
+    GREW_MS = 4
+    LATE_ACKS = 5
+    POSITION = 6
+    PIECES = 7  # the first word of two pieces
+
+
+class SegmentWord(IntEnum):
+    """`Line.segment`: the open one, or -1 as its base."""
+
+    BASE = 0
+    FD = 1
+    ADDRESS = 2
+
+
+class Place(IntEnum):
+    """`Line.places`: indices of the counters, then those of the states of all lower slots."""
+
+    END = 0
+    NEXT = 1
+    TRANSFERRED = 2
+    ACK = 3
+    LAST_READ = 4
+    CONFIRM = 5
+    BELL = 6
+    WAKE = 7
+    HELD = 8
+    LOWER_STATES = 9
+
+
+class Outcome(IntEnum):
+    """What `transfer` came to; below zero: -errno."""
+
+    BEHIND = 0
+    IN_STEP = 1
+    NEEDS_SEGMENT = 2
+    LOOK = 3
+    SHORT_FILE = 4
 
 
 class Line(NamedTuple):
@@ -82,92 +115,43 @@ class Line(NamedTuple):
 def line_of(board: Board, slot: int, connection: HaConnection) -> Line:
     """The line of the slave in a slot: no frame begun, no segment open."""
     words = board.ha[slot]
-    places: Words = np.zeros(PLACES + slot, np.int64)
-    places[PLACES:] = [lower.state.index for lower in board.ha[:slot]]
+    places: Words = np.zeros(Place.LOWER_STATES + slot, np.int64)
+    places[Place.LOWER_STATES :] = [lower.state.index for lower in board.ha[:slot]]
     for place, cursor in (
-        (END, board.max_physical_offset), (NEXT_AT, words.next_transfer_offset),
-        (TRANSFERRED_AT, words.transferred_bytes), (ACK_AT, words.slave_ack_offset), (LAST_READ_AT, words.last_read_ms),
-        (CONFIRM, board.confirm_offset), (BELL, board.ack_bell), (WAKE, words.wake),
-        (HELD_AT, words.held_offset),
+        (Place.END, board.max_physical_offset), (Place.NEXT, words.next_transfer_offset),
+        (Place.TRANSFERRED, words.transferred_bytes), (Place.ACK, words.slave_ack_offset),
+        (Place.LAST_READ, words.last_read_ms), (Place.CONFIRM, board.confirm_offset), (Place.BELL, board.ack_bell),
+        (Place.WAKE, words.wake), (Place.HELD, words.held_offset),
     ):  # fmt: skip
         places[place] = cursor.index
-    frame: Words = np.zeros(FRAME_WORDS, np.int64)
-    segment: Words = np.full(SEGMENT_WORDS, -1)
+    frame: Words = np.zeros(FrameWord.PIECES + 2 * PIECE_WORDS, np.int64)
+    segment: Words = np.full(len(SegmentWord), -1)
     header: Bytes = np.zeros(FRAME_HEADER_BYTES, np.uint8)
     return Line(board.counters.words, places, connection.words, connection.flow.words, frame, segment, header)
-
-
-@inlined
-def _turn_window(flow: Words, now_ms: int) -> None:
-    elapsed_ms = now_ms - flow[WINDOW_BEGINS_MS]
-    if elapsed_ms < 0 or elapsed_ms >= WINDOW_MS:
-        flow[IN_LAST_WINDOW] = flow[IN_WINDOW] if 0 <= elapsed_ms < 2 * WINDOW_MS else 0
-        flow[IN_WINDOW] = 0
-        flow[WINDOW_BEGINS_MS] = now_ms
-
-
-@kernel
-def next_frame(connection: Words, flow: Words, limits: ConnectionLimits, now_ms: int, end: int) -> tuple[int, int]:
-    """HaConnection.next_frame: (where it begins, its size), the size NOTHING when none is due."""
-    if connection[NEXT_OFFSET] < 0:
-        request = load_acquire(connection, REQUEST_OFFSET)
-        if request < 0:
-            return 0, NOTHING
-        connection[NEXT_OFFSET] = end - end % limits.segment_bytes if request == 0 else request
-    start = connection[NEXT_OFFSET]
-    if now_ms - connection[LAST_WRITE_MS] > limits.send_heartbeat_interval_ms:
-        connection[LAST_WRITE_MS] = now_ms
-        return start, 0
-    if start == end:
-        return start, NOTHING
-    _turn_window(flow, now_ms)
-    size = min(end - start, limits.segment_bytes - start % limits.segment_bytes, limits.transfer_batch_bytes)
-    size = min(size, max(flow[LIMIT] - flow[IN_WINDOW], 0))
-    if size == 0:
-        return start, NOTHING
-    flow[IN_WINDOW] += size
-    connection[LAST_WRITE_MS] = now_ms
-    connection[NEXT_OFFSET] = start + size
-    return start, size
-
-
-@kernel
-def believes(connection: Words, buffer: Bytes, count: int) -> int:
-    """The last acknowledgement of `count` bytes of reports; -1 when HaConnection must judge them, one by one."""
-    if count % REPORT_BYTES != 0 or connection[REQUEST_OFFSET] == UNKNOWN_OFFSET or connection[PROVES_FROM] != 0:
-        return -1
-    sent = max(load_acquire(connection, NEXT_OFFSET), connection[REQUEST_OFFSET])
-    acked = connection[ACK_OFFSET]
-    for at in range(0, count, REPORT_BYTES):
-        reported = load_be64(buffer, at)
-        if reported > sent or reported < acked:
-            return -1
-        acked = reported
-    return acked
 
 
 @kernel
 def _write(line: Line, fd: int) -> int:
     """What is left of a frame; bytes written this time, or -errno. A small one is one call, a large one not copied."""
     frame, segment, header = line.frame, line.segment, line.header
-    left, body_left = frame[HEADER_LEFT], frame[BODY_LEFT]
+    left, body_left = frame[FrameWord.HEADER_LEFT], frame[FrameWord.BODY_LEFT]
     header_at = address_of(header, 0) + FRAME_HEADER_BYTES - left
     if left and 0 < body_left <= ONE_CALL_BYTES:
-        frame[PIECES_AT + ADDRESS], frame[PIECES_AT + LENGTH] = header_at, left
-        frame[PIECES_AT + PIECE_WORDS + ADDRESS] = segment[SEGMENT_ADDRESS] + frame[BODY_AT]
-        frame[PIECES_AT + PIECE_WORDS + LENGTH] = body_left
-        written = writev(fd, address_of(frame, PIECES_AT), 2)
+        frame[FrameWord.PIECES + ADDRESS], frame[FrameWord.PIECES + LENGTH] = header_at, left
+        frame[FrameWord.PIECES + PIECE_WORDS + ADDRESS] = segment[SegmentWord.ADDRESS] + frame[FrameWord.BODY_AT]
+        frame[FrameWord.PIECES + PIECE_WORDS + LENGTH] = body_left
+        written = writev(fd, address_of(frame, FrameWord.PIECES), 2)
     elif left:
         written = send(fd, header_at, left, MSG_MORE if body_left else 0)
     else:
-        frame[POSITION] = frame[BODY_AT]
-        written = sendfile(fd, segment[SEGMENT_FD], address_of(frame, POSITION), body_left)
+        frame[FrameWord.POSITION] = frame[FrameWord.BODY_AT]
+        written = sendfile(fd, segment[SegmentWord.FD], address_of(frame, FrameWord.POSITION), body_left)
     if written > 0:
-        frame[TRANSFERRED] += written
+        frame[FrameWord.TRANSFERRED] += written
         of_header = min(written, left)
-        frame[HEADER_LEFT] -= of_header
-        frame[BODY_AT] += written - of_header
-        frame[BODY_LEFT] -= written - of_header
+        frame[FrameWord.HEADER_LEFT] -= of_header
+        frame[FrameWord.BODY_AT] += written - of_header
+        frame[FrameWord.BODY_LEFT] -= written - of_header
     return written
 
 
@@ -177,12 +161,12 @@ def _begin(line: Line, limits: ConnectionLimits, offset: int, size: int) -> bool
     frame = line.frame
     store_be64(line.header, 0, offset)
     store_be32(line.header, 8, size)
-    frame[HEADER_LEFT], frame[BODY_LEFT] = FRAME_HEADER_BYTES, size
+    frame[FrameWord.HEADER_LEFT], frame[FrameWord.BODY_LEFT] = FRAME_HEADER_BYTES, size
     if size == 0:
         return True
-    store_release(line.counters, line.places[NEXT_AT], line.connection[NEXT_OFFSET])
-    frame[BODY_AT] = offset % limits.segment_bytes
-    return offset - frame[BODY_AT] == line.segment[SEGMENT_BASE]
+    store_release(line.counters, line.places[Place.NEXT], line.connection[ConnectionWord.NEXT])
+    frame[FrameWord.BODY_AT] = offset % limits.segment_bytes
+    return offset - frame[FrameWord.BODY_AT] == line.segment[SegmentWord.BASE]
 
 
 @kernel
@@ -190,13 +174,13 @@ def sleep(line: Line, end: int, now_ms: int, wait_ms: int) -> bool:
     """Until the log is longer than `end`, or for `wait_ms`, or while it grows and nobody waits for this slave, for a
     nap. False: the time is over, or somebody wants the interpreter."""
     counters, places, frame = line.counters, line.places, line.frame
-    if frame[LATE_ACKS] < LAZY_AFTER or now_ms - frame[GREW_MS] >= AWAKE_MS:
-        return await_change(counters, places[END], end, wait_ms * NS_PER_MS) != end
-    seen = load_acquire(counters, places[WAKE])
-    if await_change(counters, places[WAKE], seen, min(NAP_MS, wait_ms) * NS_PER_MS) != seen:
+    if frame[FrameWord.LATE_ACKS] < LAZY_AFTER or now_ms - frame[FrameWord.GREW_MS] >= AWAKE_MS:
+        return await_change(counters, places[Place.END], end, wait_ms * NS_PER_MS) != end
+    seen = load_acquire(counters, places[Place.WAKE])
+    if await_change(counters, places[Place.WAKE], seen, min(NAP_MS, wait_ms) * NS_PER_MS) != seen:
         return False
-    if load_acquire(counters, places[CONFIRM]) < end:
-        frame[LATE_ACKS] = 0  # of what we sent before the nap, nobody else has had all
+    if load_acquire(counters, places[Place.CONFIRM]) < end:
+        frame[FrameWord.LATE_ACKS] = 0  # of what we sent before the nap, nobody else has had all
     return wait_ms > NAP_MS
 
 
@@ -206,55 +190,54 @@ def transfer(line: Line, limits: ConnectionLimits, fd: int, now_ms: int, frames:
 
     With a `timeout_ms` the clock is looked at in here; without, the time is `now_ms`. Returns why it ended.
     """
-    frame, connection, end_at = line.frame, line.connection, line.places[END]
+    frame, connection, end_at = line.frame, line.connection, line.places[Place.END]
     until_ms = monotonic_ms() + timeout_ms
     while frames > 0:
         if timeout_ms:
             now_ms = monotonic_ms()
-        if now_ms - connection[LAST_READ_MS] > limits.housekeeping_interval_ms:
-            return LOOK  # also in the middle of a frame: who reads nothing any more leaves one behind a full buffer
-        if frame[HEADER_LEFT] + frame[BODY_LEFT] == 0:
+        if is_silent(connection, limits, now_ms):
+            return Outcome.LOOK  # within a frame, too: who reads nothing any more leaves one behind a full buffer
+        if frame[FrameWord.HEADER_LEFT] + frame[FrameWord.BODY_LEFT] == 0:
             end = load_acquire(line.counters, end_at)
             offset, size = next_frame(connection, line.flow, limits, now_ms, end)
             if size == NOTHING:
-                heartbeat_ms = connection[LAST_WRITE_MS] + limits.send_heartbeat_interval_ms + 1 - now_ms
-                wait_ms = min(until_ms - now_ms, heartbeat_ms)
-                if timeout_ms == 0 or wait_ms <= 0 or connection[NEXT_OFFSET] != end:
-                    return IN_STEP
+                wait_ms = min(until_ms - now_ms, heartbeat_wait_ms(connection, limits, now_ms))
+                if timeout_ms == 0 or wait_ms <= 0 or connection[ConnectionWord.NEXT] != end:
+                    return Outcome.IN_STEP
                 if not sleep(line, end, now_ms, wait_ms):
-                    return IN_STEP
+                    return Outcome.IN_STEP
                 continue
             if size > 0:
-                frame[GREW_MS] = now_ms
+                frame[FrameWord.GREW_MS] = now_ms
             if not _begin(line, limits, offset, size):
-                return NEEDS_SEGMENT
-        body_left = frame[BODY_LEFT]
+                return Outcome.NEEDS_SEGMENT
+        body_left = frame[FrameWord.BODY_LEFT]
         written = _write(line, fd)
-        line.counters[line.places[TRANSFERRED_AT]] = frame[TRANSFERRED]
+        line.counters[line.places[Place.TRANSFERRED]] = frame[FrameWord.TRANSFERRED]
         if written <= 0:
-            return written if written < 0 else SHORT_FILE
-        if frame[HEADER_LEFT] + frame[BODY_LEFT] == 0:
+            return written if written < 0 else Outcome.SHORT_FILE
+        if frame[FrameWord.HEADER_LEFT] + frame[FrameWord.BODY_LEFT] == 0:
             frames -= 1
-        elif timeout_ms == 0 and frame[HEADER_LEFT] == 0 and frame[BODY_LEFT] < body_left:
-            return BEHIND  # the buffer is full: the next turn brings its own time
+        elif timeout_ms == 0 and frame[FrameWord.HEADER_LEFT] == 0 and frame[FrameWord.BODY_LEFT] < body_left:
+            return Outcome.BEHIND  # the buffer is full: the next turn brings its own time
         if timeout_ms and now_ms >= until_ms:
-            return BEHIND
-    return BEHIND
+            return Outcome.BEHIND
+    return Outcome.BEHIND
 
 
 @inlined
 def _note_order(line: Line, is_first: bool) -> None:
     """How late this slave's acknowledgements come, after one that was the first, or was not."""
     is_lowest = True
-    for at in range(PLACES, line.places.size):
-        is_lowest = is_lowest and line.counters[line.places[at]] != TRANSFERRING
-    late = line.frame[LATE_ACKS]
+    for at in range(Place.LOWER_STATES, line.places.size):
+        is_lowest = is_lowest and line.counters[line.places[at]] != HaSlotState.TRANSFER
+    late = line.frame[FrameWord.LATE_ACKS]
     if not is_first:
-        line.frame[LATE_ACKS] = min(late + LATE, LAZY_AFTER)
+        line.frame[FrameWord.LATE_ACKS] = min(late + LATE, LAZY_AFTER)
     elif is_lowest:
-        line.frame[LATE_ACKS] = 0
+        line.frame[FrameWord.LATE_ACKS] = 0
     else:
-        line.frame[LATE_ACKS] = max(late - FIRST, 0)
+        line.frame[FrameWord.LATE_ACKS] = max(late - FIRST, 0)
 
 
 @kernel
@@ -270,19 +253,16 @@ def hear(line: Line, fd: int, buffer: Bytes, confirms: bool, fallbehind_bytes_ma
         count = recv(fd, address_of(buffer, 0), buffer.size, 0)
         if count <= 0:
             return count
-        acked, before = believes(connection, buffer, count), connection[ACK_OFFSET]
-        if acked < 0:
+        before, now_ms = connection[ConnectionWord.ACK], monotonic_ms()
+        acked = take_acks(connection, buffer, count, now_ms)
+        if acked == NOTHING:
             return count
-        now_ms = monotonic_ms()
-        connection[LAST_READ_MS] = now_ms
         if acked != before:
-            connection[ACK_OFFSET] = acked
-            store_release(counters, places[HELD_AT], acked)
-            publish(counters, places[ACK_AT], acked)
+            store_release(counters, places[Place.HELD], acked)
+            publish(counters, places[Place.ACK], acked)
             if confirms:
-                is_first = raise_to(counters, places[CONFIRM], acked)
+                is_first = raise_to(counters, places[Place.CONFIRM], acked)
                 _note_order(line, is_first)
-            if not confirms or load_acquire(counters, places[END]) - before >= fallbehind_bytes_max:
-                ring(counters, places[BELL])
-        counters[places[LAST_READ_AT]] = now_ms
-
+            if not confirms or load_acquire(counters, places[Place.END]) - before >= fallbehind_bytes_max:
+                ring(counters, places[Place.BELL])
+        counters[places[Place.LAST_READ]] = now_ms

@@ -9,18 +9,18 @@ The bytes of the log do not pass through this object. The shell puts [into the l
 `body_left` bytes; into `header_space`], in this order, what came, and tells by `received(count)` how many these were.
 A cut may fall anywhere.
 The offset of a frame is checked as soon as its header is whole, before its body, and for heartbeats too. The heads of
-records are looked at, too (compiled, in engine/receiving): one that does not fit a segment is not taken, nor any of it.
+records are looked at, too (compiled, in client_kernel): one that does not fit a segment is not taken, nor any of it.
 Ours reports at once after connecting; a 4.9 slave waits haSendHeartbeatInterval. A RocketMQ master accepts both.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from engine.protocol.ha import client_kernel
+from engine.protocol.ha.client_kernel import NOT_FOLLOWED, NOTHING, ClientLimits, ClientWord
 from engine.protocol.ha.wire import (
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
@@ -32,15 +32,9 @@ from engine.protocol.ha.wire import (
     OwnWord,
     PeerError,
 )
+from ipc.arrays import Words
 
 FIRST_RECONNECT_PAUSE_MS = 50
-
-# The words on which the compiled loop (engine/replication/receiver_kernel.py) works, too: the usual case there, all
-# cases here.
-MAX_PHYSICAL, REPORTED, BODY_LEFT, LAST_READ_MS, LAST_WRITE_MS, FRAMES = 0, 1, 2, 3, 4, 5
-# Of the records in the bodies: what is missing of the one begun, or of its head what is there (`HEAD`, so many bytes).
-RECORD_LEFT, HEAD_BYTES, HEAD, WORDS = 6, 7, 8, 9
-NOT_FOLLOWED = 1 << 62  # as RECORD_LEFT: where records begin is not known
 
 
 class HaClientState(IntEnum):
@@ -49,15 +43,6 @@ class HaClientState(IntEnum):
     READY = 0
     TRANSFER = 2
     SHUTDOWN = 4
-
-
-class ClientLimits(NamedTuple):
-    """What the configuration says about the slave's side; `segment_bytes` is mappedFileSizeCommitLog."""
-
-    segment_bytes: int
-    send_heartbeat_interval_ms: int
-    housekeeping_interval_ms: int
-    reconnect_interval_ms: int
 
 
 def reconnect_pause_ms(reason: CloseReason, failures: int, limits: ClientLimits) -> int:
@@ -76,21 +61,22 @@ def reconnect_pause_ms(reason: CloseReason, failures: int, limits: ClientLimits)
 class HaClient:
     """A slave's connection to its master, over all reconnects. `max_physical_offset` is the end of the slave's log."""
 
-    max_physical_offset = OwnWord(MAX_PHYSICAL)
-    reported_offset = OwnWord(REPORTED)
-    body_left = OwnWord(BODY_LEFT)
-    last_read_ms = OwnWord(LAST_READ_MS)
-    last_write_ms = OwnWord(LAST_WRITE_MS)
-    _frames = OwnWord(FRAMES)
-    _record_left = OwnWord(RECORD_LEFT)
-    _head_bytes = OwnWord(HEAD_BYTES)
-    _head = OwnWord(HEAD)
+    max_physical_offset = OwnWord(ClientWord.MAX_PHYSICAL)
+    reported_offset = OwnWord(ClientWord.REPORTED)
+    body_left = OwnWord(ClientWord.BODY_LEFT)
+    last_read_ms = OwnWord(ClientWord.LAST_READ_MS)
+    last_write_ms = OwnWord(ClientWord.LAST_WRITE_MS)
+    _frames = OwnWord(ClientWord.FRAMES)
+    _record_left = OwnWord(ClientWord.RECORD_LEFT)
+    _announced = OwnWord(ClientWord.ANNOUNCED)  # where its master says that an empty log begins
+    _head_bytes = OwnWord(ClientWord.HEAD_BYTES)
+    _head = OwnWord(ClientWord.HEAD)
 
     def __init__(self, limits: ClientLimits, max_physical_offset: int, record_left: int | None = 0) -> None:
         """`record_left`: how many bytes are missing of the log's last record; None where that is not known."""
         self.limits = limits
-        self.words: npt.NDArray[np.int64] = np.zeros(WORDS, np.int64)
-        self.words[[MAX_PHYSICAL, REPORTED]] = max_physical_offset, -1
+        self.words: Words = np.zeros(len(ClientWord), np.int64)
+        self.words[[ClientWord.MAX_PHYSICAL, ClientWord.REPORTED]] = max_physical_offset, -1
         self._record_left = NOT_FOLLOWED if record_left is None else record_left
         self.state = HaClientState.READY
         self.reason = CloseReason.NONE
@@ -99,7 +85,7 @@ class HaClient:
         self._header = bytearray(FRAME_HEADER_BYTES)
         self._header_view = memoryview(self._header)
         self._header_filled = 0
-        self._announced: int | None = None  # where this connection's master says that an empty log begins
+        self._announced = NOTHING
 
     # connecting
 
@@ -126,7 +112,7 @@ class HaClient:
         self.max_physical_offset = self.end  # the head of a record that came in part comes again
         self._head_bytes = 0
         self.body_left = self._header_filled = self._frames = 0
-        self._announced = None
+        self._announced = NOTHING
         self.last_read_ms = self.last_write_ms = now_ms
 
     def seen_as(self, reason: CloseReason) -> CloseReason:
@@ -150,7 +136,7 @@ class HaClient:
     @property
     def end(self) -> int:
         """Where the log ends for everybody else: not within the head of a record, which may yet be refused."""
-        return self.max_physical_offset - self._head_bytes
+        return int(client_kernel.log_end(self.words))
 
     def unfit(self) -> PeerError:
         """The error of a record or blank record, beginning at `end`, that does not fit the segment that it lies in."""
@@ -168,49 +154,33 @@ class HaClient:
         assert 0 < count <= self.body_left + FRAME_HEADER_BYTES - self._header_filled
         self.last_read_ms = now_ms
         body_bytes = min(count, self.body_left)
-        self.body_left -= body_bytes
-        self.max_physical_offset += body_bytes
+        client_kernel.take_body(self.words, body_bytes)
         self._header_filled += count - body_bytes
         if self._header_filled == FRAME_HEADER_BYTES:
             self._header_filled = 0
             self._begin_frame(Frame(*FRAME_HEADER.unpack(self._header)))
 
     def _begin_frame(self, frame: Frame) -> None:
-        segment_bytes = self.limits.segment_bytes
-        position = frame.physical_offset % segment_bytes
-        if self.max_physical_offset != 0 and frame.physical_offset != self.max_physical_offset:
-            detail = f"this log ends at {self.max_physical_offset}"
-            raise PeerError(CloseReason.OFFSET_MISMATCH, frame.physical_offset, detail)
-        if frame.physical_offset < 0 or not 0 <= frame.body_bytes <= segment_bytes - position:
-            detail = f"{frame.body_bytes} bytes announced, segments have {segment_bytes}"
-            raise PeerError(CloseReason.BODY_SIZE, frame.physical_offset, detail)
-        if self.max_physical_offset == 0:
-            self._judge_start(frame.physical_offset, position)
-            if frame.body_bytes:
-                self.max_physical_offset = frame.physical_offset
-        self.body_left = frame.body_bytes
-        self._frames += 1
+        reason = client_kernel.begin_frame(self.words, *frame, self.limits.segment_bytes)
+        if reason != CloseReason.NONE:
+            raise PeerError(reason, frame.physical_offset, self._detail(reason, frame.body_bytes))
 
-    def _judge_start(self, offset: int, position: int) -> None:
-        """An empty log begins where the master's bytes do. A heartbeat only announces that: it begins nothing."""
-        if position != 0:
-            detail = f"not a multiple of {self.limits.segment_bytes}"
-            raise PeerError(CloseReason.UNALIGNED_START, offset, detail)
-        if offset > LOG_OFFSET_MAX or (self._announced is not None and offset != self._announced):
-            detail = f"announced: {self._announced}, no log is longer than {LOG_OFFSET_MAX}"
-            raise PeerError(CloseReason.IMPLAUSIBLE_START, offset, detail)
-        self._announced = offset
+    def _detail(self, reason: CloseReason, body_bytes: int) -> str:
+        if reason is CloseReason.OFFSET_MISMATCH:
+            return f"this log ends at {self.max_physical_offset}"
+        if reason is CloseReason.BODY_SIZE:
+            return f"{body_bytes} bytes announced, segments have {self.limits.segment_bytes}"
+        if reason is CloseReason.UNALIGNED_START:
+            return f"not a multiple of {self.limits.segment_bytes}"
+        announced = None if self._announced == NOTHING else self._announced
+        return f"announced: {announced}, no log is longer than {LOG_OFFSET_MAX}"
 
     # reporting
 
     def report(self, now_ms: int) -> bytes | None:
         """The eight bytes to send now: our end grew since the last report, or we were silent for too long."""
-        heartbeat_due = now_ms - self.last_write_ms > self.limits.send_heartbeat_interval_ms
-        if self.reported_offset == self.end and not heartbeat_due:
-            return None
-        self.reported_offset = self.end
-        self.last_write_ms = now_ms
-        return REPORT.pack(self.end)
+        end = int(client_kernel.next_report(self.words, self.limits, now_ms))
+        return None if end == NOTHING else REPORT.pack(end)
 
     def is_silent(self, now_ms: int) -> bool:
         """Whether the master said nothing for so long that the connection must be given up."""

@@ -7,8 +7,10 @@ Two threads use one object, each its own half, and each of its words has one wri
   reading half (`receive`)    slave_request_offset, slave_ack_offset, proves_from, last_read_ms, acks_rejected
   writing half (`next_frame`) next_transfer_offset, last_write_ms
 `next_transfer_offset` moves before the frame's first byte is written, so an acknowledgement never arrives before its
-bytes count as sent. RocketMQ believes any number a slave sends (5.x), or any below its own end (4.9); ours believes
-what this connection sent. A slave that cannot be served sees its connection closed, for a named reason, not heartbeats.
+bytes count as sent. What is decided for every frame and every report is compiled, in connection_kernel; the sender's
+loops call the same functions, and what is not usual is decided here.
+RocketMQ believes any number a slave sends (5.x), or any below its own end (4.9); ours believes what this connection
+sent. A slave that cannot be served sees its connection closed, for a named reason, not heartbeats.
 
 A first report is a position, and no proof: anybody may name one. What a slave is shown to hold (`held_offset`, which
 alone confirms puts) is what of it was known before, and what it acknowledged of the bytes that were sent from there on:
@@ -21,43 +23,23 @@ alone confirms puts) is what of it was known before, and what it acknowledged of
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 
+from engine.protocol.ha import connection_kernel
+from engine.protocol.ha.connection_kernel import (
+    NOTHING,
+    UNKNOWN_OFFSET,
+    ConnectionLimits,
+    ConnectionWord,
+    ack_fault,
+    sent_offset,
+    take_acks,
+    transfer_start,
+)
 from engine.protocol.ha.flow_monitor import FlowMonitor
 from engine.protocol.ha.wire import LOG_OFFSET_MAX, REPORT, REPORT_BYTES, CloseReason, Frame, OwnWord, PeerError
 from engine.protocol.remoting.frame import FRAME_BYTES_MAX
-
-UNKNOWN_OFFSET = -1
-
-# The words, on which the compiled loops (engine/replication/sender_kernel.py) work, too: the usual case there, all
-# cases here.
-REQUEST_OFFSET, ACK_OFFSET, NEXT_OFFSET, REJECTED, LAST_READ_MS, LAST_WRITE_MS, PROVES_FROM, WORDS = range(8)
-
-
-class ConnectionLimits(NamedTuple):
-    """What the configuration says about a connection; `segment_bytes` is mappedFileSizeCommitLog."""
-
-    segment_bytes: int
-    transfer_batch_bytes: int
-    send_heartbeat_interval_ms: int
-    housekeeping_interval_ms: int
-    slave_timeout_ms: int
-
-
-def next_batch(start: int, end: int, segment_bytes: int, batch_bytes_max: int) -> int:
-    """How many bytes to send from `start`. A batch never crosses a segment's end, because sendfile reads one file."""
-    assert start <= end
-    return min(end - start, segment_bytes - start % segment_bytes, batch_bytes_max)
-
-
-def transfer_start(slave_request_offset: int, max_physical_offset: int, segment_bytes: int) -> int:
-    """Where a slave's transfer begins: an empty one (0) gets the segment that holds the end, as RocketMQ does it."""
-    if slave_request_offset == 0:
-        return max_physical_offset - max_physical_offset % segment_bytes
-    return slave_request_offset
+from ipc.arrays import Words
 
 
 def is_of_a_slave(offset: int, max_physical_offset: int) -> bool:
@@ -76,22 +58,22 @@ def _begins_remoting(first_bytes: int) -> bool:
 class HaConnection:
     """One slave's connection, from the accepted socket on."""
 
-    slave_request_offset = OwnWord(REQUEST_OFFSET)
-    slave_ack_offset = OwnWord(ACK_OFFSET)
-    next_transfer_offset = OwnWord(NEXT_OFFSET)
-    acks_rejected = OwnWord(REJECTED)
-    last_read_ms = OwnWord(LAST_READ_MS)
-    last_write_ms = OwnWord(LAST_WRITE_MS)
-    proves_from = OwnWord(PROVES_FROM)
+    slave_request_offset = OwnWord(ConnectionWord.REQUEST)
+    slave_ack_offset = OwnWord(ConnectionWord.ACK)
+    next_transfer_offset = OwnWord(ConnectionWord.NEXT)
+    acks_rejected = OwnWord(ConnectionWord.REJECTED)
+    last_read_ms = OwnWord(ConnectionWord.LAST_READ_MS)
+    last_write_ms = OwnWord(ConnectionWord.LAST_WRITE_MS)
+    proves_from = OwnWord(ConnectionWord.PROVES_FROM)
 
     def __init__(self, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int, known_offset: int = 0) -> None:
         self.limits = limits
         self.flow = flow
         self.known_offset = known_offset
         self._reported_ms = now_ms  # the first report
-        self.words: npt.NDArray[np.int64] = np.zeros(WORDS, np.int64)
-        self.words[[REQUEST_OFFSET, ACK_OFFSET, NEXT_OFFSET]] = UNKNOWN_OFFSET
-        self.words[[LAST_READ_MS, LAST_WRITE_MS]] = now_ms
+        self.words: Words = np.zeros(len(ConnectionWord), np.int64)
+        self.words[[ConnectionWord.REQUEST, ConnectionWord.ACK, ConnectionWord.NEXT]] = UNKNOWN_OFFSET
+        self.words[[ConnectionWord.LAST_READ_MS, ConnectionWord.LAST_WRITE_MS]] = now_ms
         self.rest = b""  # the beginning of a report whose end has not come yet
 
     # reading half
@@ -105,9 +87,10 @@ class HaConnection:
         self, data: bytes, now_ms: int, min_physical_offset: int, max_physical_offset: int, confirm_offset: int = 0
     ) -> None:
         """Take in what the slave sent, cut anywhere. Raises PeerError for a report that cannot be true."""
+        if not self.rest and take_acks(self.words, np.frombuffer(bytearray(data), np.uint8), len(data), now_ms) >= 0:
+            return
         self.last_read_ms = now_ms
-        if self.rest:
-            data = self.rest + data
+        data = self.rest + data
         whole = len(data) - len(data) % REPORT_BYTES
         self.rest = data[whole:]
         for at in range(0, whole, REPORT_BYTES):
@@ -142,49 +125,30 @@ class HaConnection:
         self.slave_request_offset = offset  # last: the writing half starts when it sees this one
 
     def _accept_ack(self, offset: int) -> None:
-        sent = max(self.next_transfer_offset, self.slave_request_offset)
-        if offset > sent:
+        acked_before, sent = self.slave_ack_offset, int(sent_offset(self.words))
+        fault = ack_fault(offset, acked_before, sent)
+        if fault != CloseReason.NONE:
             self.acks_rejected += 1
-            raise PeerError(CloseReason.ACK_NOT_SENT, offset, f"sent up to {sent}")
-        if offset < self.slave_ack_offset:
-            self.acks_rejected += 1
-            raise PeerError(CloseReason.ACK_FELL, offset, f"acknowledged {self.slave_ack_offset} before")
+            raise PeerError(fault, offset, f"sent up to {sent}, acknowledged {acked_before} before")
         self.slave_ack_offset = offset
 
     def is_silent(self, now_ms: int) -> bool:
         """Whether the slave said nothing for so long that it must be dropped."""
-        return now_ms - self.last_read_ms > self.limits.housekeeping_interval_ms
+        return bool(connection_kernel.is_silent(self.words, self.limits, now_ms))
 
     # writing half
 
     def next_frame(self, now_ms: int, max_physical_offset: int) -> Frame | None:
         """The frame to write now: a heartbeat, bytes of the log, or None. What is returned must be sent whole."""
-        if self.next_transfer_offset < 0:
-            if self.slave_request_offset < 0:
-                return None
-            self.next_transfer_offset = transfer_start(
-                self.slave_request_offset, max_physical_offset, self.limits.segment_bytes
-            )
-        start = self.next_transfer_offset
-        if now_ms - self.last_write_ms > self.limits.send_heartbeat_interval_ms:
-            self.last_write_ms = now_ms
-            return Frame(start, 0)
-        if start == max_physical_offset:
-            return None
-        self.flow.turn(now_ms)
-        size = next_batch(start, max_physical_offset, self.limits.segment_bytes, self.limits.transfer_batch_bytes)
-        size = min(size, self.flow.allowed_bytes())
-        if size == 0:
-            return None
-        self.flow.add(size)
-        self.last_write_ms = now_ms
-        self.next_transfer_offset = start + size
-        return Frame(start, size)
+        start, size = connection_kernel.next_frame(
+            self.words, self.flow.words, self.limits, now_ms, max_physical_offset
+        )
+        return None if size == NOTHING else Frame(start, size)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long the writing half may sleep when the log does not grow: until a heartbeat or the next flow window."""
         if self.next_transfer_offset < 0:
             return self.limits.housekeeping_interval_ms
-        heartbeat_ms = self.last_write_ms + self.limits.send_heartbeat_interval_ms + 1 - now_ms
+        heartbeat_ms = int(connection_kernel.heartbeat_wait_ms(self.words, self.limits, now_ms))
         flow_ms = self.flow.wait_ms(now_ms)
         return max(min(heartbeat_ms, flow_ms) if flow_ms else heartbeat_ms, 0)

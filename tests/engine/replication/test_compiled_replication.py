@@ -1,4 +1,4 @@
-"""The compiled loops of sender and receiver decide what the protocol's objects decide, word for word."""
+"""What sender and receiver decide compiled: as plain Python says it, and however the bytes come in parts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.board.cursors import Board
-from engine.protocol.ha import client as ha_client
-from engine.protocol.ha.client import ClientLimits, HaClient
-from engine.protocol.ha.connection import ConnectionLimits, HaConnection
+from engine.protocol.ha import connection_kernel
+from engine.protocol.ha.client import HaClient
+from engine.protocol.ha.client_kernel import ClientLimits, ClientWord
+from engine.protocol.ha.connection import HaConnection
+from engine.protocol.ha.connection_kernel import ConnectionLimits
+from engine.protocol.ha.flow_kernel import FlowWord
 from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
-from engine.protocol.ha.wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, PeerError
-from engine.replication import receiver_kernel, sender_kernel
+from engine.protocol.ha.wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, Frame, PeerError
+from engine.replication import receiver_kernel
+from engine.replication.receiver_kernel import HeldWord, Outcome
 from store.files.pointer import COUNTERS_FILE
 
-SEGMENT, NOW_MS = 4096, 1_000_000
+SEGMENT, NOW_MS, LATER_MS = 4096, 1_000_000, 1_000_007
 LIMITS = ConnectionLimits(SEGMENT, 700, 5000, 20_000, 3000)
 EXAMPLES = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])  # kernels compile
 
@@ -37,11 +41,45 @@ def board() -> Iterator[Board]:
         made.counters.close()
 
 
-def pair(limit: int, request: int, acked: int) -> tuple[HaConnection, HaConnection]:
-    both = [HaConnection(LIMITS, FlowMonitor(NOW_MS, limit), NOW_MS) for _ in range(2)]
-    for one in both:
-        one.slave_request_offset, one.slave_ack_offset = request, acked
-    return both[0], both[1]
+class Master:
+    """What a connection sends, said again in plain Python: the frames that the compiled function must choose."""
+
+    def __init__(self, limit: int, request: int) -> None:
+        self.limit, self.request = limit, request
+        self.next, self.written_ms = -1, NOW_MS
+        self.window_ms, self.in_window = NOW_MS, 0
+
+    def next_frame(self, now_ms: int, end: int) -> Frame | None:
+        if self.request < 0:
+            return None
+        if self.next < 0:
+            self.next = self.request or end // SEGMENT * SEGMENT
+        if now_ms > self.written_ms + LIMITS.send_heartbeat_interval_ms:
+            self.written_ms = now_ms
+            return Frame(self.next, 0)
+        if self.next == end:
+            return None
+        if not self.window_ms <= now_ms < self.window_ms + 1000:
+            self.window_ms, self.in_window = now_ms, 0
+        allowed = max(self.limit - self.in_window, 0)
+        segment_end = (self.next // SEGMENT + 1) * SEGMENT
+        frame = Frame(
+            self.next, min(end, segment_end, self.next + LIMITS.transfer_batch_bytes, self.next + allowed) - self.next
+        )
+        if not frame.body_bytes:
+            return None
+        self.next, self.in_window, self.written_ms = (
+            self.next + frame.body_bytes,
+            self.in_window + frame.body_bytes,
+            now_ms,
+        )
+        return frame
+
+
+def connection_of(limit: int, request: int) -> HaConnection:
+    connection = HaConnection(LIMITS, FlowMonitor(NOW_MS, limit), NOW_MS)
+    connection.slave_request_offset = connection.slave_ack_offset = request
+    return connection
 
 
 steps = st.lists(st.tuples(st.integers(-50, 6000), st.integers(0, 3000)), max_size=40)
@@ -50,16 +88,15 @@ steps = st.lists(st.tuples(st.integers(-50, 6000), st.integers(0, 3000)), max_si
 @EXAMPLES
 @given(st.integers(-1, 5000), st.sampled_from([UNLIMITED, 1, 650, 2000]), steps)
 def test_the_same_frames_at_the_same_times(request_offset: int, limit: int, moves: list[tuple[int, int]]) -> None:
-    pure, compiled = pair(limit, request_offset, request_offset)
+    plain, compiled = Master(limit, request_offset), connection_of(limit, request_offset)
     now_ms, end = NOW_MS, max(request_offset, 0)
     for elapsed_ms, appended in moves:
         now_ms, end = now_ms + elapsed_ms, end + appended
         for _ in range(3):
-            frame = pure.next_frame(now_ms, end)
-            offset, size = sender_kernel.next_frame(compiled.words, compiled.flow.words, LIMITS, now_ms, end)
-            assert (None if size == sender_kernel.NOTHING else (offset, size)) == frame
-            assert compiled.words.tolist() == pure.words.tolist()
-            assert compiled.flow.words.tolist() == pure.flow.words.tolist()
+            assert compiled.next_frame(now_ms, end) == plain.next_frame(now_ms, end)
+            assert compiled.next_transfer_offset == plain.next
+            assert compiled.last_write_ms == plain.written_ms
+            assert compiled.flow.words[FlowWord.IN_WINDOW] == plain.in_window
 
 
 @EXAMPLES
@@ -67,29 +104,32 @@ def test_the_same_frames_at_the_same_times(request_offset: int, limit: int, move
     st.integers(-1, 100), st.integers(0, 200),
     st.lists(st.tuples(st.lists(st.integers(0, 320), min_size=1, max_size=4), st.integers(0, 8)), max_size=10),
 )  # fmt: skip
-def test_what_the_kernel_believes_the_protocol_believes(
+def test_reports_in_one_piece_are_believed_as_they_are_one_by_one(
     request_offset: int, sent: int, reads: list[tuple[list[int], int]]
 ) -> None:
-    pure, compiled = pair(UNLIMITED, request_offset, request_offset)
-    for one in (pure, compiled):
+    one_by_one, at_once = (connection_of(UNLIMITED, request_offset) for _ in range(2))
+    for one in (one_by_one, at_once):
         one.next_transfer_offset = request_offset + sent if request_offset >= 0 else -1
     for offsets, cut in reads:
         data = b"".join(REPORT.pack(offset) for offset in offsets)
-        data = data[: len(data) - cut]
-        before = compiled.words.tolist()
-        acked = sender_kernel.believes(compiled.words, np.frombuffer(data + b"\0", np.uint8).copy(), len(data))
-        assert compiled.words.tolist() == before, "judging changes nothing"
+        data = data[: max(len(data) - cut, 1)]
+        before = at_once.words.tolist()
+        acked = connection_kernel.take_acks(
+            at_once.words, np.frombuffer(bytearray(data + b"\0"), np.uint8), len(data), LATER_MS
+        )
+        if acked < 0:
+            assert at_once.words.tolist() == before, "what is not believed changes nothing"
         try:
-            pure.receive(data, NOW_MS, 0, 100)
+            for byte in data:  # a report that comes in parts is looked at by itself
+                one_by_one.receive(bytes([byte]), LATER_MS, 0, 100)
         except PeerError:
-            assert acked == -1
+            assert acked == connection_kernel.NOTHING
             return
-        if acked >= 0:
-            assert acked == pure.slave_ack_offset
-            compiled.slave_ack_offset = acked
-        else:
-            assert cut or request_offset < 0, "whole reports that are believed are the kernel's"
+        if acked < 0:
+            assert cut or request_offset < 0, "whole reports that are believed need nobody else"
             return
+        assert at_once.words.tolist() == one_by_one.words.tolist()
+        assert acked == at_once.slave_ack_offset
 
 
 class Slave:
@@ -111,14 +151,14 @@ class Slave:
         """What the loop does behind its recv."""
         held, inbox = self.line.held, self.line.inbox
         receiver_kernel.make_room(self.line)
-        end = int(held[receiver_kernel.END])
+        end = int(held[HeldWord.END])
         inbox[end : end + len(data)] = np.frombuffer(data, np.uint8)
-        held[receiver_kernel.END] += len(data)
-        while (outcome := receiver_kernel.take(self.line, self.target, SEGMENT)) == receiver_kernel.UNREAD:
+        held[HeldWord.END] += len(data)
+        while (outcome := receiver_kernel.take(self.line, self.target, SEGMENT)) == Outcome.UNREAD:
             pass
         return int(outcome)
 
-    def told(self, data: bytes) -> None:
+    def interpreted(self, data: bytes) -> None:
         """The same for the pure one. Raises PeerError."""
         while data:
             room = self.pure.body_left
@@ -157,13 +197,13 @@ def test_the_same_bytes_in_the_same_place(
             part, stream = stream[:cut], stream[cut:]
             outcome = slave.compiled(part)
             try:
-                slave.told(part)
+                slave.interpreted(part)
             except PeerError:
-                assert outcome == receiver_kernel.JUDGE
+                assert outcome == Outcome.JUDGE
                 stream = b""
             else:
-                assert outcome == receiver_kernel.MORE
-            same = [ha_client.MAX_PHYSICAL, ha_client.BODY_LEFT, ha_client.FRAMES]
+                assert outcome == Outcome.MORE
+            same = [ClientWord.MAX_PHYSICAL, ClientWord.BODY_LEFT, ClientWord.FRAMES]
             assert slave.client.words[same].tolist() == slave.pure.words[same].tolist()
             assert board.max_physical_offset.read() == slave.client.end
         assert slave.file.read() == bytes(slave.expected)
@@ -173,7 +213,7 @@ def test_many_small_frames_take_more_than_one_system_call(board: Board) -> None:
     count = receiver_kernel.PIECES_MAX * 2 + 7
     stream = b"".join(FRAME_HEADER.pack(1 + at, 1) + b"x" for at in range(count))
     with a_slave(board, 1) as slave:
-        assert slave.compiled(stream) == receiver_kernel.MORE
+        assert slave.compiled(stream) == Outcome.MORE
         assert slave.client.max_physical_offset == 1 + count
         assert slave.file.read(1 + count + 1) == b"\0" + b"x" * count + b"\0"
 
@@ -181,19 +221,19 @@ def test_many_small_frames_take_more_than_one_system_call(board: Board) -> None:
 def test_an_empty_log_is_begun_by_the_protocol_alone(board: Board) -> None:
     with a_slave(board, 0) as slave:
         before = slave.client.words.tolist()
-        assert slave.compiled(FRAME_HEADER.pack(SEGMENT, 10) + bytes(10)) == receiver_kernel.JUDGE
+        assert slave.compiled(FRAME_HEADER.pack(SEGMENT, 10) + bytes(10)) == Outcome.JUDGE
         assert slave.client.words.tolist() == before
-        assert slave.line.held[receiver_kernel.END] - slave.line.held[receiver_kernel.BEGIN] == FRAME_HEADER_BYTES + 10
+        assert slave.line.held[HeldWord.END] - slave.line.held[HeldWord.BEGIN] == FRAME_HEADER_BYTES + 10
 
 
 def test_a_body_outside_the_open_segment_waits_for_its_own(board: Board) -> None:
     stream = FRAME_HEADER.pack(SEGMENT - 9, 9) + b"the first" + FRAME_HEADER.pack(SEGMENT, 6) + b"second"
     with a_slave(board, SEGMENT - 9) as slave:
         slave.target = receiver_kernel.Target(slave.file.fileno(), 0, SEGMENT)
-        assert slave.compiled(stream) == receiver_kernel.NEEDS_SEGMENT
+        assert slave.compiled(stream) == Outcome.NEEDS_SEGMENT
         assert (slave.client.max_physical_offset, board.max_physical_offset.read()) == (SEGMENT, SEGMENT)
         slave.target = receiver_kernel.Target(slave.file.fileno(), SEGMENT, 2 * SEGMENT)
-        assert slave.compiled(b"") == receiver_kernel.MORE
+        assert slave.compiled(b"") == Outcome.MORE
         assert slave.file.read(6) == b"second", "a segment is a file of its own, from its first byte"
 
 
@@ -201,5 +241,5 @@ def test_a_file_that_cannot_be_written_is_told_by_its_errno(board: Board) -> Non
     with a_slave(board, 1) as slave, open(os.devnull, "rb") as read_only:
         slave.target = receiver_kernel.Target(read_only.fileno(), 0, SEGMENT)
         outcome = slave.compiled(FRAME_HEADER.pack(1, 1) + b"x")
-        assert receiver_kernel.DISK - outcome == errno.EBADF
+        assert Outcome.DISK - outcome == errno.EBADF
     assert board.max_physical_offset.read() == 1, "nothing is published that is not in the file"

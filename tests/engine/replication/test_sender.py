@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.protocol.ha.connection import ConnectionLimits
+from engine.board.cursors import HaSlotState
+from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT, CloseReason
-from engine.replication.sender import FRAMES_MAX, FREE, TRANSFER, Sender
-from engine.replication.sender_kernel import FIRST, GREW_MS, LATE, LATE_ACKS, LAZY_AFTER
+from engine.replication.sender import FRAMES_MAX, Sender
+from engine.replication.sender_kernel import FIRST, LATE, LAZY_AFTER, FrameWord
 from ipc import waiting
 from ipc.clock import monotonic_ms
 from tests.harness.ha_node import Node, wait_for, wait_until
@@ -95,7 +96,7 @@ def test_the_words_of_a_slot_tell_of_its_connection(bench: Bench) -> None:
     assert (words.state.read(), bell.read()) == (1, 0)
     bench.sender.take_reports(REPORT.pack(200)[3:], NOW_MS + 2)
     assert (words.state.read(), words.slave_request_offset.read(), words.slave_ack_offset.read()) == (
-        TRANSFER,
+        HaSlotState.TRANSFER,
         200,
         200,
     )
@@ -143,7 +144,7 @@ def test_the_end_of_a_connection_frees_the_slot(
     bench.sender.take_reports(REPORT.pack(100), NOW_MS)
     bench.sender.take_reports(b"" if report is None else REPORT.pack(report), NOW_MS)
     assert (bench.sender.ended, bench.sender.reason) == (True, reason), why
-    assert bench.words.state.read() == FREE
+    assert bench.words.state.read() == HaSlotState.FREE
     assert bench.words.acks_rejected.read() == (report is not None)
     assert bench.sender.do_work(NOW_MS) == 0
     assert bench.slave.recv(100) == b""
@@ -174,7 +175,7 @@ def test_a_slave_that_reads_nothing_is_dropped_in_the_middle_of_a_frame(tmp_path
     assert not bench.sender.ended
     bench.sender.do_work(NOW_MS + 20_001)
     assert bench.sender.reason is CloseReason.HOUSEKEEPING
-    assert bench.words.state.read() == FREE
+    assert bench.words.state.read() == HaSlotState.FREE
     bench.close()
 
 
@@ -208,7 +209,7 @@ def test_a_segment_that_is_open_is_sent_to_its_end_though_it_expired(tmp_path: P
         bench.node.files.remove(number * SEGMENT)
     bench.sender.do_work(NOW_MS + 1000)
     bench.expect(SEGMENT - 500, data[SEGMENT - 500 : SEGMENT])
-    assert bench.sender.reason is CloseReason.GAP and bench.words.state.read() == FREE
+    assert bench.sender.reason is CloseReason.GAP and bench.words.state.read() == HaSlotState.FREE
     assert bench.slave.recv(100) == b"", "not a byte of a frame that cannot be finished"
     bench.close()
 
@@ -241,10 +242,10 @@ def test_a_slave_whose_acknowledgements_come_late_is_served_by_naps_until_it_is_
     board, frame = bench.node.board, bench.sender._line.frame
 
     def late() -> int:
-        return int(frame[LATE_ACKS])
+        return int(frame[FrameWord.LATE_ACKS])
 
     def nap() -> None:
-        frame[GREW_MS] = monotonic_ms() + 60_000  # the log is growing, however slow this machine is now
+        frame[FrameWord.GREW_MS] = monotonic_ms() + 60_000  # the log is growing, however slow this machine is now
         bench.sender.idle(20)
 
     bench.sender.take_reports(REPORT.pack(0), monotonic_ms())
@@ -273,7 +274,9 @@ def test_a_slave_whose_acknowledgements_come_late_is_served_by_naps_until_it_is_
     bench.close()
 
 
-@pytest.mark.parametrize(("lower_state", "turns", "is_lazy"), [(FREE, 200, False), (TRANSFER, 200, True)])
+@pytest.mark.parametrize(
+    ("lower_state", "turns", "is_lazy"), [(HaSlotState.FREE, 200, False), (HaSlotState.TRANSFER, 200, True)]
+)
 def test_of_slaves_that_take_turns_all_but_the_lowest_slots_become_lazy(
     tmp_path: Path, lower_state: int, turns: int, is_lazy: bool
 ) -> None:
@@ -291,5 +294,5 @@ def test_of_slaves_that_take_turns_all_but_the_lowest_slots_become_lazy(
         bench.slave.sendall(REPORT.pack(acked))
         wait_for(bench.words.slave_ack_offset, acked)
         wait_for(board.confirm_offset, acked)
-    assert (frame[LATE_ACKS] >= LAZY_AFTER - FIRST - LATE) == is_lazy
+    assert (frame[FrameWord.LATE_ACKS] >= LAZY_AFTER - FIRST - LATE) == is_lazy
     bench.close()

@@ -15,8 +15,10 @@ from typing import NamedTuple
 
 import pytest
 
-from engine.protocol.ha.client import ClientLimits, HaClient
-from engine.protocol.ha.connection import ConnectionLimits, HaConnection
+from engine.protocol.ha.client import HaClient
+from engine.protocol.ha.client_kernel import ClientLimits
+from engine.protocol.ha.connection import HaConnection
+from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.flow_monitor import FlowMonitor
 from engine.protocol.ha.wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, REPORT_BYTES, Frame
 

@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from engine.protocol.ha.client import ClientLimits, HaClient, HaClientState, reconnect_pause_ms
+from engine.protocol.ha.client import HaClient, HaClientState, reconnect_pause_ms
+from engine.protocol.ha.client_kernel import ClientLimits
 from engine.protocol.ha.wire import FRAME_HEADER, LOG_OFFSET_MAX, REPORT, CloseReason, PeerError
 
 SEGMENT, HEARTBEAT_MS, HOUSEKEEPING_MS, RECONNECT_MS = 1000, 5000, 20_000, 5000

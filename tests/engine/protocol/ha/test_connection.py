@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.protocol.ha.connection import ConnectionLimits, HaConnection, is_of_a_slave, next_batch, transfer_start
+from engine.protocol.ha.connection import HaConnection, is_of_a_slave
+from engine.protocol.ha.connection_kernel import ConnectionLimits, next_batch, transfer_start
 from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha.wire import LOG_OFFSET_MAX, REPORT, CloseReason, Frame, PeerError
 

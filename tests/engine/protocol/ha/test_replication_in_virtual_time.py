@@ -13,8 +13,10 @@ from collections import deque
 
 import pytest
 
-from engine.protocol.ha.client import ClientLimits, HaClient, HaClientState
-from engine.protocol.ha.connection import ConnectionLimits, HaConnection, transfer_start
+from engine.protocol.ha.client import HaClient, HaClientState
+from engine.protocol.ha.client_kernel import ClientLimits
+from engine.protocol.ha.connection import HaConnection
+from engine.protocol.ha.connection_kernel import ConnectionLimits, transfer_start
 from engine.protocol.ha.flow_monitor import FlowMonitor
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT, CloseReason, PeerError
 
