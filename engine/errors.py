@@ -97,10 +97,10 @@ class TopicNotExist(MessageIllegal):
 
 
 class QueueIdIllegal(MessageIllegal):
-    """Raised before sending to a queue that the topic does not have; RocketMQ 5.x has a code of its own for that."""
+    """Raised before sending to a queue that the topic does not have; `code` is the line's for that."""
 
-    def __init__(self, topic: str, queue_id: int, queue_ids: int, *, five: bool) -> None:
-        self.response_code = ResponseCode.INVALID_PARAMETER if five else ResponseCode.SYSTEM_ERROR
+    def __init__(self, topic: str, queue_id: int, queue_ids: int, code: int) -> None:
+        self.response_code = ResponseCode(code)
         self.code = self.response_code.name
         super().__init__(f"topic {topic!r} queue id {queue_id}", f"the topic has queues 0 to {queue_ids - 1}")
 

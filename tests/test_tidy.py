@@ -30,8 +30,8 @@ MAY_IMPORT = {
 # a name.
 ROOMS = (
     ("ipc", "arrays < compiled < ."),
-    ("store", "errors < files | message < index | tables < queues < recovery < reading < upkeep | put | manifest"
-     " < verify < repair"),
+    ("store", "compat | errors < files | message < index | tables < queues < recovery < reading"
+     " < upkeep | put | manifest < verify < repair"),
     ("engine", "protocol.remoting < errors < protocol.ha | protocol.tables | protocol.store"
      " < protocol.naming | protocol.broker < settings < board < net | rings | role"
      " < figures | keeping | producer | replication | writer < remoting < children | warm < supervisor"),
@@ -43,7 +43,8 @@ HANDS_ON = ("engine/producer/__init__.py", "spark_bridge/__init__.py")  # public
 SINK, SINK_MAY_IMPORT = "spark_bridge/sink/", "engine.producer"  # a write is a producer's; readers need no engine
 # The tables, names and forms of bytes that need no file.
 PROTOCOL_MAY_IMPORT = (
-    "engine.protocol", "store.errors", "store.message", "store.tables.fastjson", "store.tables.tables", "ipc.arrays",
+    "engine.protocol", "store.compat", "store.errors", "store.message", "store.tables.fastjson", "store.tables.tables",
+    "ipc.arrays",
 )  # fmt: skip
 # What is decided for every frame is compiled, so that the loops over sockets and the objects on which faults are played
 # in virtual time share it. Kernels here see words and bytes that are handed in; what sleeps or wakes lies elsewhere.
@@ -51,6 +52,7 @@ PROTOCOL_KERNELS_MAY_IMPORT = (
     "ipc.compiled.compiler", "ipc.compiled.atomics.load_acquire", "ipc.compiled.memory.load_be",
 )  # fmt: skip
 PROTOCOL_MAY_NOT_IMPORT = set("asyncio ctypes multiprocessing os select signal socket subprocess time".split())
+VERSIONS, VERSION_NAMES = ("4.9", "5"), re.compile(r"(^|_)(five|4_9|of_5)($|_)")
 FUNCTION_LINES_MAX, MODULE_LINES_MAX = 50, 400
 COMMENT_SHARE_MAX = 0.20
 EQUAL_LINES_MAX = 6
@@ -213,6 +215,33 @@ def test_shared_memory_is_never_packed_into() -> None:
 def test_tests_wait_for_conditions_and_do_not_sleep() -> None:
     sleeping = {"time.sleep", "sleep", "asyncio.sleep"}
     assert not [f"{name_of(path)}:{line}" for path in TESTS for call, line in calls(path) if call in sleeping]
+
+
+def asks_for_a_version(node: ast.AST) -> bool:
+    """A release line by its name or a variable of that meaning: what differs is a field of `Line`."""
+    match node:
+        case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name) | ast.FunctionDef(name=name):
+            return bool(VERSION_NAMES.search(name))
+        case ast.keyword(arg=str(name)):
+            return bool(VERSION_NAMES.search(name))
+        case ast.Constant(value=str(text)):
+            return text in VERSIONS
+    return False
+
+
+def test_only_one_table_knows_the_release_lines() -> None:
+    others = [path for path in SOURCES if not name_of(path).startswith(("store/compat.py", "tools/bench/"))]
+    wrong = [
+        f"{name_of(path)}:{getattr(node, 'lineno', '?')}"
+        for path in others
+        for node in ast.walk(tree_of(path))
+        if asks_for_a_version(node)
+    ]
+    assert not wrong
+    table = tree_of(ROOT / "store" / "compat.py")
+    assert {found.value for found in ast.walk(table) if isinstance(found, ast.Constant)} >= set(VERSIONS)
+    for text in ("if five: pass", "compat == '5'", "f(is_five=1)", "def of_4_9(): pass", "{'4.9': 407}"):
+        assert any(map(asks_for_a_version, ast.walk(ast.parse(text)))), text
 
 
 def test_no_error_passes_in_silence() -> None:

@@ -16,16 +16,12 @@ from engine.board.ha_samples import sample_now
 from engine.figures.store_stats import stats
 from engine.protocol.ha.flow_kernel import WINDOW_MS as FLOW_WINDOW_MS
 from engine.protocol.ha.rates import HaSample, received_rate, replica_rate
-from engine.protocol.remoting.answers import VERSIONS
 from ipc.clock import monotonic_ms, wall_of
+from store.compat import line_of
 from store.files.segment_files import SegmentFiles
 from store.recovery.log_end import store_timestamp_ms
 
-VERSION_NAMES = {"4.9": "V4_9_7", "5": "V5_3_3"}
-# What RocketMQ says of its thread pools, and how much they hold: a log that is appended through shared memory has none
-# that could be full.
-POOLS = {"send": 10_000, "pull": 100_000, "query": 20_000}
-POOLS_OF_5 = {**POOLS, "litePull": 100_000, "ack": 100_000}
+# RocketMQ says how full its thread pools are: a log that is appended through shared memory has none that could be.
 WAITS, QUEUE = "ThreadPoolQueueHeadWaitTimeMills", "ThreadPoolQueue"
 NO_RATE = "0.0 0.0 0.0"
 NO_CLIENTS = {
@@ -47,12 +43,13 @@ def runtime_info(store_root: str, board: Board, files: SegmentFiles, compat: str
     found = stats(store_root)
     used = f"{board.disk_used_percent.read() / 100:.2f}"
     unflushed = board.max_physical_offset.read() - board.flushed_offset.read()
-    of_version = {**NO_TIMERS, "brokerActive": "true", "getTransferredTps": NO_RATE}
+    rules, remoting = line_of(compat).broker, line_of(compat).remoting
+    timers = {**NO_TIMERS, "brokerActive": "true"} if rules.timer_figures else {}
     disk = shutil.disk_usage(store_root)
     return {
-        **found.runtime_info, **NO_CLIENTS, **(of_version if compat == "5" else {"getTransferedTps": NO_RATE}),
-        **_pools(POOLS_OF_5 if compat == "5" else POOLS),
-        "brokerVersion": str(VERSIONS[compat]), "brokerVersionDesc": VERSION_NAMES[compat],
+        **found.runtime_info, **NO_CLIENTS, **timers, rules.transferred_tps_key: NO_RATE,
+        **_pools(dict(rules.pools)),
+        "brokerVersion": str(remoting.version), "brokerVersionDesc": remoting.version_name,
         "commitLogMinOffset": str(board.min_physical_offset.read()),
         "commitLogMaxOffset": str(board.max_physical_offset.read()),
         "commitLogDirCapacity": f"Total : {readable(disk.total)}, Free : {readable(disk.free)}.",

@@ -35,6 +35,7 @@ from engine.protocol.store.retention import (
 from engine.settings.config import BrokerConfig
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_of
+from store.compat import line_of
 from store.errors import IndexFileDamaged
 from store.files import checkpoint as checkpoint_file
 from store.files import file_io
@@ -281,7 +282,7 @@ class Housekeeper:
 def policy_of(config: BrokerConfig) -> Policy:
     """The configuration's part in what is deleted when."""
     return Policy(
-        five=config.compat == "5",
+        rules=line_of(config.compat).retention,
         delete_when_hours=config.delete_when_hours,
         reserved_ms=config.file_reserved_hours * HOUR_MS,
         max_used_percent=config.disk_max_used_space_percent,

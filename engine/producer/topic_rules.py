@@ -15,6 +15,7 @@ from engine.board.cursors import Board
 from engine.errors import NoPermission, QueueIdIllegal, TopicNotExist
 from engine.producer.broker_facts import BrokerFacts
 from engine.protocol.tables.metadata import PERM_READ_WRITE, TOPIC_QUEUE_NUMS, Identity, default_topics
+from store.compat import line_of
 from store.message.record import MAX_TOPIC_BYTES_V2
 from store.message.topics import RETRY_PREFIX, TOPIC_PATTERN, is_not_for_clients
 from store.tables.served_topics import CLIENT_QUEUE_NUMS
@@ -35,11 +36,12 @@ class TopicRules:
 
     def __init__(self, facts: BrokerFacts, board: Board, settings: Mapping[str, Any]) -> None:
         self._facts, self._board = facts, board
-        self._five = str(settings["compat"]) == "5"
+        line = line_of(settings["compat"])
+        self._queue_id_code = line.put.queue_id_code
         self._auto_create = bool(settings["autoCreateTopicEnable"])
         self._queue_nums = min(CLIENT_QUEUE_NUMS, int(settings["defaultTopicQueueNums"]))
         identity = Identity(
-            self._five, str(settings["brokerClusterName"]), str(settings["brokerName"]),
+            line, str(settings["brokerClusterName"]), str(settings["brokerName"]),
             int(settings["defaultTopicQueueNums"]), self._auto_create, bool(settings["timerWheelEnable"]),
         )  # fmt: skip
         self._defaults = {topic: (queues, queues, perm) for topic, queues, perm in default_topics(identity)}
@@ -63,7 +65,7 @@ class TopicRules:
         """Raises QueueIdIllegal, and what `served` raises."""
         found = self.served(topic)
         if queue_id >= found.queue_ids:
-            raise QueueIdIllegal(topic, queue_id, found.queue_ids, five=self._five)
+            raise QueueIdIllegal(topic, queue_id, found.queue_ids, self._queue_id_code)
 
     def check_retry(self, topic: str) -> None:
         """What is asked of a retry or dead-letter topic when a consumer gives back a message. Raises NoPermission."""

@@ -27,6 +27,7 @@ from engine.protocol.tables.metadata import (
 from engine.protocol.tables.timer_state import FILE_BYTES, TimerCheckpoint
 from engine.settings.config import BrokerConfig, BrokerRole
 from ipc.errors import IpcError
+from store.compat import line_of
 from store.errors import MalformedConfig, StoreError
 from store.files import file_io
 from store.files.directory import StoreDirectory
@@ -47,7 +48,7 @@ class BrokerFiles:
         self.directory, self._queues = directory.config, directory.consumequeue
         self._is_slave, self._region_directory = config.broker_role is BrokerRole.SLAVE, region_directory
         self._identity = Identity(
-            config.compat == "5", config.broker_cluster_name, config.broker_name, config.default_topic_queue_nums,
+            line_of(config.compat), config.broker_cluster_name, config.broker_name, config.default_topic_queue_nums,
             config.auto_create_topic_enable, config.timer_wheel_enable,
         )  # fmt: skip
         self._queue_nums = min(CLIENT_QUEUE_NUMS, config.default_topic_queue_nums)
@@ -128,7 +129,7 @@ class BrokerFiles:
         for topic in sorted(self.metadata.gone_topics):
             before = self._counts.setdefault(topic, counts.get(topic, 0))
             if counts.get(topic, 0) > before:
-                served = ServedTopics(self.directory / TOPICS, five=self._identity.five, queue_nums=self._queue_nums)
+                served = ServedTopics(self.directory / TOPICS, line=self._identity.line, queue_nums=self._queue_nums)
                 numbers = [int(name) for name in _names(self._queues / topic) if name.isdecimal()]
                 served.note([(topic, max(numbers, default=0))], in_use=True)
                 served.save(now_ms)

@@ -19,7 +19,8 @@ from typing import Any
 
 from engine.settings.keys import KEYS, OLD_SPELLINGS, OWN_KEYS, SYNONYMS, Key
 from engine.settings.properties_file import Entry, MalformedEscape, parse
-from engine.settings.unused_names import REFUSED, ROCKETMQ_4_9, ROCKETMQ_5_ONLY, SAMPLES_ONLY, UNGUARDED
+from engine.settings.unused_names import REFUSED, ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS, SAMPLES_ONLY, UNGUARDED
+from store.compat import LINES, line_of
 from store.message.delay import levels_ms
 
 CONSUME_QUEUE_UNIT_BYTES = 20
@@ -191,15 +192,15 @@ def _key_of(file: str, entry: Entry, warnings: list[str]) -> Key | None:
         return BY_NAME[name]
     if name in REFUSED and entry.value.strip().lower() == "true":
         raise ConfigError(file, entry.line, f"{entry.key}={entry.value.strip()}: not allowed; {REFUSED[name]}")
-    if name in ROCKETMQ_4_9 or name in ROCKETMQ_5_ONLY:
-        only = " 5.x" if name in ROCKETMQ_5_ONLY else ""
+    if name in ROCKETMQ_KEYS or name in ROCKETMQ_LATER_KEYS:
+        only = " 5.x" if name in ROCKETMQ_LATER_KEYS else ""
         without = "; nothing here asks who calls, bindAddress says who can" if name in UNGUARDED else ""
         warnings.append(f"{where}: a key of RocketMQ{only} that this version does not use; accepted{without}")
         return None
     if name in SAMPLES_ONLY:
         warnings.append(f"{where}: no key of RocketMQ 4.9 or 5.x, although common in samples; it has no effect")
         return None
-    known = [*BY_NAME, *SYNONYMS, *OLD_SPELLINGS, *ROCKETMQ_4_9, *ROCKETMQ_5_ONLY]
+    known = [*BY_NAME, *SYNONYMS, *OLD_SPELLINGS, *ROCKETMQ_KEYS, *ROCKETMQ_LATER_KEYS]
     by_lower = {candidate.lower(): candidate for candidate in known}
     import difflib  # rarely: a file is mostly right
 
@@ -249,7 +250,7 @@ def converted(key: Key, text: str) -> Any:
         case "exporter":
             return EXPORTERS[int(text)] if text in EXPORTER_NUMBERS else EXPORTERS[EXPORTERS.index(text)]
         case "compat":
-            return text if text in ("4.9", "5") else _refuse(text)
+            return text if text in LINES else _refuse(text)
         case "addresses":
             return tuple(_checked_address(part.strip()) for part in text.split(";") if part.strip())
         case "delays":
@@ -334,9 +335,10 @@ def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, E
         values["in_sync_replicas"] = 2 if is_sync else 1
     if values["min_in_sync_replicas"] is None:
         values["min_in_sync_replicas"] = min(2, values["in_sync_replicas"]) if is_sync else 1
-    checks = values["compat"] == "5" and values["enable_slave_acting_master"] and is_sync
+    can_check = line_of(values["compat"]).ha.checks_before_append
+    checks = can_check and values["enable_slave_acting_master"] and is_sync
     needs = {
-        "enableSlaveActingMaster": ("compat=5", values["compat"] == "5"),
+        "enableSlaveActingMaster": ("compat=5", can_check),
         "enableAutoInSyncReplicas": ("compat=5, brokerRole=SYNC_MASTER and enableSlaveActingMaster=true", checks),
         "minInSyncReplicas": (
             "enableAutoInSyncReplicas=true, and what that needs", checks and values["enable_auto_in_sync_replicas"]

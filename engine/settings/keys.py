@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from store.compat import LINES, OF_BROKERS
 from store.message.delay import DEFAULT_LEVELS
 
 Kind = Literal[
@@ -47,7 +48,7 @@ ALLOWED: dict[str, str] = {
     "host_port": "host:port, with a port from 1 to 65535",
     "role": "ASYNC_MASTER, SYNC_MASTER or SLAVE",
     "flush_type": "ASYNC_FLUSH or SYNC_FLUSH",
-    "compat": "4.9 or 5",
+    "compat": " or ".join(LINES),
     "exporter": "PROM or DISABLE (OTLP_GRPC and LOG are taken as PROM), or RocketMQ's numbers for them, 0 to 3",
     "addresses": "host:port, several separated by ;",
     "delays": "levels of delay, each a number with s, m, h or d, separated by spaces, as in 1s 5s 1m 2h",
@@ -141,7 +142,7 @@ KEYS = (
     Key("metricsPromExporterHost", "metrics_host", "address", "127.0.0.1"),
     Key("metricsPromExporterPort", "metrics_port", "int", None, 0, 65535, "0 lets the kernel choose"),
     # our own
-    Key("compat", "compat", "compat", "4.9"),
+    Key("compat", "compat", "compat", OF_BROKERS),
     Key("regionPath", "region_path", "path", "/dev/shm"),
     Key("storeGroup", "store_group", "text", None),
     Key("ringSizeInBytes", "ring_bytes", "int", 16 * MIB, 64 * 1024, 1024 * MIB, "bytes"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.settings.config import ConfigError, converted, entries_of
 from engine.settings.keys import Key
-from engine.settings.unused_names import ROCKETMQ_4_9, ROCKETMQ_5_ONLY
+from engine.settings.unused_names import ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS
 
 KEYS = (
     Key("listenPort", "port", "int", 9876, 0, 65535),
@@ -45,7 +45,7 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
                 raise ConfigError(file, entry.line, what) from None
         elif entry.key == "enableControllerInNamesrv" and text.lower() == "true":
             raise ConfigError(file, entry.line, f"{entry.key}={text}: not allowed; {NO_CONTROLLER}")
-        elif entry.key in NAMESRV_ONLY | ROCKETMQ_4_9 | ROCKETMQ_5_ONLY:
+        elif entry.key in NAMESRV_ONLY | ROCKETMQ_KEYS | ROCKETMQ_LATER_KEYS:
             warnings.append(f"{file}:{entry.line}: {entry.key}: a name server of ours does not use it; accepted")
         else:
             import difflib  # rarely: a file is mostly right

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.settings.config import BrokerConfig
+from store.compat import line_of
 from store.files.directory import StoreDirectory
 from store.index.service import IndexService
 from store.message.delay import levels_ms
@@ -25,6 +26,6 @@ def kinds_of(config: BrokerConfig) -> QueueKinds:
     return QueueKinds(
         ext_file_bytes=config.queue_ext_file_bytes if config.enable_consume_queue_ext else 0,
         batch_file_bytes=batch_file_bytes_of(config.batch_queue_file_bytes),
-        multi_dispatch=config.enable_multi_dispatch, lmq=config.enable_lmq, five=config.compat == "5",
+        multi_dispatch=config.enable_multi_dispatch, lmq=config.enable_lmq, rules=line_of(config.compat).queues,
         delays_ms=levels_ms(config.message_delay_level),
     )  # fmt: skip

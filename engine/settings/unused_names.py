@@ -7,7 +7,7 @@ spec: configuration, sections 1 to 9
 
 from __future__ import annotations
 
-ROCKETMQ_4_9 = frozenset(
+ROCKETMQ_KEYS = frozenset(
     """
     accessMessageInMemoryMaxRatio aclEnable adminBrokerThreadPoolNums autoCreateSubscriptionGroup
     autoDeleteUnusedStats bitMapLengthConsumeQueueExt brokerFastFailureEnable
@@ -49,7 +49,7 @@ ROCKETMQ_4_9 = frozenset(
     """.split()
 )
 
-ROCKETMQ_5_ONLY = frozenset(
+ROCKETMQ_LATER_KEYS = frozenset(
     """
     accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums
     ackThreadPoolQueueCapacity aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from engine.settings.config import BrokerConfig
 from ipc.clock import wall_ms
+from store.compat import line_of
 from store.errors import MalformedConfig
 from store.files.directory import StoreDirectory
 from store.tables.served_topics import CLIENT_QUEUE_NUMS, ServedTopics
@@ -30,7 +31,7 @@ class TopicKeeper:
     def __init__(self, config: BrokerConfig) -> None:
         directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
         queue_nums = min(CLIENT_QUEUE_NUMS, config.default_topic_queue_nums)
-        self._topics = ServedTopics(directory.config / TOPICS, five=config.compat == "5", queue_nums=queue_nums)
+        self._topics = ServedTopics(directory.config / TOPICS, line=line_of(config.compat), queue_nums=queue_nums)
         self._failed = False
         self._thread: threading.Thread | None = None
 

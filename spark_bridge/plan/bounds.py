@@ -15,7 +15,7 @@ from store.files.segment import file_name
 from store.files.segment_files import SegmentFiles
 from store.message.record import BLANK_BYTES, MAGIC_AT, MAGIC_V1, MAGIC_V2, SYS_FLAG_AT, store_timestamp_at
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.time_search import Log, files_of, offset_by_time_5
+from store.queues.time_search import Log, files_of, offset_by_entries
 
 TIMESTAMP_BYTES = 8
 
@@ -111,7 +111,7 @@ def offset_at(queue: Queue, log: LogExtent, timestamp_ms: int) -> int:
     if queue.end <= queue.first:
         return queue.end
     asked = Log(log.min_physical_offset, lambda offset, _size: stored_ms(files, offset) or 0)
-    return max(queue.first, offset_by_time_5(entries, queue.first, timestamp_ms, asked))
+    return max(queue.first, offset_by_entries(entries, queue.first, timestamp_ms, asked))
 
 
 def pruned_by_time(log: LogExtent, stored: Sequence[StoredBounds]) -> LogExtent:

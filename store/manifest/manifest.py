@@ -14,6 +14,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
+from store.compat import Line
 from store.errors import CorruptRecord, MalformedData
 from store.files.segment import Segment
 from store.manifest.queue import LoadedQueue
@@ -29,12 +30,12 @@ INDEX_SAMPLE = 400
 CACHED = 10_000
 
 
-def lines(store_root: Path | str, *, five: bool | None = None, limit: int | None = None) -> Iterator[str]:
-    """The manifest of a store; `five` chooses the version that would load it (by default what made it).
+def lines(store_root: Path | str, *, line: Line | None = None, limit: int | None = None) -> Iterator[str]:
+    """The manifest of a store; `line` chooses who would load it (by default what made it).
 
     `limit` ends the log of a store that is in use. Raises StoreError.
     """
-    store = load(store_root, five=five, limit=limit)
+    store = load(store_root, line=line, limit=limit)
     keyed = array("q")
     yield from _log_lines(store, keyed)
     for key in store.keys():  # noqa: SIM118 - not a mapping

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from store.compat import QueueRules
 from store.files.segment_files import named_files
 from store.queues.consume_queue import CQ_DTYPE, ENTRY_BYTES, PREFILL_SIZE, ConsumeQueue, Entries
 
@@ -127,14 +128,15 @@ class LoadedQueue:
             self.max_physical_offset = _end_of(entries, last.wrote - 1)
             return
 
-    def correct_min_offset(self, min_physical_offset: int, five: bool) -> None:
+    def correct_min_offset(self, min_physical_offset: int, rules: QueueRules) -> None:
         """correctMinOffset: the first entry whose record is still in the log."""
         if not self._files:
             return
-        if five and self._nothing_left(min_physical_offset):
+        if rules.minimum_at_end and self._nothing_left(min_physical_offset):
             return
         first = self._files[0]
-        start = max(0, (self.min_logic_offset - first.base) // ENTRY_BYTES) if five else 0
+        known = max(0, (self.min_logic_offset - first.base) // ENTRY_BYTES)
+        start = known if rules.minimum_from_known else 0
         in_log = first.entries()["physical_offset"][start : first.wrote].astype(np.int64) >= min_physical_offset
         if in_log.any():
             self.min_logic_offset = first.base + (start + int(in_log.argmax())) * ENTRY_BYTES

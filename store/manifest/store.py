@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from store.compat import LINES, OLDEST, Line
 from store.errors import MalformedConfig, QueueFileMismatch
 from store.files.checkpoint import read as read_checkpoint
 from store.files.directory import EXT_NAME, StoreDirectory, store_directory
@@ -41,8 +42,7 @@ from store.queues.batch_consume_queue import BATCH_DTYPE
 from store.queues.consume_queue import ConsumeQueue, queue_directories
 from store.tables.tables import read_batch_topics
 
-LOG_FILES_CHECKED = 3  # 4.9, after an ordinary stop
-FIVE_ONLY = ("abort.bak", "compaction", "timerwheel", "timerlog", "batchconsumequeue")
+QUEUE_FILES_CHECKED = 3
 DEFAULT_QUEUE_FILE_BYTES = 6_000_000
 TOPICS_BYTES_MAX = 64 << 20
 QueueKey = tuple[str, int]
@@ -53,7 +53,7 @@ class LoadedStore:
     """What a broker would serve. Without a log `min_offset` is -1 and there are no queues."""
 
     root: Path
-    five: bool
+    line: Line
     segment_bytes: int
     min_offset: int
     max_offset: int
@@ -68,36 +68,41 @@ class LoadedStore:
         return sorted(self.queues, key=lambda key: (utf16_sort_key(key[0]), str(key[1])))
 
 
-def is_five(root: Path) -> bool:
-    """Whether a RocketMQ 5.x broker ran on the store: by what only 5.x writes."""
-    if any((root / name).exists() for name in FIVE_ONLY):
-        return True
+def line_of_store(root: Path) -> Line:
+    """The newest line whose broker ran on the store, by what only it leaves there."""
     topics = root / "config" / "topics.json"
+    said = b""
     if topics.is_file():
         with topics.open("rb") as file:
-            if b"stateVersion" in file.read(TOPICS_BYTES_MAX):
-                return True
+            said = file.read(TOPICS_BYTES_MAX)
     checkpoint = read_checkpoint(root / "checkpoint")
-    return bool(checkpoint.master_flushed_offset or checkpoint.confirm_offset)
+    has_offsets = bool(checkpoint.master_flushed_offset or checkpoint.confirm_offset)
+    for line in reversed(LINES.values()):
+        marks = line.marks
+        has_names = any((root / name).exists() for name in marks.names)
+        is_told = marks.table_text in said if marks.table_text else False
+        if has_names or is_told or (marks.checkpoint_offsets and has_offsets):
+            return line
+    return LINES[OLDEST]
 
 
-def load(root: Path | str, *, five: bool | None = None, limit: int | None = None) -> LoadedStore:
-    """Load the store as RocketMQ 4.9 (`five` False) or 5.x does; `limit` ends the log of a store that is in use.
+def load(root: Path | str, *, line: Line | None = None, limit: int | None = None) -> LoadedStore:
+    """Load the store as brokers of `line` do, by default as who made it; `limit` ends the log of one that is in use.
 
     Raises NotAStore, SegmentSizeMismatch, QueueFileMismatch.
     """
     directory = store_directory(root)
     root = directory.root
-    five = is_five(root) if five is None else five
+    line = line_of_store(root) if line is None else line
     batch_topics = batch_topics_of(root)
     segments = {base: directory.commitlog / file_name(base) for base, size in named_files(directory.commitlog) if size}
     if not segments:
-        return LoadedStore(root, five, 0, -1, 0, {}, {}, batch_topics)
+        return LoadedStore(root, line, 0, -1, 0, {}, {}, batch_topics)
     segment_bytes = segment_bytes_of(directory.commitlog)
-    store = LoadedStore(root, five, segment_bytes, min(segments), 0, segments, _recovered_queues(root), batch_topics)
+    store = LoadedStore(root, line, segment_bytes, min(segments), 0, segments, _recovered_queues(root), batch_topics)
     _Recovery(store, directory, limit).run()
     for queue in store.queues.values():
-        queue.correct_min_offset(store.min_offset, five)
+        queue.correct_min_offset(store.min_offset, line.queues)
     return store
 
 
@@ -175,7 +180,7 @@ class _Recovery:
     """CommitLog.recoverNormally and recoverAbnormally."""
 
     def __init__(self, store: LoadedStore, directory: StoreDirectory, limit: int | None) -> None:
-        self._store, self._limit = store, limit
+        self._store, self._limit, self._rules = store, limit, store.line.queues
         self._bases = sorted(store.segments)
         self._aborted = directory.was_aborted()
         self._extensions = _Extensions.of(store.root)
@@ -204,8 +209,8 @@ class _Recovery:
         if self._aborted:
             matching = (index for index in reversed(range(count)) if self._stored_before_checkpoint(index))
             return next(matching, 0)
-        if not self._store.five:
-            return max(0, count - LOG_FILES_CHECKED)
+        if self._rules.log_files_checked is not None:
+            return max(0, count - self._rules.log_files_checked)
         return next((index for index in reversed(range(count)) if self._bases[index] <= self._queues_end), 0)
 
     def _stored_before_checkpoint(self, index: int) -> bool:
@@ -234,9 +239,11 @@ class _Recovery:
             if limit is not None and position >= limit:
                 return position, Found(Kind.END_OF_LOG, 0)
             found = inspect(view, position, None, check_body_crc=True, limit=limit)
-            if found.kind is not Kind.MESSAGE or (shape_at(view, position)[1] == MAGIC_V2 and not self._store.five):
+            is_unread = shape_at(view, position)[1] == MAGIC_V2 and not self._rules.reads_version_2
+            if found.kind is not Kind.MESSAGE or is_unread:
                 return position, found._replace(kind=found.kind if found.kind is Kind.BLANK else Kind.END_OF_LOG)
-            if (self._aborted or (self._store.five and base + position > self._queues_end)) and not self._dispatch(
+            is_lacking = self._rules.dispatches_after_stop and base + position > self._queues_end
+            if (self._aborted or is_lacking) and not self._dispatch(
                 decode(view, position, check_body_crc=False)
             ):
                 return position, Found(Kind.END_OF_LOG, 0, "its delay level is no number")
@@ -255,7 +262,7 @@ class _Recovery:
             own_code = tags_code if self._extensions is None else self._extensions.put(key)
             self._queue(key).put(*place, own_code, message.queue_offset)
             # the offsets are among its properties only where the broker had multi-dispatch switched on
-            further = targets(*key, message.properties, lmq=True, five=self._store.five)
+            further = targets(*key, message.properties, lmq=True, rules=self._rules)
             for name, queue_id, queue_offset in further or []:
                 self._queue((name, queue_id)).put(*place, tags_code, queue_offset)
         self._index.dispatch(message)
@@ -270,15 +277,14 @@ class _Recovery:
     def _tags_code(self, message: Message) -> int:
         delay = message.properties.get(property_string.DELAY)
         due = queue_tags_code(message.topic, delay, message.store_timestamp_ms, message.tags_code)
-        # 4.9 reads its table of delay levels after this, so that its recovery knows none
-        return due if self._store.five else message.tags_code
+        return due if self._rules.knows_delays_early else message.tags_code
 
 
 def _batch_queues_end(root: Path) -> int:
     """The last record that batch consume queues know, where it begins: that is what they call their maximum."""
     end = -1
     for _, _, path in queue_directories(root / "batchconsumequeue"):
-        for base, _ in named_files(path)[-LOG_FILES_CHECKED:]:
+        for base, _ in named_files(path)[-QUEUE_FILES_CHECKED:]:
             content = (path / file_name(base)).read_bytes()
             units = np.frombuffer(content, BATCH_DTYPE, len(content) // BATCH_DTYPE.itemsize)
             good = (units["size"] > 0) & (units["physical_offset"] >= 0)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from store.compat import QueueRules
 from store.message.delay import SCHEDULE_TOPIC
 from store.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET
 from store.message.topics import RETRY_PREFIX, SYSTEM_PREFIX, is_lmq
@@ -27,7 +28,7 @@ class Target(NamedTuple):
 
 
 def targets(
-    topic: str, queue_id: int, properties: Mapping[str, str], *, lmq: bool, five: bool
+    topic: str, queue_id: int, properties: Mapping[str, str], *, lmq: bool, rules: QueueRules
 ) -> list[Target] | None:
     """Where else the message belongs. None when its two properties contradict each other: then RocketMQ leaves it out.
 
@@ -36,7 +37,8 @@ def targets(
     names, offsets = properties.get(MULTI_DISPATCH, ""), properties.get(MULTI_QUEUE_OFFSET, "")
     if not names.strip() or not offsets.strip():
         return []
-    if five and (topic.startswith((RETRY_PREFIX, SYSTEM_PREFIX)) or topic == SCHEDULE_TOPIC):
+    is_system = topic.startswith((RETRY_PREFIX, SYSTEM_PREFIX)) or topic == SCHEDULE_TOPIC
+    if is_system and not rules.dispatches_system_topics:
         return []
     name_list, offset_list = _java_split(names), _java_split(offsets)
     if len(name_list) != len(offset_list) or not all(map(JAVA_LONG, offset_list)):
@@ -44,7 +46,7 @@ def targets(
     return [
         Target(name, 0 if lmq and is_lmq(name) else queue_id, int(offset))
         for name, offset in zip(name_list, offset_list, strict=True)
-        if not (five and "/" in name)
+        if rules.dispatches_slashed_names or "/" not in name
     ]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ipc.arrays import Bytes, Words
+from store.compat import NEWEST, QueueRules, line_of
 from store.files.directory import BATCH_NAME, EXT_NAME
 from store.files.segment import Segment
 from store.files.segment_files import named_files
@@ -45,19 +46,19 @@ class QueueKinds:
     batch_file_bytes: int = BATCH_FILE_BYTES
     multi_dispatch: bool = False  # enableMultiDispatch
     lmq: bool = False  # enableLmq
-    five: bool = True  # 5.x's rules of multi-dispatch
+    rules: QueueRules = line_of(NEWEST).queues
     delays_ms: tuple[int, ...] = DELAYS_MS  # messageDelayLevel
 
 
 PLAIN_QUEUES = QueueKinds()
 
 
-def kinds_found(root: Path, *, five: bool) -> QueueKinds:
+def kinds_found(root: Path, rules: QueueRules) -> QueueKinds:
     """The kinds of queues that a store has, for who does not know its broker's settings."""
     ext = _file_bytes_below(root / EXT_NAME)
     batch = _file_bytes_below(root / BATCH_NAME)
     multi_dispatch = any((root / "consumequeue").glob(f"{LMQ_PREFIX}*"))
-    return QueueKinds(ext, batch or BATCH_FILE_BYTES, multi_dispatch, multi_dispatch, five)
+    return QueueKinds(ext, batch or BATCH_FILE_BYTES, multi_dispatch, multi_dispatch, rules)
 
 
 def _file_bytes_below(root: Path) -> int:
@@ -213,7 +214,7 @@ class QueueSet:
                 continue  # RocketMQ does it for plain queues only
             found = targets(
                 java_text(topic), row[kernel.QUEUE_ID], _properties_of(segment, row),
-                lmq=self._kinds.lmq, five=self._kinds.five,
+                lmq=self._kinds.lmq, rules=self._kinds.rules,
             )  # fmt: skip
             if found is None:
                 self._report(f"record at {where}: its further queues and its offsets there do not fit together")

@@ -62,7 +62,7 @@ def first_in_log(files: Sequence[QueueFile], min_physical_offset: int) -> int:
     return files[-1].first + len(files[-1].entries) if files else 0
 
 
-def offset_by_time_4_9(files: Sequence[QueueFile], min_offset: int, timestamp_ms: int, log: Log) -> int:
+def offset_by_file_times(files: Sequence[QueueFile], min_offset: int, timestamp_ms: int, log: Log) -> int:
     """The nearest message in the first file that was written at or after the time, else in the last file."""
     if not files:
         return 0
@@ -82,18 +82,18 @@ def offset_by_time_4_9(files: Sequence[QueueFile], min_offset: int, timestamp_ms
     return _number(file, right if abs(timestamp_ms - left_ms) > abs(timestamp_ms - right_ms) else left)
 
 
-def offset_by_time_5(
+def offset_by_entries(
     files: Sequence[QueueFile], min_offset: int, timestamp_ms: int, log: Log, boundary: Boundary = Boundary.LOWER
 ) -> int:
     """The boundary's message; within the queue's range, whatever the times are."""
     if not files:
         return 0
     end = files[-1].first + len(files[-1].entries)
-    found = _by_time_5(_file_by_time(files, timestamp_ms, log, boundary), min_offset, timestamp_ms, log, boundary)
+    found = _by_entries(_file_by_time(files, timestamp_ms, log, boundary), min_offset, timestamp_ms, log, boundary)
     return min(max(found, min_offset), end)
 
 
-def _by_time_5(
+def _by_entries(
     file: QueueFile | None, min_offset: int, timestamp_ms: int, log: Log, boundary: Boundary
 ) -> int:
     """binarySearchInQueueByTime."""

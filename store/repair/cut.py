@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from struct import Struct
 from zlib import crc32
 
+from store.compat import NEWEST, line_of
 from store.errors import OffsetOutOfRange
 from store.files import file_io, flushed_mark
 from store.files.checkpoint import Checkpoint
@@ -95,7 +96,7 @@ class LogCut:
         zero(self._files, self._dirty(offset))
         root = self._directory.root
         file_bytes = queue_file_bytes(self._directory.consumequeue) or file_bytes_of(DEFAULT_QUEUE_FILE_BYTES)
-        queues = QueueRecovery(self._directory.consumequeue, file_bytes, kinds_found(root, five=True))
+        queues = QueueRecovery(self._directory.consumequeue, file_bytes, kinds_found(root, line_of(NEWEST).queues))
         queues.cut(self._files, self._files.base_offsets()[0], offset, Checkpoint())
         QueueSync(self._directory.consumequeue, file_bytes).sync(0)
         paths = index_files(self._directory.index)

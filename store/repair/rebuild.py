@@ -23,7 +23,7 @@ from store.index.geometry import geometry_of
 from store.index.index_file import DEFAULT_GEOMETRY, Geometry
 from store.index.query import index_files
 from store.index.service import IndexService
-from store.manifest.store import DEFAULT_QUEUE_FILE_BYTES, is_five
+from store.manifest.store import DEFAULT_QUEUE_FILE_BYTES, line_of_store
 from store.message.delay import DELAYS_MS
 from store.queues.consume_queue import file_bytes_of, queue_directories
 from store.queues.queue_set import kinds_found
@@ -72,7 +72,7 @@ def rebuild_queues(
     roots = directory.consumequeue, directory.root / BATCH_NAME
     building, batches = map(_fresh, roots)
     done = Rebuilt()
-    kinds = replace(kinds_found(directory.root, five=is_five(directory.root)), delays_ms=delays_ms)
+    kinds = replace(kinds_found(directory.root, line_of_store(directory.root).queues), delays_ms=delays_ms)
     dispatcher = Dispatcher(
         files, building,
         file_bytes or queue_file_bytes(directory.consumequeue) or file_bytes_of(DEFAULT_QUEUE_FILE_BYTES),

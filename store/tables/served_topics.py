@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from store.compat import Line
 from store.files.directory import BATCH_NAME
 from store.message.topics import group_of, is_lmq, is_system_topic
 from store.tables import json_files
@@ -26,10 +27,10 @@ SAVING_SHARE, SAVING_SECONDS_MAX = 0.1, 2.0
 
 
 class ServedTopics:
-    """The file `path`, in the form of 5.x when `five` and nobody has given it one yet."""
+    """The file `path`, in the form of `line` when nobody has given it one yet."""
 
-    def __init__(self, path: Path, *, five: bool, queue_nums: int = CLIENT_QUEUE_NUMS) -> None:
-        self._path, self._five, self._queue_nums = path, five, queue_nums
+    def __init__(self, path: Path, *, line: Line, queue_nums: int = CLIENT_QUEUE_NUMS) -> None:
+        self._path, self._line, self._queue_nums = path, line, queue_nums
         self._known: dict[str, int] | None = None  # topic: its queues in the file
         self._seen: tuple[int, int] | None = None  # which file that was
         self._wanted: dict[str, int] = {}
@@ -105,9 +106,12 @@ class ServedTopics:
                 table[topic] = self._config_of(topic)
             for name in ("readQueueNums", "writeQueueNums"):
                 table[topic][name] = max(queue_nums, _count(table[topic].get(name)))
-        version = DataVersion.of(value, str(self._path)) or DataVersion(state_version=0 if self._five else None)
+        version = DataVersion.of(value, str(self._path)) or self._unset()
         json_files.write(self._path, {**value, **broker_tables.topics_value(table, version.next(now_ms))})
         return added
+
+    def _unset(self) -> DataVersion:
+        return DataVersion(state_version=0 if self._line.tables.state_versions else None)
 
     def _state(self) -> tuple[int, int] | None:
         """Tells one content of the file from another."""
@@ -134,7 +138,7 @@ class ServedTopics:
         attributes: dict[str, object] = {}
         if (self._path.parent.parent / BATCH_NAME / topic).is_dir():  # RocketMQ refuses the store without this
             attributes = {"attributes": {broker_tables.QUEUE_TYPE: broker_tables.BATCH_QUEUE_TYPE}}
-        return broker_tables.topic_config(topic, 0, 0, PERM, five=self._five, **attributes)
+        return broker_tables.topic_config(topic, 0, 0, PERM, line=self._line, **attributes)
 
 
 def _count(value: object) -> int:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from store.compat import Line
 from store.errors import MalformedConfig
 from store.message.properties import java_hash
 from store.tables import json_files
@@ -143,9 +144,9 @@ def topics(value: Mapping[Any, Any], path: str = "") -> dict[str, dict[Any, Any]
     return _table(value, TOPIC_TABLE, path)
 
 
-def topic_config(topic: str, read: int, write: int, perm: int, *, five: bool, **fields: Any) -> dict[str, Any]:
+def topic_config(topic: str, read: int, write: int, perm: int, *, line: Line, **fields: Any) -> dict[str, Any]:
     """One entry of topicConfigTable, with RocketMQ's defaults but for `fields`."""
-    attributes: dict[str, Any] = {"attributes": {}} if five else {}
+    attributes: dict[str, Any] = {"attributes": {}} if line.tables.topic_attributes else {}
     config = {
         "order": False, "perm": perm, "readQueueNums": read, "topicFilterType": "SINGLE_TAG", "topicName": topic,
         "topicSysFlag": 0, "writeQueueNums": write,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from store.compat import QueueRules
 from store.errors import CorruptRecord
 from store.files.segment import Segment
 from store.message import delay
@@ -54,10 +55,10 @@ class SegmentCheck:
 
     def __init__(
         self, table: QueueTable, addresses: Ints, matched: npt.NDArray[np.uint8], *, end: int | None,
-        dispatched: int, aborted: bool, five: bool, delays_ms: tuple[int, ...] = delay.DELAYS_MS,
+        dispatched: int, aborted: bool, rules: QueueRules, delays_ms: tuple[int, ...] = delay.DELAYS_MS,
     ) -> None:  # fmt: skip
         self._table, self._addresses, self._matched = table, addresses, matched
-        self._end, self._dispatched, self._aborted, self._five = end, dispatched, aborted, five
+        self._end, self._dispatched, self._aborted, self._rules = end, dispatched, aborted, rules
         self._delays = np.array((0, *delays_ms), np.int64)
         self._parts = np.zeros(kernel.PART_WORDS, np.int64)
         self._events = np.zeros((EVENTS_MAX, kernel.EVENT_WORDS), np.int64)
@@ -164,7 +165,7 @@ class SegmentCheck:
 
     def _multi_dispatched(self, message: Message, result: SegmentResult) -> None:
         """The record's entries in the other queues that it names."""
-        found = targets(message.topic, message.queue_id, message.properties, lmq=True, five=self._five)
+        found = targets(message.topic, message.queue_id, message.properties, lmq=True, rules=self._rules)
         wanted = (message.physical_offset, message.size, message.tags_code)
         for name, queue_id, queue_offset in found or ():
             queue = self._table.find(name, queue_id)

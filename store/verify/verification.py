@@ -20,7 +20,7 @@ import numpy as np
 
 from store.files.directory import StoreDirectory, store_directory
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
-from store.manifest.store import batch_topics_of, is_five
+from store.manifest.store import batch_topics_of, line_of_store
 from store.message import delay
 from store.message.record import Kind, inspect
 from store.reading.walk import next_record
@@ -158,9 +158,10 @@ class Verification:
                 self._report()
 
     def _new_check(self, queues: Queues) -> SegmentCheck:
+        rules = line_of_store(self.root).queues
         return SegmentCheck(
             QueueTable(queues, self._batch_topics), queues.addresses, queues.matched, end=self.end,
-            dispatched=self._queue_limit(), aborted=self._directory.was_aborted(), five=is_five(self.root),
+            dispatched=self._queue_limit(), aborted=self._directory.was_aborted(), rules=rules,
             delays_ms=self.delays_ms,
         )  # fmt: skip
 

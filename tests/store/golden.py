@@ -8,6 +8,7 @@ from pathlib import Path
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 VERSIONS = ("rocketmq-4.9.7", "rocketmq-5.3.3")
+COMPAT = dict(zip(VERSIONS, ("4.9", "5"), strict=True))
 STORES = [(version, name) for version in VERSIONS for name in ("master", "features")]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from store.compat import LINES, NEWEST
 from tools.common.output_form import form
 from tools.common.progress import OPTION
 from tools.log.options import EPILOG, STORE, Moment, QueueName, store_command
@@ -57,7 +58,7 @@ def diff() -> None:
 @log.command(epilog=EPILOG)
 @STORE
 @click.option(
-    "--as", "version", type=click.Choice(["4.9", "5"]), help="Which RocketMQ loads the store; by default what wrote it."
+    "--as", "version", type=click.Choice(list(LINES)), help="Which RocketMQ loads the store; by default what wrote it."
 )
 @store_command("tools.log.show:manifest")
 def manifest() -> None:
@@ -117,7 +118,7 @@ def export() -> None:
 @click.option("--queue", type=QueueName(), metavar="TOPIC:ID", help="A queue, with --time.")
 @click.option("--time", "moment", type=Moment(), help="The queue's message at this time, as RocketMQ's offset reset.")
 @click.option(
-    "--as", "version", type=click.Choice(["4.9", "5"]), default="5", show_default=True,
+    "--as", "version", type=click.Choice(list(LINES)), default=NEWEST, show_default=True,
     help="Whose rule for --time: the first message from it on (5), or 4.9's, which goes by the queue files' own times.",
 )  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1), default=FIND_LIMIT, show_default=True, help="Of the newest.")

@@ -11,11 +11,12 @@ from pathlib import Path
 import click
 
 from ipc.errors import RegionMissing
+from store.compat import line_of
 from store.errors import BrokerOutOfReach, NotAStore
 from store.index.index_file import Geometry
 from store.message.record import Message
 from store.queues.consume_queue import ConsumeQueue
-from store.queues.time_search import Log, files_of, first_in_log, offset_by_time_4_9, offset_by_time_5
+from store.queues.time_search import Log, files_of, first_in_log, offset_by_entries, offset_by_file_times
 from store.reading.extent import running, tell_unreached
 from store.reading.log_reader import LogReader, open_log
 from store.reading.search import Finder, Found
@@ -33,7 +34,7 @@ def find(
         raise click.UsageError("give one of --key, --id, --offset, or --queue together with --time")
     reader = open_log(store)
     if queue is not None and moment is not None:
-        return _at_time(reader, *queue, moment, version == "5", as_objects)
+        return _at_time(reader, *queue, moment, line_of(version).queues.finds_by_entries, as_objects)
     finder = _finder(store, reader)
     if offset is not None:
         found = _at_offset(reader, finder, offset)
@@ -78,7 +79,7 @@ def _at_offset(reader: LogReader, finder: Finder, offset: int) -> Found:
     return Found([], [f"no record begins at offset {offset}, {told}"])
 
 
-def _at_time(reader: LogReader, topic: str, queue_id: int, moment: int, five: bool, as_objects: bool) -> int:
+def _at_time(reader: LogReader, topic: str, queue_id: int, moment: int, by_entries: bool, as_objects: bool) -> int:
     directory = reader.directory.consumequeue / topic / str(queue_id)
     if not directory.is_dir():
         raise NotAStore(str(directory), "it has no such queue")
@@ -92,7 +93,7 @@ def _at_time(reader: LogReader, topic: str, queue_id: int, moment: int, five: bo
         return -1 if message is None else message.store_timestamp_ms
 
     log = Log(reader.min_offset, stored_ms)
-    number = (offset_by_time_5 if five else offset_by_time_4_9)(files, first, moment, log)
+    number = (offset_by_entries if by_entries else offset_by_file_times)(files, first, moment, log)
     message = _message_of(queue, number, finder)
     if as_objects:
         shown = {"topic": topic, "queueId": queue_id, "timestamp": moment, "queueOffset": number, "minOffset": first}

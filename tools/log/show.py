@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from store.compat import line_of
 from store.manifest.manifest import lines
 from store.message.record import Message
 from store.reading.comparison import compare, what_lies_at
@@ -129,7 +130,7 @@ def manifest(store: Path, version: str | None) -> int:
     """Print what RocketMQ's own classes read from STORE: a JSON line for each message, blank record and queue."""
     reader = open_log(store)
     limit = reader.max_offset if reader.live else None
-    five = None if version is None else version == "5"
-    for line in lines(store, five=five, limit=limit):
+    line_asked = None if version is None else line_of(version)
+    for line in lines(store, line=line_asked, limit=limit):
         sys.stdout.write(line + "\n")
     return 0

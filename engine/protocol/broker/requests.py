@@ -78,6 +78,7 @@ class BrokerRequests(Answerer):
         self, compat: str, metadata: Metadata, facts: Facts, *, is_slave: bool, has_timers: bool = True
     ) -> None:  # fmt: skip
         super().__init__(compat)
+        self._rules = self.line.broker
         self.metadata, self._facts, self._is_slave, self._has_timers = metadata, facts, is_slave, has_timers
         self.changed_settings: dict[str, int] = {}  # the shell's to take
         self.wants_registration = False
@@ -97,7 +98,7 @@ class BrokerRequests(Answerer):
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister_client,
         }
-        if self.five:
+        if self._rules.serves_modes_and_timers:
             self.handlers |= {
                 RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._request_modes,
                 RequestCode.GET_BROKER_HA_STATUS: self._ha_status,
@@ -136,15 +137,15 @@ class BrokerRequests(Answerer):
 
     def _require_master(self) -> None:
         """4.9's slaves refuse; 5.x's take a change, until their master's tables replace it."""
-        if self._is_slave and not self.five:
+        if self._is_slave and not self._rules.slaves_take_changes:
             raise Refused(ResponseCode.SYSTEM_ERROR, ON_SLAVE)
 
     def _check_topic(self, topic: str | None, *, is_new: bool) -> str:
         """Raises Refused with what RocketMQ says of that name; a topic to be deleted only needs one in 5.x."""
-        refused = ResponseCode.INVALID_PARAMETER if self.five else ResponseCode.SYSTEM_ERROR
+        refused = ResponseCode(self._rules.wrong_topic_code)
         if topic is None or not topic.strip():
             raise Refused(refused, "The specified topic is blank.")
-        if is_new or not self.five:
+        if is_new or self._rules.checks_names_to_delete:
             if not TOPIC_PATTERN.fullmatch(topic):
                 allowed = "allowing only ^[%|a-zA-Z0-9_-]+$"
                 raise Refused(refused, f"The specified topic contains illegal characters, {allowed}")
@@ -159,20 +160,21 @@ class BrokerRequests(Answerer):
         kind, ext = given(request, "topicFilterType"), request.ext_fields
         if ext is not None and kind not in FILTER_TYPES:
             raise Thrown(f"{REMOTING_EXCEPTION}: topicFilterType = [{shown(kind)}] value invalid")
-        if self.five and given(request, "topic") is None:
+        if self._rules.topic_is_dereferenced and given(request, "topic") is None:
             raise Thrown(f"{NULL_POINTER}: {null_pointer('String.startsWith(String)', TOPIC)}")
         topic = self._check_topic(given(request, "topic"), is_new=True)
         self._check_room(topic, self.metadata.topics, TOPICS_MAX)
         read, write, perm = (self._of_topic(request, name) for name in ("readQueueNums", "writeQueueNums", "perm"))
         config = topic_config(
-            topic, read, write, perm, five=self.five, topicFilterType=kind,
+            topic, read, write, perm, line=self.line, topicFilterType=kind,
             topicSysFlag=whole_number(request, "topicSysFlag", INT32_MIN, INT32_MAX) or 0,
         )  # fmt: skip
-        if self.five:
+        if self.line.tables.topic_attributes:
             config["order"] = (given(request, "order") or "").lower() == "true"
             self._alter(config, given(request, "attributes") or "")
-            if config == self.metadata.topics.get(topic) and not given(request, "attributes"):
-                return self.answered(request, ResponseCode.SUCCESS, NO_REMARK)
+        is_same = config == self.metadata.topics.get(topic) and not given(request, "attributes")
+        if is_same and self._rules.same_topic_is_kept:
+            return self.answered(request, ResponseCode.SUCCESS, NO_REMARK)
         self.metadata.set_topic(config, now_ms)
         self.wants_registration = True
         return self.answered(request, ResponseCode.SUCCESS, NO_REMARK)
@@ -186,10 +188,11 @@ class BrokerRequests(Answerer):
         """A number of a topic's. Raises Refused with what Java says where there is none."""
         found = whole_number(request, name, INT32_MIN, INT32_MAX)
         if found is None:
-            package = "remoting.protocol" if self.five else "common.protocol"
-            getter = f"org.apache.rocketmq.{package}.header.CreateTopicRequestHeader.get{name[0].upper()}{name[1:]}()"
+            package = self.line.remoting.java_package
+            getter = f"{package}.header.CreateTopicRequestHeader.get{name[0].upper()}{name[1:]}()"
             told = null_pointer("java.lang.Integer.intValue()", f'the return value of "{getter}"')
-            raise Refused(ResponseCode.SYSTEM_ERROR, told) if self.five else Thrown(f"{NULL_POINTER}: {told}")
+            is_thrown = self._rules.wrong_number_is_thrown
+            raise Thrown(f"{NULL_POINTER}: {told}") if is_thrown else Refused(ResponseCode.SYSTEM_ERROR, told)
         return found
 
     def _alter(self, config: dict[str, object], change: str) -> None:
@@ -214,18 +217,18 @@ class BrokerRequests(Answerer):
         self._require_master()
         told = fastjson.loads(request.body, "the group's configuration", BODY_BYTES_MAX)
         if not isinstance(told, dict):
-            if not self.five:
+            if not self._rules.empty_group_is_thrown:
                 return self.answered(request)
             name = "org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig.getGroupName()"
             raise Thrown(f"{NULL_POINTER}: {null_pointer(name, CONFIG)}")
         if not isinstance(told.get("groupName"), str):
-            raise Thrown(NULL_KEY if self.five else NULL_POINTER)
+            raise Thrown(NULL_KEY if self._rules.tells_hash_code else NULL_POINTER)
         if not is_name(told["groupName"]):
             raise Refused(ResponseCode.SYSTEM_ERROR, "the group's name is none: printable, of 1 to 255 bytes")
         self._check_room(told["groupName"], self.metadata.groups, GROUPS_MAX)
-        known = group_config(told["groupName"], self.five)
+        known = group_config(told["groupName"], self.line)
         config = {**known, **_of_the_same_kinds(known, told)}
-        if self.five:
+        if self.line.tables.group_policies:
             config["attributes"] = self.metadata.groups.get(told["groupName"], {}).get("attributes") or {}
         self.metadata.set_group(config, now_ms)
         return self.answered(request)
@@ -235,7 +238,7 @@ class BrokerRequests(Answerer):
         group = given(request, "groupName")
         if group is None:
             raise Thrown(NULL_KEY)
-        forget_offsets = (given(request, "cleanOffset" if self.five else "removeOffset") or "").lower() == "true"
+        forget_offsets = (given(request, self._rules.forget_offsets_field) or "").lower() == "true"
         self.metadata.delete_group(group, forget_offsets, now_ms)
         return self.answered(request)
 
@@ -243,7 +246,7 @@ class BrokerRequests(Answerer):
         topic = given(request, "topic")
         if topic is None:
             told = null_pointer("String.equals(Object)", TOPIC)
-            raise Thrown(NULL_KEY if self.five else f"{NULL_POINTER}: {told}")
+            raise Thrown(NULL_KEY if self._rules.tells_hash_code else f"{NULL_POINTER}: {told}")
         return self.with_json(request, {"groupList": self.metadata.groups_of(topic)})
 
     def _update_settings(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
@@ -283,7 +286,7 @@ class BrokerRequests(Answerer):
 
     def _heartbeat(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         told = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
-        return self.answered(request, ext_fields=told if self.five else None)
+        return self.answered(request, ext_fields=told if self._rules.heartbeat_is_answered else None)
 
     def _unregister_client(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         required(request, "clientID")

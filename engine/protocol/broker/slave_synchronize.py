@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from engine.protocol.remoting.answers import VERSIONS
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.metadata import Metadata
+from store.compat import LINES, line_of
 from store.errors import MalformedData
 from store.tables import fastjson
 
@@ -24,7 +24,8 @@ ORDER = (
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
 )
 FAST = (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_TIMER_METRICS, RequestCode.GET_TIMER_CHECK_POINT)
-FIRST_MS, PERIOD_MS, CHECKPOINT_MS = 3000, {"4.9": 10_000, "5": 60_000}, 3000
+FIRST_MS, CHECKPOINT_MS = 3000, 3000
+PERIOD_MS = {compat: line.broker.slave_period_ms for compat, line in LINES.items()}
 RETRY_MS = 3000
 FAST_PORT_BELOW = 2
 
@@ -61,10 +62,10 @@ class SlaveSynchronize:
     """One slave's questions."""
 
     def __init__(self, compat: str, now_ms: int, *, has_timers: bool = False) -> None:
-        self._compat, self._due_ms = compat, now_ms + FIRST_MS
-        self._has_timers = has_timers and compat == "5"
+        self._line, self._due_ms = line_of(compat), now_ms + FIRST_MS
+        self._has_timers = has_timers and self._line.broker.serves_modes_and_timers
         self._checkpoint_due_ms = now_ms + FIRST_MS
-        modes = (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,) if compat == "5" else ()
+        modes = (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,) * self._line.broker.serves_modes_and_timers
         self._order = (*ORDER, *modes, *((RequestCode.GET_TIMER_METRICS,) * self._has_timers))
         self._again: dict[int, int] = {}  # what could not be asked: when it is asked again
         self.last_ms = 0  # when all answers were last taken in
@@ -75,7 +76,7 @@ class SlaveSynchronize:
             return []
         codes: list[int] = []
         if now_ms >= self._due_ms:
-            self._due_ms = now_ms + PERIOD_MS[self._compat]
+            self._due_ms = now_ms + self._line.broker.slave_period_ms
             self._again.clear()
             codes += self._order
         again = [code for code, due_ms in self._again.items() if due_ms <= now_ms]
@@ -85,7 +86,7 @@ class SlaveSynchronize:
         if self._has_timers and now_ms >= self._checkpoint_due_ms:
             self._checkpoint_due_ms = now_ms + CHECKPOINT_MS
             codes.append(RequestCode.GET_TIMER_CHECK_POINT)
-        version = VERSIONS[self._compat]
+        version = self._line.remoting.version
         return [
             Question(fast_address(master_address) if code in FAST else master_address,
                      RemotingCommand(code, version=version))

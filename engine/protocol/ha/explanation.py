@@ -148,8 +148,9 @@ def _notes(settings: HaSettings, policy: PutPolicy) -> list[str]:
             " is not written; ours waits for one slave unless inSyncReplicas=1 is written out"
         )
         notes.append("slaves are distinct by address (on loopback by port): two connections of one host count once")
-        if settings.compat == "4.9" and settings.in_sync_replicas > 2:
-            notes.append("4.9 has no inSyncReplicas and is content with one slave; ours waits for all asked for")
+        if not rules.waits_for_several and settings.in_sync_replicas > 2:
+            asked = "ours waits for all asked for"
+            notes.append(f"{settings.compat} has no inSyncReplicas and is content with one slave; {asked}")
     if settings.broker_role == SYNC_MASTER and policy.in_sync_replicas == 1:
         notes.append("inSyncReplicas=1: this SYNC_MASTER acknowledges as an ASYNC_MASTER does")
     if policy.replicas_min == 1 and policy.in_sync_replicas > 1:

@@ -1,33 +1,19 @@
-"""Where RocketMQ 4.9 and 5.x differ in what an acknowledgement means: one line a rule, one column a version.
+"""What a put waits for before it is acknowledged, by a broker's settings and its line's rules (`store/compat.py`).
 
 Implements: what differs in CommitLog.submitReplicaRequest (4.9), CommitLog.asyncPutMessage and calcNeedAckNums (5.x)
 spec: ha-protocol, 5 timers, 6 put path and acks, 12 config keys
-`HA_POLICIES` is keyed by the setting `compat`; nothing else of replication asks for a version. Where one version is the
-safer one and the wire cannot tell, ours does that with either `compat`, and there is no line for it: a slave gives up a
-silent master (5.x), reports at once, counts once whatever connections it has, and is believed only what it was sent.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from store.compat import LINES
+
 SYNC_MASTER, SYNC_FLUSH = "SYNC_MASTER", "SYNC_FLUSH"
 
 
-class HaPolicy(NamedTuple):
-    """The rules of one version."""
-
-    version: str  # whose rules these are
-    gap_key: str  # its name for how far behind a slave may be and still counts
-    own_replicas: int  # its inSyncReplicas on a SYNC_MASTER when the file does not say, the master counted
-    refuses_without_slave: bool  # isSlaveOK is false: SLAVE_NOT_AVAILABLE at once; else it waits for slaveTimeout
-    checks_before_append: bool  # enableSlaveActingMaster: too few in sync, and the message is not stored at all
-
-
-HA_POLICIES = {
-    "4.9": HaPolicy("4.9.7", "haSlaveFallbehindMax", 2, refuses_without_slave=True, checks_before_append=False),
-    "5": HaPolicy("5.3.3", "haMaxGapNotInSync", 1, refuses_without_slave=False, checks_before_append=True),
-}
+HA_POLICIES = {compat: line.ha for compat, line in LINES.items()}
 
 
 class HaSettings(NamedTuple):

@@ -40,6 +40,7 @@ from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand
 from engine.protocol.tables import register_body
 from engine.protocol.tables.register_body import TOPIC_BYTES_MAX, RegisterBody, is_name
+from store.compat import OF_NAME_SERVERS
 from store.errors import MalformedData
 from store.tables import fastjson
 from store.tables.fastjson import INT32_MAX, INT32_MIN
@@ -49,10 +50,6 @@ from store.tables.tables import hash_map_order
 STANDARD_JSON_VERSION = 401  # 4.9.4: from here on clients read quoted integer keys
 CRC_MASK = 0x7FFFFFFF
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
-FAQ = {
-    "4.9": "\nSee http://rocketmq.apache.org/docs/faq/ for further details.",
-    "5": "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
-}
 KV_ENTRIES_MAX, KV_VALUE_BYTES_MAX, KV_BYTES_MAX = 20_000, 64 * 1024, 2 * 1024 * 1024
 LARGE_BODY_BYTES, LARGE_BODIES_MAX = 64 * 1024, 2
 ROUTE_BYTES_MAX = 1024 * 1024  # of a topic that is registered by hand
@@ -62,16 +59,16 @@ class NameServer(Answerer):
     """The state of a name server and its answers; `kv_changes` counts what is to be saved of the key-value config."""
 
     def __init__(
-        self, compat: str = "5", kv: dict[str, dict[str, str]] | None = None,
+        self, compat: str = OF_NAME_SERVERS, kv: dict[str, dict[str, str]] | None = None,
         *, order_message_enable: bool = False, support_acting_master: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(compat)
-        self.routes = RouteTable(five=self.five, support_acting_master=support_acting_master)
+        self.routes = RouteTable(self.line, support_acting_master=support_acting_master)
         self.kv: dict[str, dict[str, str]] = {} if kv is None else kv
         self._bodies: dict[tuple[bytes, bool, int], RegisterBody] = {}  # the last large ones read
         self._kv_bodies: dict[str, bytes] = {}  # by namespace, until a value of it changes
         self._kv_bytes = sum(_bytes_of(*pair) for of in self.kv.values() for pair in of.items())
-        self._faq, self._order_message_enable, self.kv_changes = FAQ[compat], order_message_enable, 0
+        self._rules, self._order_message_enable, self.kv_changes = self.line.naming, order_message_enable, 0
         self.handlers = {
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
@@ -92,7 +89,7 @@ class NameServer(Answerer):
             RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_sub_topics,
             RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_sub_un_unit_topics,
         }
-        if self.five:
+        if self._rules.heartbeats:
             self.handlers |= {
                 RequestCode.BROKER_HEARTBEAT: self._heartbeat,
                 RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
@@ -139,7 +136,7 @@ class NameServer(Answerer):
         if body and key in self._bodies:
             return self._bodies[key]
         try:
-            found = register_body.decode(request.body, compressed=compressed, version=request.version, five=self.five)
+            found = register_body.decode(request.body, compressed=compressed, version=request.version, line=self.line)
         except MalformedFrame as malformed:
             return malformed
         if body:
@@ -158,14 +155,15 @@ class NameServer(Answerer):
         """Raises Thrown with what Java says where it has no number."""
         found = whole_number(request, "brokerId")
         if found is None:
-            package = "remoting.protocol" if self.five else "common.protocol"
-            name = f"org.apache.rocketmq.{package}.header.namesrv.{header}BrokerRequestHeader.getBrokerId()"
+            package = self.line.remoting.java_package
+            name = f"{package}.header.namesrv.{header}BrokerRequestHeader.getBrokerId()"
             told = null_pointer("java.lang.Long.longValue()", f'the return value of "{name}"')
             raise Thrown(f"{NULL_POINTER}: {told}")
         return found
 
     def _unregister(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        broker_id = whole_number(request, "brokerId") if self.five else self._broker_id(request, "UnRegister")
+        by_id = self._rules.unregisters_by_id
+        broker_id = self._broker_id(request, "UnRegister") if by_id else whole_number(request, "brokerId")
         cluster, address, name = (given(request, field) or "" for field in ("clusterName", "brokerAddr", "brokerName"))
         self.routes.unregister(cluster, address, name, broker_id)
         return self.answered(request)
@@ -175,8 +173,8 @@ class NameServer(Answerer):
         return self.answered(request)
 
     def _place(self, request: RemotingCommand) -> tuple[str, str]:
-        """Cluster and address of a broker. Raises Thrown where 5.x cannot do without."""
-        for name in ("clusterName", "brokerAddr") if self.five else ():
+        """Cluster and address of a broker. Raises Thrown where it cannot do without."""
+        for name in ("clusterName", "brokerAddr") if self._rules.requires_place else ():
             if given(request, name) is None:
                 told = null_pointer("String.length()", f'"this.{name}"')
                 raise Thrown(f"{NULL_POINTER}: {told}")
@@ -184,8 +182,8 @@ class NameServer(Answerer):
 
     def _query_data_version(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         place = self._place(request)
-        changed = self.routes.is_changed(*place, register_body.data_version_of(request.body, self.five))
-        if self.five or not changed:
+        changed = self.routes.is_changed(*place, register_body.data_version_of(request.body, self.line))
+        if self._rules.changed_is_sign_of_life or not changed:
             self.routes.heard_of(*place, now_ms)
         known = self.routes.version_of(*place)
         body = b"" if known is None else body_of(known.value())
@@ -204,7 +202,7 @@ class NameServer(Answerer):
         topic = given(request, "topic")
         route = self.routes.route(topic or "")
         if route is None:
-            remark = f"No topic route info in name server for the topic: {shown(topic)}{self._faq}"
+            remark = f"No topic route info in name server for the topic: {shown(topic)}{self._rules.faq}"
             return self.answered(request, ResponseCode.TOPIC_NOT_EXIST, remark)
         standard = (given(request, "acceptStandardJsonOnly") or "").lower() == "true"
         quoted = standard or request.version >= STANDARD_JSON_VERSION
@@ -228,7 +226,7 @@ class NameServer(Answerer):
         told: Json = {
             "brokerAddrs": _addresses(broker), "brokerName": broker.broker_name, "cluster": broker.cluster
         }  # fmt: skip
-        if self.five:
+        if self._rules.acting_masters:
             told["enableActingMaster"] = broker.enable_acting_master
             if broker.zone_name is not None:
                 told["zoneName"] = broker.zone_name

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from engine.protocol.remoting.answers import VERSIONS
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import ONEWAY_FLAG, MalformedFrame, RemotingCommand
 from engine.protocol.tables.metadata import Metadata
 from engine.protocol.tables.register_body import Member, encode_deflated
+from store.compat import line_of
 from store.errors import MalformedData
 from store.tables import fastjson
 
@@ -48,9 +48,10 @@ class Registration:
     def __init__(
         self, member: Member, compat: str, *, period_ms: int, force: bool, heartbeats: Heartbeats | None = None
     ) -> None:
-        self._heartbeats = heartbeats if compat == "5" else None
+        self._line = line_of(compat)
+        self._heartbeats = heartbeats if self._line.naming.heartbeats else None
         self._heartbeat_ms = 0
-        self._member, self._compat, self._force = member, compat, force
+        self._member, self._force = member, force
         self._next_ms, self._period_ms = 0, min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
         self._second_ms: int | None = None
         self._sent_ms = 0
@@ -92,7 +93,7 @@ class Registration:
             **self._names(), "haServerAddr": self._member.ha_server_address, "compressed": str(is_large).lower(),
             "bodyCrc32": str(zlib.crc32(body) & CRC_MASK),
         }  # fmt: skip
-        if self._compat == "5":
+        if self._line.naming.acting_masters:
             fields["enableActingMaster"] = "false" if self._heartbeats is None else "true"
         if self._heartbeats is not None:
             fields["heartbeatTimeoutMillis"] = str(self._heartbeats.timeout_ms)
@@ -115,7 +116,7 @@ class Registration:
         """The other form of the body, made once for each state of the topics."""
         plain = metadata.topics_json(permission)
         if self._deflated_from is not plain:
-            body = encode_deflated(metadata.topics_body(permission), five=self._compat == "5")
+            body = encode_deflated(metadata.topics_body(permission), line=self._line)
             self._deflated_from, self._deflated_body = plain, body
         return self._deflated_body
 
@@ -144,8 +145,7 @@ class Registration:
         }  # fmt: skip
 
     def _request(self, code: RequestCode, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
-        version = VERSIONS[self._compat]
-        return RemotingCommand(code, ext_fields=fields, body=body, version=version)
+        return RemotingCommand(code, ext_fields=fields, body=body, version=self._line.remoting.version)
 
 
 def _order_topics(body: bytes) -> Mapping[str, str] | None:

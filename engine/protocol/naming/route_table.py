@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from engine.protocol.tables.register_body import Member, RegisterBody, TopicConfig
+from store.compat import Line
 from store.tables.tables import DataVersion, hash_map_order, java_order
 
 MASTER_ID = 0
@@ -26,7 +27,6 @@ UNIT_FLAG, UNIT_SUB_FLAG = 1, 2
 SYNC_GROUP_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 TOPICS_CAPACITY, BROKERS_CAPACITY, CLUSTERS_CAPACITY = 1024, 128, 32  # of RocketMQ's maps
-LIST_CAPACITY = 8  # what makes a concurrent set of 16 buckets
 
 Address = tuple[str, str]  # cluster (in 4.9 there is none), ip:port
 
@@ -93,8 +93,8 @@ class Route:
 class RouteTable:
     """All brokers and topics that are registered."""
 
-    def __init__(self, *, five: bool = True, support_acting_master: bool = False) -> None:
-        self._five, self._support_acting_master = five, support_acting_master
+    def __init__(self, line: Line, *, support_acting_master: bool = False) -> None:
+        self._rules, self._support_acting_master = line.naming, support_acting_master
         self.topics: dict[str, dict[str, QueueData]] = {}
         self.brokers: dict[str, BrokerData] = {}
         self.clusters: dict[str, dict[str, None]] = {}  # ordered sets
@@ -106,17 +106,18 @@ class RouteTable:
         self._registrars: set[int] = set()  # connections on which a broker registered
 
     def _key(self, cluster: str, address: str) -> Address:
-        return cluster if self._five else "", address
+        return cluster if self._rules.addresses_have_clusters else "", address
 
     # in Java's order
 
     def _listed(self, names: Iterable[str], capacity: int) -> list[str]:
-        """The keys of one of the maps: concurrent ones in 5.x."""
-        return java_order(names, capacity) if self._five else hash_map_order(names, capacity)
+        """The keys of one of the maps: concurrent ones or not."""
+        concurrent = self._rules.concurrent_maps
+        return java_order(names, capacity) if concurrent else hash_map_order(names, capacity)
 
     def list_of(self, names: Iterable[str]) -> list[str]:
         """Names as Java's TopicList has them."""
-        return self._listed(names, LIST_CAPACITY if self._five else LIST_CAPACITY * 2)
+        return self._listed(names, self._rules.topic_list_capacity)
 
     def all_topics(self) -> list[str]:
         """Every topic."""
@@ -165,7 +166,8 @@ class RouteTable:
     def register(self, who: Registration, body: RegisterBody, connection: int, now_ms: int) -> Registered | None:
         """Take a broker's word for itself, if there is room; None when it may not register."""
         known = self.brokers.get(who.broker_name)
-        if self._five and len(body.topics) == 1 and (known is None or who.broker_id not in known.addresses):
+        is_unknown = known is None or who.broker_id not in known.addresses
+        if self._rules.fences_old_masters and len(body.topics) == 1 and is_unknown:
             return None  # the registration of a single topic comes after the one of all of them
         self.clusters.setdefault(who.cluster, {})[who.broker_name] = None
         broker = known or self.brokers.setdefault(who.broker_name, BrokerData(who.cluster, who.broker_name))
@@ -191,14 +193,14 @@ class RouteTable:
     def _is_outdated(self, who: Registration, broker: BrokerData, version: DataVersion) -> bool:
         """Another address holds this id, with a newer state: after a switch the old master is ignored."""
         holder = broker.addresses.get(who.broker_id)
-        if not self._five or holder is None or holder == who.address:
+        if not self._rules.fences_old_masters or holder is None or holder == who.address:
             return False
         live = self.live.get(self._key(who.cluster, holder))
         return live is not None and (live.data_version.state_version or 0) > (version.state_version or 0)
 
     def _take_topics(self, who: Registration, broker: BrokerData, body: RegisterBody, is_first: bool) -> None:
         is_prime_slave = (
-            self._five
+            self._rules.prime_slaves
             and who.enable_acting_master is not None
             and who.broker_id != MASTER_ID
             and who.broker_id == min(broker.addresses)
@@ -207,7 +209,8 @@ class RouteTable:
             return
         is_changed = is_first or self.is_changed(who.cluster, who.address, body.data_version)
         for config in body.topics.values():
-            if is_changed or (self._five and who.broker_name not in self.topics.get(config.topic, {})):
+            is_missing = who.broker_name not in self.topics.get(config.topic, {})
+            if is_changed or (is_missing and self._rules.adds_missing_topics):
                 acting = is_prime_slave and broker.enable_acting_master
                 perm = config.perm & ~PERM_WRITE if acting else config.perm
                 self._put(config.topic, _queues(who.broker_name, config, perm))
@@ -258,13 +261,13 @@ class RouteTable:
     # brokers go
 
     def unregister(self, cluster: str, address: str, broker_name: str, broker_id: int | None = None) -> None:
-        """Forget a broker; its name and topics with the last one of that name. 4.9 goes by the id, if one is given."""
+        """Forget a broker; its name and topics with the last one of that name. Some go by the id, if one is given."""
         self.live.pop(self._key(cluster, address), None)
         self._filter_servers.pop(self._key(cluster, address), None)
         broker = self.brokers.get(broker_name)
         if broker is None:
             return
-        by_id = broker_id is not None and not self._five
+        by_id = broker_id is not None and self._rules.unregisters_by_id
         for known_id in [n for n, at in broker.addresses.items() if (n == broker_id if by_id else at == address)]:
             del broker.addresses[known_id]
         if not broker.addresses:

@@ -11,13 +11,13 @@ from typing import Any
 
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand, Serialize
+from store.compat import line_of
 from store.errors import StoreError
 from store.tables import fastjson
 
 REMOTING_EXCEPTION = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
 NULL_POINTER = "java.lang.NullPointerException"
 NO_REMARK = "not set any response code"  # what RocketMQ leaves where it forgets to set a code
-VERSIONS = {"4.9": 407, "5": 479}
 
 Json = dict[str, Any]
 Handler = Callable[[RemotingCommand, int, int], RemotingCommand]
@@ -44,7 +44,8 @@ class Answerer:
     handlers: Mapping[int, Handler]
 
     def __init__(self, compat: str) -> None:
-        self.five, self.version = compat == "5", VERSIONS[compat]
+        self.line = line_of(compat)
+        self.version = self.line.remoting.version
         self._ahead: object = None
 
     def work_ahead(self, _request: RemotingCommand) -> object:
@@ -76,8 +77,8 @@ class Answerer:
         self, request: RemotingCommand, code: int = ResponseCode.SUCCESS, remark: str | None = None,
         ext_fields: Mapping[str, str] | None = None, body: bytes = b"",
     ) -> RemotingCommand:  # fmt: skip
-        """An answer in this version's form: 4.9 takes the request's, 5.x always JSON."""
-        form = Serialize.JSON if self.five else None
+        """An answer in this version's form: the request's, or always JSON."""
+        form = Serialize.JSON if self.line.remoting.answers_in_json else None
         return request.answer(code, remark, ext_fields, body, version=self.version, serialize=form)
 
     def with_json(self, request: RemotingCommand, value: Json) -> RemotingCommand:

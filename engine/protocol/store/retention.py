@@ -7,7 +7,7 @@ spec: store-formats, section 22
 A round begins each cleanResourceInterval. It goes through the files from the oldest on, one decision at a time, and
 ends at the first that may not go: too young, held by a reader, or needed. A file that is held is condemned: it stays
 part of the log, so that who holds it may read on with ever new plans, for destroyMapedFileIntervalForcibly at most. The
-log begins behind a file before that is deleted. 4.9 and 5.x differ in `Policy.space_trigger` and `Policy.clamped`.
+log begins behind a file before that is deleted. 4.9 and 5.x differ in `Policy.rules`.
 Unlike RocketMQ's, a file stays as long as it, or what the queues have of it, is not on disk.
 """
 
@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple
+
+from store.compat import RetentionRules
 
 FIRST_ROUND_MS, FIRST_ROUND_INTERVALS = 60_000, 6  # a broker with a shorter cleanResourceInterval begins sooner
 HYSTERESIS_PERCENT = 2
@@ -57,7 +59,7 @@ class Trigger(NamedTuple):
 class Policy(NamedTuple):
     """The configuration's part in it."""
 
-    five: bool
+    rules: RetentionRules
     delete_when_hours: frozenset[int]
     reserved_ms: int
     max_used_percent: int
@@ -71,9 +73,9 @@ class Policy(NamedTuple):
     redelete_ms: int
 
     def clamped(self) -> Policy:
-        """With every percentage in its range: both versions clamp diskMaxUsedSpaceRatio, 5.x the two levels, too."""
+        """With every percentage in its range: diskMaxUsedSpaceRatio, and by its rules the two levels, too."""
         clamped = self._replace(max_used_percent=min(max(self.max_used_percent, 10), 95))
-        if not self.five:
+        if not self.rules.clamps_levels:
             return clamped
         return clamped._replace(
             warning_percent=min(max(self.warning_percent, 35), 90),
@@ -81,18 +83,18 @@ class Policy(NamedTuple):
         )
 
     def space_trigger(self, usage: Usage) -> Trigger:
-        """Whether the disk asks for room. 5.x cleans as soon as it may clean at once, 4.9 only above
-        diskMaxUsedSpaceRatio; either stops at the first disk that asks."""
-        at_once = False
+        """Whether the disk asks for room. It may be enough that it may clean at once, else only
+        diskMaxUsedSpaceRatio counts; either way it stops at the first disk that asks."""
+        at_once, forcibly_is_enough = False, self.rules.forcibly_is_enough
         forcibly_percent = min(self.forcibly_percent, self.warning_percent)
         for disk, percent in (("commit log", usage.commit_log), ("queues", usage.queues)):
             over = percent > forcibly_percent
             at_once = at_once or over
-            if over and self.five:
+            if over and forcibly_is_enough:
                 return Trigger(f"the disk of the {disk} is used to {percent} %, above {forcibly_percent} %", True)
-            if not self.five and (percent < 0 or percent > self.max_used_percent):
+            if not forcibly_is_enough and (percent < 0 or percent > self.max_used_percent):
                 return Trigger(self._told(disk, percent), at_once)
-        if self.five:
+        if forcibly_is_enough:
             for disk, percent in (("commit log", usage.commit_log), ("queues", usage.queues)):
                 if percent < 0 or percent > self.max_used_percent:
                     return Trigger(self._told(disk, percent), False)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from engine.protocol.tables.timer_state import TimerCheckpoint
+from store.compat import Line
 from store.errors import MalformedConfig
 from store.message import topics
 from store.message.delay import SCHEDULE_TOPIC
@@ -43,9 +44,9 @@ Value = dict[str, Any]
 
 
 class Identity(NamedTuple):
-    """Whose metadata it is; `five` is 5.x's form."""
+    """Whose metadata it is, and in which line's form."""
 
-    five: bool
+    line: Line
     cluster: str
     broker_name: str
     default_topic_queue_nums: int = 8
@@ -53,14 +54,14 @@ class Identity(NamedTuple):
     has_timers: bool = False  # 5.x's timer wheel, which has a topic
 
 
-def group_config(group: str, five: bool) -> Value:
+def group_config(group: str, line: Line) -> Value:
     """One entry of subscriptionGroupTable, with RocketMQ's defaults."""
     config: Value = {
         "brokerId": 0, "consumeBroadcastEnable": True, "consumeEnable": True, "consumeFromMinEnable": True,
         "groupName": group, "notifyConsumerIdsChangedEnable": True, "retryMaxTimes": 16, "retryQueueNums": 1,
         "whichBrokerWhenConsumeSlowly": 1,
     }  # fmt: skip
-    if five:
+    if line.tables.group_policies:
         policy = {"type": "CUSTOMIZED"}
         config |= {"attributes": {}, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15, "groupSysFlag": 0}
         config["groupRetryPolicy"] = policy
@@ -78,9 +79,9 @@ def default_topics(of: Identity) -> list[tuple[str, int, int]]:
     ]  # fmt: skip
     if of.auto_create_topics:
         found.append((topics.AUTO_CREATE_TOPIC, of.default_topic_queue_nums, all_of_it))
-    if of.five and of.has_timers:
+    if of.line.tables.timer_topic and of.has_timers:
         found.append((topics.TIMER_TOPIC, 1, PERM_READ_WRITE))
-    if of.five:
+    if of.line.tables.transaction_topics:
         found += [
             (topics.HALF_TOPIC, 1, PERM_READ_WRITE), (topics.OP_TOPIC, 1, PERM_READ_WRITE),
             (f"rmq_sys_REVIVE_LOG_{of.cluster}", REVIVE_QUEUES, PERM_READ_WRITE),
@@ -89,12 +90,12 @@ def default_topics(of: Identity) -> list[tuple[str, int, int]]:
     return found
 
 
-def _sound_topics(value: Value, five: bool) -> dict[str, Value]:
+def _sound_topics(value: Value, line: Line) -> dict[str, Value]:
     """The topics of a file, or of an answer, each whole: what it does not say has RocketMQ's defaults."""
     found = {}
     for topic, fields in broker_tables.topics(value, TOPICS).items():
         nums, perm = TOPIC_QUEUE_NUMS, PERM_READ_WRITE
-        config = {**broker_tables.topic_config(topic, nums, nums, perm, five=five), **fields}
+        config = {**broker_tables.topic_config(topic, nums, nums, perm, line=line), **fields}
         wrong = [name for name in (*QUEUE_NUMS, "perm") if not _is_int(config[name])]
         if wrong or not isinstance(config.get("attributes") or {}, dict):
             raise MalformedConfig(TOPICS, f"{topic}: {', '.join(wrong) or 'attributes'} is of a wrong kind")
@@ -124,9 +125,9 @@ class Metadata:
         self.set_topics: set[str] = set()  # the same: what the file says of them is older
         self.timer_checkpoint = TimerCheckpoint()
         self.delay_offsets_text: bytes | None = None  # as a master said it: a slave's file says it verbatim
-        unset = DataVersion(0, now_ms, 0 if identity.five else None)
+        unset = DataVersion(0, now_ms, 0 if identity.line.tables.state_versions else None)
         values = {name: files.get(name) or {} for name in FILES}
-        self.topics = _sound_topics(values[TOPICS], identity.five)
+        self.topics = _sound_topics(values[TOPICS], identity.line)
         self.gone_topics = broker_tables.deleted_topics(values[DELETED_TOPICS], DELETED_TOPICS)
         self.groups = broker_tables.groups(values[GROUPS], GROUPS)
         self.offsets = broker_tables.consumer_offsets(values[CONSUMER_OFFSETS], CONSUMER_OFFSETS)
@@ -140,34 +141,34 @@ class Metadata:
         self._add_defaults()
 
     def _add_defaults(self) -> None:
-        five = self.identity.five
+        line = self.identity.line
         for topic, queues, perm in default_topics(self.identity):
             if topic not in self.topics:
-                self.topics[topic] = broker_tables.topic_config(topic, queues, queues, perm, five=five)
-        self.groups = {group: {**group_config(group, five), **config} for group, config in self.groups.items()}
-        for group in (*SYSTEM_GROUPS, *([TRANSACTION_GROUP] if five else [])):
-            self.groups.setdefault(group, group_config(group, five))
+                self.topics[topic] = broker_tables.topic_config(topic, queues, queues, perm, line=line)
+        self.groups = {group: {**group_config(group, line), **config} for group, config in self.groups.items()}
+        for group in (*SYSTEM_GROUPS, *([TRANSACTION_GROUP] if line.tables.transaction_topics else [])):
+            self.groups.setdefault(group, group_config(group, line))
 
     # as files and bodies
 
     def value(self, name: str) -> Value:
         """What a file says."""
         version = self.versions[name]
-        of_five = version if self.identity.five else None
+        told = version if self.identity.line.tables.state_versions else None
         if name == TOPICS:
             return broker_tables.topics_value(self.topics, version)
         if name == GROUPS:
             return broker_tables.groups_value(self.groups, version)
         if name == DELAY_OFFSETS:
-            return broker_tables.delay_offsets_value(self.delay_offsets, of_five)
+            return broker_tables.delay_offsets_value(self.delay_offsets, told)
         if name == TIMER_METRICS:
             return {broker_tables.VERSION: version.value(), TIMING_COUNT: self.timing_count}
         if name == DELETED_TOPICS:
             return broker_tables.deleted_topics_value(self.gone_topics)
         if name == REQUEST_MODES:
             return {MODES: self.request_modes}
-        group_topics = self._group_topics() if self.identity.five else None
-        return broker_tables.consumer_offsets_value(self.offsets, of_five, group_topics, self._offsets_capacity)
+        group_topics = self._group_topics() if self.identity.line.tables.topics_of_groups else None
+        return broker_tables.consumer_offsets_value(self.offsets, told, group_topics, self._offsets_capacity)
 
     def _group_topics(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -182,7 +183,7 @@ class Metadata:
             table = value[broker_tables.TOPIC_TABLE]
             masked = {topic: {**config, "perm": config["perm"] & perm_mask} for topic, config in table.items()}
             value = {**value, broker_tables.TOPIC_TABLE: masked}
-        if not self.identity.five:
+        if not self.identity.line.tables.static_topics:
             return value
         version = self.versions[TOPICS]
         mapping = DataVersion(0, version.timestamp_ms, 0).value()
@@ -223,11 +224,11 @@ class Metadata:
             self._next(TOPICS, now_ms)
 
     def set_order_topics(self, ordered: Mapping[str, str], now_ms: int) -> bool:
-        """What a name server says of topics whose order matters; whether that is news. 5.x never takes it back."""
-        news = False
+        """What a name server says of topics whose order matters; whether that is news."""
+        news, taken_back = False, self.identity.line.tables.order_is_taken_back
         for topic, config in self.topics.items():
             is_ordered = topic in ordered
-            if bool(config.get("order")) != is_ordered and (is_ordered or not self.identity.five):
+            if bool(config.get("order")) != is_ordered and (is_ordered or taken_back):
                 config["order"], news = is_ordered, True
         if news:
             self._next(TOPICS, now_ms)
@@ -259,7 +260,7 @@ class Metadata:
         Raises MalformedConfig.
         """
         grown = False
-        for topic, config in _sound_topics(value, self.identity.five).items():
+        for topic, config in _sound_topics(value, self.identity.line).items():
             if topic not in self.topics and topic not in self.deleted_topics:
                 self.topics[topic], grown = config, True
                 self._is_there(topic)
@@ -307,7 +308,7 @@ class Metadata:
 
     def take_topics(self, value: Value) -> bool:
         """The master's topics instead of ours, when their version differs. Raises MalformedConfig."""
-        table, version = _sound_topics(value, self.identity.five), self._version_of(value, TOPICS)
+        table, version = _sound_topics(value, self.identity.line), self._version_of(value, TOPICS)
         if version == self.versions[TOPICS]:
             return False
         self.topics = table
@@ -383,11 +384,12 @@ class Metadata:
         return True
 
     def _took(self, name: str, version: DataVersion) -> None:
-        state = None if not self.identity.five else version.state_version or 0
+        state = (version.state_version or 0) if self.identity.line.tables.state_versions else None
         self.versions[name] = replace(version, state_version=state)
         self.changed.add(name)
 
     def _version_of(self, value: Value, name: str) -> DataVersion:
-        """As we would note it: without 5.x's part in a 4.9 broker, with a 0 there in a 5.x one."""
+        """As we would note it: without a state version where brokers have none, with a 0 where it lacks one."""
         found = DataVersion.of(value, name) or DataVersion()
-        return replace(found, state_version=(found.state_version or 0) if self.identity.five else None)
+        state = (found.state_version or 0) if self.identity.line.tables.state_versions else None
+        return replace(found, state_version=state)

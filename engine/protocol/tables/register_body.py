@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.protocol.remoting.frame import FRAME_BYTES_MAX, MalformedFrame
+from store.compat import Line
 from store.errors import MalformedData
 from store.tables import fastjson
 from store.tables.fastjson import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, whole_number
@@ -61,17 +62,17 @@ class RegisterBody:
     filter_servers: tuple[str, ...] = ()
 
 
-def decode(body: bytes | memoryview, *, compressed: bool, version: int, five: bool) -> RegisterBody:
-    """The body of REGISTER_BROKER; `version` is the sender's, `five` whether we know 5.x's part of a data version.
+def decode(body: bytes | memoryview, *, compressed: bool, version: int, line: Line) -> RegisterBody:
+    """The body of REGISTER_BROKER; `version` is the sender's, `line` ours.
 
     Raises MalformedFrame.
     """
     if not len(body):
-        return RegisterBody(DataVersion(state_version=0 if five else None))
+        return RegisterBody(DataVersion(state_version=0 if line.tables.state_versions else None))
     try:
         if compressed and version >= VERSION_WITH_FILTER_SERVERS:
-            return _decode_deflated(bytes(body), version, five)
-        return _decode_json(bytes(body), version, five)
+            return _decode_deflated(bytes(body), version, line)
+        return _decode_json(bytes(body), version, line)
     except (LookupError, TypeError, ValueError, AttributeError, MalformedData, zlib.error) as reason:
         raise MalformedFrame("registration's body", f"{type(reason).__name__}: {reason}") from None
 
@@ -96,27 +97,27 @@ def _whole(value: Any, low: int = INT32_MIN, high: int = INT32_MAX) -> int:
     return 0 if value is None or value == "" else whole_number(value, low, high)
 
 
-def data_version_of(content: bytes | memoryview, five: bool) -> DataVersion:
+def data_version_of(content: bytes | memoryview, line: Line) -> DataVersion:
     """A DataVersion alone, as QUERY_DATA_VERSION sends it. Raises MalformedFrame."""
     try:
-        return _data_version(fastjson.loads(content, bytes_max=VERSION_BYTES_MAX), five)
+        return _data_version(fastjson.loads(content, bytes_max=VERSION_BYTES_MAX), line)
     except (TypeError, ValueError, AttributeError, MalformedData) as reason:
         raise MalformedFrame("data version", str(reason)) from None
 
 
-def _data_version(told: Mapping[str, Any], five: bool) -> DataVersion:
+def _data_version(told: Mapping[str, Any], line: Line) -> DataVersion:
     names = ("counter", "timestamp", "stateVersion")
     counter, timestamp, state = (_whole(told.get(name), INT64_MIN, INT64_MAX) for name in names)
-    return DataVersion(counter, timestamp, state if five else None)
+    return DataVersion(counter, timestamp, state if line.tables.state_versions else None)
 
 
-def _decode_json(body: bytes, version: int, five: bool) -> RegisterBody:
+def _decode_json(body: bytes, version: int, line: Line) -> RegisterBody:
     told = fastjson.loads(body)
     wrapper = told.get("topicConfigSerializeWrapper") or {} if version >= VERSION_WITH_FILTER_SERVERS else told
     table = wrapper.get("topicConfigTable") or {}
     _check_count(len(table), TOPICS_MAX, "topics")
     topics = {name: _topic(name, config) for name, config in table.items()}
-    return RegisterBody(_data_version(wrapper.get("dataVersion") or {}, five), topics, _servers(told))
+    return RegisterBody(_data_version(wrapper.get("dataVersion") or {}, line), topics, _servers(told))
 
 
 def _servers(told: Any) -> tuple[str, ...]:
@@ -138,7 +139,7 @@ def _topic(name: str, config: Mapping[str, Any]) -> TopicConfig:
     )  # fmt: skip
 
 
-def encode_deflated(topics_body: Mapping[str, Any], *, five: bool) -> bytes:
+def encode_deflated(topics_body: Mapping[str, Any], *, line: Line) -> bytes:
     """A body without filter servers in the deflated form, which a frame takes of some hundred thousand topics.
 
     As in RocketMQ it says less than the plain one: neither whether a topic is ordered nor its flags.
@@ -147,10 +148,12 @@ def encode_deflated(topics_body: Mapping[str, Any], *, five: bool) -> bytes:
     for name, config in topics_body["topicConfigTable"].items():
         numbers = f"{config['readQueueNums']} {config['writeQueueNums']} {config['perm']}"
         text = f"{name} {numbers} {config.get('topicFilterType') or 'SINGLE_TAG'}"
-        parts.append(_part(f"{text} {fastjson.dumps(config.get('attributes') or {})}" if five else text))
+        if line.tables.topic_attributes:
+            text += f" {fastjson.dumps(config.get('attributes') or {})}"
+        parts.append(_part(text))
     parts[1] = (len(parts) - 2).to_bytes(LENGTH_BYTES)
     parts.append(_part("[]"))
-    if five:
+    if line.tables.static_topics:
         parts.append(bytes(LENGTH_BYTES))  # no static topics
     return zlib.compress(b"".join(parts))
 
@@ -184,9 +187,9 @@ class _Parts:
         return self._data[self._at - count : self._at]
 
 
-def _decode_deflated(body: bytes, version: int, five: bool) -> RegisterBody:
+def _decode_deflated(body: bytes, version: int, line: Line) -> RegisterBody:
     parts = _Parts(body)
-    data_version, topics = _data_version(fastjson.loads(parts.text()), five), {}
+    data_version, topics = _data_version(fastjson.loads(parts.text()), line), {}
     for _ in range(parts.count(TOPICS_MAX, "topics")):
         words = parts.text().split(" ", 5)
         read, write, perm = (whole_number(word, INT32_MIN, INT32_MAX) for word in words[1:4])

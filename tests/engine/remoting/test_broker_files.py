@@ -13,6 +13,7 @@ from engine.protocol.tables.timer_state import TimerCheckpoint
 from engine.remoting.broker_files import TELL_AGAIN_MS, BrokerFiles
 from engine.settings.config import BrokerConfig, from_mapping
 from engine.writer.topic_keeper import TopicKeeper
+from store.compat import LINES
 from store.files import file_io
 from store.recovery.dispatch import Dispatcher
 from store.tables import json_files
@@ -67,13 +68,13 @@ def test_a_file_that_nobody_can_read_stays_and_is_read_when_it_is_mended(
             files.save(NOW + turn * 1000)
     assert len(caplog.records) == 1, "told once"
     assert files.metadata.offsets == {("t", "g"): {0: 7}}
-    files.metadata.set_topic(topic_config("new", 4, 4, 6, five=False), NOW)
+    files.metadata.set_topic(topic_config("new", 4, 4, 6, line=LINES["4.9"]), NOW)
     files.save(NOW + 10_000)
     assert path.read_bytes() == content, "what an administrator wants to see is not overwritten"
-    json_files.write(path, {"topicConfigTable": {"theirs": topic_config("theirs", 8, 8, 6, five=False)}})
+    json_files.write(path, {"topicConfigTable": {"theirs": topic_config("theirs", 8, 8, 6, line=LINES["4.9"])}})
     assert files.look(NOW + 20_000, dispatched=True)
     assert "theirs" in files.metadata.topics
-    files.metadata.set_topic(topic_config("new", 4, 4, 6, five=False), NOW)
+    files.metadata.set_topic(topic_config("new", 4, 4, 6, line=LINES["4.9"]), NOW)
     files.save(NOW + 21_000)
     assert {"theirs", "new"} <= served(store_dir).keys()
 

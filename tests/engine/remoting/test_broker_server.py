@@ -27,6 +27,7 @@ from engine.remoting.server import RemotingServer
 from engine.settings.config import BrokerConfig, from_mapping
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
+from store.compat import LINES
 from tools.common.local_broker import free_port
 
 TURNS_MAX = 2000  # of 10 ms: a machine that is busy needs more of them
@@ -191,7 +192,7 @@ class AMaster:
 
 @pytest.fixture
 def a_master() -> Iterator[AMaster]:
-    server = AMaster(Identity(False, "DefaultCluster", "a"))
+    server = AMaster(Identity(LINES["4.9"], "DefaultCluster", "a"))
     yield server
     server.stop()
 

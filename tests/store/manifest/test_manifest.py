@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store.compat import LINES
 from store.errors import NotAStore, QueueFileMismatch, StoreError
 from store.files.segment import file_name
 from store.manifest.manifest import lines, quote
-from store.manifest.store import is_five, load
+from store.manifest.store import line_of_store, load
 from store.message.record import Host, blank, encode
-from tests.store.golden import STORES, VERSIONS, manifest_lines, unpack
+from tests.store.golden import COMPAT, STORES, VERSIONS, manifest_lines, unpack
 
 HOST = Host("127.0.0.1", 10911)
 
@@ -57,7 +58,7 @@ def test_what_a_killed_store_s_queues_lack_is_dispatched_as_rocketmq_does(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_version_that_wrote_a_store_is_seen(stores: Callable[[str, str], Path], version: str) -> None:
-    assert is_five(stores(version, "master")) == (version == "rocketmq-5.3.3")
+    assert line_of_store(stores(version, "master")) is LINES[COMPAT[version]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -108,7 +109,7 @@ def test_4_9_does_not_build_queues_after_an_ordinary_stop(stores: Callable[[str,
     root = stores("rocketmq-4.9.7", "master")
     shutil.rmtree(root / "consumequeue")
     assert parsed(list(lines(root)), "queue") == []
-    assert len(parsed(list(lines(root, five=True)), "queue")) == 27
+    assert len(parsed(list(lines(root, line=LINES["5"])), "queue")) == 27
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -268,9 +269,9 @@ def test_any_bytes_in_a_store_give_a_manifest_or_our_errors(
         for _ in range(data.draw(st.integers(0, 3))):
             content[data.draw(st.integers(0, min(len(content), 600) - 1))] = data.draw(st.integers(0, 255))
         path.write_bytes(content)
-    five = data.draw(st.booleans())
+    line = data.draw(st.sampled_from(list(LINES.values())))
     try:
-        found = list(lines(root, five=five))
+        found = list(lines(root, line=line))
     except StoreError as error:
         pytest.fail(f"a store with damaged bytes is still readable: {error}")
     assert all(json.loads(line)["kind"] in ("message", "blank", "queue", "undecoded") for line in found)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store.compat import LINES
 from store.errors import QueueGap
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles, segment_bytes_of
@@ -24,7 +25,7 @@ from store.tables import json_files
 from store.tables import tables as broker_tables
 from store.tables.served_topics import ServedTopics
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog, contents
-from tests.store.golden import STORES, unpack
+from tests.store.golden import COMPAT, STORES, unpack
 
 ENDS = {
     ("rocketmq-4.9.7", "master"): 803932, ("rocketmq-5.3.3", "master"): 936619,
@@ -38,7 +39,7 @@ BATCH_FILE_BYTES = 4 * BATCH_DTYPE.itemsize
 def golden_kinds(version: str, name: str) -> QueueKinds:
     """The settings that the golden stores' brokers had."""
     ext = GOLDEN_EXT_FILE_BYTES if name == "features" else 0
-    return QueueKinds(ext_file_bytes=ext, multi_dispatch=True, lmq=True, five=version == "rocketmq-5.3.3")
+    return QueueKinds(ext_file_bytes=ext, multi_dispatch=True, lmq=True, rules=LINES[COMPAT[version]].queues)
 
 
 def rebuild(root: Path, version: str, name: str) -> None:
@@ -52,9 +53,9 @@ def rebuild(root: Path, version: str, name: str) -> None:
 
 @pytest.mark.parametrize("version, name", STORES)
 def test_a_store_shows_which_kinds_it_has(version: str, name: str, tmp_path: Path) -> None:
-    found = kinds_found(unpack(version, name, tmp_path), five=version == "rocketmq-5.3.3")
+    found = kinds_found(unpack(version, name, tmp_path), LINES[COMPAT[version]].queues)
     wanted = golden_kinds(version, name)
-    assert found == (wanted if name == "features" else QueueKinds(five=wanted.five))
+    assert found == (wanted if name == "features" else QueueKinds(rules=wanted.rules))
 
 
 @pytest.mark.parametrize("version, name", STORES)
@@ -246,7 +247,7 @@ def test_a_batch_topic_that_nobody_configured_is_served_as_one(tmp_path: Path) -
     log.append("plain")
     batch_builder(log).dispatch(0, log.end)
     path = log.root / "config" / "topics.json"
-    served = ServedTopics(path, five=True)
+    served = ServedTopics(path, line=LINES["5"])
     served.note([("topic", 0), ("plain", 0)])
     served.save(1)
     assert broker_tables.batch_topics(json_files.read(path)) == {"topic"}
@@ -257,7 +258,7 @@ def test_a_batch_topic_that_nobody_configured_is_served_as_one(tmp_path: Path) -
 
 
 def lmq_builder(log: SmallLog, *, lmq: bool = True, five: bool = True, refuse_gaps: bool = False) -> Dispatcher:
-    kinds = QueueKinds(multi_dispatch=True, lmq=lmq, five=five)
+    kinds = QueueKinds(multi_dispatch=True, lmq=lmq, rules=LINES["5" if five else "4.9"].queues)
     return Dispatcher(log.files, log.directory.consumequeue, QUEUE_FILE_BYTES, kinds=kinds, refuse_gaps=refuse_gaps)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from store.compat import LINES
 from store.errors import MalformedConfig
 from store.tables import json_files
 from store.tables import tables as broker_tables
@@ -22,7 +23,7 @@ def topics_of(path: Path) -> dict[str, dict[str, object]]:
 @pytest.mark.parametrize("five", [False, True])
 def test_a_topic_is_served_as_rocketmq_would_have_made_it(tmp_path: Path, five: bool) -> None:
     path = tmp_path / "config" / "topics.json"
-    served = ServedTopics(path, five=five)
+    served = ServedTopics(path, line=LINES["5" if five else "4.9"])
     served.note([("orders", 0), ("orders", 5), ("%RETRY%group", 0), ("SCHEDULE_TOPIC_XXXX", 2), ("%LMQ%x", 0)])
     assert served.is_due
     assert served.save(NOW_MS) == ["orders", "%RETRY%group"]
@@ -48,7 +49,7 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
         {"dataVersion": {"counter": 7, "timestamp": 1}, "topicConfigTable": {"theirs": theirs, "other": other}, "x": 1},
     )
     before = path.read_bytes()
-    served = ServedTopics(path, five=True)
+    served = ServedTopics(path, line=LINES["5"])
     served.note([("theirs", 1), ("other", 0)])
     assert not served.is_due, "both are served as they are"
     assert path.read_bytes() == before
@@ -73,7 +74,7 @@ def test_many_topics_are_saved_together(tmp_path: Path, monkeypatch: pytest.Monk
         system_write(path, value)
 
     monkeypatch.setattr(json_files, "write", slow)
-    served, saved = ServedTopics(tmp_path / "topics.json", five=False), 0
+    served, saved = ServedTopics(tmp_path / "topics.json", line=LINES["4.9"]), 0
     for number in range(100):
         served.note([(f"topic-{number}", 0)])
         if served.is_due:
@@ -90,7 +91,7 @@ def test_a_file_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     path.write_bytes(b"{not json")
     with pytest.raises(MalformedConfig, match="no JSON"):
-        ServedTopics(path, five=False).note([("t", 0)])
+        ServedTopics(path, line=LINES["4.9"]).note([("t", 0)])
     assert path.read_bytes() == b"{not json"
 
 
@@ -98,7 +99,7 @@ def test_a_topic_that_comes_while_the_file_is_written_is_in_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, original = tmp_path / "topics.json", json_files.write
-    served = ServedTopics(path, five=False)
+    served = ServedTopics(path, line=LINES["4.9"])
     served.note([("first", 0)], in_use=True)
 
     def write(*arguments: object) -> None:
@@ -114,7 +115,7 @@ def test_a_topic_that_comes_while_the_file_is_written_is_in_the_next(
 
 
 def test_what_could_not_be_written_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    served = ServedTopics(tmp_path / "topics.json", five=False)
+    served = ServedTopics(tmp_path / "topics.json", line=LINES["4.9"])
     served.note([("t", 0)], in_use=True)
 
     def full(*_arguments: object) -> None:

@@ -17,6 +17,7 @@ from engine.protocol.broker import requests as broker_requests
 from engine.protocol.broker.requests import BrokerRequests, Facts
 from engine.protocol.remoting.frame import RemotingCommand, decode, encode
 from engine.protocol.tables.metadata import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, Identity, Metadata
+from store.compat import LINES
 from store.tables import fastjson
 
 GOLDEN = Path(__file__).parents[3] / "golden"
@@ -25,7 +26,7 @@ SAME_ANSWER = (17, 35)  # with state that others change, or bodies of the table:
 
 
 def broker(compat: str = "4.9", *, is_slave: bool = False) -> BrokerRequests:
-    identity = Identity(compat == "5", "DefaultCluster", "broker-alpha")
+    identity = Identity(LINES[compat], "DefaultCluster", "broker-alpha")
     settings = {"brokerName": "broker-alpha", "brokerPermission": "6", "registerNameServerPeriod": "30000"}
     changeable = live_settings.changeable()
     facts = Facts(lambda: {"brokerVersionDesc": "V"}, lambda: {"master": True}, lambda: settings, changeable)

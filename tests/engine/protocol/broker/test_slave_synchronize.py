@@ -17,6 +17,7 @@ from engine.protocol.broker.slave_synchronize import (
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.metadata import REQUEST_MODES, TIMER_CHECKPOINT, TIMER_METRICS, Identity, Metadata
 from engine.protocol.tables.timer_state import FILE_BYTES, TimerCheckpoint
+from store.compat import LINES
 from store.errors import StoreError
 from store.tables.tables import DataVersion
 
@@ -50,7 +51,7 @@ def test_what_was_not_answered_is_asked_again_soon_and_alone() -> None:
 
 
 def test_a_refusal_says_so_and_changes_nothing() -> None:
-    slave = Metadata(Identity(True, "c", "a"), {}, 0)
+    slave = Metadata(Identity(LINES["5"], "c", "a"), {}, 0)
     with pytest.raises(Refused, match="request 402 is refused with code 3: not here"):
         SlaveSynchronize.take(slave, 402, RemotingCommand(3, flag=1, remark="not here"))
     assert not slave.changed
@@ -72,7 +73,7 @@ def test_a_5_x_slave_asks_for_modes_and_timers_too_and_for_the_wheels_place_more
 
 
 def test_a_5_x_slave_has_its_masters_tables_afterwards() -> None:
-    identity = Identity(True, "c", "a")
+    identity = Identity(LINES["5"], "c", "a")
     files = {
         TIMER_METRICS: {"dataVersion": {"counter": 4, "timestamp": 7, "stateVersion": 0},
                         "timingCount": {"t": {"count": 3, "timeStamp": 9}}},
@@ -93,7 +94,8 @@ def test_a_5_x_slave_has_its_masters_tables_afterwards() -> None:
 
 
 def test_a_broker_without_timers_says_so() -> None:
-    requests = BrokerRequests("5", Metadata(Identity(True, "c", "a"), {}, 0), FACTS, is_slave=False, has_timers=False)
+    metadata = Metadata(Identity(LINES["5"], "c", "a"), {}, 0)
+    requests = BrokerRequests("5", metadata, FACTS, is_slave=False, has_timers=False)
     answers = [requests.answer(RemotingCommand(code), 1, 0) for code in (60, 61)]
     assert [(answer.code, answer.remark) for answer in answers if answer is not None] == [
         (1, "The checkpoint is null"), (1, "The timer message store is null")
@@ -109,7 +111,7 @@ def test_a_broker_without_timers_says_so() -> None:
     ],
 )  # fmt: skip
 def test_a_nonsensical_answer_changes_nothing(code: int, body: bytes) -> None:
-    slave = Metadata(Identity(True, "c", "a"), {}, 0)
+    slave = Metadata(Identity(LINES["5"], "c", "a"), {}, 0)
     before = {name: slave.value(name) for name in slave.versions}
     try:
         changed = SlaveSynchronize.take(slave, code, RemotingCommand(0, flag=1, body=body))

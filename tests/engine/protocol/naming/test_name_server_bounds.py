@@ -12,6 +12,7 @@ from engine.protocol.naming import name_server, route_table
 from engine.protocol.naming.name_server import NameServer
 from engine.protocol.remoting.frame import FRAME_BYTES_MAX, MalformedFrame, RemotingCommand, encode
 from engine.protocol.tables.register_body import INFLATED_BYTES_MAX, TOPICS_MAX, decode
+from store.compat import LINES
 from store.tables import fastjson
 
 LISTS = (106, 206, 304, 311, 312, 313)
@@ -103,10 +104,10 @@ def deflated(count: int, topic: bytes) -> bytes:
 def test_a_small_body_of_too_many_topics_is_refused_before_they_are_made() -> None:
     for count in (TOPICS_MAX + 1, 2_000_000, 2**31 - 1, 2**32 - 1):
         with pytest.raises(MalformedFrame, match=r"says to have|inflates to more"):
-            decode(deflated(count, b""), compressed=True, version=479, five=True)
+            decode(deflated(count, b""), compressed=True, version=479, line=LINES["5"])
     plain = body_with({str(n): {} for n in range(TOPICS_MAX + 1)})
     with pytest.raises(MalformedFrame, match="topics"):
-        decode(plain, compressed=False, version=479, five=True)
+        decode(plain, compressed=False, version=479, line=LINES["5"])
     assert INFLATED_BYTES_MAX <= FRAME_BYTES_MAX
 
 

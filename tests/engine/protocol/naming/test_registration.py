@@ -14,10 +14,11 @@ from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables import register_body
 from engine.protocol.tables.metadata import TOPICS, Identity, Metadata
 from engine.protocol.tables.register_body import Member, RegisterBody
+from store.compat import LINES
 from store.tables.tables import topic_config
 
 PERIOD = 30_000
-IDENTITY = {"4.9": Identity(False, "c", "a"), "5": Identity(True, "c", "a")}
+IDENTITY = {"4.9": Identity(LINES["4.9"], "c", "a"), "5": Identity(LINES["5"], "c", "a")}
 
 
 def member(broker_id: int) -> Member:
@@ -60,14 +61,14 @@ def test_a_body_that_no_frame_may_take_is_deflated_and_made_once(compat: str, mo
     server = NameServer(compat)
     broker = Broker(server, 0, compat=compat)
     for number in range(200):
-        broker.metadata.set_topic(topic_config(f"topic-{number}", 3, 4, 6, five=compat == "5"), 1)
+        broker.metadata.set_topic(topic_config(f"topic-{number}", 3, 4, 6, line=LINES[compat]), 1)
     assert broker.turn(0) is not None
     route = server.routes.route("topic-199")
     assert route is not None and (route.queues[0].read_queue_nums, route.queues[0].write_queue_nums) == (3, 4)
     request, again = (broker.link.next_request(broker.metadata, 6, turn * PERIOD) for turn in (1, 2))
     assert request is not None and again is not None and again.body is request.body
     assert len(request.body) < 8192 < len(broker.metadata.topics_json())
-    broker.metadata.set_topic(topic_config("one-more", 1, 1, 6, five=compat == "5"), 2)
+    broker.metadata.set_topic(topic_config("one-more", 1, 1, 6, line=LINES[compat]), 2)
     broker.link.hurry()
     assert broker.turn(2 * PERIOD + 1) is not None
     assert server.routes.route("one-more") is not None
@@ -84,14 +85,14 @@ def test_a_large_body_that_comes_again_is_not_read_again(monkeypatch: pytest.Mon
     monkeypatch.setattr(register_body, "decode", counted)
     broker = Broker(server, 0, compat="5")
     for number in range(1000):
-        broker.metadata.set_topic(topic_config(f"topic-{number}", 3, 4, 6, five=True), 1)
+        broker.metadata.set_topic(topic_config(f"topic-{number}", 3, 4, 6, line=LINES["5"]), 1)
     for turn in range(4):
         assert broker.turn(turn * PERIOD) is not None
     assert len(lengths) == 1 and lengths[0] > LARGE_BODY_BYTES
     server.routes.delete_topic("topic-7", None)
     assert broker.turn(4 * PERIOD) is not None
     assert server.routes.route("topic-7") is not None, "what it says is taken each time, as before"
-    broker.metadata.set_topic(topic_config("one-more", 3, 4, 6, five=True), 2)
+    broker.metadata.set_topic(topic_config("one-more", 3, 4, 6, line=LINES["5"]), 2)
     assert broker.turn(5 * PERIOD) is not None
     assert len(lengths) == 2 and server.routes.route("one-more") is not None
 
@@ -106,7 +107,7 @@ def test_without_force_a_registration_is_only_sent_when_something_changed() -> N
     broker = Broker(NameServer("5"), 0, force=False, compat="5")
     for now_ms in (0, PERIOD, 2 * PERIOD):
         broker.turn(now_ms)
-    broker.metadata.set_topic(topic_config("t", 4, 4, 6, five=True), 2 * PERIOD)
+    broker.metadata.set_topic(topic_config("t", 4, 4, 6, line=LINES["5"]), 2 * PERIOD)
     broker.turn(3 * PERIOD)
     broker.turn(3 * PERIOD)
     broker.turn(4 * PERIOD)
@@ -117,7 +118,7 @@ def test_without_force_a_registration_is_only_sent_when_something_changed() -> N
 def test_a_change_is_registered_at_once_when_asked_for() -> None:
     broker = Broker(NameServer("4.9"), 0)
     broker.turn(0)
-    broker.metadata.set_topic(topic_config("t", 4, 4, 6, five=False), 10)
+    broker.metadata.set_topic(topic_config("t", 4, 4, 6, line=LINES["4.9"]), 10)
     broker.link.hurry()
     broker.turn(10)
     assert broker.server.routes.route("t") is not None
@@ -192,7 +193,7 @@ def test_heartbeats_keep_a_broker_with_a_short_timeout_alive() -> None:
 def test_a_broker_takes_over_which_topics_are_ordered() -> None:
     for compat, after in (("4.9", False), ("5", True)):
         broker = Broker(NameServer(compat, {"ORDER_TOPIC_CONFIG": {"t": "a:4"}}), 0, compat=compat)
-        broker.metadata.set_topic(topic_config("t", 4, 4, 6, five=compat == "5"), 1)
+        broker.metadata.set_topic(topic_config("t", 4, 4, 6, line=LINES[compat]), 1)
         learned = broker.turn(0)
         assert learned is not None and learned.order_topics is not None
         assert broker.metadata.set_order_topics(learned.order_topics, 2)

@@ -25,13 +25,15 @@ from engine.protocol.store.retention import (
     expired_count,
     running_flags,
 )
+from store.compat import LINES, Line
 
 SIZE = 1000
 DAY_MS = 24 * HOUR_MS
 ROUND_MS, FILE_MS, FORCIBLY_MS, REDELETE_MS = 10_000, 100, 120_000, 120_000
 CALM = Usage(40, 40)
 DEFAULTS = Policy(
-    five=False, delete_when_hours=frozenset({4}), reserved_ms=72 * HOUR_MS, max_used_percent=75, warning_percent=90,
+    rules=LINES["4.9"].retention,
+    delete_when_hours=frozenset({4}), reserved_ms=72 * HOUR_MS, max_used_percent=75, warning_percent=90,
     forcibly_percent=85, clean_forcibly=True, batch_max=10, round_interval_ms=ROUND_MS, file_interval_ms=FILE_MS,
     destroy_forcibly_ms=FORCIBLY_MS, redelete_ms=REDELETE_MS,
 )  # fmt: skip
@@ -133,7 +135,7 @@ SPACE = [
 
 @pytest.mark.parametrize("usage, four, five", SPACE)
 def test_what_the_disk_asks_for(usage: Usage, four: tuple[bool, bool], five: tuple[bool, bool]) -> None:
-    for policy, expected in ((DEFAULTS, four), (DEFAULTS._replace(five=True), five)):
+    for policy, expected in ((DEFAULTS, four), (DEFAULTS._replace(rules=LINES["5"].retention), five)):
         trigger = policy.trigger(12, usage, no_room=False)
         assert (bool(trigger.reason), trigger.at_once) == expected
 
@@ -142,7 +144,7 @@ def test_above_the_forced_level_4_9_still_waits_for_disk_max_used_space_ratio() 
     policy = DEFAULTS._replace(max_used_percent=95)
     assert policy.trigger(12, Usage(88, 10), no_room=False) == Trigger("", True)
     assert policy.trigger(4, Usage(88, 10), no_room=False) == Trigger("deleteWhen, hour 04", True)
-    assert policy._replace(five=True).trigger(12, Usage(88, 10), no_room=False).reason
+    assert policy._replace(rules=LINES["5"].retention).trigger(12, Usage(88, 10), no_room=False).reason
 
 
 def test_clean_file_forcibly_enable_off_respects_the_time() -> None:
@@ -160,7 +162,7 @@ def test_a_segment_without_room_is_reason_enough() -> None:
 
 
 def test_levels_are_clamped() -> None:
-    five = DEFAULTS._replace(five=True)
+    five = DEFAULTS._replace(rules=LINES["5"].retention)
     wild = five._replace(max_used_percent=0, warning_percent=100, forcibly_percent=100).clamped()
     assert (wild.max_used_percent, wild.warning_percent, wild.forcibly_percent) == (10, 90, 85)
     wild = five._replace(max_used_percent=1000, warning_percent=0, forcibly_percent=0).clamped()
@@ -241,13 +243,13 @@ def test_a_clock_far_ahead_makes_one_round_not_all_the_missed_ones() -> None:
     ages=st.lists(st.integers(0, 200), min_size=1, max_size=30),
     held=st.none() | st.integers(0, 30 * SIZE),
     usage=st.builds(Usage, st.integers(-1, 100), st.integers(-1, 100)),
-    five=st.booleans(),
+    line=st.sampled_from(list(LINES.values())),
 )
 def test_whatever_happens_the_oldest_go_first_and_the_last_never(
-    ages: list[int], held: int | None, usage: Usage, five: bool
+    ages: list[int], held: int | None, usage: Usage, line: Line
 ) -> None:
     now_ms = 1000 * HOUR_MS
-    disk = Disk(DEFAULTS._replace(five=five), [now_ms - age * HOUR_MS for age in ages], now_ms)
+    disk = Disk(DEFAULTS._replace(rules=line.retention), [now_ms - age * HOUR_MS for age in ages], now_ms)
     disk.held, disk.usage = held, usage
     count = len(disk.files)
     for done in disk.run(now_ms + 20 * ROUND_MS):

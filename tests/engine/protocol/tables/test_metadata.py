@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from engine.protocol.remoting.frame import decode
 from engine.protocol.tables.metadata import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, Identity, Metadata
+from store.compat import LINES
 from store.tables import fastjson
 from store.tables.tables import DataVersion, topic_config
 
 GOLDEN = Path(__file__).parents[3] / "golden"
-FOUR, FIVE = Identity(False, "DefaultCluster", "broker-alpha"), Identity(True, "DefaultCluster", "broker-alpha")
+FOUR, FIVE = (Identity(LINES[compat], "DefaultCluster", "broker-alpha") for compat in ("4.9", "5"))
 BODIES = {21: TOPICS, 43: CONSUMER_OFFSETS, 45: DELAY_OFFSETS, 201: GROUPS}
 
 
@@ -113,7 +114,7 @@ def test_a_slaves_delay_offsets_are_the_masters_words() -> None:
 
 def test_a_change_has_a_version_of_its_own_and_names_its_file() -> None:
     master = Metadata(FIVE, {}, 100)
-    master.set_topic(topic_config("t", 4, 4, 6, five=True), 200)
+    master.set_topic(topic_config("t", 4, 4, 6, line=LINES["5"]), 200)
     assert (master.versions[TOPICS].counter, master.versions[TOPICS].timestamp_ms) == (1, 200)
     master.delete_topic("t", 300)
     master.delete_topic("t", 400)
@@ -134,9 +135,9 @@ def test_a_4_9_slave_follows_a_5_x_master_and_back() -> None:
         assert slave.take_groups(master.value(GROUPS))
         assert not slave.take_topics(master.topics_body())
         for topic, config in master.topics.items():
-            assert slave.topics[topic] == ({"attributes": {}, **config} if ours.five else config)
+            assert slave.topics[topic] == ({"attributes": {}, **config} if ours.line.tables.state_versions else config)
         state = slave.versions[TOPICS].state_version
-        assert (state is None) == (not ours.five)
+        assert (state is None) == (not ours.line.tables.state_versions)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("ab"), st.dictionaries(st.integers(0, 3), st.integers(0, 99)))))
@@ -158,11 +159,11 @@ def test_offsets_of_a_stale_master_are_merged_to_the_largest_ever_seen(tables: l
 def test_queues_that_an_administrator_took_do_not_come_back_with_a_file_that_is_older() -> None:
     """The writer may add a topic to the file between an administrator's word and the file that says it."""
     tables = Metadata(FIVE, {}, 0)
-    tables.set_topic(topic_config("mine", 4, 4, 6, five=True), 1)
+    tables.set_topic(topic_config("mine", 4, 4, 6, line=LINES["5"]), 1)
     older = json.loads(json.dumps(tables.value(TOPICS)))
     tables.saved(TOPICS)
-    tables.set_topic(topic_config("mine", 4, 2, 6, five=True), 2)
-    older["topicConfigTable"]["another"] = topic_config("another", 4, 4, 6, five=True)
+    tables.set_topic(topic_config("mine", 4, 2, 6, line=LINES["5"]), 2)
+    older["topicConfigTable"]["another"] = topic_config("another", 4, 4, 6, line=LINES["5"])
     assert tables.take_served_topics(older)
     assert tables.topics["mine"]["writeQueueNums"] == 2 and "another" in tables.topics
     tables.saved(TOPICS)
