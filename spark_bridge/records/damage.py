@@ -26,6 +26,7 @@ from spark_bridge.records.scan import (
 )
 from spark_bridge.split.splits import LogExtent
 from store.errors import CorruptRecord, StoreError
+from store.message.measure import BODY_LENGTH_BYTES, measure
 from store.message.record import (
     BLANK_MAGIC,
     FIXED_BYTES,
@@ -42,8 +43,6 @@ from store.message.record import (
 from store.message.topics import TOPIC_PATTERN
 from store.queues.batch_consume_queue import has_batch_queues
 from store.queues.consume_queue import ConsumeQueue
-
-LONGEST_FIXED_BYTES = FIXED_BYTES + 24 + 1  # two IPv6 hosts, and a topic length of two bytes
 
 
 class Damage(NamedTuple):
@@ -137,20 +136,12 @@ def _end_by_size(window: LogWindow, at: int) -> int | None:
 
 def _end_by_lengths(window: LogWindow, at: int) -> int | None:
     """The end of the record by the lengths of body, topic and properties."""
-    if window.length - at < LONGEST_FIXED_BYTES:
+    if window.length - at < FIXED_BYTES:
         return None
-    length_at = at + body_length_at(int(window.view(">i4")[at + SYS_FLAG_AT]))
-    topic_at = length_at + 4 + int(window.view(">i4")[length_at])
-    wide = int(window.view(">u4")[at + MAGIC_AT]) == MAGIC_V2
-    if not length_at < topic_at <= window.length - 4:
-        return None
-    topic_length = int(window.view(">u2")[topic_at]) if wide else int(window.bytes[topic_at])
-    properties_at = topic_at + 1 + wide + topic_length
-    if properties_at + 2 > window.length:
-        return None
-    length = int(window.view(">i2")[properties_at])
-    end = properties_at + 2 + length
-    return end if length >= 0 and end <= window.length else None
+    body_at = at + body_length_at(int(window.view(">i4")[at + SYS_FLAG_AT])) + BODY_LENGTH_BYTES
+    is_v2 = int(window.view(">u4")[at + MAGIC_AT]) == MAGIC_V2
+    spans = measure(window.bytes.data, at, window.length, body_at, is_v2, exact=False)
+    return None if isinstance(spans, str) else spans.end
 
 
 def _begins_here(window: LogWindow, at: int) -> bool:

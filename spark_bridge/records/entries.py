@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_bridge.records.properties import property_value
-from spark_bridge.records.records import Int32s, Mask, Records, faults
+from spark_bridge.records.records import Records, faults
 from spark_bridge.records.scan import LogWindow, Positions, what_is_wrong
 from store.errors import CorruptRecord
+from store.message.measure_columns import Int32s, Mask
 from store.message.multi_dispatch import SEPARATOR
 from store.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET
 from store.message.record import (

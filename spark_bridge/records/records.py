@@ -15,29 +15,16 @@ import pyarrow as pa
 from pyarrow.lib import ArrowInvalid
 
 from spark_bridge.records.scan import LogWindow, Positions
+from store.message.measure_columns import Int32s, Mask, Measures, Part
 from store.message.properties import java_text
-from store.message.record import (
-    BORN_V6,
-    FIXED_BYTES,
-    HOST_MASK,
-    MAGIC_AT,
-    MAGIC_V2,
-    MAX_TOPIC_BYTES,
-    STORE_V6,
-    SYS_FLAG_AT,
-    V6_EXTRA_BYTES,
-    body_length_at,
-    store_host_at,
-)
+from store.message.record import store_host_at
 
-# With two IPv4 hosts; an IPv6 host moves what lies behind it.
-STORE_HOST_AT, BODY_LENGTH_AT = store_host_at(0), body_length_at(0)
+STORE_HOST_AT = store_host_at(0)  # with two IPv4 hosts; an IPv6 host moves what lies behind it
 BODY_BEYOND, TOPIC_BEYOND = "its body reaches beyond its end", "its topic reaches beyond its end"
 NOT_ITS_SIZE = "its lengths do not add up to its size"
 INLINE_BYTES = 12  # a view holds what is no longer than this itself
 
-Int32s = npt.NDArray[np.int32]
-Mask = npt.NDArray[np.bool_]
+Span = tuple[Positions, Int32s]  # where a part of each record begins, and its length
 
 
 class Records:
@@ -49,6 +36,7 @@ class Records:
     def __init__(self, window: LogWindow, starts: Positions) -> None:
         self.window = window
         self.starts = starts
+        self.measures = Measures(window, starts)
         self.bodies: dict[int, bytes | memoryview] = {}
         self.errors: dict[int, str] = {}
 
@@ -68,85 +56,52 @@ class Records:
         """An eight-byte field of the header's first 48 bytes."""
         return self.window.int64(self.starts + at)
 
-    @cached_property
+    @property
     def sys_flag(self) -> Int32s:
         """Says among other things which hosts are IPv6."""
-        return self.int32_at(SYS_FLAG_AT)
+        return self.measures.sys_flag
 
-    @cached_property
+    @property
     def born_shift(self) -> Positions | int:
         """By how much an IPv6 born host moves what comes behind it."""
-        return self._shift(BORN_V6)
+        return self.measures.born_shift
 
-    @cached_property
+    @property
     def hosts_shift(self) -> Positions | int:
         """By how much both hosts move what comes behind them."""
-        return self.born_shift + self._shift(STORE_V6)
+        return self.measures.hosts_shift
 
-    @cached_property
-    def _has_v6(self) -> bool:
-        return bool(np.bitwise_and(self.sys_flag, HOST_MASK).any())
-
-    def _shift(self, bit: int) -> Positions | int:
-        if not self._has_v6:
-            return 0
-        return np.where(self.sys_flag & bit, np.int64(V6_EXTRA_BYTES), np.int64(0))
-
-    @cached_property
-    def _room(self) -> npt.NDArray[np.int64]:
-        """Bytes that each record has for body, topic and properties."""
-        return self.int32_at(0).astype(np.int64) - FIXED_BYTES - self.hosts_shift
-
-    @cached_property
+    @property
     def body_at(self) -> Positions:
         """Where each body begins."""
-        return self.starts + (BODY_LENGTH_AT + 4) + self.hosts_shift
+        return self.measures.body_at
 
     @cached_property
     def body_length(self) -> Int32s:
         """Bytes of each body as stored, checked against the record's size."""
-        self._check(self._room >= 0, BODY_BEYOND)
-        length = self.window.int32(self.body_at - 4)
-        self._check((length >= 0) & (length <= self._room), BODY_BEYOND)
-        return length
+        return self._checked(self.measures.body, BODY_BEYOND)[1]
 
     @cached_property
-    def topic_span(self) -> tuple[Positions, Int32s]:
-        """Where each topic begins, and its length: one byte, in magic v2 two."""
-        at: Positions = self.body_at + self.body_length
-        length = self.window.bytes[at].astype(np.int32)
-        v2 = self._is_v2
-        if v2.any():
-            length[v2] = self.window.view(">u2")[at[v2]]
-        return at + 1 + v2, length
+    def topic_span(self) -> Span:
+        """Where each topic begins, and its length, checked against the record's size."""
+        assert self.body_length is not None  # checks it
+        return self._checked(self.measures.topic, TOPIC_BEYOND)
 
     @property
     def likely_topic_at(self) -> Positions:
         """Where each topic begins if the record is sound, with nothing checked; may lie outside the window."""
-        at: Positions = self.body_at + self.window.int32(np.minimum(self.body_at, self.window.length) - 4) + 1
-        at += self.window.bytes[self.starts + MAGIC_AT + 3] == MAGIC_V2 & 0xFF
-        return at
+        return self.measures.likely_topic_at
 
     @cached_property
-    def _is_v2(self) -> Mask:
-        found: Mask = self.window.view(">u4")[self.starts + MAGIC_AT] == MAGIC_V2
-        return found
-
-    @cached_property
-    def properties_span(self) -> tuple[Positions, Int32s]:
+    def properties_span(self) -> Span:
         """Where each property string begins, and its length. All lengths must add up to the record's size."""
-        topic_at, topic_length = self.topic_span
-        length_at = topic_at + topic_length
-        ends = self.starts + self.int32_at(0)
-        self._check((length_at + 2 <= ends) & (self._is_v2 | (topic_length <= MAX_TOPIC_BYTES)), TOPIC_BEYOND)
-        length = self.window.view(">i2")[length_at].astype(np.int32)
-        at = length_at + 2
-        self._check((length >= 0) & (at + length == ends), NOT_ITS_SIZE)
-        return at, length
+        assert self.topic_span is not None  # checks it
+        return self._checked(self.measures.properties, NOT_ITS_SIZE)
 
-    def _check(self, good: Mask, reason: str) -> None:
-        if not good.all():
-            raise self.window.corrupt(int(self.starts[np.flatnonzero(~good)[0]]), reason)
+    def _checked(self, part: Part, reason: str) -> Span:
+        if not part.good.all():
+            raise self.window.corrupt(int(self.starts[np.flatnonzero(~part.good)[0]]), reason)
+        return part.at, part.length
 
     @cached_property
     def topic(self) -> pa.StringArray:
@@ -226,22 +181,10 @@ def _inline(window: LogWindow, at: Positions) -> npt.NDArray[np.int32]:
 
 def faults(records: Records) -> dict[int, str]:
     """Why a row is no record: its lengths do not add up. Empty when all do; reads nothing outside the window."""
-    window, found = records.window, dict[int, str]()
-    sizes, last = records.int32_at(0), window.length
-    ends = records.starts + sizes
-    good = records._room >= 0
-    body_length = window.int32(np.minimum(records.body_at, last) - 4)
-    good &= (body_length >= 0) & (body_length <= records._room)
-    _note(found, good, BODY_BEYOND)
-    at = np.where(good, records.body_at + body_length, 0)
-    wide = np.minimum(at, last - 2)
-    topic_length = np.where(records._is_v2, window.view(">u2")[wide], window.bytes[at]).astype(np.int64)
-    length_at = at + 1 + records._is_v2 + topic_length
-    good &= (length_at + 2 <= ends) & (records._is_v2 | (topic_length <= MAX_TOPIC_BYTES))
-    _note(found, good, TOPIC_BEYOND)
-    length = window.view(">i2")[np.where(good, length_at, 0)]
-    good &= (length >= 0) & (length_at + 2 + length == ends)
-    _note(found, good, NOT_ITS_SIZE)
+    measures, found = records.measures, dict[int, str]()
+    _note(found, measures.body.good, BODY_BEYOND)
+    _note(found, measures.topic.good, TOPIC_BEYOND)
+    _note(found, measures.properties.good, NOT_ITS_SIZE)
     return found
 
 

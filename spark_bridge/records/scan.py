@@ -10,13 +10,13 @@ Everything here is cut at the limit that was planned: the views end there, so no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from store.errors import CorruptRecord
+from store.message.measure_columns import ByteViews
 from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_AT, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT
 
 Positions = npt.NDArray[np.int64]
@@ -26,8 +26,8 @@ HEAD_BYTES = PHYSICAL_OFFSET_AT + 8  # what a candidate is judged by
 SCAN_STEP_BYTES = 1 << 20  # one step's temporary arrays stay in the CPU's caches
 
 
-class LogWindow:
-    """One segment's bytes below the planned limit, readable as any type at any byte."""
+class LogWindow(ByteViews):
+    """One segment's bytes below the planned limit."""
 
     def __init__(
         self, path: str, base_offset: int, array: npt.NDArray[np.uint8], limit_offset: int, broker_name: str = ""
@@ -36,26 +36,8 @@ class LogWindow:
         self.broker_name = broker_name
         self.base_offset = base_offset
         self.segment_bytes = len(array)
-        self.bytes = array[: max(0, limit_offset - base_offset)]
-        self.length = len(self.bytes)
+        super().__init__(array[: max(0, limit_offset - base_offset)])
         self.buffer = pa.py_buffer(self.bytes)
-        self._views: dict[str, npt.NDArray[Any]] = {}
-
-    def view(self, code: str) -> npt.NDArray[Any]:
-        """The window as an overlapping array of `code`: item i is the value at byte i."""
-        found = self._views.get(code)
-        if found is None:
-            count = max(0, self.length - np.dtype(code).itemsize + 1)
-            found = self._views[code] = np.ndarray((count,), code, self.bytes.data if count else b"", strides=(1,))
-        return found
-
-    def int32(self, positions: Positions) -> npt.NDArray[np.int32]:
-        """The big-endian int32 at each position, in native order."""
-        return self.view(">i4")[positions].astype(np.int32)
-
-    def int64(self, positions: Positions) -> npt.NDArray[np.int64]:
-        """The big-endian int64 at each position, in native order."""
-        return self.view(">i8")[positions].astype(np.int64)
 
     def offsets(self, positions: Positions) -> Positions:
         """The log offset of the record at each position."""

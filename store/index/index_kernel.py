@@ -18,6 +18,7 @@ from ipc.compiled.memory import load_be32, load_be64, prefetch, store_be32, stor
 from store.index import index_file
 from store.message import properties
 from store.message import rows_kernel as rows_of
+from store.message.measure import PROPERTIES_LENGTH_BYTES
 from store.message.record import TRANSACTION_MASK, SysFlag
 
 Bytes = npt.NDArray[np.uint8]
@@ -39,7 +40,6 @@ ALL_DONE, FILE_FULL, NO_ROOM, NOT_ASCII, NO_CAPACITY = 0, 1, 2, 3, 4
 
 POSITION, SIZE, TOPIC_AT, TOPIC_BYTES = rows_of.POSITION, rows_of.SIZE, rows_of.TOPIC_AT, rows_of.TOPIC_BYTES
 SYS_FLAG, STORE_TIMESTAMP = rows_of.SYS_FLAG, rows_of.STORE_TIMESTAMP
-PROPERTIES_LENGTH_BYTES = rows_of.PROPERTIES_LENGTH_BYTES
 MASK, ROLLBACK = TRANSACTION_MASK, int(SysFlag.TRANSACTION_ROLLBACK)
 HEADER_BYTES, SLOT_BYTES, ENTRY_BYTES = index_file.HEADER_BYTES, index_file.SLOT_BYTES, index_file.ENTRY_BYTES
 INT_MAX = index_file.INT_MAX

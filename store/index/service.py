@@ -28,6 +28,7 @@ from store.index.index_file import ENTRY_BYTES, HEADER_BYTES, Geometry, Header, 
 from store.index.query import index_files
 from store.message import properties
 from store.message import rows_kernel as rows_of
+from store.message.measure import PROPERTIES_LENGTH_BYTES
 from store.message.properties import java_text
 
 Rows = npt.NDArray[np.int64]
@@ -270,7 +271,7 @@ def _hashes_of(segment: Segment, row: npt.NDArray[np.int64]) -> list[int]:
     at, end = int(row[rows_of.TOPIC_AT]), int(row[rows_of.POSITION] + row[rows_of.SIZE])
     topic_end = at + int(row[rows_of.TOPIC_BYTES])
     topic = java_text(segment.array[at:topic_end].tobytes())
-    raw = segment.array[topic_end + rows_of.PROPERTIES_LENGTH_BYTES : end].tobytes()
+    raw = segment.array[topic_end + PROPERTIES_LENGTH_BYTES : end].tobytes()
     return [hash_of(topic, key) for key in chain(*properties.keys_of(properties.parse(raw)))]
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from store.errors import CorruptRecord, InvalidMessage
 from store.message import properties as property_string
 from store.message.host import Host, offset_message_id, pack_host, unpack_host
+from store.message.measure import Spans, measure
 
 MAGIC_V1, MAGIC_V2, BLANK_MAGIC = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 BLANK_BYTES = 8  # a blank record's own bytes; a message goes into a segment only if these still fit behind it
@@ -217,34 +218,15 @@ def inspect(
     spans = _measure(view, position, size, magic, sys_flag)
     if isinstance(spans, str):
         return Found(Kind.CORRUPT, size, spans)
-    if check_body_crc and (reason := _crc_reason(view, position, spans[0], spans[1])):
+    if check_body_crc and (reason := _crc_reason(view, position, spans.body_at, spans.body_end)):
         return Found(Kind.CORRUPT, size, reason)
     return Found(Kind.MESSAGE, size)
 
 
-_Spans = tuple[int, int, int, int, int, int]  # begin and end of body, topic and properties in the view
-
-
-def _measure(view: memoryview | bytes, position: int, size: int, magic: int, sys_flag: int) -> _Spans | str:
+def _measure(view: memoryview | bytes, position: int, size: int, magic: int, sys_flag: int) -> Spans | str:
     """The spans of a record whose `size` bytes are in `view`, or why they do not add up."""
-    end = position + size
     body_at = position + FAMILIES[sys_flag & HOST_MASK].body_at
-    if body_at + 3 > end:
-        return f"its size {size} is less than its fixed part"
-    (body_length,) = _INT32.unpack_from(view, body_at - 4)
-    length_bytes = 1 if magic == MAGIC_V1 else 2
-    body_end = body_at + body_length
-    topic_at = body_end + length_bytes
-    if body_length < 0 or topic_at + 2 > end:
-        return f"its body length {body_length} does not fit into its size {size}"
-    topic_length = view[body_end] if length_bytes == 1 else _UINT16.unpack_from(view, body_end)[0]
-    properties_at = topic_at + topic_length + 2
-    if properties_at > end or (length_bytes == 1 and topic_length > MAX_TOPIC_BYTES):
-        return f"its topic length {topic_length} does not fit into its size {size}"
-    (properties_length,) = _INT16.unpack_from(view, properties_at - 2)
-    if properties_length < 0 or properties_at + properties_length != end:
-        return f"its size is {size}, but its parts add up to {properties_at + properties_length - position}"
-    return body_at, body_end, topic_at, properties_at - 2, properties_at, end
+    return measure(view, position, position + size, body_at, magic == MAGIC_V2)
 
 
 def _crc_reason(view: memoryview | bytes, position: int, body_at: int, body_end: int) -> str:

@@ -14,8 +14,9 @@ import numpy as np
 from ipc.arrays import Bytes, Words
 from ipc.compiled.compiler import inlined, kernel
 from ipc.compiled.crc import crc32
-from ipc.compiled.memory import load_be16, load_be32, load_be64
+from ipc.compiled.memory import load_be32, load_be64
 from store.message import delay, properties, record
+from store.message.measure_kernel import measure, names_itself, store_timestamp
 
 # columns of a row; positions are bytes from the segment's beginning
 POSITION, SIZE, BODY_AT, BODY_BYTES, BODY_CRC, TOPIC_AT, TOPIC_BYTES = 0, 1, 2, 3, 4, 5, 6
@@ -33,12 +34,9 @@ MAGIC_V1, MAGIC_V2, MAGIC_BLANK = (
     magic - (1 << 32) for magic in (record.MAGIC_V1, record.MAGIC_V2, record.BLANK_MAGIC)
 )
 MAGIC_FIRST_BYTE = record.MAGIC_V1 >> 24  # the same in both versions
-FIXED_BYTES, V6_EXTRA_BYTES, BLANK_BYTES = record.FIXED_BYTES, record.V6_EXTRA_BYTES, record.BLANK_BYTES
+FIXED_BYTES, BLANK_BYTES = record.FIXED_BYTES, record.BLANK_BYTES
 MAGIC_AT, BODY_CRC_AT, QUEUE_ID_AT = record.MAGIC_AT, record.BODY_CRC_AT, record.QUEUE_ID_AT
-QUEUE_OFFSET_AT, PHYSICAL_OFFSET_AT, SYS_FLAG_AT = record.QUEUE_OFFSET_AT, record.PHYSICAL_OFFSET_AT, record.SYS_FLAG_AT
-STORE_TIMESTAMP_AT, BODY_LENGTH_AT = record.store_timestamp_at(0), record.body_length_at(0)  # with IPv4 hosts
-BODY_LENGTH_BYTES, PROPERTIES_LENGTH_BYTES = 4, 2
-BORN_HOST_V6, STORE_HOST_V6 = record.BORN_V6, record.STORE_V6
+QUEUE_OFFSET_AT, SYS_FLAG_AT = record.QUEUE_OFFSET_AT, record.SYS_FLAG_AT
 TRANSACTION_MASK, CRC_MASK = record.TRANSACTION_MASK, record.CRC_MASK
 TRANSACTION_PREPARED = int(record.SysFlag.TRANSACTION_PREPARED)
 TRANSACTION_ROLLBACK = int(record.SysFlag.TRANSACTION_ROLLBACK)
@@ -124,36 +122,19 @@ def _tags(array: Bytes, start: int, end: int, row: Words, is_schedule: bool) -> 
 @kernel
 def _fill(array: Bytes, position: int, base_offset: int, row: Words) -> bool:
     """Make the row of the record at `position`, which has `row[SIZE]` bytes; False when it contradicts itself."""
-    size = row[SIZE]
-    sys_flag = load_be32(array, position + SYS_FLAG_AT)
-    born_extra = V6_EXTRA_BYTES if sys_flag & BORN_HOST_V6 else 0
-    extra = born_extra + (V6_EXTRA_BYTES if sys_flag & STORE_HOST_V6 else 0)
-    topic_length_bytes = 2 if load_be32(array, position + MAGIC_AT) == MAGIC_V2 else 1
-    if size < FIXED_BYTES + extra + topic_length_bytes - 1:
+    spans = measure(array, position, row[SIZE])
+    if spans.body_at < 0 or not names_itself(array, position, base_offset):
         return False
-    if load_be64(array, position + PHYSICAL_OFFSET_AT) != base_offset + position:
-        return False
-    end = position + size
-    body_at = position + BODY_LENGTH_AT + extra + BODY_LENGTH_BYTES
-    body_bytes = load_be32(array, body_at - BODY_LENGTH_BYTES)
-    if body_bytes < 0 or body_at + body_bytes + topic_length_bytes + PROPERTIES_LENGTH_BYTES > end:
-        return False
-    topic_at = body_at + body_bytes + topic_length_bytes
-    topic_bytes = load_be16(array, topic_at - 2) if topic_length_bytes == 2 else np.int64(np.int8(array[topic_at - 1]))
-    properties_at = topic_at + topic_bytes + PROPERTIES_LENGTH_BYTES
-    if topic_bytes < 0 or properties_at > end:
-        return False
-    properties_bytes = load_be16(array, properties_at - PROPERTIES_LENGTH_BYTES)
-    if properties_bytes < 0 or properties_at + properties_bytes != end:
-        return False
-    row[POSITION], row[BODY_AT], row[BODY_BYTES] = position, body_at, body_bytes
+    row[POSITION], row[BODY_AT], row[BODY_BYTES] = position, spans.body_at, spans.body_end - spans.body_at
     row[BODY_CRC] = load_be32(array, position + BODY_CRC_AT)
-    row[TOPIC_AT], row[TOPIC_BYTES] = topic_at, topic_bytes
+    row[TOPIC_AT], row[TOPIC_BYTES] = spans.topic_at, spans.topic_end - spans.topic_at
     row[QUEUE_ID] = load_be32(array, position + QUEUE_ID_AT)
     row[QUEUE_OFFSET] = load_be64(array, position + QUEUE_OFFSET_AT)
-    row[SYS_FLAG], row[STORE_TIMESTAMP] = sys_flag, load_be64(array, position + STORE_TIMESTAMP_AT + born_extra)
+    row[SYS_FLAG] = load_be32(array, position + SYS_FLAG_AT)
+    row[STORE_TIMESTAMP] = store_timestamp(array, position)
     row[TAGS_CODE], row[TAGS_AT], row[TAGS_BYTES], row[GROUP], row[SPECIAL] = 0, 0, 0, -1, 0
-    _tags(array, properties_at, end, row, _equals(array, topic_at, topic_bytes, SCHEDULE_TOPIC))
+    is_schedule = _equals(array, spans.topic_at, spans.topic_end - spans.topic_at, SCHEDULE_TOPIC)
+    _tags(array, spans.properties_at, spans.end, row, is_schedule)
     return True
 
 

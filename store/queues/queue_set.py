@@ -22,6 +22,7 @@ from store.files.segment_files import named_files
 from store.message import properties as property_string
 from store.message import rows_kernel as kernel
 from store.message.delay import DELAYS_MS
+from store.message.measure import PROPERTIES_LENGTH_BYTES
 from store.message.multi_dispatch import JAVA_LONG, targets
 from store.message.properties import INNER_BASE, INNER_NUM, java_hash, java_text
 from store.message.record import SysFlag
@@ -250,7 +251,7 @@ def _topic_of(segment: Segment, row: Words | list[int]) -> bytes:
 
 def _properties_of(segment: Segment, row: list[int]) -> dict[str, str]:
     """The properties are the last part of a record."""
-    at = row[kernel.TOPIC_AT] + row[kernel.TOPIC_BYTES] + kernel.PROPERTIES_LENGTH_BYTES
+    at = row[kernel.TOPIC_AT] + row[kernel.TOPIC_BYTES] + PROPERTIES_LENGTH_BYTES
     return property_string.parse(segment.view[at : row[kernel.POSITION] + row[kernel.SIZE]])
 
 

@@ -19,6 +19,7 @@ from store.files.checkpoint import Checkpoint
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
 from store.message import rows_kernel as kernel
+from store.message.measure import PROPERTIES_LENGTH_BYTES
 from store.message.record import PHYSICAL_OFFSET_AT, Kind, inspect
 from store.recovery.leftovers import Leftovers, QueueEnd, no_queues
 
@@ -219,7 +220,7 @@ class _Walk:
         """
         text_at, ends = rows[:, kernel.TOPIC_AT], rows[:, kernel.POSITION] + rows[:, kernel.SIZE]
         topic_ends = text_at + rows[:, kernel.TOPIC_BYTES]
-        text_ends = np.where(topic_ends + kernel.PROPERTIES_LENGTH_BYTES < ends, ends, topic_ends)
+        text_ends = np.where(topic_ends + PROPERTIES_LENGTH_BYTES < ends, ends, topic_ends)
         to_look_at = (text_at // PAGE_BYTES < ends // PAGE_BYTES) | (segment.array[text_ends - 1] == 0)
         for index in np.flatnonzero(to_look_at & (ends + segment.base_offset > self._whole_to)):
             if not all(_is_vouched_for(segment, at) for at in _last_bytes_in_pages(rows[index])):
@@ -239,7 +240,7 @@ def _ends_in_zeros(segment: Segment, row: Row) -> bool:
     """Whether the topic, or the properties if there are any, end in a zero byte."""
     topic_end = int(row[kernel.TOPIC_AT] + row[kernel.TOPIC_BYTES])
     end = int(row[kernel.POSITION] + row[kernel.SIZE])
-    has_properties = end > topic_end + kernel.PROPERTIES_LENGTH_BYTES
+    has_properties = end > topic_end + PROPERTIES_LENGTH_BYTES
     return bool(segment.array[topic_end - 1] == 0 or (has_properties and segment.array[end - 1] == 0))
 
 
@@ -247,7 +248,7 @@ def _last_bytes_in_pages(row: Row) -> Iterator[int]:
     """The last byte of the topic or the properties in each page that they lie in."""
     topic_at, end = int(row[kernel.TOPIC_AT]), int(row[kernel.POSITION] + row[kernel.SIZE])
     topic_end = topic_at + int(row[kernel.TOPIC_BYTES])
-    properties_at = topic_end + kernel.PROPERTIES_LENGTH_BYTES
+    properties_at = topic_end + PROPERTIES_LENGTH_BYTES
     for page in range(topic_at // PAGE_BYTES * PAGE_BYTES, end, PAGE_BYTES):
         last = min(page + PAGE_BYTES, end) - 1
         yield last if not topic_end <= last < properties_at else topic_end - 1  # a length may well have zeros

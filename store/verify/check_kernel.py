@@ -19,7 +19,6 @@ from ipc.compiled.crc import crc32
 from ipc.compiled.memory import (
     EQUAL_BYTES,
     equal_bytes,
-    load_be16,
     load_be32,
     load_be32_from,
     load_be64,
@@ -29,6 +28,8 @@ from ipc.compiled.memory import (
 )
 from store.message import properties, record
 from store.message import rows_kernel as layout
+from store.message.measure import BODY_LENGTH_BYTES
+from store.message.measure_kernel import measure, names_itself, store_timestamp
 from store.queues import extension
 from store.queues.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
 
@@ -69,7 +70,7 @@ CRC_DIGITS = 10
 CRC_PART_BYTES = len(CRC_NAME) + CRC_DIGITS + 1
 NAME_SEPARATOR, PAIR_SEPARATOR = ord(properties.NAME_SEPARATOR), ord(properties.PAIR_SEPARATOR)
 ZERO = ord("0")
-HALF_BEFORE_BODY = 8 + layout.BODY_LENGTH_BYTES  # the half message's offset, then the body's length
+HALF_BEFORE_BODY = 8 + BODY_LENGTH_BYTES  # the half message's offset, then the body's length
 TRANSACTION_MASK, TRANSACTION_COMMIT = record.TRANSACTION_MASK, int(record.SysFlag.TRANSACTION_COMMIT)
 INNER_BATCH, CRC_MASK = int(record.SysFlag.INNER_BATCH), record.CRC_MASK
 PREFETCH_BYTES = 128
@@ -121,34 +122,16 @@ def find_queue(array: Bytes, at: int, count: int, queue_id: int, slots: Words, q
 
 
 @bare_kernel
-def measure(array: Bytes, position: int, base_offset: int, parts: Words) -> bool:
+def _fill(array: Bytes, position: int, base_offset: int, parts: Words) -> bool:
     """Fill `parts` of the record of `parts[SIZE]` bytes at `position`; False when it contradicts itself."""
-    size = parts[SIZE]
-    sys_flag = load_be32(array, position + layout.SYS_FLAG_AT)
-    born_extra = layout.V6_EXTRA_BYTES if sys_flag & layout.BORN_HOST_V6 else 0
-    extra = born_extra + (layout.V6_EXTRA_BYTES if sys_flag & layout.STORE_HOST_V6 else 0)
-    wide = load_be32(array, position + layout.MAGIC_AT) == layout.MAGIC_V2
-    if size < layout.FIXED_BYTES + extra + wide or load_be64(array, position + layout.PHYSICAL_OFFSET_AT) != (
-        base_offset + position
-    ):
+    spans = measure(array, position, parts[SIZE])
+    if spans.body_at < 0 or not names_itself(array, position, base_offset):
         return False
-    end = position + size
-    body_at = position + layout.BODY_LENGTH_AT + extra + layout.BODY_LENGTH_BYTES
-    body_bytes = load_be32(array, body_at - layout.BODY_LENGTH_BYTES)
-    topic_at = body_at + body_bytes + 1 + wide
-    if body_bytes < 0 or topic_at + layout.PROPERTIES_LENGTH_BYTES > end:
-        return False
-    topic_bytes = load_be16(array, topic_at - 2) if wide else np.int64(np.int8(array[topic_at - 1]))
-    properties_at = topic_at + topic_bytes + layout.PROPERTIES_LENGTH_BYTES
-    if topic_bytes < 0 or properties_at > end:
-        return False
-    properties_bytes = load_be16(array, properties_at - layout.PROPERTIES_LENGTH_BYTES)
-    if properties_bytes < 0 or properties_at + properties_bytes != end:
-        return False
-    parts[SYS_FLAG], parts[BODY_AT], parts[BODY_BYTES] = sys_flag, body_at, body_bytes
-    parts[TOPIC_AT], parts[TOPIC_BYTES] = topic_at, topic_bytes
-    parts[PROPERTIES_AT], parts[PROPERTIES_BYTES] = properties_at, properties_bytes
-    parts[STORED] = load_be64(array, position + layout.STORE_TIMESTAMP_AT + born_extra)
+    parts[SYS_FLAG] = load_be32(array, position + layout.SYS_FLAG_AT)
+    parts[BODY_AT], parts[BODY_BYTES] = spans.body_at, spans.body_end - spans.body_at
+    parts[TOPIC_AT], parts[TOPIC_BYTES] = spans.topic_at, spans.topic_end - spans.topic_at
+    parts[PROPERTIES_AT], parts[PROPERTIES_BYTES] = spans.properties_at, spans.end - spans.properties_at
+    parts[STORED] = store_timestamp(array, position)
     return True
 
 
@@ -230,7 +213,7 @@ def _is_record(array: Bytes, position: int, base_offset: int) -> bool:
     magic = load_be32(array, position + layout.MAGIC_AT)
     if magic != layout.MAGIC_V1 and magic != layout.MAGIC_V2:
         return False
-    return load_be64(array, position + layout.PHYSICAL_OFFSET_AT) == base_offset + position
+    return names_itself(array, position, base_offset)
 
 
 @bare_kernel
@@ -334,7 +317,7 @@ def shape(array: Bytes, position: int, limit: int, base_offset: int, parts: Word
     if size > limit - position:
         return layout.PARTIAL
     parts[SIZE] = size
-    return SOUND if measure(array, position, base_offset, parts) else layout.DAMAGED
+    return SOUND if _fill(array, position, base_offset, parts) else layout.DAMAGED
 
 
 @bare_kernel

@@ -1,0 +1,154 @@
+"""How the lengths of many records add up, as arrays: the rule of `store.message.measure`, a part of all at a time.
+
+A part is looked at when it is first asked for. The rare shapes (IPv6 hosts, magic v2) are offsets that shift, not
+branches. Where a record's lengths were found wrong, its own first bytes are read instead of what lies outside.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ipc.arrays import Bytes, Words
+from store.message.measure import BODY_LENGTH_BYTES, PROPERTIES_LENGTH_BYTES
+from store.message.record import (
+    BORN_V6,
+    FIXED_BYTES,
+    HOST_MASK,
+    MAGIC_AT,
+    MAGIC_V2,
+    STORE_V6,
+    SYS_FLAG_AT,
+    V6_EXTRA_BYTES,
+    body_length_at,
+)
+
+BODY_AT = body_length_at(0) + BODY_LENGTH_BYTES  # with two IPv4 hosts; an IPv6 host moves it
+Int32s = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+
+class ByteViews:
+    """Bytes, readable as any type at any byte."""
+
+    def __init__(self, array: Bytes) -> None:
+        self.bytes = array
+        self.length = len(array)
+        self._views: dict[str, npt.NDArray[Any]] = {}
+
+    def view(self, code: str) -> npt.NDArray[Any]:
+        """The bytes as an overlapping array of `code`: item i is the value at byte i."""
+        found = self._views.get(code)
+        if found is None:
+            count = max(0, self.length - np.dtype(code).itemsize + 1)
+            found = self._views[code] = np.ndarray((count,), code, self.bytes.data if count else b"", strides=(1,))
+        return found
+
+    def int32(self, positions: Words) -> Int32s:
+        """The big-endian int32 at each position, in native order."""
+        return self.view(">i4")[positions].astype(np.int32)
+
+    def int64(self, positions: Words) -> Words:
+        """The big-endian int64 at each position, in native order."""
+        return self.view(">i8")[positions].astype(np.int64)
+
+
+class Part(NamedTuple):
+    """Where a part of each record begins, how long it is, and which records' lengths add up so far."""
+
+    at: Words
+    length: Int32s
+    good: Mask
+
+
+class Measures:
+    """The parts of the records that begin at `starts`, each with as many bytes in `views` as its size says."""
+
+    def __init__(self, views: ByteViews, starts: Words) -> None:
+        self._views, self._starts = views, starts
+
+    @cached_property
+    def _sizes(self) -> Int32s:
+        return self._views.int32(self._starts)
+
+    @cached_property
+    def sys_flag(self) -> Int32s:
+        """Says among other things which hosts are IPv6."""
+        return self._views.int32(self._starts + SYS_FLAG_AT)
+
+    @cached_property
+    def is_v2(self) -> Mask:
+        """Which records have a topic length of two bytes."""
+        found: Mask = self._views.view(">u4")[self._starts + MAGIC_AT] == MAGIC_V2
+        return found
+
+    @cached_property
+    def _has_v6(self) -> bool:
+        return bool(np.bitwise_and(self.sys_flag, HOST_MASK).any())
+
+    def _shift(self, bit: int) -> Words | int:
+        if not self._has_v6:
+            return 0
+        return np.where(self.sys_flag & bit, np.int64(V6_EXTRA_BYTES), np.int64(0))
+
+    @cached_property
+    def born_shift(self) -> Words | int:
+        """By how much an IPv6 born host moves what comes behind it."""
+        return self._shift(BORN_V6)
+
+    @cached_property
+    def hosts_shift(self) -> Words | int:
+        """By how much both hosts move what comes behind them."""
+        return self.born_shift + self._shift(STORE_V6)
+
+    @cached_property
+    def body_at(self) -> Words:
+        """Where each body begins."""
+        return self._starts + BODY_AT + self.hosts_shift
+
+    def _inside(self, at: Words, good: Mask) -> Words:
+        """The places that are known to lie in their records, and places that can be read for the others."""
+        return at if good.all() else np.where(good, at, self._starts)
+
+    @cached_property
+    def body(self) -> Part:
+        """Bodies as stored."""
+        room = self._sizes.astype(np.int64) - FIXED_BYTES - self.hosts_shift  # for body, topic and properties
+        good: Mask = room >= 0
+        length = self._views.int32(self._inside(self.body_at - BODY_LENGTH_BYTES, good))
+        return Part(self.body_at, length, good & (length >= 0) & (length <= room))
+
+    @cached_property
+    def topic(self) -> Part:
+        """Topics."""
+        at, length, good = self.body
+        length_at = self._inside(at + length, good)
+        topic_length = self._views.view("i1")[length_at].astype(np.int32)
+        if self.is_v2.any():
+            topic_length[self.is_v2] = self._views.view(">i2")[length_at[self.is_v2]]
+        topic_at = length_at + 1 + self.is_v2
+        ends = self._starts + self._sizes
+        fits = (topic_length >= 0) & (topic_at + topic_length + PROPERTIES_LENGTH_BYTES <= ends)
+        return Part(topic_at, topic_length, good & fits)
+
+    @cached_property
+    def properties(self) -> Part:
+        """Property strings. Their `good` records are those whose lengths add up to their sizes."""
+        at, length, good = self.topic
+        length_at = self._inside(at + length, good)
+        properties_length = self._views.view(">i2")[length_at].astype(np.int32)
+        properties_at = length_at + PROPERTIES_LENGTH_BYTES
+        ends = self._starts + self._sizes
+        fits = (properties_length >= 0) & (properties_at + properties_length == ends)
+        return Part(properties_at, properties_length, good & fits)
+
+    @property
+    def likely_topic_at(self) -> Words:
+        """Where each topic begins if the record is sound, with nothing checked; may lie outside."""
+        length_at = np.minimum(self.body_at, self._views.length) - BODY_LENGTH_BYTES
+        at: Words = self.body_at + self._views.int32(length_at) + 1
+        at += self._views.bytes[self._starts + MAGIC_AT + 3] == MAGIC_V2 & 0xFF
+        return at

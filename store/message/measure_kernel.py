@@ -1,0 +1,60 @@
+"""How a record's lengths add up, compiled: what `store.message.measure` says, without its reasons."""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+import numpy as np
+
+from ipc.arrays import Bytes
+from ipc.compiled.compiler import bare_kernel
+from ipc.compiled.memory import load_be16, load_be32, load_be64
+from store.message import measure as lengths
+from store.message import record
+from store.message.measure import Spans
+
+FIXED_BYTES, V6_EXTRA_BYTES = record.FIXED_BYTES, record.V6_EXTRA_BYTES
+MAGIC_AT, PHYSICAL_OFFSET_AT, SYS_FLAG_AT = record.MAGIC_AT, record.PHYSICAL_OFFSET_AT, record.SYS_FLAG_AT
+STORE_TIMESTAMP_AT, BODY_LENGTH_AT = record.store_timestamp_at(0), record.body_length_at(0)  # with IPv4 hosts
+BODY_LENGTH_BYTES, PROPERTIES_LENGTH_BYTES = lengths.BODY_LENGTH_BYTES, lengths.PROPERTIES_LENGTH_BYTES
+BORN_HOST_V6, STORE_HOST_V6 = record.BORN_V6, record.STORE_V6
+MAGIC_V2 = record.MAGIC_V2 - (1 << 32)  # as load_be32 gives it: signed
+
+
+@bare_kernel
+def measure(array: Bytes, position: int, size: int) -> Spans:
+    """The spans of the record of `size` bytes at `position`, which are there; body_at below 0: they do not add up."""
+    sys_flag = load_be32(array, position + SYS_FLAG_AT)
+    extra = V6_EXTRA_BYTES if sys_flag & BORN_HOST_V6 else 0
+    extra += V6_EXTRA_BYTES if sys_flag & STORE_HOST_V6 else 0
+    if size < FIXED_BYTES + extra:
+        return Spans(-1, -1, -1, -1, -1, -1)
+    is_v2 = load_be32(array, position + MAGIC_AT) == MAGIC_V2
+    end, body_at = position + size, position + BODY_LENGTH_AT + extra + BODY_LENGTH_BYTES
+    body_bytes = load_be32(array, body_at - BODY_LENGTH_BYTES)
+    body_end = body_at + body_bytes
+    topic_at = body_end + 1 + is_v2
+    if body_bytes < 0 or topic_at + PROPERTIES_LENGTH_BYTES > end:
+        return Spans(-1, -1, -1, -1, -1, -1)
+    topic_bytes = load_be16(array, body_end) if is_v2 else np.int64(np.int8(array[body_end]))
+    topic_end = topic_at + topic_bytes
+    properties_at = topic_end + PROPERTIES_LENGTH_BYTES
+    if topic_bytes < 0 or properties_at > end:
+        return Spans(-1, -1, -1, -1, -1, -1)
+    properties_bytes = load_be16(array, topic_end)
+    if properties_bytes < 0 or properties_at + properties_bytes != end:
+        return Spans(-1, -1, -1, -1, -1, -1)
+    return Spans(body_at, body_end, topic_at, topic_end, properties_at, end)
+
+
+@bare_kernel
+def names_itself(array: Bytes, position: int, base_offset: int) -> bool:
+    """Whether the record at `position` says that it lies there."""
+    return load_be64(array, position + PHYSICAL_OFFSET_AT) == base_offset + position
+
+
+@bare_kernel
+def store_timestamp(array: Bytes, position: int) -> int:
+    """When the record at `position` was stored."""
+    extra = V6_EXTRA_BYTES if load_be32(array, position + SYS_FLAG_AT) & BORN_HOST_V6 else 0
+    return load_be64(array, position + STORE_TIMESTAMP_AT + extra)
