@@ -1,15 +1,21 @@
-"""Says how far the log is held by the replicas asked for: what every waiting put compares with its own end.
+"""Says how far the log is held by the replicas asked for, and how many slaves are in step.
 
-Implements: GroupTransferService (spec: ha-protocol, 6 put path and acks); its decisions: protocol/group_transfer.py
+Implements: GroupTransferService (spec: ha-protocol, 6 put path and acks); its decisions:
+            engine/protocol/ha/group_transfer.py
 Follows:    held_offset of every connection (what counts), slave_ack_offset (how far behind it is) and
             max_physical_offset, through one bell, `ack_bell`
-Publishes:  confirm_offset, in_sync_slaves
-It holds no requests: producers wait on `confirm_offset` themselves, so a kill of this process loses nothing but time.
+Publishes:  confirm_offset, confirm_offset.N, in_sync_slaves
+It holds no requests: producers wait on `confirm_offset` themselves (on that of their number of replicas with
+enableAutoInSyncReplicas), so a kill of this process loses nothing but time. Where puts ask for one slave, the sender
+that believes an acknowledgement raises `confirm_offset`, and rings here only for a slave that was not in step: this
+process is then no part of a put. Where they ask for more, or each for its own number, each acknowledgement rings here.
 """
 
 # mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
+
+from enum import IntEnum
 
 import numpy as np
 
@@ -24,33 +30,46 @@ from ipc.arrays import Words
 from ipc.compiled.atomics import await_change, load_acquire, monotonic_ms, raise_to
 from ipc.compiled.compiler import kernel
 
-SLOT_PLACES = 4  # of the words of a slot that are looked at
+LOG_END = 0  # of `places`: the index of max_physical_offset; a SlotPlace for each slot follows
+
+
+class SlotPlace(IntEnum):
+    """Of `places`: indices of the words of a slot that are looked at."""
+
+    STATE = 0
+    ACK = 1
+    PEER = 2
+    HELD = 3
+
+
+SLOT_PLACES = len(SlotPlace)
 
 
 @kernel
 def follow_single_slave(
     words: Words, places: Words, bell: int, confirm: int, confirmed: int, fallbehind_bytes_max: int, timeout_ms: int
 ) -> int:
-    """The most common case in compiled code, because it is a part of every synchronous put: one slave, one needed.
+    """The most common case in compiled code, because each ring here takes the CPU from a put: one slave, one needed.
 
-    Publishes what `protocol.group_transfer.confirm_offset` says of a single slave in step, ring after ring; returns
-    what is confirmed as soon as anything else is the case, or the time is over.
+    Publishes what `confirm_offset` of the protocol says of a single slave in step, where its sender has not yet, ring
+    after ring; returns what is confirmed as soon as anything else is the case, or the time is over.
     """
     until_ms = monotonic_ms() + timeout_ms
     while True:
         seen = load_acquire(words, bell)
         slave = 0
-        for at in range(1, places.size, SLOT_PLACES):
-            if load_acquire(words, places[at]) == HaSlotState.TRANSFER:
+        for at in range(LOG_END + 1, places.size, SLOT_PLACES):
+            if load_acquire(words, places[at + SlotPlace.STATE]) == HaSlotState.TRANSFER:
                 if slave:
                     return confirmed
                 slave = at
         if not slave:
             return confirmed
-        acked, end = load_acquire(words, places[slave + 1]), load_acquire(words, places[0])
+        acked = load_acquire(words, places[slave + SlotPlace.ACK])
+        end = load_acquire(words, places[LOG_END])
         if end - acked >= fallbehind_bytes_max:
             return confirmed
-        held = load_acquire(words, places[slave + 3])
+        held = load_acquire(words, places[slave + SlotPlace.HELD])
         if min(held, end) > confirmed:
             confirmed = min(held, end)
             raise_to(words, confirm, confirmed)
@@ -75,7 +94,7 @@ class GroupTransfer:
         self._in_sync = -1
         self._confirmed = board.confirm_offset.read()
         slots = [
-            (words.state.index, words.slave_ack_offset.index, words.peer.index, words.held_offset.index)
+            (words.state.index, words.slave_ack_offset.index, words.peer.index, words.held_offset.index)  # SlotPlace
             for words in board.ha
         ]
         self._places = np.array([board.max_physical_offset.index, *(place for slot in slots for place in slot)])
@@ -88,11 +107,12 @@ class GroupTransfer:
         """Compare all acknowledgements. Always 0: what comes after that rings, and `idle` does not sleep then."""
         board = self._board
         self._bell_seen = board.ack_bell.read()
-        end, *slots = board.counters.words[self._places].tolist()  # one look at all: a turn is a part of every put
-        connected = [at for at in range(0, len(slots), SLOT_PLACES) if slots[at] == HaSlotState.TRANSFER]
-        names = [self._identity(at // SLOT_PLACES, slots[at + 2]) for at in connected]
-        held = [SlaveAck(name, slots[at + 3]) for name, at in zip(names, connected, strict=True)]
-        acks = [SlaveAck(name, slots[at + 1]) for name, at in zip(names, connected, strict=True)]
+        end, *slots = board.counters.words[self._places].tolist()  # one look at all
+        states = slots[SlotPlace.STATE :: SLOT_PLACES]
+        connected = [slot * SLOT_PLACES for slot, state in enumerate(states) if state == HaSlotState.TRANSFER]
+        names = [self._identity(at // SLOT_PLACES, slots[at + SlotPlace.PEER]) for at in connected]
+        held = [SlaveAck(name, slots[at + SlotPlace.HELD]) for name, at in zip(names, connected, strict=True)]
+        acks = [SlaveAck(name, slots[at + SlotPlace.ACK]) for name, at in zip(names, connected, strict=True)]
         # What was confirmed once was held by that many: it stays confirmed when they go.
         confirmed = confirm_offset(held, self._in_sync_replicas, end)
         if confirmed > self._confirmed:

@@ -4,7 +4,8 @@ Implements: GroupTransferService, DefaultHAService.isSlaveOK and inSyncReplicasN
 spec: ha-protocol, 6 put path and acks, 7 status mapping
 
 RocketMQ hands requests to one thread, which answers one after the other. Here each waiter compares its own end offset
-and its own deadlines with the published cursors, so nobody waits in line, and no kill loses a request.
+and its own deadlines with the published cursors, so nobody waits in line, and no kill loses a request. Who publishes
+`confirm_offset`: the group_transfer process by what is said here; where one slave is enough, also that slave's sender.
 `push2_slave_max_offset` is no state: it is computed from the connections of this moment, one per distinct slave.
 """
 
