@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from engine.board.cursors import STARTING, Board
-from engine.board.failures import STUCK_MAX, Failures, first_line, is_passing, is_told, told_exit
+from engine.board.failures import STUCK_MAX, Failures, exit_text, first_line, is_passing, needs_no_traceback
 from engine.role import Role, enter_child, run_role
 from engine.settings import affinity
 from ipc import waiting
@@ -126,7 +126,7 @@ class Children:
         except BaseException as error:
             said, before = first_line(error), self._failures.text_of(child.name)
             self._failures.note(child.name, said)
-            if said != before and not is_told(error):
+            if said != before and not needs_no_traceback(error):
                 log.exception("%s failed", child.name)
             return PASSES if is_passing(error) else FAILED
 
@@ -136,7 +136,7 @@ class Children:
         now_ms = self._clock_ms()
         recent = sum(now_ms - death < BACK_OFF_WINDOW_MS for death in child.deaths)
         child.deaths = (*child.deaths, now_ms)[-DEATHS_KEPT:]
-        told, by_itself, passes = told_exit(status), _is_failure(status), _is_code(status, PASSES)
+        told, by_itself, passes = exit_text(status), _is_failure(status), _is_code(status, PASSES)
         if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) in (FAILED, PASSES)):
             self._failures.note(child.name, told)
         reached = self._reached(child)
@@ -206,7 +206,7 @@ class Children:
             status = _reap(child)
             if status == 0:
                 return None
-            why = self._failures.text_of(name) if os.WIFEXITED(status) else told_exit(status)
+            why = self._failures.text_of(name) if os.WIFEXITED(status) else exit_text(status)
             return f"{name} failed as it stopped: {why}"
         stalled_ms = STALL_MS_OF.get(name, STALL_MS)
         log.warning("%s (process %d) has stood still for %d ms and is killed", name, child.pid, stalled_ms)

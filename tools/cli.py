@@ -79,7 +79,7 @@ def report(error: Exception) -> int:
     """Print one of our errors, or the system's, as one line; its exit code. Others are bugs, and raised again."""
     code, text = getattr(error, "code", None), str(error)
     if isinstance(error, OSError) and type(error).__module__ == "builtins":
-        code, text = "IO", _told(error)
+        code, text = "IO", _system_error_line(error)
     elif not isinstance(code, str) or type(error).__module__.partition(".")[0] not in OUR_PACKAGES:
         raise error
     say(code, text)
@@ -91,14 +91,14 @@ def say(code: str, text: str) -> None:
     click.echo(f"slipstream: {code}: {' '.join(text.split())}", err=True)
 
 
-def _told(error: OSError) -> str:
+def _system_error_line(error: OSError) -> str:
     """What, why, and what to do, of an error of the system."""
     what = f"{error.filename}: " if error.filename is not None else ""
     remedy = REMEDIES.get(error.errno or 0)
     return f"{what}{error.strerror or error}" + (f"; {remedy}" if remedy else "")
 
 
-def _told_usage(wrong: click.ClickException) -> str:
+def _usage_line(wrong: click.ClickException) -> str:
     """What is wrong with the arguments, and where they are told."""
     context = wrong.ctx if isinstance(wrong, click.UsageError) else None
     path = context.command_path if context is not None else "slipstream"
@@ -130,7 +130,7 @@ def run_command(arguments: list[str] | None = None) -> int:
         click.echo(asked.format_message(), err=True)
         return ExitCode.USAGE
     except click.ClickException as wrong:
-        say("USAGE", _told_usage(wrong))
+        say("USAGE", _usage_line(wrong))
         return ExitCode.USAGE
     except (click.Abort, KeyboardInterrupt):
         say("INTERRUPTED", "interrupted by Ctrl-C; run the command again")

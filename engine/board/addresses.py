@@ -55,7 +55,7 @@ def unpack(word: int, high: int = 0, low: int = 0) -> tuple[str, int] | None:
     return str(ipaddress.IPv4Address(word >> PORT_BITS)), word & PORT_MASK
 
 
-def told(host: str, port: int | str) -> str:
+def host_and_port(host: str, port: int | str) -> str:
     """ "host:port", an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -69,7 +69,7 @@ def split(text: str) -> tuple[str, str]:
 def text(word: int, high: int = 0, low: int = 0) -> str:
     """ "host:port"; "-" for no address."""
     found = unpack(word, high, low)
-    return NOWHERE if found is None else told(*found)
+    return NOWHERE if found is None else host_and_port(*found)
 
 
 def network_of(host: str) -> str:

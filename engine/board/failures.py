@@ -56,12 +56,12 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in PASSING)
 
 
-def is_told(error: BaseException) -> bool:
+def needs_no_traceback(error: BaseException) -> bool:
     """Whether its one line says all: ours and the system's do, the others are bugs and need their traceback."""
     return isinstance(error, OSError) or isinstance(getattr(error, "code", None), str)
 
 
-def told_exit(status: int) -> str:
+def exit_text(status: int) -> str:
     """How a process ended that could not say why itself; `status` is waitpid's."""
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"

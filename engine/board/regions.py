@@ -138,7 +138,7 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
             "transactionOpMsgMaxSize": config.transaction_op_msg_max_bytes,
             "autoCreateTopicEnable": config.auto_create_topic_enable,
             "messageDelayLevel": config.message_delay_level,
-            "haMasterAddress": addresses.told(*config.ha_master_address) if config.ha_master_address else "",
+            "haMasterAddress": addresses.host_and_port(*config.ha_master_address) if config.ha_master_address else "",
             "transactionOpBatchInterval": config.transaction_op_batch_interval_ms,
         },
     }

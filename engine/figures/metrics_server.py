@@ -77,7 +77,7 @@ class MetricsServer:
                 continue
             self._server = server
             bound = server.sockets[0].getsockname()[1]
-            log.info("metrics at http://%s%s", addresses.told(host, bound), PATH)
+            log.info("metrics at http://%s%s", addresses.host_and_port(host, bound), PATH)
             waiting.publish(self._board.metrics_port, bound)
             return
         if not self._is_told:

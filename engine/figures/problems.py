@@ -18,7 +18,7 @@ def problems(board: Board, directory: Path, role: str) -> list[str]:
     """Of the broker with these regions and that brokerRole; none when all is well. Raises RegionMissing."""
     found = _of_the_disk(board)
     for one in failing(board, directory):
-        found.append(told(one))
+        found.append(problem_line(one))
         if one.role == "dispatcher" and role == "SLAVE" and is_unreadable(board):
             found.append(
                 "this slave does not acknowledge: what it received it cannot read (see the dispatcher's error). It has"
@@ -27,7 +27,7 @@ def problems(board: Board, directory: Path, role: str) -> list[str]:
     return found
 
 
-def told(one: Failing) -> str:
+def problem_line(one: Failing) -> str:
     """One failing role in a line."""
     why = one.error or "see the broker's log"
     if not one.is_given_up:

@@ -49,5 +49,5 @@ def listen(address: str, port: int, backlog: int = BACKLOG) -> socket.socket:
     except OSError as error:
         listening.close()
         advice = "give another port" if error.errno == errno.EADDRINUSE else "give an address of this host to listen on"
-        raise OSError(error.errno, f"{addresses.told(address, port)}: {error.strerror}; {advice}") from error
+        raise OSError(error.errno, f"{addresses.host_and_port(address, port)}: {error.strerror}; {advice}") from error
     return listening

@@ -371,7 +371,7 @@ def _setting_text(value: object, kind: str) -> str:
     if isinstance(value, frozenset):
         return ";".join(f"{hour:02d}" for hour in sorted(value))
     if isinstance(value, tuple):
-        return addresses.told(*value) if kind == "host_port" else ";".join(value)
+        return addresses.host_and_port(*value) if kind == "host_port" else ";".join(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -132,7 +132,7 @@ class HaListener:
     def _send_away(self, caller: Caller, now_ms: int) -> None:
         """End what waits for too long."""
         if caller.has_reported:
-            peer = addresses.told(*self._accepted[caller.number].peer)
+            peer = addresses.host_and_port(*self._accepted[caller.number].peer)
             self._lines.tell(
                 "slaves that found no slot", now_ms, "%s: all %d slots are taken by slaves; refused", peer,
                 HA_CONNECTIONS_MAX,
@@ -161,7 +161,7 @@ class HaListener:
             self._poll.register(sock, select.EPOLLIN | select.EPOLLRDHUP)
             leaves = self._callers.arrived(sock.fileno(), addresses.network_of(peer[0]), now_ms)
             if leaves is not None:
-                who = addresses.told(*self._accepted[leaves].peer)
+                who = addresses.host_and_port(*self._accepted[leaves].peer)
                 self._lines.tell(
                     "connections closed for newer ones", now_ms,
                     "%d connections wait at the HA port, most from where %s comes from: it is closed for a newer one",
@@ -211,7 +211,7 @@ class HaListener:
             return
         reason = CloseReason.NOT_A_SLAVE
         waiting.add(self._board.ha_ended[reason], 1)
-        peer = addresses.told(*self._accepted[fd].peer)
+        peer = addresses.host_and_port(*self._accepted[fd].peer)
         self._lines.tell(
             reason.name, now_ms, "%s: %s, it begins with %r; %s", peer, reason.name, report, ADVICE[reason]
         )

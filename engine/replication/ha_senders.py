@@ -12,7 +12,7 @@ import signal
 from dataclasses import dataclass
 
 from engine.board.cursors import SENDERS, Board
-from engine.board.failures import Failures, first_line, is_told, told_exit
+from engine.board.failures import Failures, exit_text, first_line, needs_no_traceback
 from engine.protocol.ha.callers import Holder
 from ipc import waiting
 
@@ -65,7 +65,7 @@ class SenderDeaths:
         name, said = SENDERS[slot], first_line(error)
         before = self._failures.text_of(name)
         self._failures.note(name, said)
-        if said != before and not is_told(error):
+        if said != before and not needs_no_traceback(error):
             log.error("%s failed", name, exc_info=error)
         elif may_tell:
             log.error("%s failed: %s", name, said)
@@ -74,7 +74,7 @@ class SenderDeaths:
     def died(self, slot: int, status: int, now_ms: int) -> None:
         """One is dead whom nobody had told to stop; `status` is waitpid's."""
         if os.waitstatus_to_exitcode(status) != FAILED:
-            self._failures.note(SENDERS[slot], told_exit(status))
+            self._failures.note(SENDERS[slot], exit_text(status))
         self._at_ms[slot] = [*self._at_ms.get(slot, ()), now_ms][-DEATHS_KEPT:]
         self.forget(now_ms)
 

@@ -117,7 +117,7 @@ class Receiver:
         except BlockingIOError:
             return 0
         except OSError as error:
-            self._hang_up(why_not_connected(error), f"{addresses.told(*master)}: {error}")
+            self._hang_up(why_not_connected(error), f"{addresses.host_and_port(*master)}: {error}")
             return 0
         assert self._socket is not None
         return self._finish_connect(self._socket, now_ms)
@@ -127,10 +127,10 @@ class Receiver:
             host, port = sock.getpeername()[:2]
             own_host, own_port = sock.getsockname()[:2]
             if (own_host, own_port) == (host, port):  # TCP connects a port to itself when nobody listens on it
-                refused = f"{addresses.told(host, port)} is this connection's own end"
+                refused = f"{addresses.host_and_port(host, port)} is this connection's own end"
                 raise ConnectionRefusedError(errno.ECONNREFUSED, refused)
             if own_host == host and port == self._board.ha_listen_port.read():
-                self._hang_up(CloseReason.OWN_ADDRESS, addresses.told(host, port))
+                self._hang_up(CloseReason.OWN_ADDRESS, addresses.host_and_port(host, port))
                 return 0
             sock.setblocking(True)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

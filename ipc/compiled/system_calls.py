@@ -36,32 +36,32 @@ def _int_at(_typing: Any, address: Any) -> Any:
 
 
 @kernel
-def _told(result: int) -> int:
+def _or_errno(result: int) -> int:
     return -_int_at(_errno_address()) if result < 0 else result
 
 
 @kernel
 def recv(fd: int, address: int, length: int, flags: int) -> int:
     """Bytes received, 0 at the stream's end, or -errno."""
-    return _told(_recv(fd, address, length, flags))
+    return _or_errno(_recv(fd, address, length, flags))
 
 
 @kernel
 def send(fd: int, address: int, length: int, flags: int) -> int:
     """Bytes taken by the socket, or -errno."""
-    return _told(_send(fd, address, length, flags))
+    return _or_errno(_send(fd, address, length, flags))
 
 
 @kernel
 def writev(fd: int, pieces: int, count: int) -> int:
     """Bytes written of `count` pieces (the address of their rows), or -errno."""
-    return _told(_writev(fd, pieces, count))
+    return _or_errno(_writev(fd, pieces, count))
 
 
 @kernel
 def sendfile(fd: int, file_fd: int, position: int, length: int) -> int:
     """Bytes sent from the file; `position` is the address of a word that moves with them. Or -errno."""
-    return _told(_sendfile(fd, file_fd, position, length))
+    return _or_errno(_sendfile(fd, file_fd, position, length))
 
 
 @kernel
@@ -69,7 +69,7 @@ def write_pieces(fd: int, pieces: Words, address: int, count: int, position: int
     """The first `count` rows of `pieces` (which lie at `address`) into the file from `position` on: 0, or -errno."""
     first = 0
     while first < count:
-        written = _told(_pwritev(fd, address + first * PIECE_WORDS * 8, count - first, position))
+        written = _or_errno(_pwritev(fd, address + first * PIECE_WORDS * 8, count - first, position))
         if written <= 0:
             return written if written < 0 else -5  # EIO: a file that takes nothing
         position += written

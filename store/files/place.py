@@ -26,8 +26,8 @@ class Place(NamedTuple):
         return cls(os.path.realpath(path), found.st_dev, found.st_ino)
 
     @classmethod
-    def told(cls, fields: Any) -> Place | None:
-        """What `said` wrote; None for anything else."""
+    def from_fields(cls, fields: Any) -> Place | None:
+        """What `fields` gave; None for anything else."""
         if not isinstance(fields, Mapping):
             return None
         path, device, inode = (fields.get(name) for name in cls._fields)
@@ -35,7 +35,7 @@ class Place(NamedTuple):
             return None
         return cls(path, device, inode)
 
-    def said(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """For a file."""
         return self._asdict()
 

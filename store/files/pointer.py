@@ -100,8 +100,8 @@ def write(root: Path, commitlog: Path, fields: Mapping[str, Any]) -> int:
     `fields` has pid, start_time, region_directory, settings, and the token of the region directory where it has one.
     """
     said = {
-        "boot_id": boot_id(), "namespace": namespace(), **fields, "root": Place.of(root).said(),
-        "commitlog": Place.of(commitlog).said() if commitlog.is_dir() else None,
+        "boot_id": boot_id(), "namespace": namespace(), **fields, "root": Place.of(root).fields(),
+        "commitlog": Place.of(commitlog).fields() if commitlog.is_dir() else None,
     }  # fmt: skip
     if "token" not in said:
         said["token"] = new_token()
@@ -112,7 +112,7 @@ def write(root: Path, commitlog: Path, fields: Mapping[str, Any]) -> int:
 
 def claim(directory: Path, root: Path, token: str) -> None:
     """Say whose region directory this is."""
-    content = {"token": token, "root": Place.of(root).said()}
+    content = {"token": token, "root": Place.of(root).fields()}
     file_io.replace_file(directory / OWNER_NAME, json.dumps(content).encode("utf-8"))
 
 
@@ -125,7 +125,7 @@ def read_owner(directory: Path) -> tuple[str, Place] | None:
     except (OSError, ValueError, RecursionError):
         return None
     token = fields.get("token") if isinstance(fields, dict) else None
-    place = Place.told(fields.get("root")) if isinstance(fields, dict) else None
+    place = Place.from_fields(fields.get("root")) if isinstance(fields, dict) else None
     return (token, place) if isinstance(token, str) and place is not None else None
 
 
@@ -151,7 +151,7 @@ def read(root: Path) -> Pointer | None:
         fields = _fields(path, os.pread(fd, POINTER_BYTES_MAX, 0))
     finally:
         os.close(fd)
-    here, there = Place.of(root), Place.told(fields.get("root"))
+    here, there = Place.of(root), Place.from_fields(fields.get("root"))
     if there is None or not _is_at(here, there, fields):
         says = f"it was written for {there.path}" if there is not None else "it does not say for which directory"
         say_once(f"{path}: ignored: {says}, not for this directory (a copy?); what this store's own files say counts")
@@ -190,7 +190,7 @@ def _led(fields: Mapping[str, Any], root: Path, there: Place, owner_uid: int) ->
         return settings
     below = there.led_from(path, root)
     chosen = Path(path) if below is None else below
-    recorded = Place.told(fields.get("commitlog"))
+    recorded = Place.from_fields(fields.get("commitlog"))
     wrong = ""
     if below is None and not _is_trusted(chosen, owner_uid):
         wrong = "it belongs to another user than this file"

@@ -135,7 +135,7 @@ def recover_read_only(
     found = find_end(log_end.first_record_to_walk(files, first, checkpoint.flushed_offset or 0))
     verdict = judge(found, trust.floor, power_cut=trust.power_cut)
     rot = rot_of(found, trust.floor) if verdict is Verdict.ROT else None
-    findings = [] if verdict is Verdict.END else [_told(found, verdict)]
+    findings = [] if verdict is Verdict.END else [_as_finding(found, verdict)]
     if rot is not None:
         findings = [str(rot)]
     end = _end_behind(found, trust, find_end) if beyond_rot else found.offset
@@ -190,7 +190,7 @@ def recover(
         raise rot_of(found, trust.floor)
     findings = []
     if verdict is Verdict.TORN:
-        findings.append(_told(found, verdict))
+        findings.append(_as_finding(found, verdict))
         zero(files, found.dirty)
     _sync(files, [base for base in bases if first <= base <= found.offset])
     queues.cut(files, bases[0], found.offset, checkpoint)
@@ -257,7 +257,7 @@ def _sync(files: SegmentFiles, bases: Sequence[int]) -> None:
             os.close(fd)
 
 
-def _told(found: LogEnd, verdict: Verdict) -> str:
+def _as_finding(found: LogEnd, verdict: Verdict) -> str:
     dirty_bytes = sum(part.end - part.start for part in found.dirty)
     told = f"{found.path}: the log ends at offset {found.offset} in a {verdict.value} tail of {dirty_bytes} bytes"
     if not found.records_behind:

@@ -37,7 +37,7 @@ def verify(
     else:
         click.echo(_verdict(verification, count))
         if coverage:
-            click.echo(_told(covered))
+            click.echo(_coverage_line(covered))
     return ExitCode.FOUND if count else ExitCode.WELL
 
 
@@ -86,7 +86,7 @@ def _verdict(verification: Verification, count: int) -> str:
     )
 
 
-def _told(covered: Coverage) -> str:
+def _coverage_line(covered: Coverage) -> str:
     """Which bytes of the log the format leaves unprotected, in numbers."""
     data = max(covered.crc + covered.structure + covered.unprotected, 1)
     shares = [f"{part:,} ({part / data:.1%})" for part in (covered.crc, covered.structure, covered.unprotected)]

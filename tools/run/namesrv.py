@@ -43,7 +43,7 @@ async def _until_stopped(listening: socket.socket, compat: str, state: NameServe
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     host = listening.getsockname()[0]
     server = ServingNames(state, lambda content: write_kv(kv_path, content))
-    at = addresses.told(host, await server.start_on(listening))
+    at = addresses.host_and_port(host, await server.start_on(listening))
     click.echo(f"ready: name server on {at}, as RocketMQ {compat}, process {os.getpid()}")
     await server.serve(stop)
     return 0

@@ -93,14 +93,14 @@ class Policy(NamedTuple):
             if over and forcibly_is_enough:
                 return Trigger(f"the disk of the {disk} is used to {percent} %, above {forcibly_percent} %", True)
             if not forcibly_is_enough and (percent < 0 or percent > self.max_used_percent):
-                return Trigger(self._told(disk, percent), at_once)
+                return Trigger(self._usage_text(disk, percent), at_once)
         if forcibly_is_enough:
             for disk, percent in (("commit log", usage.commit_log), ("queues", usage.queues)):
                 if percent < 0 or percent > self.max_used_percent:
-                    return Trigger(self._told(disk, percent), False)
+                    return Trigger(self._usage_text(disk, percent), False)
         return Trigger("", at_once)
 
-    def _told(self, disk: str, percent: int) -> str:
+    def _usage_text(self, disk: str, percent: int) -> str:
         if percent < 0:
             return f"how full the disk of the {disk} is cannot be told"
         return f"the disk of the {disk} is used to {percent} %, above diskMaxUsedSpaceRatio {self.max_used_percent} %"

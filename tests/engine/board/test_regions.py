@@ -176,7 +176,7 @@ def test_a_start_removes_no_directory_that_the_pointer_names(tmp_path: Path, reg
     store.mkdir(parents=True)
     pointer = {
         "pid": 2**22 + 1, "start_time": 1, "region_directory": str(precious), "settings": {}, "token": "0" * 32,
-        "root": Place.of(store).said(),
+        "root": Place.of(store).fields(),
     }  # fmt: skip
     (store / "slipstream.run").write_text(json.dumps(pointer))
     with LocalBroker(tmp_path / "broker", regionPath=region_dir):
