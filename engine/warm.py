@@ -110,7 +110,7 @@ def _warm_index() -> None:
     """What a dispatcher that was killed, or a key that is not ASCII, asks of the index."""
     geometry = Geometry(10, 100)
     index = np.zeros(geometry.file_bytes, np.uint8)
-    index_kernel.add_key(np.zeros((1, index_kernel.KEY_WORDS), np.int64), 0, 1, geometry.slots)
+    index_kernel.add_key(np.zeros((1, len(index_kernel.Key)), np.int64), 0, 1, geometry.slots)
     index_kernel.chain_again(index, geometry.slots, 2)
     index_kernel.unchain(index, geometry.slots, 1, 2)
     index_kernel.clear(index, geometry.slots, 1, 2)

@@ -23,7 +23,7 @@ from ipc.compiled.atomics import load_acquire, publish, store_release
 from ipc.compiled.compiler import inlined, kernel
 from ipc.region import Region
 from store.message.properties import java_text
-from store.message.rows_kernel import POSITION, SIZE, TOPIC_AT, TOPIC_BYTES
+from store.message.rows_kernel import Row
 
 REGION_KIND, LAYOUT, TOPICS_FILE = "topics", 1, "topics"
 SLOTS = 4096
@@ -69,7 +69,7 @@ def count_rows(
     """Add rows [first, until) to `sums`; the first row whose topic is not in the hash table, or `until`."""
     slot, is_known = 0, False
     for index in range(first, until):
-        at, length = rows[index, TOPIC_AT], rows[index, TOPIC_BYTES]
+        at, length = rows[index, Row.TOPIC_AT], rows[index, Row.TOPIC_BYTES]
         if not is_known or not _is_named(names, slot, words, array, at, length):
             place = _place_of(array, at, length, table.size)
             while table[place] and not _is_named(names, table[place] - 1, words, array, at, length):
@@ -79,11 +79,11 @@ def count_rows(
             slot, is_known = max(table[place] - 1, 0), True
         copy = HEADER_WORDS + slot * SLOT_WORDS + COPIES_AT
         copy += (words[HEADER_WORDS + slot * SLOT_WORDS] & 1) * COPY_WORDS
-        offset = base + rows[index, POSITION]
+        offset = base + rows[index, Row.POSITION]
         if offset >= words[copy + COUNTED_TO]:
             sums[slot, MESSAGES] += 1
-            sums[slot, BYTES] += rows[index, SIZE]
-            sums[slot, COUNTED_TO] = offset + rows[index, SIZE]
+            sums[slot, BYTES] += rows[index, Row.SIZE]
+            sums[slot, COUNTED_TO] = offset + rows[index, Row.SIZE]
     return until
 
 
@@ -162,7 +162,7 @@ class TopicTable:
         while row < count:
             row = int(count_rows(self._words, self._names, self._table, self._sums, array, base, rows, row, count))
             if row < count:
-                at, length = int(rows[row, TOPIC_AT]), int(rows[row, TOPIC_BYTES])
+                at, length = int(rows[row, Row.TOPIC_AT]), int(rows[row, Row.TOPIC_BYTES])
                 self._add(array[at : at + length].tobytes())
         commit(self._words, self._sums)
 

@@ -10,36 +10,43 @@ The hash of a key with other than ASCII characters is left to the caller: Java's
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from enum import IntEnum
 
+import numpy as np
+
+from ipc.arrays import Bytes, Words
 from ipc.compiled.compiler import inlined, kernel
 from ipc.compiled.memory import load_be32, load_be64, prefetch, store_be32, store_be64
 from store.index import index_file
 from store.message import properties
-from store.message import rows_kernel as rows_of
 from store.message.measure import PROPERTIES_LENGTH_BYTES
 from store.message.record import TRANSACTION_MASK, SysFlag
+from store.message.rows_kernel import Row
 
-Bytes = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.int64]
-
-# words of `state`: what is put and where it stopped
-ROW, KEY, ROOM = 0, 1, 2  # the next row and key; entries below ROOM have blocks of their own
-COUNT, USED = 3, 4  # what the header counts: the next entry, and slots in use
-STATE_WORDS = 5
-
-# columns of a key, and how many keys there may be at once: more than the KEYS of one record hold
-KEY_HASH, SLOT_AT = 0, 1
-KEY_WORDS, KEYS_MAX = 2, 1 << 16
+KEYS_MAX = 1 << 16  # keys there may be at once: more than the KEYS of one record hold
 AHEAD = 16  # so many rows, or keys, before its turn a place is asked for that is rarely in the CPU's cache
 CACHE_LINE_BYTES = 64
 
-# why it stopped
-ALL_DONE, FILE_FULL, NO_ROOM, NOT_ASCII, NO_CAPACITY = 0, 1, 2, 3, 4
 
-POSITION, SIZE, TOPIC_AT, TOPIC_BYTES = rows_of.POSITION, rows_of.SIZE, rows_of.TOPIC_AT, rows_of.TOPIC_BYTES
-SYS_FLAG, STORE_TIMESTAMP = rows_of.SYS_FLAG, rows_of.STORE_TIMESTAMP
+class PutWord(IntEnum):
+    """Words of `state`: what is put and where it stopped."""
+
+    ROW, KEY, ROOM = 0, 1, 2  # the next row and key; entries below ROOM have blocks of their own
+    COUNT, USED = 3, 4  # what the header counts: the next entry, and slots in use
+
+
+class Key(IntEnum):
+    """Columns of a key."""
+
+    KEY_HASH, SLOT_AT = 0, 1
+
+
+class PutStop(IntEnum):
+    """Why it stopped."""
+
+    ALL_DONE, FILE_FULL, NO_ROOM, NOT_ASCII, NO_CAPACITY = 0, 1, 2, 3, 4
+
+
 MASK, ROLLBACK = TRANSACTION_MASK, int(SysFlag.TRANSACTION_ROLLBACK)
 HEADER_BYTES, SLOT_BYTES, ENTRY_BYTES = index_file.HEADER_BYTES, index_file.SLOT_BYTES, index_file.ENTRY_BYTES
 INT_MAX = index_file.INT_MAX
@@ -56,7 +63,7 @@ KEYS_NAME, UNIQ_NAME = (
     np.frombuffer((name + properties.NAME_SEPARATOR).encode(), np.uint8)
     for name in (properties.KEYS, properties.UNIQ_KEY)
 )
-PAIR_SEPARATOR, KEY_SEPARATOR = rows_of.PAIR_SEPARATOR, ord(" ")
+PAIR_SEPARATOR, KEY_SEPARATOR = ord(properties.PAIR_SEPARATOR), ord(" ")
 WORD_BYTES = 8
 PAIR_SEPARATORS, LOW_BITS = (int.from_bytes(bytes([byte]) * WORD_BYTES, "big") for byte in (PAIR_SEPARATOR, 0x7F))
 HIGH_BITS = ~LOW_BITS
@@ -148,8 +155,8 @@ def _find_keys(array: Bytes, start: int, end: int, places: Words) -> None:
 
 @inlined
 def _add_key(keys: Words, number: int, key_hash: int, slots: int) -> None:
-    keys[number, KEY_HASH] = key_hash
-    keys[number, SLOT_AT] = HEADER_BYTES + int(np.uint32(key_hash) % np.uint32(slots)) * SLOT_BYTES
+    keys[number, Key.KEY_HASH] = key_hash
+    keys[number, Key.SLOT_AT] = HEADER_BYTES + int(np.uint32(key_hash) % np.uint32(slots)) * SLOT_BYTES
 
 
 @kernel
@@ -189,23 +196,23 @@ def keys_of_rows(
     topic_bytes, topic_is_ascii, address = np.int64(-1), False, array.ctypes.data
     for number_of_row in range(first, count):
         row = rows[number_of_row]
-        ahead = address + rows[min(number_of_row + AHEAD, count - 1), TOPIC_AT]
+        ahead = address + rows[min(number_of_row + AHEAD, count - 1), Row.TOPIC_AT]
         prefetch(ahead)
         prefetch(ahead + CACHE_LINE_BYTES)
-        at, end = row[TOPIC_AT], row[TOPIC_AT] + row[TOPIC_BYTES]
-        _find_keys(array, end + PROPERTIES_LENGTH_BYTES, row[POSITION] + row[SIZE], places)
+        at, end = row[Row.TOPIC_AT], row[Row.TOPIC_AT] + row[Row.TOPIC_BYTES]
+        _find_keys(array, end + PROPERTIES_LENGTH_BYTES, row[Row.POSITION] + row[Row.SIZE], places)
         if places[1] > 0 or places[3] > 0:
             if number + 2 + (places[3] - places[2]) // 2 > KEYS_MAX:
-                return number_of_row, number, NO_CAPACITY
+                return number_of_row, number, PutStop.NO_CAPACITY
             if end - at != topic_bytes or not _same(array, at, topic_at, topic_bytes):
                 topic_hash, topic_is_ascii = _hash_on(0, array, at, end), _is_ascii(array, at, end)
             topic_at, topic_bytes = at, end - at
             ascii_keys = _is_ascii(array, places[0], places[1]) and _is_ascii(array, places[2], places[3])
             if not (topic_is_ascii and ascii_keys):
-                return number_of_row, number, NOT_ASCII
+                return number_of_row, number, PutStop.NOT_ASCII
             number = _add_keys(array, places, topic_hash, keys, number, slots)
         ends[number_of_row] = number
-    return count, number, ALL_DONE
+    return count, number, PutStop.ALL_DONE
 
 
 @kernel
@@ -214,14 +221,14 @@ def put_one(index: Bytes, slots: int, key: Words, physical_offset: int, store_ms
 
     The counts are read from `state`, so that nothing waits for the slot.
     """
-    count, slot_at = state[COUNT], key[SLOT_AT]
+    count, slot_at = state[PutWord.COUNT], key[Key.SLOT_AT]
     begin_ms = load_be64(index, BEGIN_TIME_AT)
     previous = load_be32(index, slot_at)
     if previous <= 0 or previous > count:
         previous = 0
     seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 else 0
     at = HEADER_BYTES + slots * SLOT_BYTES + count * ENTRY_BYTES
-    store_be32(index, at, key[KEY_HASH])
+    store_be32(index, at, key[Key.KEY_HASH])
     store_be64(index, at + OFFSET_AT, physical_offset)
     store_be32(index, at + SECONDS_AT, max(0, min(seconds, INT_MAX)))
     store_be32(index, at + PREVIOUS_AT, previous)
@@ -229,11 +236,11 @@ def put_one(index: Bytes, slots: int, key: Words, physical_offset: int, store_ms
     if count == 1:
         store_be64(index, BEGIN_OFFSET_AT, physical_offset)
         store_be64(index, BEGIN_TIME_AT, store_ms)
-    state[COUNT] = count + 1
-    state[USED] += 1 if previous == 0 else 0
+    state[PutWord.COUNT] = count + 1
+    state[PutWord.USED] += 1 if previous == 0 else 0
     store_be64(index, END_OFFSET_AT, physical_offset)
     store_be64(index, END_TIME_AT, store_ms)
-    store_be64(index, COUNTS_AT, (state[USED] << 32) | (count + 1))
+    store_be64(index, COUNTS_AT, (state[PutWord.USED] << 32) | (count + 1))
 
 
 @kernel
@@ -241,7 +248,7 @@ def _is_dispatched(index: Bytes, physical_offset: int, state: Words) -> bool:
     """Whether the index has gone past that record. One at the very end is in it already, unless nothing is yet."""
     end_offset = load_be64(index, END_OFFSET_AT)
     if physical_offset == end_offset:
-        return bool(end_offset > 0 or state[COUNT] > 1)
+        return bool(end_offset > 0 or state[PutWord.COUNT] > 1)
     return bool(physical_offset < end_offset)
 
 
@@ -250,35 +257,35 @@ def put_rows(
     rows: Words, span: tuple[int, int], keys: Words, ends: Words, base_offset: int, index: Bytes,
     geometry: tuple[int, int], state: Words,
 ) -> int:  # fmt: skip
-    """The keys of the rows from state[ROW] on, of a span that begins with key 0; why it stopped.
+    """The keys of the rows from state[PutWord.ROW] on, of a span that begins with key 0; why it stopped.
 
     Nothing is put twice when it is called again.
     """
     first, end = span
     slots, entries_max = geometry
     last, address = ends[end - 1], index.ctypes.data
-    state[COUNT] = max(load_be32(index, COUNT_AT), 1)
-    state[USED] = load_be32(index, COUNTS_AT)
-    while state[ROW] < end:
-        row = rows[state[ROW]]
-        own = ends[state[ROW] - 1] if state[ROW] > first else 0
-        physical_offset = base_offset + row[POSITION]
-        if state[KEY] == own:
-            if state[COUNT] >= entries_max:
-                return FILE_FULL
-            if _is_dispatched(index, physical_offset, state) or row[SYS_FLAG] & MASK == ROLLBACK:
-                state[KEY] = ends[state[ROW]]
-        while state[KEY] < ends[state[ROW]]:
-            if state[COUNT] >= entries_max:
-                return FILE_FULL
-            if state[COUNT] >= state[ROOM]:
-                return NO_ROOM
-            if state[KEY] + AHEAD < last:
-                prefetch(address + keys[state[KEY] + AHEAD, SLOT_AT])
-            put_one(index, slots, keys[state[KEY]], physical_offset, row[STORE_TIMESTAMP], state)
-            state[KEY] += 1
-        state[ROW] += 1
-    return ALL_DONE
+    state[PutWord.COUNT] = max(load_be32(index, COUNT_AT), 1)
+    state[PutWord.USED] = load_be32(index, COUNTS_AT)
+    while state[PutWord.ROW] < end:
+        row = rows[state[PutWord.ROW]]
+        own = ends[state[PutWord.ROW] - 1] if state[PutWord.ROW] > first else 0
+        physical_offset = base_offset + row[Row.POSITION]
+        if state[PutWord.KEY] == own:
+            if state[PutWord.COUNT] >= entries_max:
+                return PutStop.FILE_FULL
+            if _is_dispatched(index, physical_offset, state) or row[Row.SYS_FLAG] & MASK == ROLLBACK:
+                state[PutWord.KEY] = ends[state[PutWord.ROW]]
+        while state[PutWord.KEY] < ends[state[PutWord.ROW]]:
+            if state[PutWord.COUNT] >= entries_max:
+                return PutStop.FILE_FULL
+            if state[PutWord.COUNT] >= state[PutWord.ROOM]:
+                return PutStop.NO_ROOM
+            if state[PutWord.KEY] + AHEAD < last:
+                prefetch(address + keys[state[PutWord.KEY] + AHEAD, Key.SLOT_AT])
+            put_one(index, slots, keys[state[PutWord.KEY]], physical_offset, row[Row.STORE_TIMESTAMP], state)
+            state[PutWord.KEY] += 1
+        state[PutWord.ROW] += 1
+    return PutStop.ALL_DONE
 
 
 @kernel

@@ -20,18 +20,18 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ipc.arrays import Words
 from ipc.clock import wall_ms
 from store.files import file_io
 from store.files.segment import Segment
 from store.index import index_kernel, query
 from store.index.index_file import ENTRY_BYTES, HEADER_BYTES, Geometry, Header, IndexFile, hash_of
+from store.index.index_kernel import Key, PutStop, PutWord
 from store.index.query import index_files
 from store.message import properties
-from store.message import rows_kernel as rows_of
 from store.message.measure import PROPERTIES_LENGTH_BYTES
 from store.message.properties import java_text
-
-Rows = npt.NDArray[np.int64]
+from store.message.rows_kernel import Row
 
 ROWS_AT_ONCE = 4096  # whose keys are found before they are put: as much as the CPU's cache holds
 ROOM_BYTES = 1 << 20  # of entries, reserved and faulted in at a time
@@ -64,8 +64,8 @@ class IndexService:
         self.directory, self.geometry, self._clock_ms = directory, Geometry(hash_slots, entries_max), clock_ms
         self.safe = safe
         self._last: IndexFile | None = None  # open for putting
-        self._state = np.zeros(index_kernel.STATE_WORDS, np.int64)
-        self._keys = np.zeros((index_kernel.KEYS_MAX, index_kernel.KEY_WORDS), np.int64)
+        self._state = np.zeros(len(PutWord), np.int64)
+        self._keys = np.zeros((index_kernel.KEYS_MAX, len(Key)), np.int64)
         self._ends = np.zeros(0, np.int64)
 
     def files(self) -> list[Path]:
@@ -158,7 +158,7 @@ class IndexService:
 
     # putting
 
-    def put(self, segment: Segment, rows: Rows, count: int) -> None:
+    def put(self, segment: Segment, rows: Words, count: int) -> None:
         """The keys of the first `count` rows that `store.message.rows_kernel.scan` made of that segment.
 
         Raises OSError (ENOSPC), IndexFileDamaged.
@@ -171,14 +171,14 @@ class IndexService:
             self._put_rows(segment.base_offset, rows, (first, end))
             first = end
 
-    def _keys_of(self, segment: Segment, rows: Rows, first: int, count: int) -> int:
+    def _keys_of(self, segment: Segment, rows: Words, first: int, count: int) -> int:
         """Fill the keys with those of the rows from `first` on; the row that they go up to."""
         row, number, end = first, 0, min(count, first + ROWS_AT_ONCE)
         while True:
             row, number, why = index_kernel.keys_of_rows(
                 segment.array, rows, row, end, self._keys, number, self._ends, self.geometry.slots
             )
-            if why != index_kernel.NOT_ASCII:
+            if why != PutStop.NOT_ASCII:
                 return int(row)
             hashes = _hashes_of(segment, rows[row])
             if number + len(hashes) > index_kernel.KEYS_MAX:
@@ -189,17 +189,17 @@ class IndexService:
             self._ends[row] = number
             row += 1
 
-    def _put_rows(self, base_offset: int, rows: Rows, span: tuple[int, int]) -> None:
+    def _put_rows(self, base_offset: int, rows: Words, span: tuple[int, int]) -> None:
         state = self._state
-        state[index_kernel.ROW], state[index_kernel.KEY] = span[0], 0
+        state[PutWord.ROW], state[PutWord.KEY] = span[0], 0
         file = self._last or self._file_to_put_into()
         while True:
             why = index_kernel.put_rows(
                 rows, span, self._keys, self._ends, base_offset, file.array, tuple(self.geometry), state
             )
-            if why == index_kernel.ALL_DONE:
+            if why == PutStop.ALL_DONE:
                 return
-            if why == index_kernel.FILE_FULL:
+            if why == PutStop.FILE_FULL:
                 file = self._new_file(file)
             else:
                 self._make_room(file)
@@ -207,7 +207,7 @@ class IndexService:
     def _file_to_put_into(self) -> IndexFile:
         """The last file, made if there is none; full or not."""
         found = self.files()
-        self._state[index_kernel.ROOM] = 0
+        self._state[PutWord.ROOM] = 0
         if not found:
             return self._new_file(None)
         self._last = IndexFile.open(found[-1], self.geometry, writable=True)
@@ -225,19 +225,19 @@ class IndexService:
         file = IndexFile.open(path, self.geometry, writable=True)
         self._set_header(file, _beginning(before))
         self._last = file
-        self._state[index_kernel.ROOM] = 0
+        self._state[PutWord.ROOM] = 0
         return file
 
     def _make_room(self, file: IndexFile) -> None:
         """Blocks for the slots (once) and for the next piece of entries."""
         count, geometry = file.header.index_count, self.geometry
-        if not self._state[index_kernel.ROOM]:
+        if not self._state[PutWord.ROOM]:
             file_io.reserve_path(file.path, 0, geometry.entries_at)
         start = geometry.entries_at + count * ENTRY_BYTES
         end = min(start + ROOM_BYTES, geometry.file_bytes)
         file_io.reserve_path(file.path, start, end - start)
         file_io.populate_write(file.array, start, end - start)
-        self._state[index_kernel.ROOM] = (end - geometry.entries_at) // ENTRY_BYTES
+        self._state[PutWord.ROOM] = (end - geometry.entries_at) // ENTRY_BYTES
 
     # for the flusher
 
@@ -268,8 +268,8 @@ def _beginning(before: IndexFile | None) -> Header:
 
 def _hashes_of(segment: Segment, row: npt.NDArray[np.int64]) -> list[int]:
     """The hashes of one record's keys, whatever its characters."""
-    at, end = int(row[rows_of.TOPIC_AT]), int(row[rows_of.POSITION] + row[rows_of.SIZE])
-    topic_end = at + int(row[rows_of.TOPIC_BYTES])
+    at, end = int(row[Row.TOPIC_AT]), int(row[Row.POSITION] + row[Row.SIZE])
+    topic_end = at + int(row[Row.TOPIC_BYTES])
     topic = java_text(segment.array[at:topic_end].tobytes())
     raw = segment.array[topic_end + PROPERTIES_LENGTH_BYTES : end].tobytes()
     return [hash_of(topic, key) for key in chain(*properties.keys_of(properties.parse(raw)))]

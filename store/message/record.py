@@ -50,6 +50,12 @@ class SysFlag(IntFlag):
 TRANSACTION_MASK, COMPRESSION_MASK = 0xC, 0x700
 BORN_V6, STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
 HOST_MASK = BORN_V6 | STORE_V6
+NOT_FOR_QUEUES = int(SysFlag.TRANSACTION_PREPARED)  # this bit is set in prepared and rolled back ones, in no commit
+
+
+def goes_to_queue(sys_flag: int) -> bool:
+    """Whether consumers see the message: prepared and rolled back ones have no entry in a queue."""
+    return sys_flag & NOT_FOR_QUEUES == 0
 
 
 class Field(NamedTuple):

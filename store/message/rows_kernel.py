@@ -9,6 +9,8 @@ Rows are int64. Body CRCs are not looked at here: recovery checks them over the 
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 
 from ipc.arrays import Bytes, Words
@@ -18,16 +20,27 @@ from ipc.compiled.memory import load_be32, load_be64
 from store.message import delay, properties, record
 from store.message.measure_kernel import measure, names_itself, store_timestamp
 
-# columns of a row; positions are bytes from the segment's beginning
-POSITION, SIZE, BODY_AT, BODY_BYTES, BODY_CRC, TOPIC_AT, TOPIC_BYTES = 0, 1, 2, 3, 4, 5, 6
-QUEUE_ID, QUEUE_OFFSET, SYS_FLAG, STORE_TIMESTAMP, TAGS_CODE, TAGS_AT, TAGS_BYTES, GROUP = 7, 8, 9, 10, 11, 12, 13, 14
-SPECIAL = 15  # bits below: what Python has to look at
-# TAGS_AT below 0 is a delay level, and the tags code its time of delivery by the usual levels
-ROW_WORDS = 16
-TAGS_NOT_ASCII, INNER_PROPERTIES = 1, 2
 
-# why a scan stopped
-LIMIT, ROWS_FULL, BLANK, PARTIAL, NO_RECORD, DAMAGED = 0, 1, 2, 3, 4, 5
+class Row(IntEnum):
+    """Columns of a row; positions are bytes from the segment's beginning."""
+
+    POSITION, SIZE, BODY_AT, BODY_BYTES, BODY_CRC, TOPIC_AT, TOPIC_BYTES = 0, 1, 2, 3, 4, 5, 6
+    QUEUE_ID, QUEUE_OFFSET, SYS_FLAG, STORE_TIMESTAMP = 7, 8, 9, 10
+    TAGS_CODE, TAGS_AT, TAGS_BYTES = 11, 12, 13  # TAGS_AT below 0: a delay level, the code its usual time of delivery
+    GROUP, SPECIAL = 14, 15
+
+
+class Special(IntEnum):
+    """Bits of SPECIAL: what Python has to look at."""
+
+    TAGS_NOT_ASCII, INNER_PROPERTIES = 1, 2
+
+
+class ScanStop(IntEnum):
+    """Why a scan stopped."""
+
+    LIMIT, ROWS_FULL, BLANK, PARTIAL, NO_RECORD, DAMAGED = 0, 1, 2, 3, 4, 5
+
 
 # as load_be32 gives them: signed
 MAGIC_V1, MAGIC_V2, MAGIC_BLANK = (
@@ -37,9 +50,7 @@ MAGIC_FIRST_BYTE = record.MAGIC_V1 >> 24  # the same in both versions
 FIXED_BYTES, BLANK_BYTES = record.FIXED_BYTES, record.BLANK_BYTES
 MAGIC_AT, BODY_CRC_AT, QUEUE_ID_AT = record.MAGIC_AT, record.BODY_CRC_AT, record.QUEUE_ID_AT
 QUEUE_OFFSET_AT, SYS_FLAG_AT = record.QUEUE_OFFSET_AT, record.SYS_FLAG_AT
-TRANSACTION_MASK, CRC_MASK = record.TRANSACTION_MASK, record.CRC_MASK
-TRANSACTION_PREPARED = int(record.SysFlag.TRANSACTION_PREPARED)
-TRANSACTION_ROLLBACK = int(record.SysFlag.TRANSACTION_ROLLBACK)
+CRC_MASK = record.CRC_MASK
 
 PLUS, ZERO = ord("+"), ord("0")
 NAME_SEPARATOR, PAIR_SEPARATOR = ord(properties.NAME_SEPARATOR), ord(properties.PAIR_SEPARATOR)
@@ -104,74 +115,74 @@ def _tags(array: Bytes, start: int, end: int, row: Words, is_schedule: bool) -> 
         if equals > at and equals < stop - 1:
             value_bytes = stop - equals - 1
             if _equals(array, at, equals - at, TAGS_NAME):
-                row[TAGS_CODE] = _java_hash(array, equals + 1, value_bytes) if plain else 0
-                row[TAGS_AT], row[TAGS_BYTES] = equals + 1, 0 if plain else value_bytes
+                row[Row.TAGS_CODE] = _java_hash(array, equals + 1, value_bytes) if plain else 0
+                row[Row.TAGS_AT], row[Row.TAGS_BYTES] = equals + 1, 0 if plain else value_bytes
                 if not plain:
-                    row[SPECIAL] |= TAGS_NOT_ASCII
+                    row[Row.SPECIAL] |= Special.TAGS_NOT_ASCII
             elif array[at] == INNER_PREFIX[0] and equals - at > len(INNER_PREFIX):
                 if _equals(array, at, len(INNER_PREFIX), INNER_PREFIX):
-                    row[SPECIAL] |= INNER_PROPERTIES
+                    row[Row.SPECIAL] |= Special.INNER_PROPERTIES
             elif is_schedule and _equals(array, at, equals - at, DELAY_NAME):
                 delay_level = _delay_level(array, equals + 1, value_bytes)
         at = stop + 1
     if delay_level > 0:  # the queue of a delay level holds the time of delivery instead
-        row[TAGS_CODE] = row[STORE_TIMESTAMP] + DELAY_MS[min(delay_level, DELAY_LEVEL_MAX)]
-        row[TAGS_AT], row[TAGS_BYTES] = -delay_level, 0
+        row[Row.TAGS_CODE] = row[Row.STORE_TIMESTAMP] + DELAY_MS[min(delay_level, DELAY_LEVEL_MAX)]
+        row[Row.TAGS_AT], row[Row.TAGS_BYTES] = -delay_level, 0
 
 
 @kernel
 def _fill(array: Bytes, position: int, base_offset: int, row: Words) -> bool:
     """Make the row of the record at `position`, which has `row[SIZE]` bytes; False when it contradicts itself."""
-    spans = measure(array, position, row[SIZE])
+    spans = measure(array, position, row[Row.SIZE])
     if spans.body_at < 0 or not names_itself(array, position, base_offset):
         return False
-    row[POSITION], row[BODY_AT], row[BODY_BYTES] = position, spans.body_at, spans.body_end - spans.body_at
-    row[BODY_CRC] = load_be32(array, position + BODY_CRC_AT)
-    row[TOPIC_AT], row[TOPIC_BYTES] = spans.topic_at, spans.topic_end - spans.topic_at
-    row[QUEUE_ID] = load_be32(array, position + QUEUE_ID_AT)
-    row[QUEUE_OFFSET] = load_be64(array, position + QUEUE_OFFSET_AT)
-    row[SYS_FLAG] = load_be32(array, position + SYS_FLAG_AT)
-    row[STORE_TIMESTAMP] = store_timestamp(array, position)
-    row[TAGS_CODE], row[TAGS_AT], row[TAGS_BYTES], row[GROUP], row[SPECIAL] = 0, 0, 0, -1, 0
+    row[Row.POSITION], row[Row.BODY_AT], row[Row.BODY_BYTES] = position, spans.body_at, spans.body_end - spans.body_at
+    row[Row.BODY_CRC] = load_be32(array, position + BODY_CRC_AT)
+    row[Row.TOPIC_AT], row[Row.TOPIC_BYTES] = spans.topic_at, spans.topic_end - spans.topic_at
+    row[Row.QUEUE_ID] = load_be32(array, position + QUEUE_ID_AT)
+    row[Row.QUEUE_OFFSET] = load_be64(array, position + QUEUE_OFFSET_AT)
+    row[Row.SYS_FLAG] = load_be32(array, position + SYS_FLAG_AT)
+    row[Row.STORE_TIMESTAMP] = store_timestamp(array, position)
+    row[Row.TAGS_CODE], row[Row.TAGS_AT], row[Row.TAGS_BYTES], row[Row.GROUP], row[Row.SPECIAL] = 0, 0, 0, -1, 0
     is_schedule = _equals(array, spans.topic_at, spans.topic_end - spans.topic_at, SCHEDULE_TOPIC)
     _tags(array, spans.properties_at, spans.end, row, is_schedule)
     return True
 
 
 @kernel
-def scan(array: Bytes, start: int, limit: int, base_offset: int, rows: Words) -> tuple[int, int, int]:
+def scan(array: Bytes, start: int, limit: int, base_offset: int, rows: Words) -> tuple[int, int, ScanStop]:
     """Rows of the records from `start` on: (position behind the last whole one, how many, why it stopped).
 
     Bytes at and above `limit` are not looked at. A blank record ends the segment (BLANK); PARTIAL: the bytes below
     `limit` may be the beginning of a record; NO_RECORD: no record begins here; DAMAGED: one does, but its size, lengths
-    or physical offset are wrong (its claimed size is then in rows[count, SIZE]), or a blank one that does not end where
-    the segment does.
+    or physical offset are wrong (its claimed size is then in rows[count, Row.SIZE]), or a blank one that does not end
+    where the segment does.
     """
     position, count = start, 0
     while True:
         if position == limit:
-            return position, count, LIMIT
+            return position, count, ScanStop.LIMIT
         if count == len(rows):
-            return position, count, ROWS_FULL
+            return position, count, ScanStop.ROWS_FULL
         rest = limit - position
         if rest < BLANK_BYTES:
-            return position, count, PARTIAL
+            return position, count, ScanStop.PARTIAL
         size, magic = load_be32(array, position), load_be32(array, position + MAGIC_AT)
         if magic == MAGIC_BLANK and size == len(array) - position:
-            return position, count, BLANK
+            return position, count, ScanStop.BLANK
         if magic == MAGIC_BLANK:
-            rows[count][SIZE] = size
-            return position, count, DAMAGED
+            rows[count][Row.SIZE] = size
+            return position, count, ScanStop.DAMAGED
         if magic != MAGIC_V1 and magic != MAGIC_V2:
-            return position, count, NO_RECORD
+            return position, count, ScanStop.NO_RECORD
         row = rows[count]
-        row[SIZE] = size
+        row[Row.SIZE] = size
         if size < FIXED_BYTES or position + size > len(array):
-            return position, count, DAMAGED
+            return position, count, ScanStop.DAMAGED
         if size > rest:
-            return position, count, PARTIAL
+            return position, count, ScanStop.PARTIAL
         if not _fill(array, position, base_offset, row):
-            return position, count, DAMAGED
+            return position, count, ScanStop.DAMAGED
         position += size
         count += 1
 
@@ -190,7 +201,7 @@ def find_record(array: Bytes, start: int, end: int, base_offset: int, rows: Word
         if magic != MAGIC_V1 and magic != MAGIC_V2:
             continue
         size = load_be32(array, position)
-        rows[0, SIZE] = size
+        rows[0, Row.SIZE] = size
         if size >= FIXED_BYTES and position + size <= limit and _fill(array, position, base_offset, rows[0]):
             return position
     return -1
@@ -201,6 +212,7 @@ def first_bad_crc(array: Bytes, rows: Words, count: int) -> int:
     """The first of these rows whose body is not what its CRC says; -1 without one."""
     for index in range(count):
         row = rows[index]
-        if row[BODY_BYTES] != 0 and crc32(array, row[BODY_AT], row[BODY_BYTES]) & CRC_MASK != row[BODY_CRC]:
+        body_bytes = row[Row.BODY_BYTES]
+        if body_bytes != 0 and crc32(array, row[Row.BODY_AT], body_bytes) & CRC_MASK != row[Row.BODY_CRC]:
             return index
     return -1

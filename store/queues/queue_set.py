@@ -20,18 +20,19 @@ from store.files.directory import BATCH_NAME, EXT_NAME
 from store.files.segment import Segment
 from store.files.segment_files import named_files
 from store.message import properties as property_string
-from store.message import rows_kernel as kernel
 from store.message.delay import DELAYS_MS
 from store.message.measure import PROPERTIES_LENGTH_BYTES
 from store.message.multi_dispatch import JAVA_LONG, targets
 from store.message.properties import INNER_BASE, INNER_NUM, java_hash, java_text
 from store.message.record import SysFlag
+from store.message.rows_kernel import Row, Special
 from store.message.topics import LMQ_PREFIX
 from store.queues import group_kernel
 from store.queues.batch_consume_queue import BatchConsumeQueue, BatchTopics, batch_file_bytes_of
 from store.queues.builders import BatchBuilder, Builder, PlainBuilder, Share
 from store.queues.consume_queue import CQ_DTYPE, ENTRY_BYTES, ConsumeQueue, queue_directories
 from store.queues.extension import QueueExt
+from store.queues.group_kernel import Group
 
 ROWS_MAX = 32768
 BATCH_FILE_BYTES = batch_file_bytes_of(13_800_000)
@@ -80,26 +81,26 @@ class _Grouped:
 
     def first_row(self, number: int) -> Words:
         """The first row of a group."""
-        row: Words = self.rows[self._groups[number, group_kernel.FIRST_ROW]]
+        row: Words = self.rows[self._groups[number, Group.FIRST_ROW]]
         return row
 
     def rows_of(self, number: int) -> Words:
         """All rows of a group."""
         if self._order is None:
-            order = np.argsort(self.rows[:, kernel.GROUP], kind="stable")
-            self._order = order[np.count_nonzero(self.rows[:, kernel.GROUP] < 0) :]  # without those of no queue
-        start = self._groups[number, group_kernel.STARTS_AT]
-        return self.rows[self._order[start : start + self._groups[number, group_kernel.ENTRIES]]]
+            order = np.argsort(self.rows[:, Row.GROUP], kind="stable")
+            self._order = order[np.count_nonzero(self.rows[:, Row.GROUP] < 0) :]  # without those of no queue
+        start = self._groups[number, Group.STARTS_AT]
+        return self.rows[self._order[start : start + self._groups[number, Group.ENTRIES]]]
 
     def share(self, number: int) -> Share:
         """A group for its queue's builder."""
         group = self._groups[number]
-        start = int(group[group_kernel.STARTS_AT])
+        start = int(group[Group.STARTS_AT])
         return Share(
-            self._entries[start : start + int(group[group_kernel.ENTRIES])],
-            int(group[group_kernel.FIRST_QUEUE_OFFSET]), bool(group[group_kernel.DENSE]),
-            lambda: self.rows_of(number)[:, kernel.QUEUE_OFFSET],
-            lambda: self.rows_of(number)[:, kernel.STORE_TIMESTAMP],
+            self._entries[start : start + int(group[Group.ENTRIES])],
+            int(group[Group.FIRST_QUEUE_OFFSET]), bool(group[Group.DENSE]),
+            lambda: self.rows_of(number)[:, Row.QUEUE_OFFSET],
+            lambda: self.rows_of(number)[:, Row.STORE_TIMESTAMP],
         )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ class QueueSet:
         self._batch_topics = BatchTopics(consumequeue.parent)
         self._expired_below = 0
         self._builders: dict[tuple[bytes, int], Builder | None] = {}
-        self._groups = np.zeros((ROWS_MAX, group_kernel.GROUP_WORDS), np.int64)
+        self._groups = np.zeros((ROWS_MAX, len(Group)), np.int64)
         self._table = np.zeros(_table_words(ROWS_MAX), np.int64)
         self._entries = np.zeros(ROWS_MAX * ENTRY_BYTES, np.uint8)
 
@@ -132,8 +133,8 @@ class QueueSet:
 
         Raises QueueGap before anything is written, if gaps are to be refused.
         """
-        special = np.flatnonzero(rows[:, kernel.SPECIAL])  # none, or the topic is of such a kind
-        for number in special[rows[special, kernel.SPECIAL] & kernel.TAGS_NOT_ASCII > 0]:
+        special = np.flatnonzero(rows[:, Row.SPECIAL])  # none, or the topic is of such a kind
+        for number in special[rows[special, Row.SPECIAL] & Special.TAGS_NOT_ASCII > 0]:
             self._hash_tags(segment, rows[number])
         grouped = _Grouped(segment, rows, self._groups, self._table[: _table_words(len(rows))], self._entries)
         work = []
@@ -155,16 +156,16 @@ class QueueSet:
 
     @staticmethod
     def _hash_tags(segment: Segment, row: Words) -> None:
-        at, count = int(row[kernel.TAGS_AT]), int(row[kernel.TAGS_BYTES])
+        at, count = int(row[Row.TAGS_AT]), int(row[Row.TAGS_BYTES])
         if count:
-            row[kernel.TAGS_CODE] = java_hash(java_text(segment.array[at : at + count].tobytes()))
+            row[Row.TAGS_CODE] = java_hash(java_text(segment.array[at : at + count].tobytes()))
 
     def _builder_of(self, segment: Segment, row: Words, from_offset: int) -> Builder | None:
         """The row's queue; None when its name cannot be a directory's (nothing we or RocketMQ accept from a client)."""
-        topic, queue_id = _topic_of(segment, row), int(row[kernel.QUEUE_ID])
+        topic, queue_id = _topic_of(segment, row), int(row[Row.QUEUE_ID])
         if (topic, queue_id) not in self._builders:
-            where = segment.base_offset + int(row[kernel.POSITION])
-            made = self._made(java_text(topic), queue_id, where, from_offset, int(row[kernel.SYS_FLAG]))
+            where = segment.base_offset + int(row[Row.POSITION])
+            made = self._made(java_text(topic), queue_id, where, from_offset, int(row[Row.SYS_FLAG]))
             self._builders[topic, queue_id] = made
         return self._builders[topic, queue_id]
 
@@ -186,8 +187,8 @@ class QueueSet:
 
     def _count_messages(self, segment: Segment, rows: Words, share: Share) -> None:
         """How many messages each record of a batch queue stands for, and the queue offset of the first."""
-        bases, counts = rows[:, kernel.QUEUE_OFFSET].copy(), np.ones(len(rows), np.int64)
-        inner = np.flatnonzero(rows[:, kernel.SPECIAL] & kernel.INNER_PROPERTIES)
+        bases, counts = rows[:, Row.QUEUE_OFFSET].copy(), np.ones(len(rows), np.int64)
+        inner = np.flatnonzero(rows[:, Row.SPECIAL] & Special.INNER_PROPERTIES)
         for number, row in zip(inner.tolist(), rows[inner].tolist(), strict=True):
             properties = _properties_of(segment, row)
             count, base = properties.get(INNER_NUM), properties.get(INNER_BASE)
@@ -196,7 +197,7 @@ class QueueSet:
             if JAVA_LONG(count) and JAVA_LONG(base) and abs(int(count)) < COUNTS_END:
                 counts[number], bases[number] = int(count), int(base)
             else:
-                where = segment.base_offset + row[kernel.POSITION]
+                where = segment.base_offset + row[Row.POSITION]
                 self._report(f"record at {where}: {INNER_NUM} {count[:20]!r}, {INNER_BASE} {base[:20]!r}: no numbers")
         share.first_queue_offset = int(bases[0])
         share.queue_offsets, share.counts = lambda: bases, lambda: counts
@@ -208,19 +209,19 @@ class QueueSet:
     ) -> list[tuple[Builder, Share]]:
         """The work, and what these rows give to queues besides their own."""
         further: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
-        inner = (rows[:, kernel.SPECIAL] & kernel.INNER_PROPERTIES > 0) & (rows[:, kernel.GROUP] >= 0)
+        inner = (rows[:, Row.SPECIAL] & Special.INNER_PROPERTIES > 0) & (rows[:, Row.GROUP] >= 0)
         for row in rows[inner].tolist():
-            where, topic = segment.base_offset + row[kernel.POSITION], _topic_of(segment, row)
-            if isinstance(self._builders.get((topic, row[kernel.QUEUE_ID])), BatchBuilder):
+            where, topic = segment.base_offset + row[Row.POSITION], _topic_of(segment, row)
+            if isinstance(self._builders.get((topic, row[Row.QUEUE_ID])), BatchBuilder):
                 continue  # RocketMQ does it for plain queues only
             found = targets(
-                java_text(topic), row[kernel.QUEUE_ID], _properties_of(segment, row),
+                java_text(topic), row[Row.QUEUE_ID], _properties_of(segment, row),
                 lmq=self._kinds.lmq, rules=self._kinds.rules,
             )  # fmt: skip
             if found is None:
                 self._report(f"record at {where}: its further queues and its offsets there do not fit together")
             for name, queue_id, queue_offset in found or ():
-                entry = where, row[kernel.SIZE], row[kernel.TAGS_CODE], queue_offset
+                entry = where, row[Row.SIZE], row[Row.TAGS_CODE], queue_offset
                 further.setdefault((name, queue_id), []).append(entry)
         own = {id(builder): number for number, (builder, _) in enumerate(work)}
         for (name, queue_id), entries in further.items():
@@ -245,14 +246,14 @@ def _table_words(rows: int) -> int:
 
 
 def _topic_of(segment: Segment, row: Words | list[int]) -> bytes:
-    at = row[kernel.TOPIC_AT]
-    return bytes(segment.view[at : at + row[kernel.TOPIC_BYTES]])
+    at = row[Row.TOPIC_AT]
+    return bytes(segment.view[at : at + row[Row.TOPIC_BYTES]])
 
 
 def _properties_of(segment: Segment, row: list[int]) -> dict[str, str]:
     """The properties are the last part of a record."""
-    at = row[kernel.TOPIC_AT] + row[kernel.TOPIC_BYTES] + PROPERTIES_LENGTH_BYTES
-    return property_string.parse(segment.view[at : row[kernel.POSITION] + row[kernel.SIZE]])
+    at = row[Row.TOPIC_AT] + row[Row.TOPIC_BYTES] + PROPERTIES_LENGTH_BYTES
+    return property_string.parse(segment.view[at : row[Row.POSITION] + row[Row.SIZE]])
 
 
 def _further_share(entries: list[tuple[int, int, int, int]]) -> Share:

@@ -20,13 +20,14 @@ from store.files.segment_files import SegmentFiles
 from store.index.service import IndexService
 from store.message import rows_kernel as kernel
 from store.message.delay import DELAYS_MS
+from store.message.rows_kernel import Row, ScanStop
 from store.queues.queue_set import PLAIN_QUEUES, ROWS_MAX, QueueKinds, QueueSet
 
 BATCH_ROWS = ROWS_MAX
 FINDINGS_MAX = 100
 STOPS = {
-    kernel.NO_RECORD: "no record begins here, though the log goes on",
-    kernel.DAMAGED: "its size, lengths or physical offset are wrong",
+    ScanStop.NO_RECORD: "no record begins here, though the log goes on",
+    ScanStop.DAMAGED: "its size, lengths or physical offset are wrong",
 }
 
 
@@ -53,7 +54,7 @@ class Dispatcher:
         usual = kinds.delays_ms == DELAYS_MS  # which the scan knows
         self._delays_ms = None if usual else np.array(kinds.delays_ms, np.int64)
         self._segment: Segment | None = None
-        self._rows = np.zeros((BATCH_ROWS, kernel.ROW_WORDS), np.int64)
+        self._rows = np.zeros((BATCH_ROWS, len(Row)), np.int64)
         self.last_store_timestamp_ms = 0
 
     def close(self) -> None:
@@ -93,8 +94,8 @@ class Dispatcher:
                 self._index.put(segment, self._rows, count)
             if self._on_rows is not None:
                 self._on_rows(segment.array, base, self._rows, count)
-            self.last_store_timestamp_ms = int(self._rows[count - 1, kernel.STORE_TIMESTAMP])
-        if stop == kernel.BLANK and limit == segment.size_bytes:
+            self.last_store_timestamp_ms = int(self._rows[count - 1, Row.STORE_TIMESTAMP])
+        if stop == ScanStop.BLANK and limit == segment.size_bytes:
             return segment.end_offset
         if stop in STOPS and position == from_offset - base:
             raise CorruptRecord(str(segment.path), base + position, STOPS[stop])
@@ -114,8 +115,8 @@ class Dispatcher:
 
 def _deliver_by(delays_ms: Words, rows: Words) -> None:
     """Give the entries of delayed messages the times of delivery of these levels; above the last they are the last."""
-    levels = -rows[:, kernel.TAGS_AT]
+    levels = -rows[:, Row.TAGS_AT]
     delayed = levels > 0
     if delayed.any():
         delays = delays_ms[np.minimum(levels[delayed], len(delays_ms)) - 1]
-        rows[delayed, kernel.TAGS_CODE] = rows[delayed, kernel.STORE_TIMESTAMP] + delays
+        rows[delayed, Row.TAGS_CODE] = rows[delayed, Row.STORE_TIMESTAMP] + delays

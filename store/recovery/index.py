@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ipc.arrays import Words
 from store.errors import IndexFileDamaged
 from store.files.checkpoint import Checkpoint
 from store.files.segment import Segment
@@ -18,7 +19,7 @@ from store.files.segment_files import SegmentFiles
 from store.index import index_kernel
 from store.index.index_file import Header, IndexFile
 from store.index.service import IndexService
-from store.message.rows_kernel import BLANK, PARTIAL, find_record, scan
+from store.message.rows_kernel import ScanStop, find_record, scan
 from store.recovery import log_end
 
 ROWS = 32768
@@ -171,18 +172,18 @@ class _IndexRecovery:
             with self._files.open(base) as segment:
                 offset = base + self._dispatch_segment(segment, offset - base, rows)
 
-    def _dispatch_segment(self, segment: Segment, position: int, rows: log_end.Rows) -> int:
+    def _dispatch_segment(self, segment: Segment, position: int, rows: Words) -> int:
         """The segment's records from `position` on; where it ends, or where the log does."""
         base, limit = segment.base_offset, min(self._max_offset - segment.base_offset, segment.size_bytes)
         while position < limit:
             start = position
             position, count, stop = scan(segment.array, start, limit, base, rows)
             self._index.put(segment, rows, count)
-            if stop == BLANK:
+            if stop == ScanStop.BLANK:
                 return segment.size_bytes
             if position == start:
                 found = find_record(segment.array, start + 1, limit, base, rows)
-                if stop != PARTIAL:
+                if stop != ScanStop.PARTIAL:
                     self.findings.append(f"{segment.path}: record at offset {base + start} is damaged: it has no keys")
                 position = found if found >= 0 else limit
         return limit

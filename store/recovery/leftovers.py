@@ -12,21 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from ipc.arrays import Words
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
 from store.message import rows_kernel as kernel
 from store.message.properties import java_text
-from store.message.record import SysFlag
+from store.message.record import TRANSACTION_MASK, SysFlag
+from store.message.rows_kernel import Row, ScanStop
 from store.queues import group_kernel
 from store.queues.consume_queue import ENTRY_BYTES
+from store.queues.group_kernel import Group
 
 ROWS = 16384
 TABLE_WORDS = 2 * ROWS
 COUNTED_BY_ONE = (0, int(SysFlag.TRANSACTION_COMMIT))  # plain and committed messages
-Rows = npt.NDArray[np.int64]
-Row = npt.NDArray[np.int64]
 QueueEnd = Callable[[str, int, int], int]
 
 
@@ -45,30 +45,30 @@ class Leftovers:
         self._next: dict[tuple[bytes, int], int] = {}  # of the records below `_known_to`
         self._known_to = start
 
-    def first_of(self, segment: Segment, rows: Rows, stored_before_ms: int) -> int | None:
+    def first_of(self, segment: Segment, rows: Words, stored_before_ms: int) -> int | None:
         """The first of these successive rows that is left over; the record before them was stored at that time."""
-        stored = rows[:, kernel.STORE_TIMESTAMP]
+        stored = rows[:, Row.STORE_TIMESTAMP]
         before = np.concatenate(([stored_before_ms], stored[:-1]))
         for index in np.flatnonzero(stored < before):
-            offset = segment.base_offset + int(rows[index, kernel.POSITION])
+            offset = segment.base_offset + int(rows[index, Row.POSITION])
             if self.is_one(segment, rows[index], int(before[index]), offset):
                 return int(index)
         return None
 
-    def is_one(self, segment: Segment, row: Row, stored_before_ms: int, end: int) -> bool:
+    def is_one(self, segment: Segment, row: Words, stored_before_ms: int, end: int) -> bool:
         """Whether the row's record is left over, if the log has come to `end` at that time."""
-        kind = int(row[kernel.SYS_FLAG]) & (kernel.TRANSACTION_MASK | SysFlag.INNER_BATCH)
-        if int(row[kernel.STORE_TIMESTAMP]) >= stored_before_ms or kind not in COUNTED_BY_ONE:
+        kind = int(row[Row.SYS_FLAG]) & (TRANSACTION_MASK | SysFlag.INNER_BATCH)
+        if int(row[Row.STORE_TIMESTAMP]) >= stored_before_ms or kind not in COUNTED_BY_ONE:
             return False
         self._look_up_to(end)
-        at, count, queue_id = (int(row[column]) for column in (kernel.TOPIC_AT, kernel.TOPIC_BYTES, kernel.QUEUE_ID))
+        at, count, queue_id = (int(row[column]) for column in (Row.TOPIC_AT, Row.TOPIC_BYTES, Row.QUEUE_ID))
         topic = segment.array[at : at + count].tobytes()
         following = max(self._next.get((topic, queue_id), 0), self._queue_end(java_text(topic), queue_id, end))
-        return following > 0 and int(row[kernel.QUEUE_OFFSET]) != following
+        return following > 0 and int(row[Row.QUEUE_OFFSET]) != following
 
     def _look_up_to(self, end: int) -> None:
-        rows = np.zeros((ROWS, kernel.ROW_WORDS), np.int64)
-        groups = np.zeros((ROWS, group_kernel.GROUP_WORDS), np.int64)
+        rows = np.zeros((ROWS, len(Row)), np.int64)
+        groups = np.zeros((ROWS, len(Group)), np.int64)
         table, entries = np.zeros(TABLE_WORDS, np.int64), np.zeros(ROWS * ENTRY_BYTES, np.uint8)
         while self._known_to < end:
             base = self._files.base_of(self._known_to)
@@ -78,9 +78,9 @@ class Leftovers:
                 table.fill(0)
                 known = group_kernel.group_rows(segment.array, rows, count, base, table, groups, entries)
                 for group in groups[:known]:
-                    row = rows[group[group_kernel.FIRST_ROW]]
-                    at, size = int(row[kernel.TOPIC_AT]), int(row[kernel.TOPIC_BYTES])
-                    key = segment.array[at : at + size].tobytes(), int(row[kernel.QUEUE_ID])
-                    self._next[key] = int(group[group_kernel.LAST_QUEUE_OFFSET]) + 1
-            is_over = stop == kernel.BLANK or count == 0  # nothing else stops a walk that went on from here
+                    row = rows[group[Group.FIRST_ROW]]
+                    at, size = int(row[Row.TOPIC_AT]), int(row[Row.TOPIC_BYTES])
+                    key = segment.array[at : at + size].tobytes(), int(row[Row.QUEUE_ID])
+                    self._next[key] = int(group[Group.LAST_QUEUE_OFFSET]) + 1
+            is_over = stop == ScanStop.BLANK or count == 0  # nothing else stops a walk that went on from here
             self._known_to = base + self._files.segment_bytes if is_over else base + int(reached)

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from ipc.arrays import Words
 from store.files import file_io
 from store.files.checkpoint import Checkpoint
 from store.files.segment import Segment
@@ -21,10 +21,8 @@ from store.files.segment_files import SegmentFiles
 from store.message import rows_kernel as kernel
 from store.message.measure import PROPERTIES_LENGTH_BYTES
 from store.message.record import PHYSICAL_OFFSET_AT, Kind, inspect
+from store.message.rows_kernel import Row, ScanStop
 from store.recovery.leftovers import Leftovers, QueueEnd, no_queues
-
-Rows = npt.NDArray[np.int64]
-Row = npt.NDArray[np.int64]
 
 ROWS = 16384
 STEP_BYTES = 1 << 20
@@ -32,9 +30,9 @@ LOOK_BACK_BYTES = 16 << 20
 PAGE_BYTES = file_io.PAGE_BYTES
 CLEAN_SEGMENTS = 3  # RocketMQ 4.9 walks the last three after a clean stop
 REASONS = {
-    kernel.PARTIAL: "it reaches beyond the segment's end",
-    kernel.NO_RECORD: "no magic number",
-    kernel.DAMAGED: "its size, lengths or physical offset are wrong",
+    ScanStop.PARTIAL: "it reaches beyond the segment's end",
+    ScanStop.NO_RECORD: "no magic number",
+    ScanStop.DAMAGED: "its size, lengths or physical offset are wrong",
 }
 
 
@@ -61,9 +59,9 @@ class LogEnd:
     records_behind: int = 0  # how many sound ones there are; counted after a power cut only, else the search ends
 
 
-def new_rows(count: int) -> Rows:
+def new_rows(count: int) -> Words:
     """Room for the kernel's rows."""
-    return np.zeros((count, kernel.ROW_WORDS), np.int64)
+    return np.zeros((count, len(Row)), np.int64)
 
 
 def store_timestamp_ms(files: SegmentFiles, physical_offset: int) -> int | None:
@@ -74,7 +72,7 @@ def store_timestamp_ms(files: SegmentFiles, physical_offset: int) -> int | None:
         return None
     with files.open(base) as segment:
         _, count, _ = kernel.scan(segment.array, physical_offset - base, segment.size_bytes, base, rows)
-    return int(rows[0, kernel.STORE_TIMESTAMP]) if count else None
+    return int(rows[0, Row.STORE_TIMESTAMP]) if count else None
 
 
 def bytes_missing(files: SegmentFiles, start: int, end: int) -> int | None:
@@ -89,9 +87,9 @@ def bytes_missing(files: SegmentFiles, start: int, end: int) -> int | None:
             limit = min(end - base, segment.size_bytes)
             reached, _, stop = kernel.scan(segment.array, start - base, limit, base, rows)
             start = base + int(reached)
-            if stop in (kernel.BLANK, kernel.PARTIAL) and start + kernel.BLANK_BYTES <= end:
+            if stop in (ScanStop.BLANK, ScanStop.PARTIAL) and start + kernel.BLANK_BYTES <= end:
                 start += int.from_bytes(segment.view[start - base : start - base + 4], "big")
-            elif stop not in (kernel.LIMIT, kernel.ROWS_FULL):
+            elif stop not in (ScanStop.LIMIT, ScanStop.ROWS_FULL):
                 return None
     return start - end
 
@@ -174,7 +172,7 @@ class _Walk:
     def through(self, segment: Segment, position: int) -> int | None:
         """Walk a segment from `position` on; where it stopped, None when the segment is whole, up to its end."""
         last_row = self.rows[0].copy()
-        last_row[kernel.SIZE] = 0
+        last_row[Row.SIZE] = 0
         while True:
             reached, count, stop = kernel.scan(
                 segment.array, position, segment.size_bytes, segment.base_offset, self.rows
@@ -182,16 +180,16 @@ class _Walk:
             good = self._good_rows(segment, count)
             if good:
                 last_row = self.rows[good - 1].copy()
-                self.records, self.last_ms = self.records + good, int(last_row[kernel.STORE_TIMESTAMP])
+                self.records, self.last_ms = self.records + good, int(last_row[Row.STORE_TIMESTAMP])
             if good < count:
-                return int(self.rows[good, kernel.POSITION])
-            if stop in (kernel.BLANK, kernel.LIMIT):
+                return int(self.rows[good, Row.POSITION])
+            if stop in (ScanStop.BLANK, ScanStop.LIMIT):
                 return None
-            if stop != kernel.ROWS_FULL:
+            if stop != ScanStop.ROWS_FULL:
                 last_end = segment.base_offset + reached
-                if last_row[kernel.SIZE] and last_end > self._whole_to and _ends_in_zeros(segment, last_row):
+                if last_row[Row.SIZE] and last_end > self._whole_to and _ends_in_zeros(segment, last_row):
                     self.records, self.reason = self.records - 1, "its last bytes are missing"
-                    return int(last_row[kernel.POSITION])
+                    return int(last_row[Row.POSITION])
                 self.reason = REASONS[stop]
                 return int(reached)
             position = reached
@@ -212,14 +210,14 @@ class _Walk:
         self.reason = "it is left over from before: older than the record before it, and not the next of its queue"
         return left_over
 
-    def _lacking_a_page(self, segment: Segment, rows: Rows) -> int:
+    def _lacking_a_page(self, segment: Segment, rows: Words) -> int:
         """The first of these rows whose text, which no CRC protects, may lack the end of a page; their number if none.
 
         A page of a log is filled from its beginning: what is not zero vouches for all before it in its page, be it of
         the next record. That one may have but the zeros of its size there.
         """
-        text_at, ends = rows[:, kernel.TOPIC_AT], rows[:, kernel.POSITION] + rows[:, kernel.SIZE]
-        topic_ends = text_at + rows[:, kernel.TOPIC_BYTES]
+        text_at, ends = rows[:, Row.TOPIC_AT], rows[:, Row.POSITION] + rows[:, Row.SIZE]
+        topic_ends = text_at + rows[:, Row.TOPIC_BYTES]
         text_ends = np.where(topic_ends + PROPERTIES_LENGTH_BYTES < ends, ends, topic_ends)
         to_look_at = (text_at // PAGE_BYTES < ends // PAGE_BYTES) | (segment.array[text_ends - 1] == 0)
         for index in np.flatnonzero(to_look_at & (ends + segment.base_offset > self._whole_to)):
@@ -233,21 +231,21 @@ class _Walk:
 
     def may_follow(self, segment: Segment) -> bool:
         """Whether the record of row 0, behind the log's end, may be one of this log: an older one is left over."""
-        return int(self.rows[0, kernel.STORE_TIMESTAMP]) >= self.last_ms and self.is_sound(segment, 1)
+        return int(self.rows[0, Row.STORE_TIMESTAMP]) >= self.last_ms and self.is_sound(segment, 1)
 
 
-def _ends_in_zeros(segment: Segment, row: Row) -> bool:
+def _ends_in_zeros(segment: Segment, row: Words) -> bool:
     """Whether the topic, or the properties if there are any, end in a zero byte."""
-    topic_end = int(row[kernel.TOPIC_AT] + row[kernel.TOPIC_BYTES])
-    end = int(row[kernel.POSITION] + row[kernel.SIZE])
+    topic_end = int(row[Row.TOPIC_AT] + row[Row.TOPIC_BYTES])
+    end = int(row[Row.POSITION] + row[Row.SIZE])
     has_properties = end > topic_end + PROPERTIES_LENGTH_BYTES
     return bool(segment.array[topic_end - 1] == 0 or (has_properties and segment.array[end - 1] == 0))
 
 
-def _last_bytes_in_pages(row: Row) -> Iterator[int]:
+def _last_bytes_in_pages(row: Words) -> Iterator[int]:
     """The last byte of the topic or the properties in each page that they lie in."""
-    topic_at, end = int(row[kernel.TOPIC_AT]), int(row[kernel.POSITION] + row[kernel.SIZE])
-    topic_end = topic_at + int(row[kernel.TOPIC_BYTES])
+    topic_at, end = int(row[Row.TOPIC_AT]), int(row[Row.POSITION] + row[Row.SIZE])
+    topic_end = topic_at + int(row[Row.TOPIC_BYTES])
     properties_at = topic_end + PROPERTIES_LENGTH_BYTES
     for page in range(topic_at // PAGE_BYTES * PAGE_BYTES, end, PAGE_BYTES):
         last = min(page + PAGE_BYTES, end) - 1
@@ -296,7 +294,7 @@ def _look_in(segment: Segment, start: int, search_start: int, walk: _Walk, dirty
             if not walk.power_cut:
                 return found
             walk.records_behind += 1
-            at += int(walk.rows[0, kernel.SIZE])
+            at += int(walk.rows[0, Row.SIZE])
     return found
 
 

@@ -21,6 +21,7 @@ from store.files.segment import Segment, file_name
 from store.files.segment_files import SegmentFiles, named_files
 from store.message import rows_kernel as kernel
 from store.message.properties import java_text
+from store.message.rows_kernel import Row
 from store.message.topics import is_lmq
 from store.queues.batch_consume_queue import BatchConsumeQueue
 from store.queues.consume_queue import ConsumeQueue, queue_directories
@@ -181,9 +182,9 @@ def _is_record_of(segment: Segment, position: int, size: int, topic: str, queue_
     if not count:
         return False
     row = rows[0]
-    start = int(row[kernel.TOPIC_AT])
-    found = segment.array[start : start + int(row[kernel.TOPIC_BYTES])].tobytes()
-    return int(row[kernel.SIZE]) == size and int(row[kernel.QUEUE_ID]) == queue_id and java_text(found) == topic
+    start = int(row[Row.TOPIC_AT])
+    found = segment.array[start : start + int(row[Row.TOPIC_BYTES])].tobytes()
+    return int(row[Row.SIZE]) == size and int(row[Row.QUEUE_ID]) == queue_id and java_text(found) == topic
 
 
 def queue_end_below(root: Path, file_bytes: int | None, topic: str, queue_id: int, physical_offset: int) -> int:

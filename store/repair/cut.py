@@ -24,6 +24,7 @@ from store.index.query import index_files
 from store.index.service import IndexService
 from store.manifest.store import DEFAULT_QUEUE_FILE_BYTES
 from store.message import rows_kernel as kernel
+from store.message.rows_kernel import Row
 from store.queues.consume_queue import file_bytes_of
 from store.queues.queue_set import kinds_found
 from store.queues.sync import QueueSync, queue_file_bytes
@@ -141,7 +142,7 @@ class LogCut:
                     break
                 is_sound = int(kernel.first_bad_crc(segment.array, rows, 1)) < 0
                 count += is_sound
-                at += int(rows[0, kernel.SIZE]) if is_sound else 1
+                at += int(rows[0, Row.SIZE]) if is_sound else 1
         return count
 
 

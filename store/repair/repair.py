@@ -26,10 +26,12 @@ from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles, named_files
 from store.message import rows_kernel as layout
 from store.message.record import BLANK_BYTES, Kind, inspect
+from store.message.rows_kernel import Row, ScanStop
 from store.reading.log_reader import LogReader
 from store.reading.walk import next_record, walk_segment
 from store.verify import check_kernel as kernel
 from store.verify import digests
+from store.verify.check_words import CheckStop, Count, Event, Part, Queue, State
 
 JOURNAL_NAME = "slipstream.repair"
 JOURNAL_HEAD = Struct(">8sqq32s")  # magic, log offset, bytes, SHA-256 of offset, count and bytes
@@ -197,17 +199,17 @@ class Repair:
             return None
         with self._files.open(base) as segment:
             last, position = None, 0
-            rows = np.zeros((ROWS, layout.ROW_WORDS), np.int64)
+            rows = np.zeros((ROWS, len(Row)), np.int64)
             while position < offset - base:
                 after, count, stop = layout.scan(segment.array, position, offset - base, base, rows)
                 if count:
-                    last = base + int(rows[count - 1, layout.POSITION]), base + int(after)
-                if stop == layout.DAMAGED or stop == layout.NO_RECORD:
+                    last = base + int(rows[count - 1, Row.POSITION]), base + int(after)
+                if stop == ScanStop.DAMAGED or stop == ScanStop.NO_RECORD:
                     resume = next_record(segment, int(after) + 1)
                     if resume is None:
                         break
                     after = resume
-                elif stop != layout.ROWS_FULL:
+                elif stop != ScanStop.ROWS_FULL:
                     break
                 position = int(after)
         return last
@@ -276,12 +278,12 @@ class Repair:
 def _sound_end(segment: Segment, position: int) -> int:
     """Where the sound records from `position` on end; CRCs are looked at, queues are not."""
     nothing = np.zeros(1, np.int64)
-    queues, names = np.zeros((1, kernel.QUEUE_WORDS), np.int64), np.zeros(64, np.uint8)
-    counts, matched = np.zeros((1, kernel.COUNT_WORDS), np.int64), np.zeros(1, np.uint8)
-    state, parts = np.zeros(kernel.STATE_WORDS, np.int64), np.zeros(kernel.PART_WORDS, np.int64)
-    events = np.zeros((ROWS, kernel.EVENT_WORDS), np.int64)
-    stop = kernel.PAUSE
-    while stop == kernel.PAUSE:
+    queues, names = np.zeros((1, len(Queue)), np.int64), np.zeros(64, np.uint8)
+    counts, matched = np.zeros((1, len(Count)), np.int64), np.zeros(1, np.uint8)
+    state, parts = np.zeros(len(State), np.int64), np.zeros(len(Part), np.int64)
+    events = np.zeros((ROWS, len(Event)), np.int64)
+    stop = CheckStop.PAUSE
+    while stop == CheckStop.PAUSE:
         position, stop, _ = kernel.check(
             segment.array, position, segment.size_bytes, segment.size_bytes, segment.base_offset, 0,
             nothing, queues, names, counts, nothing, matched, nothing, state, parts, events,

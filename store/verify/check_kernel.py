@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import bare_kernel
+from ipc.compiled.compiler import bare_kernel, inlined
 from ipc.compiled.crc import crc32
 from ipc.compiled.memory import (
     EQUAL_BYTES,
@@ -32,33 +32,10 @@ from store.message.measure import BODY_LENGTH_BYTES
 from store.message.measure_kernel import measure, names_itself, store_timestamp
 from store.queues import extension
 from store.queues.consume_queue import ENTRY_BYTES, ENTRY_SIZE_AT, ENTRY_TAGS_AT
+from store.verify.check_words import CheckStop, Count, Event, EventKind, Part, Queue, QueueKind, State
 
-# columns of a queue; MATCHED_AT: the place of its first entry in `matched`; FILES_AT: of its first file in `addresses`
-NAME_AT, NAME_BYTES, QUEUE_ID, KIND, FIRST, COUNT, FILES_AT, PER_FILE, MATCHED_AT = range(9)
-QUEUE_WORDS = 9
-PLAIN, SCHEDULE, BATCH, ABSENT = range(4)  # ABSENT: records name it, but it has no files
-
-# columns of a queue's counts: records without an entry, those of them behind the queue's end, entries that are wrong
-MISSING, MISSING_OFFSET, BEHIND, BEHIND_OFFSET, WRONG, WRONG_ENTRY, WRONG_OFFSET, WRONG_SIZE = range(8)
-COUNT_WORDS = 8
-
-# words of the state
-RECORDS, LAST_TIME, TIME_FALLS, FALL_OFFSET, CRC_BYTES, STRUCTURE_BYTES, OPEN_BYTES, FIRST_TIME = range(8)
-STATE_WORDS = 8
-
-# columns of an event
-EVENT, POSITION, QUEUE, VALUE, TAGS_CODE, STORE_TIMESTAMP = range(6)
-EVENT_WORDS = 6
-HALF, MULTI, IN_BATCH, EXT, TAGS_TEXT = range(5)
 EVENTS_A_RECORD = 4
-
-# why a check stopped; the others are dispatch_kernel's
-SOUND, PAUSE, NEW_QUEUE, PROPERTY_CRC, BODY_CRC = 10, 11, 12, 13, 14
-
-# columns of `parts`, one record's
-SIZE, SYS_FLAG, BODY_AT, BODY_BYTES, TOPIC_AT, TOPIC_BYTES, PROPERTIES_AT, PROPERTIES_BYTES, STORED = range(9)
-TAGS_HASH, TAGS_PAIR_BYTES, TAGS_PLAIN, LEVEL, MULTI_AT = range(9, 14)
-PART_WORDS = 14
+goes_to_queue = inlined(record.goes_to_queue)
 
 EXT_ADDRESS_MAX = extension.LAST_ADDRESS  # at and below: not a hash but the address of an extension unit
 ANY_TAGS = 1 << 62  # in an event: the tags are not ASCII, their hash is not known here
@@ -114,8 +91,8 @@ def find_queue(array: Bytes, at: int, count: int, queue_id: int, slots: Words, q
     slot = name_hash(array, at, count, queue_id) & (len(slots) - 1)
     while slots[slot] != 0:
         queue = slots[slot] - 1
-        named = queues[queue, QUEUE_ID] == queue_id and queues[queue, NAME_BYTES] == count
-        if named and _same(array, at, names, queues[queue, NAME_AT], count):
+        named = queues[queue, Queue.QUEUE_ID] == queue_id and queues[queue, Queue.NAME_BYTES] == count
+        if named and _same(array, at, names, queues[queue, Queue.NAME_AT], count):
             return queue
         slot = (slot + 1) & (len(slots) - 1)
     return -1 - slot
@@ -124,14 +101,14 @@ def find_queue(array: Bytes, at: int, count: int, queue_id: int, slots: Words, q
 @bare_kernel
 def _fill(array: Bytes, position: int, base_offset: int, parts: Words) -> bool:
     """Fill `parts` of the record of `parts[SIZE]` bytes at `position`; False when it contradicts itself."""
-    spans = measure(array, position, parts[SIZE])
+    spans = measure(array, position, parts[Part.SIZE])
     if spans.body_at < 0 or not names_itself(array, position, base_offset):
         return False
-    parts[SYS_FLAG] = load_be32(array, position + layout.SYS_FLAG_AT)
-    parts[BODY_AT], parts[BODY_BYTES] = spans.body_at, spans.body_end - spans.body_at
-    parts[TOPIC_AT], parts[TOPIC_BYTES] = spans.topic_at, spans.topic_end - spans.topic_at
-    parts[PROPERTIES_AT], parts[PROPERTIES_BYTES] = spans.properties_at, spans.end - spans.properties_at
-    parts[STORED] = store_timestamp(array, position)
+    parts[Part.SYS_FLAG] = load_be32(array, position + layout.SYS_FLAG_AT)
+    parts[Part.BODY_AT], parts[Part.BODY_BYTES] = spans.body_at, spans.body_end - spans.body_at
+    parts[Part.TOPIC_AT], parts[Part.TOPIC_BYTES] = spans.topic_at, spans.topic_end - spans.topic_at
+    parts[Part.PROPERTIES_AT], parts[Part.PROPERTIES_BYTES] = spans.properties_at, spans.end - spans.properties_at
+    parts[Part.STORED] = store_timestamp(array, position)
     return True
 
 
@@ -163,28 +140,29 @@ def ascii_hash(before: int, array: Bytes, at: int, end: int) -> tuple[int, bool]
 @bare_kernel
 def read_properties(array: Bytes, parts: Words) -> None:
     """Find the properties that the queues depend on: TAGS, DELAY, multi-dispatch. The last one of a name counts."""
-    parts[TAGS_HASH], parts[TAGS_PAIR_BYTES], parts[TAGS_PLAIN], parts[LEVEL], parts[MULTI_AT] = 0, 0, 1, 0, -1
-    at, end = parts[PROPERTIES_AT], parts[PROPERTIES_AT] + parts[PROPERTIES_BYTES]
+    parts[Part.TAGS_HASH], parts[Part.TAGS_PAIR_BYTES], parts[Part.TAGS_PLAIN] = 0, 0, 1
+    parts[Part.LEVEL], parts[Part.MULTI_AT] = 0, -1
+    at, end = parts[Part.PROPERTIES_AT], parts[Part.PROPERTIES_AT] + parts[Part.PROPERTIES_BYTES]
     while at + 5 < end:
         stop = find_byte(array, at, end, PAIR_SEPARATOR)
         word = load_be32(array, at)
         if word == TAGS_WORD and array[at + 4] == NAME_SEPARATOR and stop > at + 5:
             code, plain = ascii_hash(0, array, at + 5, stop)
-            parts[TAGS_HASH], parts[TAGS_PLAIN] = code, plain
-            parts[TAGS_PAIR_BYTES] = min(stop + 1, end) - at
+            parts[Part.TAGS_HASH], parts[Part.TAGS_PLAIN] = code, plain
+            parts[Part.TAGS_PAIR_BYTES] = min(stop + 1, end) - at
         elif word == DELAY_WORD and stop > at + 6 and array[at + 4] == ord("Y") and array[at + 5] == NAME_SEPARATOR:
-            parts[LEVEL] = layout._delay_level(array, at + 6, stop - at - 6)
+            parts[Part.LEVEL] = layout._delay_level(array, at + 6, stop - at - 6)
         elif word == MULTI_WORD and stop - at > len(MULTI_NAME) and _same(array, at, MULTI_NAME, 0, len(MULTI_NAME)):
-            parts[MULTI_AT] = at
+            parts[Part.MULTI_AT] = at
         at = stop + 1
 
 
 @bare_kernel
 def property_crc(array: Bytes, position: int, parts: Words) -> int:
     """1 when the record carries a CRC of its own (`__CRC32#`) that is right, -1 when it is wrong, 0 without one."""
-    size = parts[SIZE]
+    size = parts[Part.SIZE]
     at = position + size - CRC_PART_BYTES
-    if parts[PROPERTIES_BYTES] < CRC_PART_BYTES or not _same(array, at, CRC_NAME, 0, len(CRC_NAME)):
+    if parts[Part.PROPERTIES_BYTES] < CRC_PART_BYTES or not _same(array, at, CRC_NAME, 0, len(CRC_NAME)):
         return 0
     stored = np.int64(0)
     for i in range(CRC_DIGITS):  # the least significant digit comes first
@@ -199,10 +177,10 @@ def property_crc(array: Bytes, position: int, parts: Words) -> int:
 
 @bare_kernel
 def _body_is_right(array: Bytes, position: int, parts: Words) -> bool:
-    if parts[BODY_BYTES] == 0:  # RocketMQ does not look at it then
+    if parts[Part.BODY_BYTES] == 0:  # RocketMQ does not look at it then
         return True
     stored = load_be32(array, position + layout.BODY_CRC_AT)
-    return crc32(array, parts[BODY_AT], parts[BODY_BYTES]) & CRC_MASK == stored
+    return crc32(array, parts[Part.BODY_AT], parts[Part.BODY_BYTES]) & CRC_MASK == stored
 
 
 @bare_kernel
@@ -220,8 +198,9 @@ def _is_record(array: Bytes, position: int, base_offset: int) -> bool:
 def _add_event(
     events: Words, count: int, event: int, position: int, queue: int, value: int, code: int, stored: int
 ) -> int:
-    events[count, EVENT], events[count, POSITION], events[count, QUEUE] = event, position, queue
-    events[count, VALUE], events[count, TAGS_CODE], events[count, STORE_TIMESTAMP] = value, code, stored
+    events[count, Event.EVENT], events[count, Event.POSITION], events[count, Event.QUEUE] = event, position, queue
+    events[count, Event.VALUE], events[count, Event.TAGS_CODE] = value, code
+    events[count, Event.STORE_TIMESTAMP] = stored
     return count + 1
 
 
@@ -232,92 +211,86 @@ def _look_at_entry(
 ) -> int:  # fmt: skip
     """Compare the record with its queue's entry; the number of events then."""
     queue_offset = load_be64(array, position + layout.QUEUE_OFFSET_AT)
-    index = queue_offset - queues[number, FIRST]
-    if index < 0 or index >= queues[number, COUNT]:
-        which = BEHIND if index >= queues[number, COUNT] else MISSING
+    index = queue_offset - queues[number, Queue.FIRST]
+    if index < 0 or index >= queues[number, Queue.COUNT]:
+        which = Count.BEHIND if index >= queues[number, Queue.COUNT] else Count.MISSING
         if counts[number, which] == 0:
             counts[number, which + 1] = base_offset + position
         counts[number, which] += 1
         return count
     file, rest = 0, index
-    if index >= queues[number, PER_FILE]:
-        file = index // queues[number, PER_FILE]
-        rest = index - file * queues[number, PER_FILE]
-    address = addresses[queues[number, FILES_AT] + file] + rest * ENTRY_BYTES
+    if index >= queues[number, Queue.PER_FILE]:
+        file = index // queues[number, Queue.PER_FILE]
+        rest = index - file * queues[number, Queue.PER_FILE]
+    address = addresses[queues[number, Queue.FILES_AT] + file] + rest * ENTRY_BYTES
     prefetch(address + PREFETCH_BYTES)  # there are more queues than streams that the machine follows by itself
     found = load_be64_from(address + ENTRY_TAGS_AT)
-    code, size = parts[TAGS_HASH], parts[SIZE]
+    code, size = parts[Part.TAGS_HASH], parts[Part.SIZE]
     if load_be64_from(address) == base_offset + position and load_be32_from(address + ENTRY_SIZE_AT) == size:
-        late = queues[number, KIND] == SCHEDULE and parts[LEVEL] > 0
-        same = found == code or (late and found == parts[STORED] + delays[min(parts[LEVEL], len(delays) - 1)])
-        if same or found <= EXT_ADDRESS_MAX or parts[TAGS_PLAIN] == 0:
-            matched[queues[number, MATCHED_AT] + index] = 1
+        late = queues[number, Queue.KIND] == QueueKind.SCHEDULE and parts[Part.LEVEL] > 0
+        same = found == code or (late and found == parts[Part.STORED] + delays[min(parts[Part.LEVEL], len(delays) - 1)])
+        if same or found <= EXT_ADDRESS_MAX or parts[Part.TAGS_PLAIN] == 0:
+            matched[queues[number, Queue.MATCHED_AT] + index] = 1
             if found <= EXT_ADDRESS_MAX:
                 if late:
-                    code = parts[STORED] + delays[min(parts[LEVEL], len(delays) - 1)]
-                elif parts[TAGS_PLAIN] == 0:
+                    code = parts[Part.STORED] + delays[min(parts[Part.LEVEL], len(delays) - 1)]
+                elif parts[Part.TAGS_PLAIN] == 0:
                     code = np.int64(ANY_TAGS)
-                return _add_event(events, count, EXT, position, number, found, code, parts[STORED])
+                return _add_event(events, count, EventKind.EXT, position, number, found, code, parts[Part.STORED])
             if not same:
-                return _add_event(events, count, TAGS_TEXT, position, number, found, code, parts[STORED])
+                return _add_event(events, count, EventKind.TAGS_TEXT, position, number, found, code, parts[Part.STORED])
             return count
-    if counts[number, WRONG] == 0:
-        counts[number, WRONG_ENTRY], counts[number, WRONG_OFFSET] = queue_offset, base_offset + position
-        counts[number, WRONG_SIZE] = size
-    counts[number, WRONG] += 1
+    if counts[number, Count.WRONG] == 0:
+        counts[number, Count.WRONG_ENTRY], counts[number, Count.WRONG_OFFSET] = queue_offset, base_offset + position
+        counts[number, Count.WRONG_SIZE] = size
+    counts[number, Count.WRONG] += 1
     return count
 
 
 @bare_kernel
 def _note_time(offset: int, stored: int, state: Words) -> None:
-    if state[RECORDS] == 0:
-        state[FIRST_TIME] = stored
-    elif stored < state[LAST_TIME]:
-        if state[TIME_FALLS] == 0:
-            state[FALL_OFFSET] = offset
-        state[TIME_FALLS] += 1
-    state[LAST_TIME] = stored
-    state[RECORDS] += 1
+    if state[State.RECORDS] == 0:
+        state[State.FIRST_TIME] = stored
+    elif stored < state[State.LAST_TIME]:
+        if state[State.TIME_FALLS] == 0:
+            state[State.FALL_OFFSET] = offset
+        state[State.TIME_FALLS] += 1
+    state[State.LAST_TIME] = stored
+    state[State.RECORDS] += 1
 
 
 @bare_kernel
 def _note_protection(parts: Words, whole: bool, queued: bool, tags: bool, state: Words) -> None:
     """How many of the record's bytes a CRC covers, how many are checked otherwise, how many nothing protects."""
-    size = parts[SIZE]
+    size = parts[Part.SIZE]
     if whole:
         protected, structure = size - len(CRC_NAME) - 1, 1
     else:
-        protected = parts[BODY_BYTES]
-        structure = SHAPE_BYTES + (parts[TOPIC_AT] - parts[BODY_AT] - protected) + (4 if protected else 0)
+        protected = parts[Part.BODY_BYTES]
+        structure = SHAPE_BYTES + (parts[Part.TOPIC_AT] - parts[Part.BODY_AT] - protected) + (4 if protected else 0)
         if queued:
-            structure += QUEUE_FIELD_BYTES + parts[TOPIC_BYTES] + (parts[TAGS_PAIR_BYTES] if tags else 0)
-    state[CRC_BYTES] += protected
-    state[STRUCTURE_BYTES] += structure
-    state[OPEN_BYTES] += size - protected - structure
+            structure += QUEUE_FIELD_BYTES + parts[Part.TOPIC_BYTES] + (parts[Part.TAGS_PAIR_BYTES] if tags else 0)
+    state[State.CRC_BYTES] += protected
+    state[State.STRUCTURE_BYTES] += structure
+    state[State.OPEN_BYTES] += size - protected - structure
 
 
 @bare_kernel
-def _goes_to_queue(sys_flag: int) -> bool:
-    kind = sys_flag & TRANSACTION_MASK
-    return kind == 0 or kind == TRANSACTION_COMMIT
-
-
-@bare_kernel
-def shape(array: Bytes, position: int, limit: int, base_offset: int, parts: Words) -> int:
+def shape(array: Bytes, position: int, limit: int, base_offset: int, parts: Words) -> CheckStop:
     """Why no sound record lies there, apart from its CRCs; SOUND and `parts` filled when one does."""
     if limit - position < layout.BLANK_BYTES:
-        return layout.PARTIAL
+        return CheckStop.PARTIAL
     size, magic = load_be32(array, position), load_be32(array, position + layout.MAGIC_AT)
     if magic == layout.MAGIC_BLANK:
-        return layout.BLANK
+        return CheckStop.BLANK
     if magic != layout.MAGIC_V1 and magic != layout.MAGIC_V2:
-        return layout.NO_RECORD
+        return CheckStop.NO_RECORD
     if size < layout.FIXED_BYTES or position + size > len(array):
-        return layout.DAMAGED
+        return CheckStop.DAMAGED
     if size > limit - position:
-        return layout.PARTIAL
-    parts[SIZE] = size
-    return SOUND if _fill(array, position, base_offset, parts) else layout.DAMAGED
+        return CheckStop.PARTIAL
+    parts[Part.SIZE] = size
+    return CheckStop.SOUND if _fill(array, position, base_offset, parts) else CheckStop.DAMAGED
 
 
 @bare_kernel
@@ -326,13 +299,13 @@ def _other_events(
 ) -> int:  # fmt: skip
     """What takes more than this record and its entry; the number of events then."""
     if queued and in_batch:
-        count = _add_event(events, count, IN_BATCH, position, -1, 0, 0, 0)
-    if queued and parts[MULTI_AT] >= 0:
-        count = _add_event(events, count, MULTI, position, -1, parts[MULTI_AT], parts[TAGS_HASH], 0)
-    if parts[SYS_FLAG] & TRANSACTION_MASK == TRANSACTION_COMMIT:
-        half = load_be64(array, parts[BODY_AT] - HALF_BEFORE_BODY)
+        count = _add_event(events, count, EventKind.IN_BATCH, position, -1, 0, 0, 0)
+    if queued and parts[Part.MULTI_AT] >= 0:
+        count = _add_event(events, count, EventKind.MULTI, position, -1, parts[Part.MULTI_AT], parts[Part.TAGS_HASH], 0)
+    if parts[Part.SYS_FLAG] & TRANSACTION_MASK == TRANSACTION_COMMIT:
+        half = load_be64(array, parts[Part.BODY_AT] - HALF_BEFORE_BODY)
         if half < base_offset + position and not _is_record(array, half - base_offset, base_offset):
-            count = _add_event(events, count, HALF, position, -1, half, 0, 0)
+            count = _add_event(events, count, EventKind.HALF, position, -1, half, 0, 0)
     return count
 
 
@@ -341,7 +314,7 @@ def check(
     array: Bytes, position: int, limit: int, pause_at: int, base_offset: int, dispatched: int,
     slots: Words, queues: Words, names: Bytes, counts: Words, addresses: Words, matched: Bytes,
     delays: Words, state: Words, parts: Words, events: Words,
-) -> tuple[int, int, int]:  # fmt: skip
+) -> tuple[int, CheckStop, int]:  # fmt: skip
     """Check the records from `position` on: (where it stopped, why, how many events).
 
     Bytes at and above `limit` are not looked at; PAUSE: `pause_at` is reached or `events` is full. Records at and above
@@ -350,24 +323,25 @@ def check(
     count = 0
     while position < limit:
         if position >= pause_at or count + EVENTS_A_RECORD > len(events):
-            return position, PAUSE, count
+            return position, CheckStop.PAUSE, count
         stop = shape(array, position, limit, base_offset, parts)
-        if stop != SOUND:
+        if stop != CheckStop.SOUND:
             return position, stop, count
         if not _body_is_right(array, position, parts):
-            return position, BODY_CRC, count
+            return position, CheckStop.BODY_CRC, count
         read_properties(array, parts)
         whole = property_crc(array, position, parts)
         if whole < 0:
-            return position, PROPERTY_CRC, count
-        queued = _goes_to_queue(parts[SYS_FLAG]) and base_offset + position < dispatched
-        in_batch, plain = parts[SYS_FLAG] & INNER_BATCH != 0, True
+            return position, CheckStop.PROPERTY_CRC, count
+        queued = goes_to_queue(parts[Part.SYS_FLAG]) and base_offset + position < dispatched
+        in_batch, plain = parts[Part.SYS_FLAG] & INNER_BATCH != 0, True
         if queued and not in_batch:
             queue_id = load_be32(array, position + layout.QUEUE_ID_AT)
-            number = find_queue(array, parts[TOPIC_AT], parts[TOPIC_BYTES], queue_id, slots, queues, names)
+            number = find_queue(array, parts[Part.TOPIC_AT], parts[Part.TOPIC_BYTES], queue_id, slots, queues, names)
             if number < 0:
-                return position, NEW_QUEUE, count
-            in_batch, plain = queues[number, KIND] == BATCH, queues[number, KIND] == PLAIN
+                return position, CheckStop.NEW_QUEUE, count
+            kind = queues[number, Queue.KIND]
+            in_batch, plain = kind == QueueKind.BATCH, kind == QueueKind.PLAIN
             if not in_batch:
                 count = _look_at_entry(
                     array, position, base_offset, parts, number, queues, counts, addresses, matched,
@@ -375,6 +349,6 @@ def check(
                 )  # fmt: skip
         count = _other_events(array, position, base_offset, parts, queued, in_batch, events, count)
         _note_protection(parts, whole > 0, queued and not in_batch, plain, state)
-        _note_time(base_offset + position, parts[STORED], state)
-        position += parts[SIZE]
-    return position, layout.LIMIT, count
+        _note_time(base_offset + position, parts[Part.STORED], state)
+        position += parts[Part.SIZE]
+    return position, CheckStop.LIMIT, count

@@ -13,12 +13,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ipc.arrays import Words
 from store.files import file_io
 from store.files.directory import EXT_NAME
 from store.files.segment import file_name
 from store.files.segment_files import named_files
 from store.queues.extension import ADDRESS_ZERO, EXT_DTYPE, UNIT_BYTES
 from store.verify import check_kernel as kernel
+from store.verify.check_words import Event
 from store.verify.finding import Finding
 from store.verify.queues import CheckedQueue
 
@@ -26,7 +28,6 @@ LOST = (
     "rebuild the queue (`slipstream log rebuild queue STORE`): its entries then carry their tags codes themselves;"
     " filters by SQL92 are then evaluated for each message"
 )
-Ints = npt.NDArray[np.int64]
 
 
 class ExtCheck:
@@ -37,23 +38,23 @@ class ExtCheck:
         self._files: dict[tuple[Path, int], npt.NDArray[np.uint8]] = {}
         self._file_bytes: dict[Path, int] = {}
 
-    def findings(self, queue: CheckedQueue, rows: Ints) -> Iterator[Finding]:
+    def findings(self, queue: CheckedQueue, rows: Words) -> Iterator[Finding]:
         """The events EXT of one queue: which of them name no unit, or another record's."""
         directory = self._root / queue.topic / str(queue.queue_id)
-        positions = rows[:, kernel.VALUE] - np.int64(ADDRESS_ZERO)
+        positions = rows[:, Event.VALUE] - np.int64(ADDRESS_ZERO)
         units, there = self._units(directory, positions)
-        codes = rows[:, kernel.TAGS_CODE]
+        codes = rows[:, Event.TAGS_CODE]
         right = (units["tags_code"] == codes) | (codes == kernel.ANY_TAGS)
-        right &= units["store_timestamp_ms"] == rows[:, kernel.STORE_TIMESTAMP]
+        right &= units["store_timestamp_ms"] == rows[:, Event.STORE_TIMESTAMP]
         right &= units["size"] == UNIT_BYTES + units["bitmap_bytes"].astype(np.int64)
         for wrong, what in ((~there, "name no unit"), (there & ~right, "name a unit that is not their record's")):
             if wrong.any():
                 first = rows[int(wrong.argmax())]
                 told = f"{int(wrong.sum())} entries {what}, first that of the record at offset"
-                told += f" {first[kernel.POSITION]}, unit {int(first[kernel.VALUE]) - ADDRESS_ZERO}"
+                told += f" {first[Event.POSITION]}, unit {int(first[Event.VALUE]) - ADDRESS_ZERO}"
                 yield Finding("EXT_UNIT", str(directory), told, LOST)
 
-    def _units(self, directory: Path, positions: Ints) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
+    def _units(self, directory: Path, positions: Words) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
         """The units there, and which of them lie in a file at all."""
         units = np.zeros(len(positions), EXT_DTYPE)
         there = np.zeros(len(positions), np.bool_)

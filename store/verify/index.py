@@ -22,7 +22,9 @@ from store.message.properties import keys_of
 from store.message.record import decode
 from store.verify import check_kernel
 from store.verify import index_kernel as kernel
+from store.verify.check_words import CheckStop, Part
 from store.verify.finding import Finding
+from store.verify.index_kernel import IndexStop, IndexWord
 
 REBUILD_INDEX = "stop the broker, then `slipstream log rebuild index STORE`: the index is built again from the log"
 
@@ -39,10 +41,10 @@ class IndexCheck:
         self._paths = index_files(directory)
         self._segment: Segment | None = None
         self._array, self._base = np.zeros(0, np.uint8), 0  # the segment's, or zeros where one is missing
-        self._parts = np.zeros(check_kernel.PART_WORDS, np.int64)
+        self._parts = np.zeros(len(Part), np.int64)
         self._hashes = np.zeros(kernel.KEYS_MAX, np.int64)
-        self._state = np.zeros(kernel.STATE_WORDS, np.int64)
-        self._state[kernel.CURSOR] = self._state[kernel.LAST_OFFSET] = -1
+        self._state = np.zeros(len(IndexWord), np.int64)
+        self._state[IndexWord.CURSOR] = self._state[IndexWord.LAST_OFFSET] = -1
         self._earlier_ms = 0  # when the file before ended
         self.entries = 0
 
@@ -64,20 +66,20 @@ class IndexCheck:
             file = IndexFile.open(path, geometry)
         except (IndexFileDamaged, FileNotFoundError) as error:
             yield Finding("INDEX_FILE", str(path), str(error), REBUILD_INDEX)
-            self._state[kernel.CURSOR] = self._state[kernel.LAST_OFFSET] = -1
+            self._state[IndexWord.CURSOR] = self._state[IndexWord.LAST_OFFSET] = -1
             return
         header = file.header
         count = header.index_count
         if not 0 < count <= geometry.entries_max:
             what = f"its header counts {count} entries, it has room for {geometry.entries_max}"
             yield Finding("INDEX_HEADER", str(path), what, REBUILD_INDEX)
-            self._state[kernel.CURSOR] = self._state[kernel.LAST_OFFSET] = -1
+            self._state[IndexWord.CURSOR] = self._state[IndexWord.LAST_OFFSET] = -1
             return
         if self._live:  # what was put since the check began is not looked at
             count = file.count_below(self._end)
         heads = np.zeros(geometry.slots, np.int32)
-        self._state[kernel.NUMBER] = 1
-        self._state[kernel.CHAIN :] = 0
+        self._state[IndexWord.NUMBER] = 1
+        self._state[IndexWord.CHAIN :] = 0
         self._entries(file, header._replace(index_count=count), heads)
         self.entries += count - 1
         yield from self._entry_findings(file)
@@ -100,21 +102,21 @@ class IndexCheck:
                 heads, self._parts, self._hashes, self._state,
             )  # fmt: skip
             self._on_progress()
-            if why == kernel.ALL_DONE:
+            if why == IndexStop.ALL_DONE:
                 return
-            if why == kernel.ELSEWHERE:
-                self._go_to(int(file.entries[int(self._state[kernel.NUMBER])]["physical_offset"]))
+            if why == IndexStop.ELSEWHERE:
+                self._go_to(int(file.entries[int(self._state[IndexWord.NUMBER])]["physical_offset"]))
             else:
-                self._text(file, int(self._state[kernel.NUMBER]) - 1)
+                self._text(file, int(self._state[IndexWord.NUMBER]) - 1)
 
     def _go_to(self, offset: int) -> None:
         """Open the segment that holds the offset; one that is missing, or out of order, is one without records."""
         if self._segment is not None:
             self._segment.close()
             self._segment = None
-        follows = self._state[kernel.CURSOR] >= 0 and self._base + len(self._array) == self._files.base_of(offset)
+        follows = self._state[IndexWord.CURSOR] >= 0 and self._base + len(self._array) == self._files.base_of(offset)
         self._base = self._files.base_of(offset)
-        self._state[kernel.CURSOR] = self._base if follows else -1
+        self._state[IndexWord.CURSOR] = self._base if follows else -1
         if self._base in self._bases:
             self._segment = self._files.open(self._base)
             self._array = self._segment.array
@@ -128,16 +130,16 @@ class IndexCheck:
         position = int(entry["physical_offset"]) - self._segment.base_offset
         message = decode(self._segment.view, position, check_body_crc=False)
         hashes = [hash_of(message.topic, key) for key in chain(*keys_of(message.properties))]
-        state[kernel.LAST_KEYS] = len(hashes)
-        kernel.note(state, kernel.KEY, int(int(entry["key_hash"]) not in hashes), number)
+        state[IndexWord.LAST_KEYS] = len(hashes)
+        kernel.note(state, IndexWord.KEY, int(int(entry["key_hash"]) not in hashes), number)
 
     def _entry_findings(self, file: IndexFile) -> Iterator[Finding]:
         told = (
-            (kernel.CHAIN, "INDEX_ENTRY", "entries do not name the one before them in their chain, first entry"),
-            (kernel.NO_RECORD, "INDEX_ENTRY", "entries point to no sound record, first entry"),
-            (kernel.KEY, "INDEX_ENTRY", "entries are of a key that their record does not have, first entry"),
-            (kernel.TIME, "INDEX_ENTRY", "entries have another time than their record, first entry"),
-            (kernel.LEFT_OUT, "NOT_IN_INDEX", "keys of records have no entry, first of the record at offset"),
+            (IndexWord.CHAIN, "INDEX_ENTRY", "entries do not name the one before them in their chain, first entry"),
+            (IndexWord.NO_RECORD, "INDEX_ENTRY", "entries point to no sound record, first entry"),
+            (IndexWord.KEY, "INDEX_ENTRY", "entries are of a key that their record does not have, first entry"),
+            (IndexWord.TIME, "INDEX_ENTRY", "entries have another time than their record, first entry"),
+            (IndexWord.LEFT_OUT, "NOT_IN_INDEX", "keys of records have no entry, first of the record at offset"),
         )
         for what, code, text in told:
             count, first = int(self._state[what]), int(self._state[what + 1])
@@ -173,4 +175,4 @@ class IndexCheck:
         with self._files.open(base) as segment:
             parts = self._parts
             kind = check_kernel.shape(segment.array, offset - base, segment.size_bytes, base, parts)
-            return int(parts[check_kernel.STORED]) if kind == check_kernel.SOUND else None
+            return int(parts[Part.STORED]) if kind == CheckStop.SOUND else None

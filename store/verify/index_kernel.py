@@ -9,6 +9,8 @@ record that is passed must have none. `check_entries` works inside one segment, 
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,19 +19,28 @@ from ipc.compiled.compiler import bare_kernel
 from ipc.compiled.memory import load_be32, load_be64
 from store.index import index_file
 from store.message import properties
-from store.message.record import SysFlag
+from store.message.record import TRANSACTION_MASK, SysFlag
 from store.verify import check_kernel as record
+from store.verify.check_words import CheckStop, Part
 
-# words of the state: the next entry; the log's place behind the last entry's record, -1 when that is not known;
-# that record's offset, how many keys it has, and how many entries for it were seen
-NUMBER, CURSOR, LAST_OFFSET, LAST_KEYS, LAST_SEEN = range(5)
-# what is wrong, each with its count and where it is first: chains, entries without a record, without that key, with
-# another time; records without an entry
-CHAIN, CHAIN_AT, NO_RECORD, NO_RECORD_AT, KEY, KEY_AT, TIME, TIME_AT, LEFT_OUT, LEFT_OUT_AT = range(5, 15)
-STATE_WORDS = 15
 
-# why it stopped
-ALL_DONE, ELSEWHERE, TEXT = 0, 1, 2
+class IndexWord(IntEnum):
+    """Words of the state: the next entry; the log's place behind the last entry's record, -1 when that is not known;
+    that record's offset, how many keys it has, and how many entries for it were seen.
+
+    Then what is wrong, each with its count and where it is first: chains, entries without a record, without that key,
+    with another time; records without an entry.
+    """
+
+    NUMBER, CURSOR, LAST_OFFSET, LAST_KEYS, LAST_SEEN = range(5)
+    CHAIN, CHAIN_AT, NO_RECORD, NO_RECORD_AT, KEY, KEY_AT, TIME, TIME_AT, LEFT_OUT, LEFT_OUT_AT = range(5, 15)
+
+
+class IndexStop(IntEnum):
+    """Why it stopped."""
+
+    ALL_DONE, ELSEWHERE, TEXT = 0, 1, 2
+
 
 ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES = index_file.ENTRY_BYTES, index_file.HEADER_BYTES, index_file.SLOT_BYTES
 INT_MAX = index_file.INT_MAX
@@ -59,10 +70,10 @@ def _begins_with(array: Bytes, at: int, end: int, name: Bytes) -> bool:
 @bare_kernel
 def key_hashes(array: Bytes, parts: Words, hashes: Words) -> int:
     """The hashes of the record's keys in the order that they are put; how many, -1 when not all is ASCII."""
-    if parts[record.SYS_FLAG] & record.TRANSACTION_MASK == ROLLBACK:
+    if parts[Part.SYS_FLAG] & TRANSACTION_MASK == ROLLBACK:
         return 0
     unique_at, unique_end, keys_at, keys_end = 0, 0, 0, 0
-    at, end = parts[record.PROPERTIES_AT], parts[record.PROPERTIES_AT] + parts[record.PROPERTIES_BYTES]
+    at, end = parts[Part.PROPERTIES_AT], parts[Part.PROPERTIES_AT] + parts[Part.PROPERTIES_BYTES]
     while at < end:
         stop = record.find_byte(array, at, end, PAIR_SEPARATOR)
         if _begins_with(array, at, stop, UNIQ_NAME):
@@ -72,8 +83,8 @@ def key_hashes(array: Bytes, parts: Words, hashes: Words) -> int:
         at = stop + 1
     if unique_end == 0 and keys_end == 0:
         return 0
-    topic_at = parts[record.TOPIC_AT]
-    before, plain = record.ascii_hash(0, array, topic_at, topic_at + parts[record.TOPIC_BYTES])
+    topic_at = parts[Part.TOPIC_AT]
+    before, plain = record.ascii_hash(0, array, topic_at, topic_at + parts[Part.TOPIC_BYTES])
     before = np.int64(np.int32(np.uint32(before) * np.uint32(31) + np.uint32(HASH_SIGN)))
     count = 0
     if unique_end > unique_at:
@@ -102,9 +113,10 @@ def note(state: Words, what: int, count: int, where: int) -> None:
 @bare_kernel
 def end_of_record(state: Words) -> None:
     """The last entry's record is passed: had it all of its entries?"""
-    if state[LAST_OFFSET] >= 0:
-        note(state, LEFT_OUT, state[LAST_KEYS] - state[LAST_SEEN], state[LAST_OFFSET])
-    state[LAST_OFFSET], state[LAST_KEYS], state[LAST_SEEN] = -1, 0, 0
+    if state[IndexWord.LAST_OFFSET] >= 0:
+        unseen = state[IndexWord.LAST_KEYS] - state[IndexWord.LAST_SEEN]
+        note(state, IndexWord.LEFT_OUT, unseen, state[IndexWord.LAST_OFFSET])
+    state[IndexWord.LAST_OFFSET], state[IndexWord.LAST_KEYS], state[IndexWord.LAST_SEEN] = -1, 0, 0
 
 
 @bare_kernel
@@ -112,12 +124,12 @@ def _pass_records(
     array: Bytes, base_offset: int, position: int, limit: int, parts: Words, hashes: Words, state: Words
 ) -> None:
     """Records between the last entry's and the one at `position`: none of them may have keys."""
-    at = state[CURSOR] - base_offset
-    if state[CURSOR] < 0 or at < 0:
+    at = state[IndexWord.CURSOR] - base_offset
+    if state[IndexWord.CURSOR] < 0 or at < 0:
         return
-    while at < position and record.shape(array, at, limit, base_offset, parts) == record.SOUND:
-        note(state, LEFT_OUT, key_hashes(array, parts, hashes), base_offset + at)
-        at += parts[record.SIZE]
+    while at < position and record.shape(array, at, limit, base_offset, parts) == CheckStop.SOUND:
+        note(state, IndexWord.LEFT_OUT, key_hashes(array, parts, hashes), base_offset + at)
+        at += parts[Part.SIZE]
 
 
 @bare_kernel
@@ -125,11 +137,11 @@ def _chain(index: Bytes, slots: int, at: int, number: int, heads: npt.NDArray[np
     """An entry names the one before it of its slot."""
     key_hash = load_be32(index, at)
     if key_hash < 0:
-        note(state, CHAIN, 1, number)
+        note(state, IndexWord.CHAIN, 1, number)
         return
     slot = key_hash % slots
     if load_be32(index, at + PREVIOUS_AT) != heads[slot]:
-        note(state, CHAIN, 1, number)
+        note(state, IndexWord.CHAIN, 1, number)
     heads[slot] = number
 
 
@@ -137,50 +149,50 @@ def _chain(index: Bytes, slots: int, at: int, number: int, heads: npt.NDArray[np
 def check_entries(
     index: Bytes, slots: int, count: int, begin_ms: int, array: Bytes, base_offset: int, limit: int,
     min_offset: int, end_offset: int, heads: npt.NDArray[np.int32], parts: Words, hashes: Words, state: Words,
-) -> int:  # fmt: skip
+) -> IndexStop:  # fmt: skip
     """Check the entries from state[NUMBER] below `count`, as long as their records lie in this segment; why it stopped.
 
     Entries of records below `min_offset` are only checked for their chains: the records are gone.
     """
-    while state[NUMBER] < count:
-        number = state[NUMBER]
+    while state[IndexWord.NUMBER] < count:
+        number = state[IndexWord.NUMBER]
         at = HEADER_BYTES + slots * SLOT_BYTES + number * ENTRY_BYTES
         offset = load_be64(index, at + OFFSET_AT)
         position = offset - base_offset
         if min_offset <= offset < end_offset and (position < 0 or position >= len(array)):
-            return ELSEWHERE
-        if offset != state[LAST_OFFSET]:
+            return IndexStop.ELSEWHERE
+        if offset != state[IndexWord.LAST_OFFSET]:
             end_of_record(state)
         _chain(index, slots, at, number, heads, state)
-        state[NUMBER] = number + 1
+        state[IndexWord.NUMBER] = number + 1
         if offset < 0 or offset >= end_offset:
-            note(state, NO_RECORD, 1, number)
+            note(state, IndexWord.NO_RECORD, 1, number)
             continue
         if offset < min_offset:
             continue
-        if offset != state[LAST_OFFSET]:
+        if offset != state[IndexWord.LAST_OFFSET]:
             _pass_records(array, base_offset, position, limit, parts, hashes, state)
-        if record.shape(array, position, limit, base_offset, parts) != record.SOUND:
-            note(state, NO_RECORD, 1, number)
-            state[CURSOR] = -1
+        if record.shape(array, position, limit, base_offset, parts) != CheckStop.SOUND:
+            note(state, IndexWord.NO_RECORD, 1, number)
+            state[IndexWord.CURSOR] = -1
             continue
         keys = key_hashes(array, parts, hashes)
-        if offset != state[LAST_OFFSET]:
-            state[LAST_OFFSET], state[LAST_KEYS], state[LAST_SEEN] = offset, keys, 0
-        state[CURSOR] = offset + parts[record.SIZE]
-        state[LAST_SEEN] += 1
+        if offset != state[IndexWord.LAST_OFFSET]:
+            state[IndexWord.LAST_OFFSET], state[IndexWord.LAST_KEYS], state[IndexWord.LAST_SEEN] = offset, keys, 0
+        state[IndexWord.CURSOR] = offset + parts[Part.SIZE]
+        state[IndexWord.LAST_SEEN] += 1
         seconds = load_be32(index, at + SECONDS_AT)
-        wanted = max(0, min((parts[record.STORED] - begin_ms) // 1000, INT_MAX)) if begin_ms > 0 else 0
+        wanted = max(0, min((parts[Part.STORED] - begin_ms) // 1000, INT_MAX)) if begin_ms > 0 else 0
         if number > 1 and seconds != wanted:
-            note(state, TIME, 1, number)
+            note(state, IndexWord.TIME, 1, number)
         if keys < 0:
-            return TEXT
+            return IndexStop.TEXT
         found, i = False, 0
         while i < keys and not found:
             found = hashes[i] == load_be32(index, at)
             i += 1
-        note(state, KEY, 0 if found else 1, number)
-    return ALL_DONE
+        note(state, IndexWord.KEY, 0 if found else 1, number)
+    return IndexStop.ALL_DONE
 
 
 @bare_kernel

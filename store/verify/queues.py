@@ -12,16 +12,17 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ipc.arrays import Words
 from store.errors import QueueFileMismatch
 from store.message.delay import SCHEDULE_TOPIC
 from store.message.properties import java_text
 from store.queues.consume_queue import ENTRY_BYTES, PREFILL_SIZE, ConsumeQueue, Entries, queue_directories
 from store.verify import check_kernel as kernel
+from store.verify.check_words import Count, Queue, QueueKind
 from store.verify.finding import REBUILD, Finding
 
 SPARE_QUEUES = 64
 NAME_PADDING = 64  # the kernel compares eight bytes a step
-Ints = npt.NDArray[np.int64]
 QueueKey = tuple[str, int]
 
 
@@ -70,7 +71,7 @@ class Queues:
         self.entries = sum(queue.count for queue in self.all)
         self.matched = np.zeros(max(self.entries, 1), np.uint8)
         addresses = [entries.ctypes.data for queue in self.all for entries in queue.files]
-        self.addresses: Ints = np.array(addresses or [0], np.int64)
+        self.addresses: Words = np.array(addresses or [0], np.int64)
         start = 0
         for queue in self.all:
             queue.matched = self.matched[start : start + queue.count]
@@ -84,36 +85,38 @@ class QueueTable:
         self._queues, self._batch_topics = queues, batch_topics
         self.keys: list[QueueKey] = []
         self._names = b""
-        self.rows: Ints = np.zeros((len(queues.all) + SPARE_QUEUES, kernel.QUEUE_WORDS), np.int64)
+        self.rows: Words = np.zeros((len(queues.all) + SPARE_QUEUES, len(Queue)), np.int64)
         files_at = matched_at = 0
         for queue in queues.all:
             row = self._new_row(queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id)
-            row[kernel.KIND] = kernel.SCHEDULE if queue.topic == SCHEDULE_TOPIC else kernel.PLAIN
-            row[kernel.FIRST], row[kernel.COUNT], row[kernel.PER_FILE] = queue.first, queue.count, queue.per_file
-            row[kernel.FILES_AT], row[kernel.MATCHED_AT] = files_at, matched_at
+            row[Queue.KIND] = QueueKind.SCHEDULE if queue.topic == SCHEDULE_TOPIC else QueueKind.PLAIN
+            row[Queue.FIRST], row[Queue.COUNT], row[Queue.PER_FILE] = queue.first, queue.count, queue.per_file
+            row[Queue.FILES_AT], row[Queue.MATCHED_AT] = files_at, matched_at
             files_at, matched_at = files_at + len(queue.files), matched_at + queue.count
         self._index()
 
-    def _new_row(self, name: bytes, queue_id: int) -> Ints:
+    def _new_row(self, name: bytes, queue_id: int) -> Words:
         number = len(self.keys)
         if number == len(self.rows):
             self.rows = np.concatenate((self.rows, np.zeros_like(self.rows)))
         self.keys.append((java_text(name), queue_id))
-        row: Ints = self.rows[number]
-        row[kernel.NAME_AT], row[kernel.NAME_BYTES], row[kernel.QUEUE_ID] = len(self._names), len(name), queue_id
-        row[kernel.PER_FILE] = 1
+        row: Words = self.rows[number]
+        row[Queue.NAME_AT], row[Queue.NAME_BYTES], row[Queue.QUEUE_ID] = len(self._names), len(name), queue_id
+        row[Queue.PER_FILE] = 1
         self._names += name
         return row
 
     def _index(self) -> None:
         self.names = np.frombuffer(self._names + bytes(NAME_PADDING), np.uint8)
-        self.slots: Ints = np.zeros(1 << (4 * len(self.rows) - 1).bit_length(), np.int64)
+        self.slots: Words = np.zeros(1 << (4 * len(self.rows) - 1).bit_length(), np.int64)
         for number in range(len(self.keys)):
             self._enter(number)
-        self.counts: Ints = np.zeros((len(self.rows), kernel.COUNT_WORDS), np.int64)
+        self.counts: Words = np.zeros((len(self.rows), len(Count)), np.int64)
 
     def _enter(self, number: int) -> None:
-        at, count, queue_id = (int(self.rows[number, column]) for column in range(3))
+        at, count, queue_id = (
+            int(self.rows[number, column]) for column in (Queue.NAME_AT, Queue.NAME_BYTES, Queue.QUEUE_ID)
+        )
         found = kernel.find_queue(self.names, at, count, queue_id, self.slots, self.rows, self.names)
         if found < 0:
             self.slots[-1 - found] = number + 1
@@ -122,7 +125,7 @@ class QueueTable:
         """A queue that records name and that has no files of plain entries."""
         counts, known = self.counts, len(self.keys)
         row = self._new_row(name, queue_id)
-        row[kernel.KIND] = kernel.BATCH if java_text(name) in self._batch_topics else kernel.ABSENT
+        row[Queue.KIND] = QueueKind.BATCH if java_text(name) in self._batch_topics else QueueKind.ABSENT
         self._index()
         self.counts[:known] = counts[:known]
 

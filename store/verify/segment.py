@@ -12,22 +12,22 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ipc.arrays import Words
 from store.compat import QueueRules
 from store.errors import CorruptRecord
 from store.files.segment import Segment
 from store.message import delay
-from store.message import rows_kernel as layout
 from store.message.multi_dispatch import targets
 from store.message.properties import tags_code
 from store.message.record import BLANK_BYTES, Found, Kind, Message, decode, inspect
 from store.reading.walk import next_record
 from store.verify import check_kernel as kernel
+from store.verify.check_words import CheckStop, Count, Event, EventKind, Part, State
 from store.verify.finding import COMPARE, CUT, REBUILD, Finding
 from store.verify.queues import QueueTable
 
 EVENTS_MAX = 16384
 PAUSE_BYTES = 64 << 20
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -35,37 +35,37 @@ class SegmentResult:
     """What a segment's check found."""
 
     base_offset: int
-    state: Ints
+    state: Words
     findings: list[Finding] = field(default_factory=list)
     end: int = 0  # of its last record
     behind: int = 0  # records that go into their queues at the next start
     blank_bytes: int = 0
     halves: list[tuple[int, int]] = field(default_factory=list)  # (commit, half message in another segment)
     batches: list[Message] = field(default_factory=list)
-    ext_rows: list[Ints] = field(default_factory=list)
+    ext_rows: list[Words] = field(default_factory=list)
 
     @property
     def records(self) -> int:
         """Sound records."""
-        return int(self.state[kernel.RECORDS])
+        return int(self.state[State.RECORDS])
 
 
 class SegmentCheck:
     """Checks segments one after the other, with a table of queues of its own."""
 
     def __init__(
-        self, table: QueueTable, addresses: Ints, matched: npt.NDArray[np.uint8], *, end: int | None,
+        self, table: QueueTable, addresses: Words, matched: npt.NDArray[np.uint8], *, end: int | None,
         dispatched: int, aborted: bool, rules: QueueRules, delays_ms: tuple[int, ...] = delay.DELAYS_MS,
     ) -> None:  # fmt: skip
         self._table, self._addresses, self._matched = table, addresses, matched
         self._end, self._dispatched, self._aborted, self._rules = end, dispatched, aborted, rules
         self._delays = np.array((0, *delays_ms), np.int64)
-        self._parts = np.zeros(kernel.PART_WORDS, np.int64)
-        self._events = np.zeros((EVENTS_MAX, kernel.EVENT_WORDS), np.int64)
+        self._parts = np.zeros(len(Part), np.int64)
+        self._events = np.zeros((EVENTS_MAX, len(Event)), np.int64)
 
     def run(self, segment: Segment, goes_on: Callable[[], bool], on_progress: Callable[[int], None]) -> SegmentResult:
         """Check it. `goes_on`: whether a later segment has records; `on_progress` may raise to end the check."""
-        result = SegmentResult(segment.base_offset, np.zeros(kernel.STATE_WORDS, np.int64))
+        result = SegmentResult(segment.base_offset, np.zeros(len(State), np.int64))
         self._table.counts.fill(0)
         limit = segment.size_bytes
         if self._end is not None:
@@ -74,13 +74,13 @@ class SegmentCheck:
         while position is not None and position < limit:
             position, stop = self._compiled(segment, position, limit, result)
             on_progress(position)
-            if stop == layout.LIMIT:
+            if stop == CheckStop.LIMIT:
                 break
-            if stop == kernel.NEW_QUEUE:
+            if stop == CheckStop.NEW_QUEUE:
                 message = decode(segment.view, position, check_body_crc=False)
-                at, count = int(self._parts[kernel.TOPIC_AT]), int(self._parts[kernel.TOPIC_BYTES])
+                at, count = int(self._parts[Part.TOPIC_AT]), int(self._parts[Part.TOPIC_BYTES])
                 self._table.add(segment.array[at : at + count].tobytes(), message.queue_id)
-            elif stop != kernel.PAUSE:
+            elif stop != CheckStop.PAUSE:
                 position = self._stopped(segment, position, limit, stop, goes_on, result)
         self._queue_findings(segment, result)
         return result
@@ -106,7 +106,7 @@ class SegmentCheck:
         """Say why the records end here; where they go on in this segment."""
         offset = segment.base_offset + position
         found = inspect(segment.view, position, offset, check_body_crc=True, limit=limit)
-        if stop == kernel.PROPERTY_CRC:
+        if stop == CheckStop.PROPERTY_CRC:
             found = Found(Kind.CORRUPT, found.size, "its property __CRC32# is not the CRC of what comes before it")
         elif found.kind is Kind.MESSAGE:
             found = Found(Kind.CORRUPT, found.size, "its size, lengths or physical offset are wrong")
@@ -132,28 +132,28 @@ class SegmentCheck:
 
     # what needs more than a record and its entry
 
-    def _handle(self, segment: Segment, events: Ints, result: SegmentResult) -> None:
-        kinds = events[:, kernel.EVENT]
-        if (ext := events[kinds == kernel.EXT]).size:
+    def _handle(self, segment: Segment, events: Words, result: SegmentResult) -> None:
+        kinds = events[:, Event.EVENT]
+        if (ext := events[kinds == EventKind.EXT]).size:
             ext = ext.copy()
-            ext[:, kernel.POSITION] += segment.base_offset
+            ext[:, Event.POSITION] += segment.base_offset
             result.ext_rows.append(ext)
-        for event in events[kinds != kernel.EXT]:
-            kind, position = int(event[kernel.EVENT]), int(event[kernel.POSITION])
-            if kind == kernel.HALF:
-                result.halves.append((segment.base_offset + position, int(event[kernel.VALUE])))
+        for event in events[kinds != EventKind.EXT]:
+            kind, position = int(event[Event.EVENT]), int(event[Event.POSITION])
+            if kind == EventKind.HALF:
+                result.halves.append((segment.base_offset + position, int(event[Event.VALUE])))
                 continue
             try:
                 message = decode(segment.view, position, check_body_crc=False)
             except CorruptRecord as error:  # the kernel and the codec do not agree: say so rather than go on
                 result.findings.append(Finding("DAMAGED", f"{segment.path}", str(error), COMPARE))
                 continue
-            if kind == kernel.IN_BATCH:
+            if kind == EventKind.IN_BATCH:
                 result.batches.append(_without_body(message))
-            elif kind == kernel.MULTI:
+            elif kind == EventKind.MULTI:
                 self._multi_dispatched(message, result)
             else:
-                self._tags_text(message, int(event[kernel.QUEUE]), int(event[kernel.VALUE]), result)
+                self._tags_text(message, int(event[Event.QUEUE]), int(event[Event.VALUE]), result)
 
     def _tags_text(self, message: Message, number: int, found: int, result: SegmentResult) -> None:
         """Tags that are not ASCII: their hash is over UTF-16 units."""
@@ -189,15 +189,15 @@ class SegmentCheck:
             topic, queue_id = self._table.keys[row_number]
             row = [int(word) for word in counts[row_number]]
             queue = self._table.queue_of(row_number)
-            if row[kernel.WRONG] and queue is not None:
-                what = f"{row[kernel.WRONG]} entries are not those of their records, first entry"
-                what += f" {row[kernel.WRONG_ENTRY]}, which should point to offset {row[kernel.WRONG_OFFSET]},"
-                what += f" size {row[kernel.WRONG_SIZE]}"
+            if row[Count.WRONG] and queue is not None:
+                what = f"{row[Count.WRONG]} entries are not those of their records, first entry"
+                what += f" {row[Count.WRONG_ENTRY]}, which should point to offset {row[Count.WRONG_OFFSET]},"
+                what += f" size {row[Count.WRONG_SIZE]}"
                 result.findings.append(Finding("QUEUE_ENTRY", str(queue.queue.directory), what, REBUILD))
-            missing = [(row[at], row[at + 1]) for at in (kernel.MISSING, kernel.BEHIND) if row[at]]
+            missing = [(row[at], row[at + 1]) for at in (Count.MISSING, Count.BEHIND) if row[at]]
             if self._aborted:  # the next start brings the queues to the log's end
-                result.behind += row[kernel.BEHIND]
-                missing = missing[: bool(row[kernel.MISSING])]
+                result.behind += row[Count.BEHIND]
+                missing = missing[: bool(row[Count.MISSING])]
             if missing:
                 number, first = sum(count for count, _ in missing), min(offset for _, offset in missing)
                 what = f"{number} records of topic {topic!r}, queue {queue_id} have no entry in their queue,"

@@ -24,9 +24,9 @@ from store.manifest.store import batch_topics_of, line_of_store
 from store.message import delay
 from store.message.record import Kind, inspect
 from store.reading.walk import next_record
-from store.verify import check_kernel as kernel
 from store.verify import digests
 from store.verify.batches import BatchCheck
+from store.verify.check_words import Event, State
 from store.verify.extensions import ExtCheck
 from store.verify.files import checkpoint_findings, config_findings
 from store.verify.finding import COMPARE, REBUILD, Finding
@@ -199,7 +199,7 @@ class Verification:
         self.max_offset = max(self.max_offset, result.end)
         self.not_yet_in_queues += result.behind
         self._positions[result.base_offset] = segment_bytes
-        sums = [int(state[word]) for word in (kernel.CRC_BYTES, kernel.STRUCTURE_BYTES, kernel.OPEN_BYTES)]
+        sums = [int(state[word]) for word in (State.CRC_BYTES, State.STRUCTURE_BYTES, State.OPEN_BYTES)]
         coverage = self.coverage
         coverage.crc += sums[0]
         coverage.structure += sums[1] + result.blank_bytes
@@ -211,10 +211,10 @@ class Verification:
         """Store timestamps never fall along the log."""
         if not result.records:
             return
-        falls, first = int(result.state[kernel.TIME_FALLS]), int(result.state[kernel.FALL_OFFSET])
-        if self._last_time is not None and int(result.state[kernel.FIRST_TIME]) < self._last_time:
+        falls, first = int(result.state[State.TIME_FALLS]), int(result.state[State.FALL_OFFSET])
+        if self._last_time is not None and int(result.state[State.FIRST_TIME]) < self._last_time:
             falls, first = falls + 1, result.base_offset
-        self._last_time = int(result.state[kernel.LAST_TIME])
+        self._last_time = int(result.state[State.LAST_TIME])
         if falls:
             where = f"{files.path_of(result.base_offset)} at offset {first}"
             what = f"{falls} records have an earlier store timestamp than the one before them, this is the first"
@@ -267,8 +267,8 @@ def _ext_findings(result: SegmentResult, ext: ExtCheck, queues: Queues) -> Itera
     if not result.ext_rows:
         return
     rows = np.concatenate(result.ext_rows)
-    for number in np.unique(rows[:, kernel.QUEUE]).tolist():
-        yield from ext.findings(queues.all[number], rows[rows[:, kernel.QUEUE] == number])
+    for number in np.unique(rows[:, Event.QUEUE]).tolist():
+        yield from ext.findings(queues.all[number], rows[rows[:, Event.QUEUE] == number])
 
 
 def _gaps(files: SegmentFiles, bases: list[int]) -> Iterator[Finding]:

@@ -131,7 +131,7 @@ def test_a_topic_length_of_two_bytes_is_signed() -> None:
 
 def test_rows_findings_and_faults_agree_on_logs_with_changed_bytes() -> None:
     """The judges above the lengths: `inspect`, the scan of recovery and dispatch, and Spark's faults."""
-    source, rows = random.Random(9), np.zeros((1, rows_kernel.ROW_WORDS), np.int64)
+    source, rows = random.Random(9), np.zeros((1, len(rows_kernel.Row)), np.int64)
     refused = 0
     for _ in range(400):
         shape = (
