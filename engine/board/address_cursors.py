@@ -7,7 +7,7 @@ the other two change, and read again after them.
 from __future__ import annotations
 
 from engine.board.addresses import IPV6, Packed, pack, text
-from engine.board.cursors import AddressCursors
+from engine.board.declared import AddressCursors
 from ipc import waiting
 
 READS_MAX = 100  # while the writer is in the middle of it: some stores, once in a connection's life

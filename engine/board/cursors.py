@@ -1,15 +1,18 @@
 """The map of all counters: what each means, who writes it and who follows it. The page to read first.
 
-A log offset is always an end: the first byte not yet done. One process writes a word, named below as its owner; the two
-exceptions are bells (`writer_bell`, `ack_bell`), which many ring and one waits on: they carry no information.
+Each is declared here and nowhere else; docs/counters.md is written from it (`python -m engine.board.counter_map`).
+A log offset is always an end: the first byte not yet done. One process writes a word, named below as its owner, after
+the supervisor set some before it forked. Where two are named, it is one in a master and another in a slave, or the
+parent once its child is dead. Several at a time write only the two bells, which carry no information, and
+`confirm_offset`, which is raised by an atomic maximum.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
 
+from engine.board.declared import Address, Counter, Family, Group, One
 from engine.protocol.ha.wire import CloseReason
 from ipc.counters import Counters, Cursor
 from store.files.pointer import COUNTERS_FILE
@@ -27,213 +30,195 @@ class HaSlotState(IntEnum):
     TRANSFER = 2
 
 
-# label, kind, owner; the meaning stands in ARCHITECTURE.md's cursor table
-COMMON = (
-    ("broker_state", "gauge", "supervisor"),
-    ("min_physical_offset", "cursor", "housekeeper"),
-    ("segment_request_offset", "gauge", "writer|receiver"),
-    ("allocated_offset", "cursor", "allocator"),
-    ("allocation_errno", "gauge", "allocator"),
-    ("max_physical_offset", "cursor", "writer|receiver"),
-    ("recovered_offset", "gauge", "supervisor"),
-    ("flushed_offset", "cursor", "flusher"),
-    ("flush_errno", "gauge", "flusher"),
-    ("log_flushes", "tally", "flusher"),
-    ("reput_from_offset", "cursor", "dispatcher"),
-    ("disk_state", "gauge", "housekeeper"),  # engine.protocol.store.retention.DiskState
-    ("disk_used_percent", "gauge", "housekeeper"),
-    ("running_flags", "gauge", "housekeeper"),
-    ("deleted_segments", "tally", "housekeeper"),
-    ("confirm_offset", "gauge", "group_transfer"),
-    ("in_sync_slaves", "gauge", "group_transfer"),
-    ("put_messages", "tally", "writer"),
-    ("put_bytes", "tally", "writer"),
-    ("put_refused", "tally", "writer"),
-    ("store_timestamp_ms", "gauge", "writer|receiver"),
-    ("ha_listen_port", "gauge", "ha_listener"),
-    ("listen_port", "gauge", "remoting"),
-    # engine.board.addresses: where a slave's name server says its master sends the log from
-    ("ha_server_address", "gauge", "remoting"),
-    ("ha_server_address.high", "gauge", "remoting"),
-    ("ha_server_address.low", "gauge", "remoting"),
-    ("metrics_port", "gauge", "remoting"),
-    # engine.board.live_settings: as the file says, until an administrator changes them
-    ("broker_permission", "gauge", "remoting"),
-    ("topics_changes", "tally", "remoting"),  # what topics.json says, or a setting, may be another since
-    ("register_name_server_period_ms", "gauge", "remoting"),
-    ("delete_when_hours", "gauge", "remoting"),  # a bit an hour
-    ("file_reserved_hours", "gauge", "remoting"),
-    ("disk_max_used_space_percent", "gauge", "remoting"),
-    ("ha_acks_rejected", "tally", "ha_listener"),  # of connections that have ended
-    ("writer_bell", "gauge", "producers"),
-    ("ack_bell", "gauge", "senders|flusher"),
-)
-PER_HA_CONNECTION = (
-    "state",  # HaSlotState
-    "slave_request_offset",
-    "next_transfer_offset",
-    "slave_ack_offset",
-    "held_offset",  # what of it counts for confirm_offset
-    "transferred_bytes",
-    "acks_rejected",
-    "last_read_ms",
-    "connected_at_ms",
-    "peer",  # engine.board.addresses
-    "peer.high",
-    "peer.low",
-    "wake",
-    "reason",  # engine.protocol.ha.wire.CloseReason: why the slot's last connection ended
-    "ended_at_ms",
-)
-HA_CLIENT = (
-    "state", "last_read_ms", "last_write_ms", "transferred_bytes", "master", "master.high", "master.low", "reason",
-    "ended_at_ms",
-)  # fmt: skip
-# How far the log is held by so many replicas, the master counted; moved with enableAutoInSyncReplicas only.
-CONFIRM_OFFSETS = {count: f"confirm_offset.{count}" for count in range(2, HA_CONNECTIONS_MAX + 2)}
 # How often a connection ended for which reason, on either side.
-ENDED = {CloseReason(reason): f"ha_ended.{reason.name}" for reason in CloseReason if reason}
-CLIENT_ENDED = {reason: label.replace("ha_ended", "ha_client_ended") for reason, label in ENDED.items()}
+REASONS = {CloseReason(reason): reason.name for reason in CloseReason if reason}
 ROLES = (
     "writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver", "housekeeper",
     "remoting",
 )  # fmt: skip
-# How often a role died in a row by its own failure at one place; not started again.
-ROLE_TROUBLE = ("stuck", "given_up")
 SENDERS = tuple(f"sender.{slot}" for slot in range(HA_CONNECTIONS_MAX))
+_BY_ROLE = {role: role for role in ROLES}
+_BY_PROCESS = {role: role for role in (*ROLES, *SENDERS)}
 
 
-class AddressCursors(NamedTuple):
-    """The three words of an address: `engine.board.addresses`."""
-
-    word: Cursor
-    high: Cursor
-    low: Cursor
+def _parent_of(process: str) -> str:
+    return "ha_listener" if process in SENDERS else "supervisor"
 
 
-class HaConnectionCursors:
-    """The words of one slave's connection; all written by its sender."""
+class HaConnectionCursors(Group):
+    """The words of one slave's connection. Its sender writes them; the ha_listener where no sender has the slot."""
+
+    prefix = "ha.{}."
+    state = One("gauge", "sender.{}|ha_listener", "group_transfer, status", "a HaSlotState")
+    slave_request_offset = One("gauge", "sender.{}", "status", "what the slave reported first")
+    next_transfer_offset = One("gauge", "sender.{}", "status", "sent up to here; <= max_physical_offset")
+    slave_ack_offset = One(
+        "gauge", "sender.{}", "group_transfer, status",
+        "what the slave reported last; <= next_transfer_offset; never falls, or the connection ends",
+    )  # fmt: skip
+    held_offset = One(
+        "gauge", "sender.{}", "group_transfer", "what of slave_ack_offset the slave is shown to hold: what is confirmed"
+    )
+    transferred_bytes = One("gauge", "sender.{}", "status", "bytes of the log sent on this connection")
+    acks_rejected = One("gauge", "sender.{}|ha_listener", "status", "reports that could not be true")
+    last_read_ms = One("gauge", "sender.{}", "status, ha_listener", "when the slave was last heard")
+    connected_at_ms = One("gauge", "sender.{}", "status", "since when it is connected")
+    peer_address = Address("gauge", "sender.{}", "group_transfer, status", "where the slave is", label="peer")
+    wake = One("gauge", "sender.{}", "its sender's other half", "moved when the half that writes is to look again")
+    reason = One("gauge", "sender.{}|ha_listener", "status", "the CloseReason of the slot's last connection")
+    ended_at_ms = One("gauge", "sender.{}|ha_listener", "status", "when that ended")
 
     def __init__(self, counters: Counters, slot: int) -> None:
-        def cursor(name: str) -> Cursor:
-            return counters.cursor(f"ha.{slot}.{name}")
-
+        super().__init__(counters, slot)
         self.slot = slot
-        self.state = cursor("state")
-        self.slave_request_offset = cursor("slave_request_offset")
-        self.next_transfer_offset = cursor("next_transfer_offset")
-        self.slave_ack_offset = cursor("slave_ack_offset")
-        self.held_offset = cursor("held_offset")
-        self.transferred_bytes = cursor("transferred_bytes")
-        self.acks_rejected = cursor("acks_rejected")
-        self.last_read_ms = cursor("last_read_ms")
-        self.connected_at_ms = cursor("connected_at_ms")
-        self.peer = cursor("peer")
-        self.peer_address = AddressCursors(self.peer, cursor("peer.high"), cursor("peer.low"))
-        self.wake = cursor("wake")
-        self.reason = cursor("reason")
-        self.ended_at_ms = cursor("ended_at_ms")
+
+    @property
+    def peer(self) -> Cursor:
+        """The first word of the slave's address: for IPv4 all of it."""
+        return self.peer_address.word
 
 
-class HaClientCursors:
-    """The words of a slave's connection to its master; all written by the receiver."""
+class HaClientCursors(Group):
+    """The words of a slave's connection to its master."""
 
-    def __init__(self, counters: Counters) -> None:
-        def cursor(name: str) -> Cursor:
-            return counters.cursor(f"ha_client.{name}")
+    prefix = "ha_client."
+    state = One("gauge", "receiver", "status", "an HaClientState")
+    last_read_ms = One("gauge", "receiver", "status", "when the master was last heard")
+    last_write_ms = One("gauge", "receiver", "status", "when it was last reported to")
+    transferred_bytes = One("gauge", "receiver", "status", "bytes of the log received")
+    master_address = Address("gauge", "receiver", "status", "where the master sends from", label="master")
+    reason = One("gauge", "receiver", "status", "the CloseReason of the last connection")
+    ended_at_ms = One("gauge", "receiver", "status", "when that ended")
 
-        self.state = cursor("state")
-        self.last_read_ms = cursor("last_read_ms")
-        self.last_write_ms = cursor("last_write_ms")
-        self.transferred_bytes = cursor("transferred_bytes")
-        self.master = cursor("master")
-        self.master_address = AddressCursors(self.master, cursor("master.high"), cursor("master.low"))
-        self.reason = cursor("reason")
-        self.ended_at_ms = cursor("ended_at_ms")
-        self.ended = {reason: counters.cursor(label) for reason, label in CLIENT_ENDED.items()}
+    def __init__(self, counters: Counters, ended: dict[CloseReason, Cursor]) -> None:
+        super().__init__(counters)
+        self.ended = ended
 
 
-class Board:
+class Board(Group):
     """All counters of one broker, each under the name of its label."""
 
+    broker_state = One("gauge", "supervisor", "producers, status", "0 starting, 1 running, 2 stopping")
+    min_physical_offset = One(
+        "cursor", "housekeeper", "readers, senders, dispatcher, Spark; allocator of an empty slave",
+        "where the log begins; moved before the file below it goes",
+    )  # fmt: skip
+    segment_request_offset = One(
+        "gauge", "writer|receiver", "allocator", "in which segment room is needed; -1: nobody has asked yet"
+    )
+    allocated_offset = One("cursor", "allocator", "writer, receiver", "every block below it is reserved")
+    allocation_errno = One("gauge", "allocator", "writer, receiver", "0, or why no segment can be made")
+    max_physical_offset = One(
+        "cursor", "writer|receiver", "all",
+        "where the log ends; bytes below it never change; a slave's is the receiver's",
+    )  # fmt: skip
+    recovered_offset = One(
+        "gauge", "supervisor", "senders",
+        "the log's end when this broker started: no put of it waits for what lies below",
+    )  # fmt: skip
+    flushed_offset = One(
+        "cursor", "flusher", "producers, checkpoint", "<= max_physical_offset; moved only after fdatasync succeeded"
+    )
+    flush_errno = One(
+        "gauge", "flusher|supervisor", "producers, writer",
+        "0, or why a flush failed, which is final; the supervisor's once it gave the flusher up",
+    )  # fmt: skip
+    log_flushes = One("tally", "flusher", "status", "how often the log was brought to disk")
+    reput_from_offset = One(
+        "cursor", "dispatcher", "Spark, queue flush", "queues and index hold all below; <= max, on a record's boundary"
+    )
+    disk_state = One("gauge", "housekeeper", "producers, status", "0 normal, 1 warning, 2 read-only, 3 full")
+    disk_used_percent = One("gauge", "housekeeper", "status", "how full the fullest of its disks is")
+    running_flags = One("gauge", "housekeeper", "status", "RocketMQ's bit for a full disk")
+    deleted_segments = One("tally", "housekeeper", "status", "segments that expired")
+    confirm_offset = One(
+        "gauge", "group_transfer|senders", "producers",
+        "held by as many as are asked for; whoever knows raises it, by an atomic maximum; never falls",
+    )  # fmt: skip
+    in_sync_slaves = One("gauge", "group_transfer", "producers", "distinct slaves that are not too far behind")
+    put_messages = One("tally", "writer", "status", "messages appended")
+    put_bytes = One("tally", "writer", "status", "their bytes")
+    put_refused = One("tally", "writer", "status", "messages that could not be appended")
+    store_timestamp_ms = One("gauge", "writer|receiver", "status", "when the last record was stored")
+    ha_listen_port = One("gauge", "ha_listener", "status", "0: slaves are not served yet")
+    listen_port = One("gauge", "remoting", "status", "0: the port is not served yet")
+    ha_server_address = Address(
+        "gauge", "remoting", "receiver", "where a slave's name server says its master sends the log from"
+    )
+    metrics_port = One("gauge", "remoting", "status", "0: /metrics is not served")
+    # engine.board.live_settings: as the file says, which the supervisor noted before it forked, or as set since
+    broker_permission = One("gauge", "remoting", "producers, remoting", "brokerPermission")
+    topics_changes = One(
+        "tally", "remoting", "producers", "what topics.json or brokerPermission says may be another since"
+    )
+    register_name_server_period_ms = One("gauge", "remoting", "remoting", "registerNameServerPeriod")
+    delete_when_hours = One("gauge", "remoting", "housekeeper", "deleteWhen, a bit an hour")
+    file_reserved_hours = One("gauge", "remoting", "housekeeper", "fileReservedTime")
+    disk_max_used_space_percent = One("gauge", "remoting", "housekeeper", "diskMaxUsedSpaceRatio")
+    ha_acks_rejected = One("tally", "ha_listener", "status", "acks_rejected of the connections that have ended")
+    writer_bell = One("gauge", "producers", "writer", "a bell: rung after the ring's head was moved")
+    ack_bell = One(
+        "gauge", "many", "group_transfer",
+        "a bell: rung by senders and flusher after what they announce, by their parents where they died",
+    )  # fmt: skip
+    confirm_offsets = Family(
+        {count: str(count) for count in range(2, HA_CONNECTIONS_MAX + 2)}, "COUNT", "gauge", "group_transfer",
+        "producers", "as confirm_offset, for so many replicas; moved with enableAutoInSyncReplicas only",
+        label="confirm_offset.{}",
+    )  # fmt: skip
+    ha_ended = Family(
+        REASONS, "REASON", "tally", "ha_listener", "status", "how many slaves' connections ended for that reason",
+        label="ha_ended.{}",
+    )  # fmt: skip
+    ha_client_ended = Family(
+        REASONS, "REASON", "tally", "receiver", "status", "how many connections to the master ended for that reason",
+        label="ha_client_ended.{}",
+    )  # fmt: skip
+    heartbeats = Family(
+        _BY_PROCESS, "ROLE", "heartbeat", "{}", "supervisor, status",
+        "when its loop turned last, in ms; a stuck one stops", label="heartbeat.{}",
+    )  # fmt: skip
+    pids = Family(_BY_PROCESS, "ROLE", "gauge", _parent_of, "status", "0: it does not run", label="pid.{}")
+    deaths = Family(
+        _BY_PROCESS, "ROLE", "gauge", _parent_of, "receiver, status", "how often it died within the last minute",
+        label="deaths.{}",
+    )  # fmt: skip
+    restarts = Family(
+        _BY_ROLE, "ROLE", "tally", "supervisor", "status", "how often it was started again", label="restarts.{}"
+    )
+    stuck = Family(
+        _BY_ROLE, "ROLE", "gauge", "supervisor", "receiver, status",
+        "how often it died in a row by its own failure at one place", label="stuck.{}",
+    )  # fmt: skip
+    given_up = Family(
+        _BY_ROLE, "ROLE", "gauge", "supervisor", "receiver, status", "1: it is not started again", label="given_up.{}"
+    )
+
     def __init__(self, counters: Counters) -> None:
+        super().__init__(counters)
         self.counters = counters
-        cursor = counters.cursor
-        self.broker_state = cursor("broker_state")
-        self.min_physical_offset = cursor("min_physical_offset")
-        self.segment_request_offset = cursor("segment_request_offset")
-        self.allocated_offset = cursor("allocated_offset")
-        self.allocation_errno = cursor("allocation_errno")
-        self.max_physical_offset = cursor("max_physical_offset")
-        self.recovered_offset = cursor("recovered_offset")
-        self.flushed_offset = cursor("flushed_offset")
-        self.flush_errno = cursor("flush_errno")
-        self.log_flushes = cursor("log_flushes")
-        self.reput_from_offset = cursor("reput_from_offset")
-        self.disk_state = cursor("disk_state")
-        self.disk_used_percent = cursor("disk_used_percent")
-        self.running_flags = cursor("running_flags")
-        self.deleted_segments = cursor("deleted_segments")
-        self.confirm_offset = cursor("confirm_offset")
-        self.confirm_offsets = {count: cursor(label) for count, label in CONFIRM_OFFSETS.items()}
         self.confirm_offsets[1] = self.max_physical_offset
-        self.in_sync_slaves = cursor("in_sync_slaves")
-        self.put_messages = cursor("put_messages")
-        self.put_bytes = cursor("put_bytes")
-        self.put_refused = cursor("put_refused")
-        self.store_timestamp_ms = cursor("store_timestamp_ms")
-        self.ha_listen_port = cursor("ha_listen_port")
-        self.listen_port = cursor("listen_port")
-        self.ha_server_address = AddressCursors(
-            cursor("ha_server_address"), cursor("ha_server_address.high"), cursor("ha_server_address.low")
-        )
-        self.metrics_port = cursor("metrics_port")
-        self.broker_permission = cursor("broker_permission")
-        self.topics_changes = cursor("topics_changes")
-        self.register_name_server_period_ms = cursor("register_name_server_period_ms")
-        self.delete_when_hours = cursor("delete_when_hours")
-        self.file_reserved_hours = cursor("file_reserved_hours")
-        self.disk_max_used_space_percent = cursor("disk_max_used_space_percent")
-        self.ha_acks_rejected = cursor("ha_acks_rejected")
-        self.ha_ended = {reason: cursor(label) for reason, label in ENDED.items()}
-        self.writer_bell = cursor("writer_bell")
-        self.ack_bell = cursor("ack_bell")
         self.ha = [HaConnectionCursors(counters, slot) for slot in range(HA_CONNECTIONS_MAX)]
-        self.ha_client = HaClientCursors(counters)
-        self.heartbeats = {role: cursor(f"heartbeat.{role}") for role in (*ROLES, *SENDERS)}
-        self.pids = {role: cursor(f"pid.{role}") for role in (*ROLES, *SENDERS)}
-        self.restarts = {role: cursor(f"restarts.{role}") for role in ROLES}
-        self.deaths = {role: cursor(f"deaths.{role}") for role in (*ROLES, *SENDERS)}  # within the last minute
-        self.stuck, self.given_up = ({role: cursor(f"{name}.{role}") for role in ROLES} for name in ROLE_TROUBLE)
+        self.ha_client = HaClientCursors(counters, self.ha_client_ended)
+
+    @classmethod
+    def every(cls) -> list[Counter]:
+        """All counters of a broker, as they lie in the region."""
+        slots = [counter for slot in range(HA_CONNECTIONS_MAX) for counter in HaConnectionCursors.declared(slot)]
+        return [*cls.declared(), *slots, *HaClientCursors.declared()]
+
+    @classmethod
+    def plain(cls) -> list[Counter]:
+        """Those of which a broker has one."""
+        return [of for _name, line in cls._declarations() if not isinstance(line, Family) for of in line.counters()]
 
     @classmethod
     def create(cls, path: Path) -> Board:
         """Make the counters region of a new broker; only the supervisor does."""
-        per_connection = len(PER_HA_CONNECTION) * HA_CONNECTIONS_MAX
-        roles = len(ROLES) * (4 + len(ROLE_TROUBLE)) + len(SENDERS) * 3
-        reasons = len(ENDED) + len(CLIENT_ENDED) + len(CONFIRM_OFFSETS)
-        counters = Counters.create(path, len(COMMON) + per_connection + len(HA_CLIENT) + reasons + roles)
-        for label, kind, owner in COMMON:
-            counters.allocate(label, kind=kind, owner=owner)
-        for label in CONFIRM_OFFSETS.values():
-            counters.allocate(label, kind="gauge", owner="group_transfer")
-        for slot in range(HA_CONNECTIONS_MAX):
-            for name in PER_HA_CONNECTION:
-                counters.allocate(f"ha.{slot}.{name}", kind="gauge", owner=f"sender.{slot}")
-        for name in HA_CLIENT:
-            counters.allocate(f"ha_client.{name}", kind="gauge", owner="receiver")
-        for labels, owner in ((ENDED, "ha_listener"), (CLIENT_ENDED, "receiver")):
-            for label in labels.values():
-                counters.allocate(label, kind="tally", owner=owner)
-        for role in (*ROLES, *SENDERS):
-            counters.allocate(f"heartbeat.{role}", kind="heartbeat", owner=role)
-            parent = "ha_listener" if role in SENDERS else "supervisor"
-            counters.allocate(f"pid.{role}", kind="gauge", owner=parent)
-            counters.allocate(f"deaths.{role}", kind="gauge", owner=parent)
-        for role in ROLES:
-            counters.allocate(f"restarts.{role}", kind="tally", owner="supervisor")
-            for name in ROLE_TROUBLE:
-                counters.allocate(f"{name}.{role}", kind="gauge", owner="supervisor")
+        declared = cls.every()
+        counters = Counters.create(path, len(declared))
+        for counter in declared:
+            counters.allocate(counter.label, kind=counter.kind, owner=counter.owner)
         return cls(counters)
 
     @property

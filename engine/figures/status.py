@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from engine.board.cursors import COMMON, ROLES, SENDERS, Board
+from engine.board.cursors import ROLES, SENDERS, Board
 from engine.figures import ha_status
 from engine.figures.ha_status import BROKER_STATES, ClientStatus, ConnectionStatus
 from engine.figures.store_stats import stats
@@ -80,7 +80,7 @@ def snapshot(store_root: str | os.PathLike[str], *, cpu_sample_seconds: float = 
             state=BROKER_STATES.get(board.broker_state.read(), "UNKNOWN"),
             pid=running.pid,
             ha_listen_port=board.ha_listen_port.read(),
-            cursors={label: board.counters.cursor(label).read() for label, _kind, _owner in COMMON},
+            cursors={of.label: board.counters.cursor(of.label).read() for of in Board.plain()},
             connections=replication.replicas,
             client=replication.client,
             processes=_processes(board, running.pid, cpu_sample_seconds),

@@ -20,6 +20,7 @@ from engine.protocol.ha.wire import ADVICE, CODES, CloseReason
 from store.reading import extent
 from tests.harness.ha_node import wait_for, wait_until
 from tools import cli
+from tools.common.exit_codes import ExitCode
 from tools.common.local_broker import LocalBroker
 from tools.show.ha_tables import bytes_text, seconds_text, status_view
 
@@ -89,7 +90,7 @@ def test_watch_goes_on_until_it_is_interrupted(pair: tuple[LocalBroker, LocalBro
             (replica,) = json.loads(watching.stdout.readline())["replicas"]
             rates.append(replica["acked_bytes_per_second"])
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(20) == cli.INTERRUPTED
+        assert watching.wait(20) == ExitCode.INTERRUPTED
     assert rates[-1] is not None, "after two seconds there are samples"
 
 
@@ -111,7 +112,7 @@ def test_explain_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_without_a_broker_there_is_one_line_and_a_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("status", "explain"):
-        assert cli.run_command(["ha", command, str(tmp_path)]) == cli.NO_BROKER
+        assert cli.run_command(["ha", command, str(tmp_path)]) == ExitCode.NO_BROKER
         assert capsys.readouterr().err.startswith("slipstream: NO_BROKER: ")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from engine.board.cursors import COMMON
+from engine.board.cursors import Board
 from engine.figures.ha_status import ClientStatus, ConnectionStatus
 from engine.figures.status import Status, snapshot
 from engine.producer import Producer
@@ -36,7 +36,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 def test_counters_as_json(broker: LocalBroker, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run_command(["counters", "--json", str(broker.store)]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert {label for label, _kind, _owner in COMMON} <= set(found)
+    assert {counter.label for counter in Board.every()} <= set(found)
     assert found["put_messages"] == {"kind": "tally", "owner": "writer", "value": 1}
     assert found["pid.writer"]["value"] > 0
 
