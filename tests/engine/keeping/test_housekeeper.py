@@ -17,6 +17,7 @@ from engine.keeping.housekeeper import MEASURE_MS, local_hour, open_role, policy
 from engine.protocol.store.retention import DISK_FULL_BIT, FIRST_ROUND_MS, HOUR_MS, DiskState, Usage
 from engine.settings.config import from_mapping
 from ipc import waiting
+from store.compat import LINES
 from store.files import file_io
 from store.queues.consume_queue import ConsumeQueue
 from store.upkeep import leases
@@ -282,7 +283,7 @@ def test_settings(tmp_path: Path) -> None:
         "deleteFileBatchMax": 3, "destroyMapedFileIntervalForcibly": 4, "redeleteHangedFileInterval": 5,
     }  # fmt: skip
     policy = policy_of(from_mapping(wished)).clamped()
-    assert policy == (True, {4, 16}, 48 * HOUR_MS, 95, 80, 70, False, 3, 1, 2, 4, 5)
+    assert policy == (LINES["5"].retention, {4, 16}, 48 * HOUR_MS, 95, 80, 70, False, 3, 1, 2, 4, 5)
 
 
 def test_what_an_administrator_sets_decides_from_the_next_round_on(bench: Bench) -> None:

@@ -23,6 +23,7 @@ from engine.keeping.flusher import Flusher, Pace
 from engine.keeping.housekeeper import Housekeeper
 from engine.protocol.store.retention import Policy, Usage
 from ipc import waiting
+from store.compat import LINES
 from store.files import file_io, flushed_mark, pointer
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
@@ -55,9 +56,9 @@ TWICE_EVERY = 8  # of so many cuts one is followed by a second in recovery
 QUERIED_EVERY = 5  # of so many keys one is looked for in the index of a state
 FAR_AHEAD_MS = 1 << 42  # of wall time: all files are old
 RETENTION = Policy(
-    five=False, delete_when_hours=frozenset(), reserved_ms=0, max_used_percent=75, warning_percent=101,
-    forcibly_percent=101, clean_forcibly=False, batch_max=1, round_interval_ms=1, file_interval_ms=0,
-    destroy_forcibly_ms=0, redelete_ms=1 << 40,
+    rules=LINES["4.9"].retention, delete_when_hours=frozenset(), reserved_ms=0, max_used_percent=75,
+    warning_percent=101, forcibly_percent=101, clean_forcibly=False, batch_max=1, round_interval_ms=1,
+    file_interval_ms=0, destroy_forcibly_ms=0, redelete_ms=1 << 40,
 )  # fmt: skip
 TICK_MS, NS_PER_MS = 1000, 1_000_000
 BUFFER_ROWS = 16  # of records, in one go
