@@ -35,7 +35,7 @@ ROOMS = (
     ("engine", "protocol.remoting < errors < protocol.ha | protocol.tables | protocol.store"
      " < protocol.naming | protocol.broker < settings < board < net | rings | role"
      " < figures | keeping | producer | replication | writer < remoting < children | warm < supervisor"),
-    ("spark_bridge", "options | split | user_errors | catalogue | java_home < replica < records < plan"
+    ("spark_bridge", "options < split | user_errors | catalogue | java_home < replica < records < plan"
      " < stream | tables | sink < source < session | map_segments < ."),
     ("tools", "common < admin | log | run | show | bench.bed < demo | bench.works < bench < ."),
 )  # fmt: skip

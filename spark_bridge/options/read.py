@@ -24,7 +24,16 @@ from spark_bridge.options.queues import (
     parse_offsets,
 )
 from spark_bridge.options.rows import DEFAULT_ROWS, ROW_OPTION_NAMES, RowOptions, parse_row_options
-from spark_bridge.options.values import InvalidOption, choice, count, flag, json_value, local_path, nearest
+from spark_bridge.options.values import (
+    PARTITIONS_MAX,
+    InvalidOption,
+    choice,
+    count,
+    flag,
+    json_value,
+    local_path,
+    nearest,
+)
 from spark_bridge.options.where import ANYTHING, Where, parse_where
 
 STORE_OPTION_NAMES = ("path", "paths", "nameServer")
@@ -118,7 +127,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         fail_when_too_late=choice("startingOffsetsByTimestampStrategy", strategy, ("latest", "error")) == "error",
         only_confirmed=flag("onlyConfirmed", given.get("onlyconfirmed", "false")),
         split_bytes=count("splitBytes", given.get("splitbytes"), SPLIT_BYTES_MIN),
-        partitions_min=count("minPartitions", given.get("minpartitions"), 1),
+        partitions_min=count("minPartitions", given.get("minpartitions"), 1, PARTITIONS_MAX),
         partition_records_max=count("maxRecordsPerPartition", given.get("maxrecordsperpartition"), 1),
         partition_bytes_max=count("maxBytesPerPartition", given.get("maxbytesperpartition"), 1),
         lease_ms=1000 * (count("leaseSeconds", given.get("leaseseconds"), 1) or LEASE_SECONDS_DEFAULT),

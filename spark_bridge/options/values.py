@@ -13,6 +13,8 @@ NAMES_TOLD_MAX = 100
 TOLD = reprlib.Repr()
 TOLD.maxstring = 400
 FILE_SCHEME = "file:"
+OTHER_HOST = re.compile(r"(?:^|,)\s*file://([^/,]+)", re.IGNORECASE)
+PARTITIONS_MAX = 100_000  # of one read's plan: each is a task, and the driver keeps them all
 ELSEWHERE = re.compile(r"(?:^|,)\s*(?!file:)([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
 
 
@@ -44,8 +46,8 @@ def flag(option: str, value: str) -> bool:
     return choice(option, value, ("true", "false")) == "true"
 
 
-def count(option: str, text: str | None, least: int) -> int | None:
-    """A whole number that is at least `least`; None when it is not given."""
+def count(option: str, text: str | None, least: int, most: int | None = None) -> int | None:
+    """A whole number that is at least `least` and at most `most`; None when it is not given."""
     if text is None:
         return None
     try:
@@ -54,6 +56,8 @@ def count(option: str, text: str | None, least: int) -> int | None:
         raise InvalidOption(f"{option}={text!r}: a whole number") from error
     if value < least:
         raise InvalidOption(f"{option}={value}: at least {least}")
+    if most is not None and value > most:
+        raise InvalidOption(f"{option}={value}: at most {most}")
     return value
 
 
@@ -89,5 +93,9 @@ def local_path(option: str, path: str) -> str:
         told = f"{option}={path!r}: {elsewhere[1]} cannot be mapped into memory, and a store is read where it lies"
         do = "give a directory of each executor's own host, as a slave there keeps it, or one that all of them mount"
         raise InvalidOption(f"{told}; {do}")
+    host = OTHER_HOST.search(path)
+    if host is not None:
+        told = f"{option}={path!r}: a file: URL with a host ({host[1]!r}) is not read, files are mapped where they lie"
+        raise InvalidOption(f"{told}; write file:///DIRECTORY or the directory alone")
     bare = path.removeprefix(FILE_SCHEME)
     return "/" + bare.lstrip("/") if bare.startswith("//") else bare or path

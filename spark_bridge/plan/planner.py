@@ -18,7 +18,7 @@ from spark_bridge.plan.stores import StoreAt, resolve_stores
 from spark_bridge.records.reader import open_window
 from spark_bridge.records.scan import record_starts
 from spark_bridge.split.leases import hold_log, hold_plan
-from spark_bridge.split.splits import Cuts, LogExtent, Selection, Split, plan
+from spark_bridge.split.splits import Cuts, LogExtent, Selection, Split, bounded_list, plan
 from store.errors import CorruptRecord
 from store.message.topics import is_lmq
 from store.queues.batch_consume_queue import has_batch_queues
@@ -46,7 +46,7 @@ def plan_read(options: ReadOptions) -> list[Split]:
         selection = inventory.selection_of(options, store.broker_name)
         selection = replace(selection, stored=stored_bounds(options, store.broker_name, now_ms))
         try:
-            splits += hold_plan(lease, plan_store(store, log, options, selection, share))
+            splits = bounded_list(splits, hold_plan(lease, plan_store(store, log, options, selection, share)))
         except BaseException:
             if lease is not None:
                 lease.release()
@@ -86,7 +86,7 @@ def plan_store(
             return plan_by_keys(store.root, log, topics, tail, options.split_bytes)
     cuts = Cuts(options.partitions_min is None, options.partition_records_max, options.partition_bytes_max)
     if cuts.records_max is not None:
-        cuts = replace(cuts, offsets=tuple(_record_cuts(log, cuts.records_max, options.rows.permissive)))
+        cuts = replace(cuts, offsets=tuple(bounded_list(_record_cuts(log, cuts.records_max, options.rows.permissive))))
     return plan(log, queues, scanned, selection, options.split_bytes, partitions, cuts, tail)
 
 

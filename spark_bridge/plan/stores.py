@@ -57,12 +57,13 @@ def resolve_stores(options: ReadOptions) -> list[StoreAt]:
 
 
 def _given(paths: Sequence[str]) -> list[str]:
-    roots = [root for path in paths for root in _matching(path.removeprefix(FILE_SCHEME) or path)]
+    roots = [root for path in paths for root in _matching(path)]
     return list({os.path.realpath(root): root for root in roots}.values())
 
 
 def _matching(path: str) -> list[str]:
     """The directory of that name; else the stores that a glob or a list with commas names."""
+    path = path.removeprefix(FILE_SCHEME) or path
     path = "/" + path.lstrip("/") if path.startswith("//") else path
     if os.path.isdir(path) or not (GLOB_MARKS & set(path) or "," in path):
         return [path]

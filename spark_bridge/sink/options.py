@@ -34,6 +34,11 @@ ACKS = {
     "0": NOTHING, "1": APPENDED, "all": BROKER, "-1": BROKER, NOTHING: NOTHING, APPENDED: APPENDED, BROKER: BROKER,
 }  # fmt: skip
 TIMEOUT_SECONDS, TIMEOUT_SECONDS_MAX = 60.0, 24 * 3600.0
+PATH_MISSING = (
+    "option path is missing: the root directory of a broker's store; INSERT INTO and CREATE TABLE ... AS SELECT do not"
+    ' tell a source the options of a table: write df.write.format("rocketmq").option("path", STORE).mode("append")'
+    ".save()"
+)
 REFUSE, DROP = "refuse", "drop"
 
 STRING, BINARY = StringType(), BinaryType()
@@ -94,7 +99,7 @@ def parse_write_options(options: Mapping[str, str], *, overwrite: bool) -> Write
         if name not in known and not name.startswith(KAFKA_PREFIX):
             raise InvalidOption(f"unknown option {name!r} of a write to rocketmq; {nearest(name, OPTION_NAMES)}")
     if not given.get("path"):
-        raise InvalidOption('option path is missing: the root directory of a broker\'s store, .option("path", STORE)')
+        raise InvalidOption(PATH_MISSING)
     acks = given.get("acks", BROKER).lower()
     if acks not in ACKS:
         raise InvalidOption(f"acks={given['acks']!r}: one of {', '.join(ACKS)}")

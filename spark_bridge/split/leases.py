@@ -35,7 +35,7 @@ def hold_log(root: str, log: LogExtent, ttl_ms: int) -> leases.Lease | None:
     try:
         return leases.acquire(root, log.min_physical_offset, ttl_ms, owner_pid=_driver_pid())
     except OSError as error:
-        _tell(root, error)
+        _warn_once(root, error)
         return None
 
 
@@ -67,13 +67,18 @@ def keep(terms: LeaseTerms) -> None:
             lease.renew()
         _held[key] = lease, now
     except OSError as error:
-        _tell(terms.root, error)
+        _warn_once(terms.root, error)
 
 
-def _tell(root: str, error: OSError) -> None:
+def _warn_once(root: str, error: OSError) -> None:
     """Once: whoever may only read is served all the same."""
+    pointer.say_once(without_lease(root, error))
+
+
+def without_lease(root: str, error: OSError) -> str:
+    """What a user should know who reads without a lease, and do."""
     reason = f"{error.strerror or error}: {error.filename or root}"
-    pointer.say_once(
+    return (
         f"{root}: read without a lease ({reason}): retention may delete what is read meanwhile; let this user write to"
         " the folder of leases (storeGroup in the broker's file does that for a group)"
     )

@@ -15,13 +15,15 @@ Topics that make up nearly all of a long log are read by range, too: once throug
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from spark_bridge.options.values import PARTITIONS_MAX, InvalidOption
 from store.message.topics import is_lmq, is_system_topic
 
 SPLIT_BYTES_DEFAULT_MIN = 64 << 20
@@ -32,6 +34,7 @@ SIZE_STEP_ENTRIES = 1 << 16
 SCAN_SHARE = 0.8  # of the log: topics that hold more than this of it are read by range
 GUIDE_QUEUES_MAX = 8
 
+Part = TypeVar("Part")
 QueueBounds = tuple[tuple[str, int, int, int | None], ...]  # topic, queueId, first offset, end offset (None: all)
 
 
@@ -253,15 +256,24 @@ def plan(
     split_bytes = split_bytes or max(least, (end - first) // partitions)
     if selection.topics is None or _is_nearly_all(log, queues, selection):
         if tail is None or tail == selection:
-            return list(range_splits(log, first, end, selection, queues, split_bytes, cuts))
+            return bounded_list(range_splits(log, first, end, selection, queues, split_bytes, cuts))
         dispatched = range_splits(log, first, reput, selection, queues, split_bytes, cuts)
-        return [*dispatched, *range_splits(log, reput, end, tail, (), split_bytes, cuts)]
-    splits: list[Split] = list(_queue_splits(log, queues, selection, partitions, cuts))
+        return bounded_list(dispatched, range_splits(log, reput, end, tail, (), split_bytes, cuts))
+    parts: list[Iterable[Split]] = [_queue_splits(log, queues, selection, partitions, cuts)]
     if scanned_topics:
         scanned = replace(selection, topics=scanned_topics)
-        splits += range_splits(log, first, reput, scanned, queues, split_bytes, cuts)
-    splits += range_splits(log, reput, end, tail or selection, (), split_bytes, cuts)
-    return splits
+        parts.append(range_splits(log, first, reput, scanned, queues, split_bytes, cuts))
+    parts.append(range_splits(log, reput, end, tail or selection, (), split_bytes, cuts))
+    return bounded_list(*parts)
+
+
+def bounded_list(*parts: Iterable[Part]) -> list[Part]:
+    """All of them in one list. Raises InvalidOption as soon as they are more than a plan may hold."""
+    held = list(itertools.islice(itertools.chain(*parts), PARTITIONS_MAX + 1))
+    if len(held) > PARTITIONS_MAX:
+        smaller = "make minPartitions smaller, or splitBytes, maxBytesPerPartition, maxRecordsPerPartition larger"
+        raise InvalidOption(f"the plan has more than {PARTITIONS_MAX} partitions, each a task of Spark's; {smaller}")
+    return held
 
 
 def _is_nearly_all(log: LogExtent, queues: Sequence[Queue], selection: Selection) -> bool:

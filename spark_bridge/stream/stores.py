@@ -15,6 +15,7 @@ from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.inventory import selection_of
 from spark_bridge.plan.stores import GLOB_MARKS, StoreAt, resolve_stores
+from spark_bridge.split.leases import without_lease
 from spark_bridge.stream.offsets import ONLY_STORE, Bounds, Offsets, QueueKey
 from spark_bridge.stream.tail import QueueTail, StoreTail, StoreView
 from store.upkeep import leases
@@ -51,7 +52,7 @@ class StreamStores:
         self._leases: dict[str, Lease] = {}
         self._moved: dict[str, float] = {}
         self._resolved = float("-inf")
-        self._told = ""
+        self._last_warning = ""
 
     def _resolve(self) -> None:
         """Find the stores, again every now and then. Raises as `resolve_stores`, the first time."""
@@ -63,8 +64,8 @@ class StreamStores:
         except (InvalidOption, OSError) as error:
             if not self.tails:
                 raise
-            if str(error) != self._told:
-                self._told = str(error)
+            if str(error) != self._last_warning:
+                self._last_warning = str(error)
                 log.warning("the stores are looked for again later: %s", error)
             return
         for store in found:
@@ -139,8 +140,7 @@ class StreamStores:
             try:
                 self._hold(name, self._lowest(name, view, done))
             except OSError as error:
-                root = self.tails[name].root
-                log.warning("%s: no lease (%s): retention may delete what is not read yet", root, error)
+                log.warning("%s", without_lease(self.tails[name].root, error))
 
     def _hold(self, name: str, low: int) -> None:
         lease = self._leases.get(name)

@@ -177,6 +177,13 @@ def test_paths_of_other_systems(path: str) -> None:
         local_path("path", path)
 
 
+@pytest.mark.parametrize("path", ["file://host/a", "/a,file://host/b", "FILE://localhost/a", "file://host"])
+def test_a_file_url_with_a_host_is_refused(path: str) -> None:
+    with pytest.raises(InvalidOption, match=r"a file: URL with a host .'(host|localhost)'. is not read") as caught:
+        local_path("path", path)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_worker_of_spark_shows_one_line() -> None:
     """As PySpark's worker does it: its own function formats what our method raises."""
     script = (

@@ -20,6 +20,7 @@ from spark_bridge.plan.bounds import OffsetsLost
 from spark_bridge.plan.planner import plan_read
 from spark_bridge.plan.stores import resolve_stores
 from spark_bridge.split import leases as holding
+from spark_bridge.split import splits as splits_module
 from spark_bridge.split.splits import RangeSplit, RecordSplit, Split
 from store.files.directory import StoreDirectory
 from store.message.record import SysFlag
@@ -177,8 +178,10 @@ def test_times_bound_queues_and_ranges_alike(golden, lines):
     bounded = {("alphaEight", 3), ("alphaFour", 0)}
     wanted = expected(
         lines,
-        lambda ln: ln["topic"] in ("alphaEight", "alphaFour")
-        and ((ln["topic"], ln["queueId"]) not in bounded or ln["storeTimestamp"] >= middle),
+        lambda ln: (
+            ln["topic"] in ("alphaEight", "alphaFour")
+            and ((ln["topic"], ln["queueId"]) not in bounded or ln["storeTimestamp"] >= middle)
+        ),
     )
     assert read(golden, startingOffsetsByTimestamp=by_queue) == wanted
     with pytest.raises(InvalidOption, match="has no message stored at or after"):
@@ -328,3 +331,29 @@ def test_a_plan_holds_the_log_from_its_lowest_offset_on_while_its_process_lives(
     with pytest.raises(OffsetsLost):
         plan_read(parse_options({"path": root, "startingOffsets": '{"orders":{"0":800}}'}))
     assert len(list(StoreDirectory(root).leases.iterdir())) == 2
+
+
+def test_a_plan_of_too_many_partitions_is_refused_before_it_is_made(store, monkeypatch):
+    with pytest.raises(InvalidOption, match="minPartitions=100000000: at most 100000"):
+        parse_options({"path": str(store.root), "minPartitions": "100000000"})
+    monkeypatch.setattr(splits_module, "PARTITIONS_MAX", 5)
+    store.dispatch()
+    for many in ({"maxRecordsPerPartition": "1"}, {"maxBytesPerPartition": "1"}):
+        for topic in ({}, {"topic": "orders"}):
+            with pytest.raises(
+                InvalidOption, match=r"the plan has more than 5 partitions.*maxRecordsPerPartition larger"
+            ):
+                plan_read(parse_options({"path": str(store.root), **many, **topic}))
+    assert splits_module.bounded_list(range(3), range(2)) == [0, 1, 2, 0, 1]
+    with pytest.raises(InvalidOption):
+        splits_module.bounded_list(iter(lambda: 0, 1))
+
+
+def test_each_store_of_a_list_may_be_a_file_url(tmp_path):
+    roots = []
+    for name in ("one", "two"):
+        made = SmallStore(tmp_path / name)
+        made.put("t", name.encode())
+        roots.append(str(made.root))
+    for given in (f"{roots[0]},file:{roots[1]}", f"file:{roots[0]},file://{roots[1]}"):
+        assert [at.root for at in resolve_stores(parse_options({"path": given}))] == roots

@@ -41,6 +41,10 @@ def test_options(given_options: dict[str, str], expected: WriteOptions) -> None:
     ("given_options", "told"),
     [
         ({}, "option path is missing"),
+        (
+            {"topic": "a"},
+            "INSERT INTO and CREATE TABLE ... AS SELECT do not tell a source the options of a table: write df",
+        ),
         ({"path": "/s", "tpoic": "x"}, "did you mean 'topic'"),
         ({"path": "/s", "topic": " "}, "topic is empty"),
         ({"path": "/s", "acks": "2"}, "acks='2': one of 0, 1, all"),
@@ -107,9 +111,7 @@ def test_wrong_columns(ddl: str, topic: str | None, told: str) -> None:
     assert told in str(caught.value)
 
 
-def messages_of(
-    ddl: str, rows: list[dict[str, object]], schema: pa.Schema, *, drop: bool | None = None
-) -> Messages:
+def messages_of(ddl: str, rows: list[dict[str, object]], schema: pa.Schema, *, drop: bool | None = None) -> Messages:
     columns = sink_columns(struct(ddl), "t")
     taken = Rows(columns, "t", drops_system_properties=drop, body_bytes_max=100)
     return taken.messages(pa.RecordBatch.from_pylist(rows, schema))

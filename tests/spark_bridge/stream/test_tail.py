@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -165,3 +167,22 @@ def test_beside_a_broker_all_that_was_dispatched_is_there_and_a_lease_holds_what
     stores.hold({})
     assert leases.held_from(master.store, 0) is None, "nobody deletes where nobody serves"
     assert (master.store / "commitlog" / file_name(0)).exists()
+
+
+def test_a_stream_that_may_not_hold_the_log_says_what_to_do(tmp_path: Path, monkeypatch, caplog) -> None:
+    made = SmallStore(tmp_path / "store")
+    made.put("t")
+    made.dispatch()
+    stores = stores_of(made.root)
+    stores.look()
+    (tail,) = stores.tails.values()
+    monkeypatch.setattr(type(tail), "is_served", True)
+    folder = str(made.root / "slipstream.leases")
+
+    def refused(*_given: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+
+    monkeypatch.setattr(leases, "acquire", refused)
+    stores.hold({})
+    assert f"read without a lease (Permission denied: {folder})" in caplog.text
+    assert "let this user write to the folder of leases (storeGroup in the broker's file" in caplog.text
