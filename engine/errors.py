@@ -8,6 +8,7 @@ EngineError
 │   ├── NoPermission   the topic, or the broker, is not to be written to
 │   ├── QueueIdIllegal the topic has fewer queues
 │   └── TopicNotExist  nobody made the topic, and messages do not (autoCreateTopicEnable=false)
+├── StoreIllegal       what is named as a store cannot be a path
 ├── MessagesRefused    the writer could not append: disk full, failed fsync
 ├── NoQueueLeft        the broker has as many queues as it can have, or no memory for one more
 ├── ServiceNotAvailable the disk is read-only or full: refused before anything was sent
@@ -103,6 +104,15 @@ class QueueIdIllegal(MessageIllegal):
         self.response_code = ResponseCode(code)
         self.code = self.response_code.name
         super().__init__(f"topic {topic!r} queue id {queue_id}", f"the topic has queues 0 to {queue_ids - 1}")
+
+
+class StoreIllegal(EngineError):
+    """Raised when a producer is made for what cannot be a store's directory."""
+
+    code = "STORE_ILLEGAL"
+
+    def __init__(self, store: str, why: str) -> None:
+        super().__init__(f"store {store}: {why}; name the directory of a running broker's store")
 
 
 class MessagesRefused(EngineError):

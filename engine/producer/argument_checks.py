@@ -6,14 +6,17 @@ A wrong one is told in one line, by what it is called; numpy's whole numbers are
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from engine.errors import MessageIllegal
+from engine.errors import MessageIllegal, StoreIllegal
 from store.message.host import Host
 from store.put.request import INT_MAX, INT_MIN, LONG_MAX, SendRequest
 
 SHOWN_MAX = 40  # characters of a wrong value
+PATH_BYTES_MAX, NAME_BYTES_MAX = 4000, 255  # of a store: room for the names below it
 
 INTEGERS = ("queue_id", "sys_flag", "flag", "reconsume_times", "max_reconsume_times")  # of a request
 
@@ -45,6 +48,8 @@ def body_bytes(body: Any) -> bytes:
     """The bytes of a body: any object of bytes, or a str in UTF-8. Raises MessageIllegal."""
     if isinstance(body, str):
         return text(body, "body").encode()
+    if type(body) is bytes:
+        return body
     try:
         return bytes(memoryview(body))
     except TypeError:
@@ -68,13 +73,12 @@ def named(properties: Any) -> Mapping[str, Any]:
     return properties
 
 
-def check_request(request: Any) -> None:
-    """The fields of a SendRequest. Raises MessageIllegal."""
+def checked_request(request: Any) -> SendRequest:
+    """A SendRequest with plain whole numbers and bytes in one run. Raises MessageIllegal."""
     if not isinstance(request, SendRequest):
         raise MessageIllegal("request", f"it is a SendRequest, not {type(request).__name__}")
-    for name in INTEGERS:
-        whole(getattr(request, name), name)
-    whole(request.born_timestamp_ms, "born_timestamp_ms", -LONG_MAX - 1, LONG_MAX)
+    plain: dict[str, Any] = {name: whole(getattr(request, name), name) for name in INTEGERS}
+    plain["born_timestamp_ms"] = whole(request.born_timestamp_ms, "born_timestamp_ms", -LONG_MAX - 1, LONG_MAX)
     text(request.topic, "topic")
     if not isinstance(request.properties, str):
         raise MessageIllegal("properties", f"of a request they are one str, not {type(request.properties).__name__}")
@@ -82,6 +86,29 @@ def check_request(request: Any) -> None:
         raise MessageIllegal("body", f"of a request it is bytes, not {type(request.body).__name__}")
     if not isinstance(request.born_host, Host):
         raise MessageIllegal("born_host", f"it is a Host, not {type(request.born_host).__name__}")
+    return replace(request, **plain, body=body_bytes(request.body))
+
+
+def truth(value: Any, what: str) -> bool:
+    """True or False, nothing that only counts as one. Raises MessageIllegal."""
+    if not isinstance(value, bool):
+        raise MessageIllegal(f"{what} {_shown(value)}", "it is True or False")
+    return value
+
+
+def store_path(store: Any) -> str:
+    """A store's directory, as the system takes it. Raises StoreIllegal."""
+    if not isinstance(store, (str, os.PathLike)) or not isinstance(path := os.fspath(store), str):
+        raise StoreIllegal(_shown(store), f"it is a str or a Path, not {type(store).__name__}")
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise StoreIllegal(_shown(path), f"character {error.start} has no form in a path") from None
+    if b"\0" in encoded:
+        raise StoreIllegal(_shown(path), "no path has a NUL character in it")
+    if len(encoded) > PATH_BYTES_MAX or max(map(len, encoded.split(b"/"))) > NAME_BYTES_MAX:
+        raise StoreIllegal(_shown(path), f"a path has {PATH_BYTES_MAX} bytes at most, each name {NAME_BYTES_MAX}")
+    return path
 
 
 def _shown(value: Any) -> str:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from engine.errors import ForeignProducer, MessageIllegal
-from engine.producer.argument_checks import check_request, text, whole
+from engine.producer.argument_checks import checked_request, text, truth, whole
 from engine.producer.columns import as_bytes
 from engine.producer.connection import LIVENESS_NS, Connection
 from engine.producer.op_writer import Op, OpWriter
@@ -97,7 +97,7 @@ class BrokerPuts:
         Raises InvalidMessage, PropertiesTooLarge (nothing sent), and what `send` raises.
         """
         self._connection.require_owned()
-        check_request(request)
+        request = checked_request(request)
         with self._lock:
             self._follow_topics()
         if request.queue_id < 0:
@@ -117,8 +117,12 @@ class BrokerPuts:
         Raises InvalidMessage when there is no such half message, and what `send` raises.
         """
         self._connection.require_owned()
+        if not isinstance(half, SendResult):
+            raise MessageIllegal("half", f"it is what send_half returned, not {type(half).__name__}")
+        physical_offset, commit = whole(half.physical_offset, "offset", 0, LONG_MAX), truth(commit, "commit")
+        group = None if group is None else text(group, "group")
         deadline_ms, facts, now_ms = self.deadline(timeout), self._connection.facts.current(), wall_ms()
-        message = self._message_at(half.physical_offset)
+        message = self._message_at(physical_offset)
         check_half(message, group)
         result = None
         if commit:

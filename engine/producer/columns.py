@@ -23,6 +23,10 @@ NOTHING = np.empty(0, np.uint8)
 def column_of(values: Any, what: str) -> Column:
     """Bodies as a column: a sequence of bytes or str, a numpy array ('S', or uint8 of two dimensions: a row a body),
     an Arrow (chunked) array of binary or string. Raises MessageIllegal."""
+    if isinstance(values, np.ma.MaskedArray):
+        if np.ma.is_masked(values):
+            raise MessageIllegal(what, f"{int(np.ma.getmaskarray(values).sum())} value(s) are masked")
+        values = values.data
     if isinstance(values, np.ndarray):
         return _from_numpy(values, what)
     if hasattr(values, "combine_chunks"):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from engine.errors import BatchIncomplete, EngineError, MessageIllegal, MessagesRefused, SendTimeout
 from engine.producer.answers import Answers
-from engine.producer.argument_checks import body_bytes, joined, named, text, whole
+from engine.producer.argument_checks import body_bytes, joined, named, store_path, text, whole
 from engine.producer.batch import check_sizes, publish_batch
 from engine.producer.broker_puts import BrokerPuts, SendResult, Sent
 from engine.producer.columns import check_property, column_of
@@ -70,7 +70,7 @@ class Producer(BrokerPuts):
     def __init__(
         self, store: str | os.PathLike[str], *, timeout: float | None = None, unique_keys: bool = False
     ) -> None:
-        connection = Connection(os.fspath(store))
+        connection = Connection(store_path(store))
         super().__init__(connection, max(TIMEOUT_SECONDS, connection.answer_ms / 1000) if timeout is None else timeout)
         self._adds_keys, self._appends_crc = unique_keys, self._connection.facts.settings.appends_crc
         self._texts = PropertyTexts(self._connection.facts.settings, self._unique_keys, unique_keys=unique_keys)

@@ -9,37 +9,77 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 from rich.console import Console
 
 from tools.bench.bed.figures import Figure, Ratio, json_lines, show
 from tools.bench.bed.peers import Peers
-from tools.bench.works import (
-    admin_start,
-    append,
-    catch_up,
-    dispatch,
-    idle,
-    index_put,
-    latency,
-    opening,
-    roll,
-    slaves,
-    sync_flush,
-    verify,
-)
 
-GROUPS = (
-    "append", "latency", "slaves", "catch-up", "idle", "admin", "dispatch", "index-put", "sync-flush", "roll",
-    "verify", "opening", "spark", "spark-stream",
-)  # fmt: skip
+
+class Asked(NamedTuple):
+    """What a work may need."""
+
+    scratch: Path
+    peers: Peers
+    rocketmq: Path | None
+    kafka: Path | None
+    repeat: int
+    console: Console
+
+
+class Work(NamedTuple):
+    """A measurement: its module in `tools.bench.works`, imported once it is asked for, and how it is called."""
+
+    module: str
+    measure: Callable[[Any, Asked], tuple[list[Figure], list[Ratio]]]
+    help: str
+
+
+def _repeated(module: Any, asked: Asked) -> tuple[list[Figure], list[Ratio]]:
+    return module.measure(asked.scratch, asked.repeat)  # type: ignore[no-any-return]
+
+
+def _compared(module: Any, asked: Asked) -> tuple[list[Figure], list[Ratio]]:
+    return module.measure(asked.scratch, asked.peers, asked.rocketmq, asked.repeat)  # type: ignore[no-any-return]
+
+
+def _spark(module: Any, asked: Asked) -> tuple[list[Figure], list[Ratio]]:
+    jars = (None, None) if asked.kafka is None else (asked.kafka / "broker", asked.kafka / "jars")
+    return module.run(SPARK_MIB, asked.repeat, asked.console, asked.scratch, *jars)  # type: ignore[no-any-return]
+
+
+SPARK_MIB, STREAM_SECONDS, STREAM_MIB = 512, 30, 768
+WORKS = {
+    "append": Work("append", lambda module, of: module.measure(of.scratch, of.peers, of.repeat), "puts a second"),
+    "latency": Work("latency", _compared, "of one put, beside RocketMQ's"),
+    "slaves": Work("slaves", _repeated, "puts that wait for slaves"),
+    "catch-up": Work("catch_up", _compared, "a slave that begins with nothing"),
+    "idle": Work("idle", lambda module, of: module.measure(of.scratch), "CPU of a broker without work"),
+    "admin": Work("admin_start", _repeated, "the start of commands"),
+    "dispatch": Work("dispatch", _repeated, "queues built from the log"),
+    "index-put": Work("index_put", _repeated, "keys into the index"),
+    "sync-flush": Work("sync_flush", _repeated, "puts that wait for the disk"),
+    "roll": Work("roll", _repeated, "puts at the end of a segment"),
+    "verify": Work("verify", _repeated, "every record, queue and index checked"),
+    "opening": Work("opening", _repeated, "the start on a store that is there"),
+    "spark": Work("spark", _spark, "batch reads, beside Kafka's"),
+    "spark-stream": Work(
+        "spark_stream",
+        lambda module, of: module.run(STREAM_SECONDS, STREAM_MIB, of.repeat, of.console, of.scratch),
+        "a stream that follows a broker",
+    ),
+}
+GROUPS_HELP = "\b\n" + "\n".join(f"{name:14}{work.help}" for name, work in WORKS.items())
 FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 
 
-@click.command()
-@click.argument("groups", nargs=-1, type=click.Choice(GROUPS))
+@click.command(epilog=GROUPS_HELP)
+@click.argument("groups", nargs=-1, type=click.Choice(list(WORKS)))
 @click.option("--peers", type=FOLDER, help="The folder of the peers' program, peers.py.")
 @click.option("--rocketmq", type=FOLDER, help="The folder of the program that measures RocketMQ, measure.py.")
 @click.option("--kafka", type=FOLDER, help="A folder: Kafka's jars in broker/, Spark's connector in jars/.")
@@ -56,9 +96,11 @@ def main(
     figures: list[Figure] = []
     ratios: list[Ratio] = []
     try:
-        for group in groups or GROUPS:
+        for group in groups or WORKS:
             console.print(f"{group} ...")
-            found = _measure(group, scratch, Peers(peers), rocketmq, kafka, repeat, console)
+            work = WORKS[group]
+            module = import_module(f"tools.bench.works.{work.module}")  # Spark and its JVM are loaded only for theirs
+            found = work.measure(module, Asked(scratch, Peers(peers), rocketmq, kafka, repeat, console))
             figures += found[0]
             ratios += found[1]
     finally:
@@ -69,45 +111,6 @@ def main(
         if json_file is not None:
             with json_file.open("a") as file:
                 file.write(line + "\n")
-
-
-def _measure(
-    group: str, scratch: Path, peers: Peers, rocketmq: Path | None, kafka: Path | None, repeat: int, console: Console
-) -> tuple[list[Figure], list[Ratio]]:
-    if group == "append":
-        return append.measure(scratch, peers, repeat)
-    if group == "latency":
-        return latency.measure(scratch, peers, rocketmq, repeat)
-    if group == "catch-up":
-        return catch_up.measure(scratch, peers, rocketmq, repeat)
-    if group == "slaves":
-        return slaves.measure(scratch, repeat)
-    if group == "admin":
-        return admin_start.measure(scratch, repeat)
-    if group == "idle":
-        return idle.measure(scratch)
-    if group == "dispatch":
-        return dispatch.measure(scratch, repeat)
-    if group == "index-put":
-        return index_put.measure(scratch, repeat)
-    if group == "sync-flush":
-        return sync_flush.measure(scratch, repeat)
-    if group == "roll":
-        return roll.measure(scratch, repeat)
-    if group == "opening":
-        return opening.measure(scratch, repeat)
-    if group == "verify":
-        return verify.measure(scratch, repeat)
-    from tools.bench.works import (
-        spark,
-        spark_stream,  # Spark and its JVM are loaded only for them
-    )
-
-    if group == "spark-stream":
-        return spark_stream.run(30, 768, repeat, console, scratch)
-
-    jars = (kafka / "broker", kafka / "jars") if kafka is not None else (None, None)
-    return spark.run(512, repeat, console, scratch, *jars)
 
 
 if __name__ == "__main__":

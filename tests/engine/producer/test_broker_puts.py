@@ -8,10 +8,11 @@ import signal
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engine.board.cursors import Board
-from engine.errors import EngineError
+from engine.errors import EngineError, MessageIllegal
 from engine.producer.producer import Producer, PutMessageStatus, SendRequest
 from store.errors import InvalidMessage
 from store.message.host import Host
@@ -161,3 +162,58 @@ def test_a_writer_killed_again_and_again_takes_no_offset_twice_and_leaves_none_o
     for name in ("%LMQ%0", "%LMQ%1"):
         offsets = [one["INNER_MULTI_QUEUE_OFFSET"] for one in named if one["INNER_MULTI_DISPATCH"] == name]
         assert offsets == [str(number) for number in range(batches // 2)]
+
+
+class Indexed:
+    """Whole only by its `__index__`."""
+
+    def __index__(self) -> int:
+        return 3
+
+
+@BOTH
+def test_what_no_caller_should_hand_over_is_refused_in_one_line(tmp_path: Path, compat: str) -> None:
+    with (
+        LocalBroker(tmp_path / "b", **SMALL, compat=compat) as broker,
+        Producer(broker.store, timeout=TIMEOUT) as producer,
+    ):
+        half = producer.send_half("t", b"kept", group="g")
+        end = board_of(broker.store).max_physical_offset.read()
+        for wrong in (None, 7, "half", half._replace(physical_offset="0"), (None,) * 5,
+                      half._replace(physical_offset=None), half._replace(physical_offset=0.0)):  # fmt: skip
+            with pytest.raises(MessageIllegal, match=r"^(half|offset)[^\n]*; nothing was sent$"):
+                producer.end_transaction(wrong, commit=True)  # type: ignore[arg-type]
+        for answer in ("no", 1, 0, float("nan"), None, np.True_):
+            with pytest.raises(MessageIllegal, match=r"^commit [^\n]*; nothing was sent$"):
+                producer.end_transaction(half, commit=answer)  # type: ignore[arg-type]
+        with pytest.raises(MessageIllegal, match="group"):
+            producer.end_transaction(half, commit=True, group=7)  # type: ignore[arg-type]
+        for bodies in (np.ma.array(np.zeros((2, 3), np.uint8), mask=[[True] * 3, [False] * 3]),
+                       np.ma.array([b"a", b"b"], mask=[True, False])):  # fmt: skip
+            with pytest.raises(MessageIllegal, match="masked"):
+                producer.send_batch("t", bodies)
+        assert board_of(broker.store).max_physical_offset.read() == end
+
+
+@BOTH
+def test_a_requests_numbers_and_bytes_are_taken_as_plain_ones(tmp_path: Path, compat: str) -> None:
+    with LocalBroker(tmp_path / "b", **SMALL, compat=compat) as broker:
+        with Producer(broker.store, timeout=TIMEOUT) as producer:
+            body = memoryview(b"a-b-c-")[::2]
+            for number in (np.uint8(3), np.int64(3), Indexed()):
+                numbers = {"queue_id": number, "flag": number, "reconsume_times": number}
+                assert producer.put_message(SendRequest(topic="t", body=body, **numbers)).queue_id == 3
+            producer.put_message(SendRequest(topic="t", body=b"x", queue_id=3, sys_flag=np.uint8(0)))
+            producer.send("t", body, queue_id=3)
+            producer.send_batch("t", np.ma.array(np.full((2, 3), 65, np.uint8)), queue_id=3)
+        found = [(message.queue_id, bytes(message.body), message.flag) for message in all_of(broker.store)]
+    assert found == [(3, b"abc", 3)] * 3 + [(3, b"x", 0), (3, b"abc", 0)] + [(3, b"AAA", 0)] * 2
+
+
+@pytest.mark.parametrize(
+    "path", [b"path", "a\0b", "a\ud800b", "x" * 5000, "/".join(["x" * 99] * 60), None, [], 7, Path("x" * 300)]
+)
+def test_what_cannot_be_a_stores_path_is_refused_in_one_line(path: object) -> None:
+    with pytest.raises(EngineError, match=r"\Astore [^\n]{1,200}\Z") as refused:
+        Producer(path)  # type: ignore[arg-type]
+    assert refused.value.code == "STORE_ILLEGAL"
