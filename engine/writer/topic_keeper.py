@@ -2,13 +2,15 @@
 
 Implements: TopicConfigManager, as far as topics come from messages
 A file that cannot be read or written stops nobody: it is told once, and tried again when the broker starts or stops.
-A file of very many topics takes seconds to write: then a thread does it, and messages go on.
+A file of very many topics takes seconds to write, and to read once an administrator changed it: then a thread does it,
+and messages go on.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterable
 
 from engine.settings.config import BrokerConfig
@@ -34,23 +36,33 @@ class TopicKeeper:
         self._topics = ServedTopics(directory.config / TOPICS, line=line_of(config.compat), queue_nums=queue_nums)
         self._failed = False
         self._thread: threading.Thread | None = None
+        self._unread: deque[tuple[list[tuple[str, int]], bool]] = deque()  # to be noted once the file is read
+        self._is_reading = False  # the thread notes what is unread: nobody else may
 
     def note(self, queues: Iterable[tuple[str, int]], *, in_use: bool = False) -> None:
         """There are these (topic, queue id); `in_use`: messages come for them."""
-        if not self._failed:
-            try:
-                self._topics.note(queues, in_use=in_use)
-            except MalformedConfig as error:
-                self._fail(error)
+        if self._failed:
+            return
+        if self._unread or self._is_reading or (self._is_slow and self._topics.has_changed):
+            self._unread.append((list(queues), in_use))
+            return
+        try:
+            self._topics.note(queues, in_use=in_use)
+        except MalformedConfig as error:
+            self._fail(error)
 
     def save_if_due(self) -> None:
         """Write what is new, unless that was done a moment ago."""
-        if self._is_writing() or not self._topics.is_due:
+        if self._is_writing() or not (self._topics.is_due or (self._unread and self._topics.has_time)):
             return
-        if self._topics.took_seconds < QUICK_SECONDS:
-            self.save(wall_ms())
-        else:
+        if self._is_slow or self._unread:
             self._save_beside(wall_ms())
+        else:
+            self.save(wall_ms())
+
+    @property
+    def _is_slow(self) -> bool:
+        return self._topics.took_seconds >= QUICK_SECONDS
 
     def save(self, now_ms: int) -> None:
         """Write what is new."""
@@ -75,15 +87,28 @@ class TopicKeeper:
         if self._is_writing():
             return False
         self._thread = None
-        return self._failed or not self._topics.has_more
+        return self._failed or not (self._topics.has_more or self._unread)
 
     def _save_beside(self, now_ms: int) -> None:
-        self._thread = threading.Thread(target=self.save, args=(now_ms,), name="topics.json", daemon=True)
+        self._is_reading = bool(self._unread)
+        self._thread = threading.Thread(target=self._read_and_save, args=(now_ms,), name="topics.json", daemon=True)
         self._thread.start()
+
+    def _read_and_save(self, now_ms: int) -> None:
+        try:
+            while self._is_reading and self._unread:
+                queues, in_use = self._unread.popleft()
+                self._topics.note(queues, in_use=in_use)
+        except MalformedConfig as error:
+            self._fail(error)
+        finally:
+            self._is_reading = False
+        self.save(now_ms)
 
     def _is_writing(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
     def _fail(self, error: Exception) -> None:
         self._failed = True
+        self._unread.clear()
         log.error("topics.json is not kept, so a RocketMQ broker would not serve topics that are new here: %s", error)

@@ -8,6 +8,7 @@ writes it, too, when an administrator changes a topic; `broker_json.exclusive` k
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -36,7 +37,8 @@ class ServedTopics:
         self._wanted: dict[str, int] = {}
         self._saving: dict[str, int] = {}  # being written just now, by another thread perhaps
         self._budget, self._budget_at = SAVING_SECONDS_MAX, time.monotonic()
-        self.took_seconds = 0.0  # the last `save`
+        self._lock = threading.Lock()  # between who notes and who begins to save
+        self.took_seconds = 0.0  # the last reading or `save`
 
     def note(self, queues: Iterable[tuple[str, int]], *, in_use: bool = False) -> None:
         """There are these (topic, queue id); `save` writes what the file does not say yet. Also while it writes.
@@ -44,9 +46,7 @@ class ServedTopics:
         Topics that were deleted stay so, unless messages come for them, `in_use`.
         Raises MalformedConfig when neither the file nor its backup can be read: then it stays as it is.
         """
-        known = self._known
-        if known is None or (not self._saving and self._seen != self._state()):
-            known = self._load()
+        known = self._load() if self._known is None or self.has_changed else self._known
         deleted = set() if in_use else self._deleted()
         for topic, queue_id in queues:
             if topic in deleted or (topic in known and not in_use):  # a topic's queues may be fewer than it once had
@@ -54,10 +54,16 @@ class ServedTopics:
             if is_system_topic(topic) or is_lmq(topic):  # RocketMQ makes those, with numbers of queues of their own
                 continue
             usual = self._queue_nums if group_of(topic) is None else 1
-            there = max(known.get(topic, 0), self._saving.get(topic, 0))
-            needed = max(queue_id + 1, self._wanted.get(topic, there or usual))
-            if needed > there:
-                self._wanted[topic] = needed
+            with self._lock:
+                there = max(known.get(topic, 0), self._saving.get(topic, 0))
+                needed = max(queue_id + 1, self._wanted.get(topic, there or usual))
+                if needed > there:
+                    self._wanted[topic] = needed
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the next `note` has to read the file again: somebody else wrote it."""
+        return not self._saving and self._seen != self._state()
 
     @property
     def has_more(self) -> bool:
@@ -66,8 +72,13 @@ class ServedTopics:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to save, and saving has not taken too much of the time lately."""
-        return bool(self._wanted) and self._allowed() > 0
+        """Whether there is something to save, and time for it."""
+        return bool(self._wanted) and self.has_time
+
+    @property
+    def has_time(self) -> bool:
+        """Whether reading and saving have not taken too much of the time lately."""
+        return self._allowed() > 0
 
     def _allowed(self) -> float:
         """Seconds of saving that may be spent now."""
@@ -81,13 +92,15 @@ class ServedTopics:
         if not self._wanted:
             return []
         begun = time.monotonic()
-        self._saving, self._wanted = self._wanted, {}
+        with self._lock:
+            self._saving, self._wanted = self._wanted, {}
         try:
             with json_files.exclusive(self._path.parent):
                 added = self._merge(self._saving, now_ms)
             self._known, self._seen = {**(self._known or {}), **self._saving}, self._state()
         except BaseException:
-            self._wanted = {**self._saving, **self._wanted}
+            with self._lock:
+                self._wanted = {**self._saving, **self._wanted}
             raise
         finally:
             self._saving = {}
@@ -126,12 +139,15 @@ class ServedTopics:
         return broker_tables.deleted_topics(json_files.read(path), str(path))
 
     def _load(self) -> dict[str, int]:
+        begun = time.monotonic()
         self._seen = self._state()
         table = broker_tables.topics(json_files.read(self._path), str(self._path))
         self._known = {
             topic: min(_count(fields.get("readQueueNums")), _count(fields.get("writeQueueNums")))
             for topic, fields in table.items()
         }
+        self.took_seconds = time.monotonic() - begun
+        self._budget -= self.took_seconds
         return self._known
 
     def _config_of(self, topic: str) -> dict[str, object]:
