@@ -171,3 +171,11 @@ def test_the_library_writes_what_our_own_writer_writes(value: Any) -> None:
         parts: list[str] = []
         fastjson._compact(value, bare_keys, parts)
         assert dumps(value, bare_keys=bare_keys) == "".join(parts)
+
+
+@given(st.dictionaries(st.text(), st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.just({}), values)))
+def test_an_entry_has_the_same_pretty_form_from_the_library(value: dict[str, Any]) -> None:
+    quick = dumps_pretty({"table": {"entry": value}})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fastjson, "_flat", lambda _value, _apart: "")
+        assert dumps_pretty({"table": {"entry": value}}) == quick
