@@ -75,6 +75,7 @@ class Flusher:
         self._log_looked_ms = self._log_thorough_ms = 0
         self._queues_looked_ms = self._queues_thorough_ms = 0
         self._queues_synced_to = -1  # reput_from_offset when the queues were last looked at
+        self._queues_whole_to = -1  # the same when all of them were brought to disk
         self._seen_end = board.max_physical_offset.read()
         self._now_ms = self._rest_ms = 0
         self._began_ns = time.monotonic_ns()
@@ -219,8 +220,11 @@ class Flusher:
         if built_to == self._queues_synced_to and not thorough:
             return
         try:
-            self._queues.sync(0 if thorough else self._queue_pace.least_pages, self._flush_waiting)
+            if built_to != self._queues_whole_to:  # else nothing was built since: no need to look at very many queues
+                self._queues.sync(0 if thorough else self._queue_pace.least_pages, self._flush_waiting)
             self._queues_synced_to = built_to
+            if thorough:
+                self._queues_whole_to = built_to
             self._note_full_index_file()
             if thorough:
                 self._queues_thorough_ms = now_ms

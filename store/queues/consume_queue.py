@@ -29,6 +29,7 @@ CQ_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", 
 ENTRY_BYTES = CQ_DTYPE.itemsize
 ENTRY_SIZE_AT, ENTRY_TAGS_AT = (int(CQ_DTYPE.fields[name][1]) for name in ("size", "tags_code"))  # type: ignore[index]
 PREFILL_SIZE = 0x7FFFFFFF
+SMALL_FILE_BYTES = 16384
 VALIDATED_FILES = 3  # of an extension, from the end
 VALIDATED_ENTRIES = 100_000  # of a queue, from the end; RocketMQ's recovery looks at three files, 900,000 entries
 QUEUE_ID_MAX = 2**31 - 1  # a Java int
@@ -109,12 +110,28 @@ class ConsumeQueue:
 
     def end_below(self, physical_offset: int) -> int:
         """The first queue offset whose entry is not there or lies at or above `physical_offset` in the log."""
+        return self.end_and_last(physical_offset)[0]
+
+    def end_and_last(self, physical_offset: int) -> tuple[int, np.void | None]:
+        """`end_below`, and the entry before it, unless that points nowhere."""
         bases = self.bases()
         for base in reversed(bases):
-            count = _count_below(self.map_file(base), physical_offset)
+            entries = self._file(base)
+            count = _count_below(entries, physical_offset)
             if count or base == bases[0]:
-                return base // self.dtype.itemsize + count
-        return 0
+                last = entries[count - 1] if count and entries[count - 1]["size"] != PREFILL_SIZE else None
+                return base // self.dtype.itemsize + count, last
+        return 0, None
+
+    def _file(self, base: int) -> Entries:
+        """As `map_file`; a small one is read, which is done before it would be mapped: there may be very many."""
+        if self.file_bytes > SMALL_FILE_BYTES:
+            return self.map_file(base)
+        fd = file_io.open_file(self.directory / file_name(base), writable=False)
+        try:
+            return np.frombuffer(os.pread(fd, self.file_bytes, 0), dtype=self.dtype)
+        finally:
+            os.close(fd)
 
     def messages_end(self, end: int) -> int:
         """The queue offset behind the last message of the entries below `end`: here each is one message."""

@@ -47,9 +47,8 @@ def totals(
     last: int | None = None
     for queue in every_queue(root, file_bytes):
         between()
-        end = queue.end_below(physical_offset)
+        end, entry = queue.end_and_last(physical_offset)
         queues, entries = queues + (end > 0), entries + end
-        entry = queue.last_entry(end) if end else None
         if entry is not None and (last is None or int(entry["physical_offset"]) > last):
             last = int(entry["physical_offset"])
     return Totals(queues, entries, last)
@@ -120,10 +119,12 @@ class QueueSync:
         return syncing.is_done
 
     def _all_changed(self, least_pages: int, between: Callable[[], object]) -> list[tuple[Path, int]]:
-        found = []
+        found, has_ext = [], (self._root.parent / EXT_NAME).is_dir()
         for queue in every_queue(self._root, self._file_bytes):
             between()
-            changed = self._changed(queue.directory) + self._changed(self._ext_of(queue.directory))
+            changed = self._changed(queue.directory)
+            if has_ext:
+                changed += self._changed(self._ext_of(queue.directory))
             if changed and (not least_pages or self._has_grown(queue, least_pages)):
                 found += changed
         return found
