@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.harness.distribution import Shared, group_of, order
@@ -31,6 +32,10 @@ JAVA_OF_SETUP = Path(sys.prefix) / "java"
 # Every worker and every broker that a test starts would compile all modules anew: a third of a broker's start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+hypothesis.settings.register_profile("slipstream", deadline=None)
+hypothesis.settings.load_profile("slipstream")
 
 
 def pytest_configure(config: pytest.Config) -> None:
