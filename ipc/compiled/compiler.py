@@ -22,6 +22,7 @@ from numba import njit
 from numba.core import event
 from numba.extending import intrinsic
 
+from ipc.compiled.kernel_cache import Folders, KernelCache
 from ipc.compiled.kernel_folders import folder_of
 
 config: Any = numba.config  # untyped
@@ -44,6 +45,7 @@ class _Progress(event.Listener):
         self.tell = tell
         self._depth = self._done = 0
         self._spent = self._told_at = self._began = 0.0
+        self._waited = False
 
     def on_start(self, event: Any) -> None:
         if not self._depth:
@@ -61,6 +63,12 @@ class _Progress(event.Listener):
             self._told_at = spent
             self.tell(f"compiling for this machine, once for each version: {self._done} functions in {spent:.0f} s")
 
+    def waiting(self) -> None:
+        """Another process compiles what is needed here."""
+        if self.tell is not None and not self._waited:
+            self._waited = True
+            self.tell("waiting for another process that compiles for this machine")
+
 
 class _Ending(event.Listener):
     """Raises CompilingStopped at the next step once that is asked for."""
@@ -68,9 +76,13 @@ class _Ending(event.Listener):
     def __init__(self) -> None:
         self.asked: Callable[[], bool] | None = None
 
-    def on_start(self, event: Any) -> None:
+    def look(self) -> None:
+        """Raise it now if it is asked for."""
         if self.asked is not None and self.asked():
             raise CompilingStopped
+
+    def on_start(self, event: Any) -> None:
+        self.look()
 
     def on_end(self, event: Any) -> None:
         pass
@@ -84,6 +96,14 @@ _progress = _Progress(_print if sys.stderr is not None and sys.stderr.isatty() e
 numba_event.register(COMPILING, _progress)
 _ending = _Ending()
 numba_event.register(STEP, _ending)
+
+
+def _wait() -> None:
+    _progress.waiting()
+    _ending.look()
+
+
+_folders = Folders(_wait)
 
 
 def tell_progress_to(tell: Callable[[str], None]) -> None:
@@ -108,9 +128,25 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
         return njit(nogil=True, **options)(function)
     config.CACHE_DIR = str(folder)
     try:
-        return njit(cache=True, nogil=True, **options)(function)
+        compiled = njit(nogil=True, **options)(function)
+        cache = compiled._cache = KernelCache(function, _folders)
     finally:
         config.CACHE_DIR = _given_folder
+    compiled._compiler.compile = _giving_up(cache, compiled._compiler.compile)
+    return compiled
+
+
+def _giving_up(cache: KernelCache, compiling: Callable[..., Any]) -> Callable[..., Any]:
+    """What compiles, and does not leave others waiting when an exception ends it."""
+
+    def compile_once(*arguments: Any) -> Any:
+        try:
+            return compiling(*arguments)
+        except BaseException:
+            cache.given_up()
+            raise
+
+    return compile_once
 
 
 def kernel(function: Callable[..., Any]) -> Any:

@@ -68,6 +68,61 @@ def test_what_is_compiled_is_told_while_it_takes_time(tree: Path) -> None:
     assert again.stdout == "", "what is on disk is not compiled"
 
 
+def test_of_two_processes_one_compiles_and_the_other_waits(tree: Path) -> None:
+    """The first stands still in the midst of compiling until the second was seen to wait."""
+    slow = (
+        "import pathlib, time; from ipc.compiled import compiler; compiler.tell_progress_to(print)\n"
+        "class Still(compiler.event.Listener):\n"
+        "    def on_start(self, event):\n"
+        "        print('compiles', flush=True)\n"
+        "        while not pathlib.Path('go').exists(): time.sleep(0.01)\n"
+        "    def on_end(self, event): pass\n"
+        "compiler.numba_event.register(compiler.COMPILING, Still())\n"
+    )
+    telling = "from ipc.compiled import compiler; compiler.tell_progress_to(lambda text: print(text, flush=True))\n"
+    home = {**os.environ, "HOME": str(tree), "PYTHONUNBUFFERED": "1"}
+    commands = [[sys.executable, "-B", "-c", first + ASK] for first in (slow, telling)]
+    with subprocess.Popen(commands[0], cwd=tree, env=home, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None and one.stdout.readline() == "compiles\n"
+        with subprocess.Popen(commands[1], cwd=tree, env=home, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None and "waiting for another process" in other.stdout.readline()
+            (tree / "go").touch()
+            assert one.stdout.read().split()[-2:] == ["6", "0"]
+            assert other.stdout.read().split() == ["6", "1"]
+
+
+def test_a_process_that_dies_while_it_compiles_leaves_nobody_waiting(tree: Path) -> None:
+    dying = (
+        "import os; from ipc.compiled import compiler\n"
+        "class Death(compiler.event.Listener):\n"
+        "    def on_start(self, event): os._exit(3)\n"
+        "    def on_end(self, event): pass\n"
+        "compiler.numba_event.register(compiler.STEP, Death())\n"
+    )
+    ended = subprocess.run([sys.executable, "-B", "-c", dying + ASK], cwd=tree, check=False, timeout=120)
+    assert ended.returncode == 3
+    assert _ask(tree) == (6, 0)
+
+
+def test_compiling_that_fails_leaves_nobody_waiting(tree: Path) -> None:
+    failing = (
+        "from ipc.compiled import compiler\n"
+        "class Failure(compiler.event.Listener):\n"
+        "    def on_start(self, event): raise KeyboardInterrupt\n"
+        "    def on_end(self, event): pass\n"
+        "failure = Failure(); compiler.numba_event.register(compiler.STEP, failure)\n"
+        "from engine.probe import answer\n"
+        "try: answer()\n"
+        "except KeyboardInterrupt: pass\n"
+        "assert not compiler._folders._held\n"
+        "compiler.numba_event.unregister(compiler.STEP, failure)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", failing + ASK], cwd=tree, check=True, timeout=120, stdout=subprocess.PIPE
+    )
+    assert done.stdout.split() == [b"6", b"0"]
+
+
 def test_a_constant_two_folders_down_makes_a_new_kernel(tree: Path) -> None:
     assert _ask(tree) == (6, 0)
     assert _ask(tree) == (6, 1)
