@@ -60,9 +60,11 @@ run: setup
 
 # The marks are given by tests/conftest.py, which also sees to it that a test without them starts nothing of the kind.
 quick: setup
-	@$(PYTHON) -m pytest -n auto -m "not (broker or crash or interop or spark)" $(ARGS)
+	@$(PYTHON) -m pytest -n auto -m "not (broker or crash or interop or slow or spark)" $(ARGS)
 
+# Kernels first: no broker of a test spends its time to start on compiling.
 test: setup
+	@$(VENV)/bin/slipstream warm
 	@$(PYTHON) -m pytest -n auto $(ARGS)
 
 lint: setup

@@ -16,6 +16,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.harness.distribution import Shared, group_of, order
 from tools.common import local_broker
@@ -28,6 +29,10 @@ GROUP_SIGN = "@~"  # xdist writes a test's group behind its name
 SECONDS_KEY = "slipstream/seconds"
 SHARED_MEMORY = Path("/dev/shm")
 JAVA_OF_SETUP = Path(sys.prefix) / "java"
+
+# On a busy machine an example takes as long as it takes.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 # Every worker and every broker that a test starts would compile all modules anew: a third of a broker's start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.crash
 
 MIB, PAGE_BYTES = 1 << 20, 4096
 BURST = 60
+SLOW_DISK_MS = 60_000  # a disk that works is waited for, however busy the machine
 SETTINGS = {
     "brokerRole": "ASYNC_MASTER", "flushDiskType": "SYNC_FLUSH", "mappedFileSizeCommitLog": 4 * MIB,
     "mappedFileSizeConsumeQueue": 4000, "ringSizeInBytes": MIB, "maxMessageSize": 65536, "maxHashSlotNum": 1000,
@@ -143,8 +144,8 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_acknowledged_after_a_failur
         assert "PROBLEM: the disk failed" in capsys.readouterr().out
         assert json.loads(json.dumps(snapshot(broker.store, cpu_sample_seconds=0.0).to_json()))["problems"]
     disk.give_room()
-    with LocalBroker(home, **SETTINGS) as broker:
-        with Producer(broker.store, timeout=20.0) as producer:
+    with LocalBroker(home, **{**SETTINGS, "syncFlushTimeout": SLOW_DISK_MS}) as broker:
+        with Producer(broker.store, timeout=SLOW_DISK_MS / 1000) as producer:
             for number in range(200):
                 result = producer.send("disk", f"again {number}", queue_id=0)
                 assert result.status is PutMessageStatus.PUT_OK

@@ -45,7 +45,7 @@ def deletes(by: Retention, hour: int, used: int, age_hours: int) -> bool:
     return age_hours >= by.reserved_hours and (hour in by.delete_when_hours or used > by.max_used_percent)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(HOURS, NUMBERS, NUMBERS, WANTED)
 def test_no_moment_of_a_change_deletes_what_is_kept_before_and_after(
     board: Board, hours: int, reserved: int, percent: int, wanted: dict[str, int]

@@ -238,7 +238,14 @@ def test_offsets_of_a_deleted_segment_are_told_with_queue_range_and_file(tmp_pat
     assert read(str(made.root), topic="orders") == made.offsets[gone:]
 
 
-@pytest.mark.parametrize("selection", [{}, {"topic": "alphaEight,alphaFour"}, {"subExpression": "AAAA"}])
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"topic": "alphaEight,alphaFour"},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"subExpression": "AAAA"}, marks=pytest.mark.slow),
+    ],
+)
 def test_limits_of_partitions_hold_for_every_one(golden, selection):
     whole = read(golden, **selection)
     for limit in (1, 7, 50):

@@ -83,6 +83,7 @@ def test_the_store_is_sound(store: Path) -> None:
     assert findings(store) == []
 
 
+@pytest.mark.slow
 def test_a_change_of_any_protected_byte_is_found(store: Path) -> None:
     """Exhaustive over the bytes, one change of each."""
     changes = random.Random(4)
@@ -106,7 +107,7 @@ def test_what_is_declared_is_no_more_than_what_the_format_leaves_open(store: Pat
     }  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_change_at_all_makes_it_crash(store: Path, data: st.DataObject) -> None:
     """Unprotected and unused bytes too, several at once."""
