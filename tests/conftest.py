@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -30,17 +29,13 @@ SECONDS_KEY = "slipstream/seconds"
 SHARED_MEMORY = Path("/dev/shm")
 JAVA_OF_SETUP = Path(sys.prefix) / "java"
 
-# On a busy machine an example takes as long as it takes.
+# How long an example takes says how busy the machine is, and nothing of what is tested.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
 # Every worker and every broker that a test starts would compile all modules anew: a third of a broker's start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-
-# How long an example takes says how busy the machine is, and nothing of what is tested.
-hypothesis.settings.register_profile("slipstream", deadline=None)
-hypothesis.settings.load_profile("slipstream")
 
 
 def pytest_configure(config: pytest.Config) -> None:

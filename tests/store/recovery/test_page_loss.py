@@ -308,7 +308,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + RUNS))
+@pytest.mark.parametrize(
+    "seed",
+    [FIRST_SEED, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(FIRST_SEED + 1, FIRST_SEED + RUNS))],
+)
 def test_every_state_that_a_power_cut_may_leave_is_opened(
     seed: int, tmp_path: Path, region_dir: Path, small: pytest.MonkeyPatch
 ) -> None:
