@@ -99,8 +99,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two for a core: most of a broker's test is waiting."""
-    return 2 * len(os.sched_getaffinity(0))
+    """One for a core: more of them make Spark give up its Python workers, to which it grants ten seconds to start."""
+    return len(os.sched_getaffinity(0))
 
 
 def _shared(item: pytest.Item) -> Shared:
