@@ -8,6 +8,8 @@ import gc
 import multiprocessing
 import os
 import pickle
+import select
+import signal
 import subprocess
 import sys
 import threading
@@ -33,6 +35,8 @@ SMALL = {
     "maxMessageSize": 65536,
 }  # fmt: skip
 
+CHILDREN_MAX, CHILD_SECONDS = 5, 30
+
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
@@ -45,22 +49,31 @@ def board_of(store: Path) -> Board:
 
 
 def in_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> str:
-    """What `work` comes to in a forked child: "returned", or its error's code and text."""
-    read_end, write_end = os.pipe()
-    pid = fork()
-    if pid == 0:
-        said = "returned"
-        try:
-            work()
-        except BaseException as error:  # this process ends here, whatever it is
-            said = f"{getattr(error, 'code', type(error).__name__)}: {error}"
-        os.write(write_end, said.encode())
-        os._exit(0)
-    os.close(write_end)
-    with os.fdopen(read_end, "rb") as answer:
-        said = answer.read().decode()
-    os.waitpid(pid, 0)
-    return said
+    """What `work` comes to in a forked child: "returned", or its error's code and text.
+
+    A child of a fork that the interpreter knows nothing of may wait for ever to hand its lock to a thread that it does
+    not have, wherever it is: such a child is ended, and another one asked.
+    """
+    for _ in range(CHILDREN_MAX):
+        read_end, write_end = os.pipe()
+        pid = fork()
+        if pid == 0:
+            said = "returned"
+            try:
+                work()
+            except BaseException as error:  # this process ends here, whatever it is
+                said = f"{getattr(error, 'code', type(error).__name__)}: {error}"
+            os.write(write_end, said.encode())
+            os._exit(0)
+        os.close(write_end)
+        with os.fdopen(read_end, "rb") as answer:
+            if not select.select([answer], [], [], CHILD_SECONDS)[0]:
+                os.kill(pid, signal.SIGKILL)
+            said = answer.read().decode()
+        os.waitpid(pid, 0)
+        if said:
+            return said
+    raise AssertionError(f"{CHILDREN_MAX} children did not answer within {CHILD_SECONDS} s each")
 
 
 class Calls:

@@ -11,6 +11,7 @@ import pytest
 from engine.settings.config import BrokerConfig, from_mapping
 from engine.writer import topic_keeper
 from engine.writer.topic_keeper import TopicKeeper
+from store.compat import line_of
 from store.files.directory import StoreDirectory
 from store.tables import json_files, tables
 from store.tables.tables import TOPICS, DataVersion
@@ -32,7 +33,7 @@ def administrator_adds(config: BrokerConfig, topic: str, counter: int) -> None:
     path = file_of(config)
     with json_files.exclusive(path.parent):
         table = tables.topics(json_files.read(path))
-        table[topic] = tables.topic_config(topic, 4, 4, 6, five=False)
+        table[topic] = tables.topic_config(topic, 4, 4, 6, line=line_of("4.9"))
         json_files.write(path, tables.topics_value(table, DataVersion(counter, NOW_MS)))
 
 

@@ -43,6 +43,7 @@ def test_the_main_job_on_real_input(tmp_path: Path) -> None:
     assert logs[0] == logs[1]
 
 
+@pytest.mark.spark
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "something").touch()
     ran = subprocess.run([*COMMAND, "--dir", str(tmp_path)], capture_output=True, timeout=60, check=False)
