@@ -1,27 +1,26 @@
 """Asks name servers for a cluster's brokers, and those of this host for the directory of their store.
 
-Implements: the client's side of GET_BROKER_CLUSTER_INFO and GET_BROKER_CONFIG, with JSON headers (spec: remoting, 1,
-    5, 8). This package imports nothing of the engine, so the two requests are written out here.
+Implements: the client's side of GET_BROKER_CLUSTER_INFO and GET_BROKER_CONFIG (spec: remoting, 5, 8)
+Frames and codes are the engine's, from its room that does no I/O and needs nothing compiled.
 """
 
 from __future__ import annotations
 
-import json
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from struct import Struct
-from typing import Any
 
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
+from store.compat import OF_BROKERS, line_of
 from store.errors import MalformedData
 from store.tables import fastjson
 
-CLUSTER_INFO, BROKER_CONFIG, SUCCESS = 106, 26, 0
-TIMEOUT_SECONDS = 5.0
-FRAME_BYTES_MAX = 16 << 20
+TIMEOUT_S = 5.0
+READ_BYTES = 1 << 16
 PORT_DEFAULT = 9876
-LENGTHS = Struct(">iI")
-REQUEST_VERSION = 397  # MQVersion of 4.9.7: what the request says its sender is
+VERSION = line_of(OF_BROKERS).remoting.version  # what a request says its sender is
 
 
 class NameServersUnreachable(OSError):
@@ -35,8 +34,8 @@ class NoReplicaHere(OSError):
 
     code = "NO_REPLICA_HERE"
 
-    def __init__(self, told: Sequence[str]) -> None:
-        text = "; ".join(told)
+    def __init__(self, missing: Sequence[str]) -> None:
+        text = "; ".join(missing)
         super().__init__(f"{text}. Run Spark where each broker has a replica, or give the directories as path")
 
 
@@ -50,11 +49,11 @@ def find_replicas(servers: Sequence[str]) -> tuple[list[str], list[str]]:
         tried: list[str] = []
         root = None
         for _, address in sorted(addresses.items()):
-            root, told = _root_of(name, address)
+            root, reason = _root_of(name, address)
             if root is not None:
                 roots.append(root)
                 break
-            tried.append(f"{address}: {told}")
+            tried.append(f"{address}: {reason}")
         if root is None:
             missing.append(f"broker {name!r} has no replica on this host ({', '.join(tried) or 'no address'})")
     if not roots and not missing:
@@ -67,7 +66,7 @@ def _brokers(servers: Sequence[str]) -> dict[str, dict[int, str]]:
     failures = []
     for server in servers:
         try:
-            body = ask(server, CLUSTER_INFO)
+            body = ask(server, RequestCode.GET_BROKER_CLUSTER_INFO)
             table = fastjson.loads(body, f"answer of {server}")["brokerAddrTable"]
             return {
                 str(name): {int(number): str(address) for number, address in entry["brokerAddrs"].items()}
@@ -83,7 +82,7 @@ def _root_of(name: str, address: str) -> tuple[str | None, str]:
     if not _is_here(address):
         return None, "another host"
     try:
-        settings = _properties(ask(address, BROKER_CONFIG))
+        settings = _properties(ask(address, RequestCode.GET_BROKER_CONFIG))
     except (OSError, ValueError) as error:
         return None, f"does not answer ({error})"
     root = settings.get("storePathRootDir", "")
@@ -105,42 +104,32 @@ def _is_here(address: str) -> bool:
     return True
 
 
-def ask(address: str, code: int, ext: Mapping[str, str] | None = None) -> bytes:
+def ask(address: str, code: RequestCode) -> bytes:
     """The body of a successful answer. Raises OSError (no answer in time, hung up) and ValueError (another answer)."""
-    fields = {"code": code, "flag": 0, "language": "PYTHON", "opaque": 1, "version": REQUEST_VERSION}
-    fields |= {"serializeTypeCurrentRPC": "JSON", "extFields": dict(ext or {})}
-    header = json.dumps(fields).encode()
-    with socket.create_connection(_host_port(address), TIMEOUT_SECONDS) as connection:
-        connection.settimeout(TIMEOUT_SECONDS)
-        connection.sendall(LENGTHS.pack(4 + len(header), len(header)) + header)
-        length = int.from_bytes(_received(connection, 4), signed=True)
-        if not 4 <= length <= FRAME_BYTES_MAX:
-            raise ValueError(f"{address} does not speak RocketMQ's remoting: a frame of {length} bytes")
-        frame = _received(connection, length)
-    return _body(address, frame)
+    deadline = time.monotonic() + TIMEOUT_S
+    request = RemotingCommand(code, opaque=1, language="PYTHON", version=VERSION)
+    with socket.create_connection(_host_port(address), TIMEOUT_S) as connection:
+        connection.sendall(encode(request))
+        try:
+            answer = decode(_frame_from(connection, deadline))
+        except MalformedFrame as malformed:
+            raise ValueError(f"{address}: {malformed}") from malformed
+    if answer.code != ResponseCode.SUCCESS:
+        raise ValueError(f"{address} answers with code {answer.code} {answer.remark or ''}".rstrip())
+    return bytes(answer.body)
 
 
-def _body(address: str, frame: bytes) -> bytes:
-    word = int.from_bytes(frame[:4])
-    header_bytes = word & 0xFFFFFF
-    if word >> 24 or header_bytes > len(frame) - 4:
-        raise ValueError(f"{address} answers with a header that is not JSON")
-    answer: Any = json.loads(frame[4 : 4 + header_bytes])
-    code = answer.get("code") if isinstance(answer, dict) else None
-    if code != SUCCESS:
-        told = answer.get("remark") if isinstance(answer, dict) else ""
-        raise ValueError(f"{address} answers with code {code} {told or ''}".rstrip())
-    return frame[4 + header_bytes :]
-
-
-def _received(connection: socket.socket, count: int) -> bytes:
-    data = bytearray()
-    while len(data) < count:
-        part = connection.recv(min(count - len(data), 1 << 16))
+def _frame_from(connection: socket.socket, deadline: float) -> bytes:
+    """The first frame that comes, the only one that is waited for. Raises OSError, MalformedFrame."""
+    splitter = FrameSplitter()
+    while (left := deadline - time.monotonic()) > 0:
+        connection.settimeout(left)
+        part = connection.recv(READ_BYTES)
         if not part:
             raise ConnectionResetError("hung up before its answer was whole")
-        data += part
-    return bytes(data)
+        if frames := splitter.feed(part):
+            return frames[0]
+    raise TimeoutError(f"no answer within {TIMEOUT_S:g} s")
 
 
 def _host_port(address: str) -> tuple[str, int]:
