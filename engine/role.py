@@ -40,10 +40,13 @@ class Role(Protocol):
 
 
 class StopFlag:
-    """Turns true once a signal to stop has come; the handler does nothing else, the loop acts."""
+    """Turns true once a signal to stop has come; the handler does nothing else, the loop acts.
 
-    def __init__(self) -> None:
-        self._stopping = False
+    With `alarm`, an eventfd, whoever sleeps on that wakes up.
+    """
+
+    def __init__(self, alarm: int = -1) -> None:
+        self._stopping, self._alarm = False, alarm
 
     def __call__(self) -> bool:
         return self._stopping
@@ -51,10 +54,35 @@ class StopFlag:
     def set(self) -> None:
         """Ask for the stop."""
         self._stopping = True
+        if self._alarm >= 0:
+            os.eventfd_write(self._alarm, 1)
 
     def on_signal(self, _number: int, _frame: FrameType | None) -> None:
         """Handler for what ends a command."""
-        self._stopping = True
+        self.set()
+
+
+_alarm = -1  # of this process
+
+
+def stop_alarm() -> int:
+    """A descriptor that is readable once this process is told to stop.
+
+    Python's select, poll and epoll sleep on after a signal: a role that idles in one of them watches this, too.
+    """
+    global _alarm
+    if _alarm < 0:
+        _alarm = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    return _alarm
+
+
+def _own_alarm() -> int:
+    """The alarm of a forked child, which must not be its parent's."""
+    global _alarm
+    if _alarm >= 0:
+        os.close(_alarm)
+    _alarm = -1
+    return stop_alarm()
 
 
 def run_role(
@@ -85,7 +113,7 @@ def enter_child(name: str, parent_pid: int) -> StopFlag:
     if os.getppid() != parent_pid:
         os._exit(1)  # the parent died before the line above
     libc.prctl(PR_SET_NAME, f"slip:{name}".encode()[:15], 0, 0, 0)
-    stop = StopFlag()
+    stop = StopFlag(_own_alarm())
     signal.signal(signal.SIGTERM, stop.on_signal)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

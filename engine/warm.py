@@ -47,6 +47,7 @@ from store.put.draft import Draft
 from store.verify.verification import Verification
 
 SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
+PRODUCERS = 2  # one puts; one asks, so that the writer does not stay with the first to wait for more
 LOCALHOST = Host("127.0.0.1", 10911)
 
 
@@ -58,15 +59,15 @@ def _miniature(config: BrokerConfig) -> Iterator[tuple[BrokerConfig, Board, Path
         small = replace(
             config, store_path_root_dir=root / "store", store_path_commit_log=root / "store" / "commitlog",
             mapped_file_size_commit_log_bytes=SEGMENT_BYTES, ring_bytes=RING_BYTES,
-            max_message_bytes=SEGMENT_BYTES // 4, max_hash_slot_num=10, max_index_num=100,
+            max_message_bytes=SEGMENT_BYTES // 4, max_hash_slot_num=10, max_index_num=100, producers_max=PRODUCERS,
         )  # fmt: skip
         small.store_path_commit_log.mkdir(parents=True)
         board = Board.create(root / COUNTERS_FILE)
         queue_table.QueueTable.create(root, {}).close()
         TopicTable.create(root)
-        create_latencies(root, config.producers_max)
-        create_journal(root, config.producers_max, 0)
-        ring.create_rings(root, config.producers_max).close()
+        create_latencies(root, PRODUCERS)
+        create_journal(root, PRODUCERS, 0)
+        ring.create_rings(root, PRODUCERS).close()
         yield small, board, root
     finally:
         shutil.rmtree(root)
@@ -76,13 +77,14 @@ def warm_up(config: BrokerConfig, *, verification: bool = False) -> None:
     """Put a message and a batch into a ring, and have them appended and dispatched; and what is there verified."""
     with _miniature(config) as (small, board, root):
         controls = ring.attach_rings(root)
-        claimed = ring.ClaimedRing(root, controls, RING_BYTES)
+        claimed, asking = (ring.ClaimedRing(root, controls, RING_BYTES) for _ in range(PRODUCERS))
         making = allocator.open_role(small, board)
         making.do_work(monotonic_ms())
         slot = queue_table.QueueTable.attach(root, writable=True).slot_of(SELF_TEST_TOPIC.encode(), 0)
         assert slot == 0
         writing = writer.open_role(small, board, root)
         _put(board, claimed, Clock(root, 0))
+        atomics.publish(asking.control, ring.ASKED, 1)
         while writing.do_work(monotonic_ms()):
             pass
         writing.idle(0)
@@ -92,7 +94,8 @@ def warm_up(config: BrokerConfig, *, verification: bool = False) -> None:
         assert board.reput_from_offset.read() == end > 0, "nothing was dispatched, so nothing of it is compiled"
         for role in (dispatching, writing, making):
             role.close()
-        claimed.close()
+        for producer in (claimed, asking):
+            producer.close()
         _warm_index()
         _warm_replication(board)
         topics = TopicTable.attach(root)

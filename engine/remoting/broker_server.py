@@ -36,6 +36,7 @@ from engine.protocol.tables.register_body import Member
 from engine.remoting.broker_files import BrokerFiles
 from engine.remoting.link import NoAnswer, RemotingLink
 from engine.remoting.server import RemotingServer
+from engine.role import stop_alarm
 from engine.settings.config import BrokerConfig, BrokerRole
 from engine.settings.keys import KEYS
 from ipc import waiting
@@ -50,7 +51,7 @@ SYNCHRONIZE_SECONDS = 3.0  # for each of a slave's questions to its master
 BIND_RETRY_MS = 1000
 SAID_CHARACTERS_MAX = 500
 LOOK_MS = 1000
-TURN_MS_MAX = 500  # the longest time from a wish to stop to its fulfilment
+TURN_MS_MAX = 500  # how late the clock is looked at
 FAST_BELOW = slave_synchronize.FAST_PORT_BELOW
 
 
@@ -83,6 +84,8 @@ class BrokerServer:
         self._ha_server_name: str | None = None
         self._unresolved: str | None = None  # the last name that led nowhere, and was told
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._is_told_to_stop = asyncio.Event()
+        self._loop.add_reader(stop_alarm(), self._on_alarm)
 
     def _change_settings(self) -> None:
         """See that what was changed just now is used, and kept until the broker ends."""
@@ -175,7 +178,16 @@ class BrokerServer:
 
     def idle(self, timeout_ms: int) -> None:
         """Serve."""
-        self._loop.run_until_complete(asyncio.sleep(min(timeout_ms, TURN_MS_MAX) / 1000))
+        self._loop.run_until_complete(self._serve_for(min(timeout_ms, TURN_MS_MAX) / 1000))
+
+    async def _serve_for(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_told_to_stop.wait(), seconds)
+
+    def _on_alarm(self) -> None:
+        """The descriptor stays readable: it is heard once."""
+        self._loop.remove_reader(stop_alarm())
+        self._is_told_to_stop.set()
 
     def close(self) -> None:
         """Say goodbye to the name servers, hang up, save."""

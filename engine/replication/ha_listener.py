@@ -28,7 +28,7 @@ from engine.protocol.ha.callers import Caller, CallerLimits, Callers, Holder
 from engine.protocol.ha.connection import is_of_a_slave
 from engine.protocol.ha.wire import ADVICE, REPORT, CloseReason
 from engine.replication.ha_senders import SenderDeaths, SenderProcess, has_ended, pidfd_of
-from engine.role import Role, enter_child, run_role
+from engine.role import Role, enter_child, run_role, stop_alarm
 from engine.settings.config import BrokerConfig
 from ipc import waiting
 from ipc.clock import monotonic_ms
@@ -88,6 +88,7 @@ class HaListener:
         self._look_at_ms = self._accept_at_ms = 0
         self._poll = select.epoll()
         self._poll.register(listening, select.EPOLLIN)
+        self._poll.register(stop_alarm(), select.EPOLLIN)
         for words in board.ha:  # the senders of a listener that was killed died with it
             if words.state.read() != HaSlotState.FREE:
                 self._count_end(words.slot, CloseReason.KILLED)
@@ -99,6 +100,7 @@ class HaListener:
         """Accept, hear, fork for who has reported, reap who has ended; how many of these."""
         now_ms = monotonic_ms()
         ready = dict(self._poll.poll(0))
+        ready.pop(stop_alarm(), None)
         by_pidfd = {process.pidfd: process for process in self._senders.values()}
         may_accept = ready.pop(self._listening.fileno(), 0)
         done = len(ready)

@@ -24,6 +24,7 @@ from engine.protocol.ha.client_kernel import ClientLimits
 from engine.protocol.ha.wire import ADVICE, FRAME_HEADER_BYTES, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
 from engine.replication import receiver_kernel
 from engine.replication.receiver_kernel import INBOX_BYTES, NO_SEGMENT, HeldWord, Outcome
+from engine.role import stop_alarm
 from engine.settings.config import BrokerConfig
 from ipc import waiting
 from ipc.clock import monotonic_ms
@@ -269,7 +270,7 @@ class Receiver:
             wait_ms = timeout_ms
         if self.client.state is not HaClientState.TRANSFER:
             writing = [] if self._socket is None else [self._socket]
-            select.select([], writing, [], (wait_ms if writing or self._master else timeout_ms) / 1000)
+            select.select([stop_alarm()], writing, [], (wait_ms if writing or self._master else timeout_ms) / 1000)
             return
         allocated_seen = self._board.allocated_offset.read()
         if self._lacks_space():

@@ -8,15 +8,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from engine import role
 from engine.board.cursors import RUNNING, Board
 from engine.producer import Producer
+from engine.remoting import broker_server
+from engine.replication.ha_senders import has_ended, pidfd_of
 from store.reading import extent
 from store.reading.extent import readable_range
+from tests.harness.conditions import await_that
+from tests.harness.ha_node import Node, wait_until
 from tools.common.local_broker import LocalBroker, free_port
 
 STOP_SECONDS = 120
+DAY_MS = 86_400_000
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT], ids=lambda one: one.name)
@@ -57,8 +64,8 @@ def test_a_broker_without_standard_descriptors_keeps_its_memory_to_itself(tmp_pa
     with subprocess.Popen(["sh", "-c", command]) as process:
         try:
             store = tmp_path / "store"
-            while extent.running(store) is None:
-                assert process.poll() is None
+            await_that(lambda: process.poll() is not None or extent.running(store), "it runs")
+            assert process.poll() is None
             pids = Board.attach(extent.require_running(store).region_directory).pids.values()
             for pid in (process.pid, *({word.read() for word in pids} - {0})):
                 held = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)]
@@ -70,6 +77,22 @@ def test_a_broker_without_standard_descriptors_keeps_its_memory_to_itself(tmp_pa
         finally:
             process.kill()
     assert readable_range(store).max_physical_offset > 0
+
+
+@pytest.mark.parametrize(("name", "master"), [("ha_listener", None), ("remoting", None), ("receiver", 1)])
+def test_a_role_that_would_sleep_for_a_day_ends_when_it_is_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, master: int | None
+) -> None:
+    monkeypatch.setattr(role, "IDLE_MS_MAX", DAY_MS)
+    monkeypatch.setattr(broker_server, "TURN_MS_MAX", DAY_MS)
+    settings = {"listenPort": free_port(), "metricsPromExporterPort": 0, "haReconnectInterval": DAY_MS}
+    with Node(tmp_path, master, **settings) as node:
+        node.start(name)
+        wait_until(node.board.heartbeats[name], lambda beat: beat != 0)
+        process = psutil.Process(node.pids[name])
+        await_that(lambda: process.status() == psutil.STATUS_SLEEPING, f"{name} sleeps")
+        process.terminate()
+        assert has_ended(pidfd_of(process.pid), STOP_SECONDS)
 
 
 STOPPED_AT_THE_FIRST_COMPILATION = """

@@ -13,6 +13,7 @@ from engine.board import live_settings
 from engine.board.cursors import Board
 from engine.board.failures import Failures
 from engine.keeping import allocator, housekeeper
+from engine.remoting import broker_server
 from engine.replication import group_transfer, ha_listener, receiver, sender
 from engine.role import Role, enter_child, run_role
 from engine.settings.config import BrokerRole, from_mapping
@@ -54,6 +55,7 @@ class Node:
             "ha_listener": lambda: ha_listener.open_role(config, board, self.failures, sender.open_role),
             "housekeeper": lambda: housekeeper.open_role(config, board),
             "receiver": lambda: receiver.open_role(config, board),
+            "remoting": lambda: broker_server.open_role(config, board),
         }[name]
 
     def start(self, *names: str) -> Node:

@@ -24,6 +24,7 @@ from store.message.record import Kind, Message, decode, inspect
 from store.tables import json_files
 from store.verify.verification import Verification
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
+from tests.harness.conditions import await_that
 from tests.interop.loads import OK, QUEUES, TOPIC, UNKNOWN, JavaLoad, OurLoad, await_outcomes, body_of
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import NameServer
@@ -33,7 +34,6 @@ from tests.interop.sides import (
     OurSide,
     RealSide,
     Side,
-    await_that,
     end_of,
     registered,
     table_of,

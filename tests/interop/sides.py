@@ -9,9 +9,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,15 +26,6 @@ TABLES = {
     "offsets": ("consumerOffset.json", "offsetTable"),
     "delay offsets": ("delayOffset.json", "offsetTable"),
 }
-
-
-def await_that(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
-    """Ask another process again and again; what it said first that is not false. Fails at the deadline."""
-    deadline, pause = time.monotonic() + seconds, threading.Event()
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        pause.wait(0.05)
-    return found
 
 
 class OurNameServer:

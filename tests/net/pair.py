@@ -9,8 +9,8 @@ from engine.board.cursors import Board
 from engine.producer import Producer
 from store.reading import extent
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
+from tests.harness.conditions import await_that
 from tests.interop.matrix import digests_of
-from tests.interop.sides import await_that
 
 SEGMENT = 256 * 1024
 SOON = {"haSendHeartbeatInterval": 300, "haHousekeepingInterval": 3000}

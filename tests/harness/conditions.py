@@ -1,0 +1,22 @@
+"""Waiting for what another process brings about: looked at again and again, with a deadline."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+SECONDS = 120.0
+PAUSE_SECONDS = 0.01  # long enough to leave the core to whom we wait for
+
+Seen = TypeVar("Seen")
+
+
+def await_that(condition: Callable[[], Seen], what: str, seconds: float = SECONDS) -> Seen:
+    """What `condition` said first that is not false. Fails at the deadline."""
+    deadline = time.monotonic() + seconds
+    while not (seen := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        select.select([], [], [], PAUSE_SECONDS)
+    return seen
