@@ -40,9 +40,11 @@ from ipc.compiled.kernel_folders import note_as_installed
 from store.files.pointer import COUNTERS_FILE
 from store.index import index_kernel
 from store.index.index_file import Geometry
+from store.message import properties
 from store.message.host import Host
 from store.message.record import encode
 from store.message.topics import SELF_TEST_TOPIC
+from store.names import COMMIT_LOG
 from store.put.draft import Draft
 from store.verify.verification import Verification
 
@@ -57,7 +59,7 @@ def _miniature(config: BrokerConfig) -> Iterator[tuple[BrokerConfig, Board, Path
     root = Path(tempfile.mkdtemp(prefix="slipstream-warm-", dir=config.region_path))
     try:
         small = replace(
-            config, store_path_root_dir=root / "store", store_path_commit_log=root / "store" / "commitlog",
+            config, store_path_root_dir=root / "store", store_path_commit_log=root / "store" / COMMIT_LOG,
             mapped_file_size_commit_log_bytes=SEGMENT_BYTES, ring_bytes=RING_BYTES,
             max_message_bytes=SEGMENT_BYTES // 4, max_hash_slot_num=10, max_index_num=100, producers_max=PRODUCERS,
         )  # fmt: skip
@@ -140,7 +142,8 @@ def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
     block = block_of(outlet, board, board.confirm_offset.index, clock.words)
     waiting.publish(board.broker_state, RUNNING)
     put(block, form_of(template).words, b"body", b"", 0)
-    record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST, properties=b"KEYS\1key\2")
+    keys = properties.format({properties.KEYS: "key"})
+    record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST, properties=keys)
     encode_kernel.put_payload(*outlet, as_bytes(encode_kernel.hidden(record)), 0)
     draft = Draft(topic=SELF_TEST_TOPIC, queue_id=0, pieces=(record * 2,), records=2, record_bytes_max=SEGMENT_BYTES)
     encode_kernel.put_payload(*outlet, as_bytes(payload_of(draft, lambda _queue: 0)), COMPOSED)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from store import names
+
 
 class PutRules(NamedTuple):
     """A message before it is stored: SendMessageProcessor, MessageDecoder, CommitLog, HookUtils, MultiDispatch."""
@@ -240,7 +242,8 @@ _5 = Line(
     ),
     retention=RetentionRules(clamps_levels=True, forcibly_is_enough=True),
     marks=Marks(
-        ("abort.bak", "compaction", "timerwheel", "timerlog", "batchconsumequeue"), b"stateVersion", True
+        (names.ABORT_BACKUP, names.COMPACTION, names.TIMER_WHEEL, names.TIMER_LOG, names.BATCH_QUEUES),
+        table_text=b"stateVersion", checkpoint_offsets=True,
     ),
 )  # fmt: skip
 LINES = {line.compat: line for line in (_4_9, _5)}  # oldest first

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from store import names
+from store.message import properties
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("ipc", "store", "engine", "spark_bridge", "tools")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -30,7 +33,7 @@ MAY_IMPORT = {
 # a name.
 ROOMS = (
     ("ipc", "arrays < compiled < ."),
-    ("store", "compat | errors < files | message < index | tables < queues < recovery < reading"
+    ("store", "names < compat | errors < files | message < index | tables < queues < recovery < reading"
      " < upkeep | put | manifest < verify < repair"),
     ("engine", "protocol.remoting < errors < protocol.ha | protocol.tables | protocol.store"
      " < protocol.naming | protocol.broker < settings < board < net | rings | role"
@@ -44,8 +47,8 @@ SINK, SINK_MAY_IMPORT = "spark_bridge/sink/", "engine.producer"  # a write is a 
 NAME_SERVERS, NAME_SERVERS_MAY_IMPORT = "spark_bridge/replica/name_servers.py", "engine.protocol.remoting"  # pure
 # The tables, names and forms of bytes that need no file.
 PROTOCOL_MAY_IMPORT = (
-    "engine.protocol", "store.compat", "store.errors", "store.message", "store.tables.fastjson", "store.tables.tables",
-    "ipc.arrays",
+    "engine.protocol", "store.compat", "store.errors", "store.message", "store.names", "store.tables.fastjson",
+    "store.tables.tables", "ipc.arrays",
 )  # fmt: skip
 # What is decided for every frame is compiled, so that the loops over sockets and the objects on which faults are played
 # in virtual time share it. Kernels here see words and bytes that are handed in; what sleeps or wakes lies elsewhere.
@@ -54,6 +57,10 @@ PROTOCOL_KERNELS_MAY_IMPORT = (
 )  # fmt: skip
 PROTOCOL_MAY_NOT_IMPORT = set("asyncio ctypes multiprocessing os select signal socket subprocess time".split())
 VERSIONS, VERSION_NAMES = ("4.9", "5"), re.compile(r"(^|_)(five|4_9|of_5)($|_)")
+NAMES_STAND_IN, PROPERTIES_STAND_IN = "store/names.py", "store/message/properties.py"
+FILE_NAMES = {value for name, value in vars(names).items() if name.isupper()}
+WORDS, PATH_CALLS = {"index", "config", "lock", "abort", "checkpoint"}, {"Path", "joinpath", "with_name", "join"}
+TOPIC_TYPES = ("engine/protocol/tables/topic_attributes.py", "DELAY")  # a type of topic is called as a property is
 FUNCTION_LINES_MAX, MODULE_LINES_MAX = 50, 400
 COMMENT_SHARE_MAX = 0.20
 EQUAL_LINES_MAX = 6
@@ -244,6 +251,58 @@ def test_only_one_table_knows_the_release_lines() -> None:
     assert {found.value for found in ast.walk(table) if isinstance(found, ast.Constant)} >= set(VERSIONS)
     for text in ("if five: pass", "compat == '5'", "f(is_five=1)", "def of_4_9(): pass", "{'4.9': 407}"):
         assert any(map(asks_for_a_version, ast.walk(ast.parse(text)))), text
+
+
+def literals_of(tree: ast.AST) -> Iterator[tuple[int, str, bool]]:
+    """(line, text, whether a path is made of it) of every text and bytes literal that is no docstring."""
+    prose = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    in_paths: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            in_paths.update((node.left, node.right))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in PATH_CALLS:
+            in_paths.update(node.args)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node not in prose and isinstance(node.value, str | bytes):
+            text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+            yield node.lineno, text, node in in_paths
+
+
+def spelled_file_names(tree: ast.AST) -> list[int]:
+    """Lines that spell the name of a file or a directory of a store; a word that means more only as part of a path."""
+    return [
+        line
+        for line, text, in_path in literals_of(tree)
+        if not FILE_NAMES.isdisjoint(text.split("/")) and (in_path or "/" in text or text not in WORDS)
+    ]
+
+
+def spelled_properties(tree: ast.AST) -> list[tuple[int, str]]:
+    """Lines that spell a property's name, alone or within a property string."""
+    known = {properties.INNER_PREFIX, *properties.RESERVED_NAMES}
+    return [
+        (line, name)
+        for line, text, _in_path in literals_of(tree)
+        for name in re.split("[\1\2]", text)
+        if name in known
+    ]
+
+
+def test_a_file_of_a_store_is_named_once() -> None:
+    others = [path for path in SOURCES if name_of(path) != NAMES_STAND_IN]
+    assert not [f"{name_of(path)}:{line}" for path in others for line in spelled_file_names(tree_of(path))]
+    for text in ("root / 'index'", "Path(root, 'config')", "f('consumequeue')", "r / 'config/x'", "x = 'topics.json'"):
+        assert spelled_file_names(ast.parse(text)), text
+    for text in ("log('index')", "x = 'the checkpoint is old'", "f('to slipstream.leases')"):
+        assert not spelled_file_names(ast.parse(text)), text
+
+
+def test_a_property_is_named_once() -> None:
+    others = [path for path in SOURCES if name_of(path) != PROPERTIES_STAND_IN]
+    wrong = [(name_of(path), line, name) for path in others for line, name in spelled_properties(tree_of(path))]
+    assert not [each for each in wrong if (each[0], each[2]) != TOPIC_TYPES]
+    for text in ("f(b'__CRC32#\\1')", "{'KEYS': 1}", "x = 'a\\1b\\2INNER_NUM\\x011'", "f('INNER_')"):
+        assert spelled_properties(ast.parse(text)), text
 
 
 def test_no_error_passes_in_silence() -> None:

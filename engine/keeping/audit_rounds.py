@@ -16,8 +16,7 @@ from ipc import waiting
 from ipc.clock import monotonic_ms
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles
-from store.upkeep.audit import Audit
-from store.upkeep.file_watch import SEGMENT, Change, FileWatch
+from store.upkeep.audit import SEGMENT, Audit, Change, FileWatch
 
 SLICE = 500  # directories a turn
 REST_TIMES = 9

@@ -42,7 +42,7 @@ from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles, stated_files
 from store.upkeep import expiry, leases
-from store.upkeep.file_watch import INDEX, QUEUE, SEGMENT
+from store.upkeep.audit import INDEX, QUEUE, SEGMENT
 
 log = logging.getLogger("slipstream.housekeeper")
 

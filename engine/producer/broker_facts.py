@@ -14,6 +14,7 @@ from typing import Any
 
 from store.message.delay import levels_ms
 from store.message.host import Host
+from store.names import CONFIG, TOPICS
 from store.put.policy import POLICIES, Facts
 from store.tables import json_files
 from store.tables import tables as broker_tables
@@ -25,7 +26,7 @@ class BrokerFacts:
     """The facts; `settings` of them those that stay, `current` with the topics."""
 
     def __init__(self, store: str, settings: Mapping[str, Any], store_host: Host) -> None:
-        self._topics, self._changed = Path(store) / "config" / broker_tables.TOPICS, (0, 0)
+        self._topics, self._changed = Path(store) / CONFIG / TOPICS, (0, 0)
         self.topics: Mapping[str, Mapping[Any, Any]] = {}  # by name, as `current` last found them
         levels = levels_ms(str(settings["messageDelayLevel"]))
         self.settings = Facts(

@@ -29,11 +29,12 @@ from engine.rings.payload import COMPOSED, payload_of
 from ipc import forks
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.errors import RingFull
+from store.message.properties import WAIT
 from store.message.record import Message, SysFlag, decode
 from store.put.batch import batch_to_log, received_batch
 from store.put.draft import Draft, draft_of, draft_of_batch
 from store.put.policy import Facts
-from store.put.request import LONG_MAX, WAIT, SendRequest, Stored, received, to_log
+from store.put.request import LONG_MAX, SendRequest, Stored, received, to_log
 from store.put.resend import SendBack, check_half, committed, op_message, op_offsets, sent_back
 from store.reading.log_reader import open_log
 

@@ -34,15 +34,24 @@ from ipc import ring
 from ipc.clock import NS_PER_MS, monotonic_ms, wall_ms
 from ipc.errors import RingFull
 from store.errors import PropertiesTooLarge
-from store.message.properties import DELAY, MAX_PROPERTIES_BYTES, NAME_SEPARATOR, PAIR_SEPARATOR, UNIQ_KEY
+from store.message.properties import (
+    DELAY,
+    KEYS,
+    MAX_PROPERTIES_BYTES,
+    NAME_SEPARATOR,
+    PAIR_SEPARATOR,
+    PRODUCER_GROUP,
+    TAGS,
+    TRANSACTION_PREPARED,
+    UNIQ_KEY,
+)
 from store.message.record import SysFlag
 from store.put.draft import Draft
-from store.put.request import POLICY_PROPERTIES, TRANSACTION_PREPARED, SendRequest
-from store.put.resend import PRODUCER_GROUP
+from store.put.request import POLICY_PROPERTIES, SendRequest
 
 __all__ = ["BatchResult", "Producer", "PutMessageStatus", "SendRequest", "SendResult"]
 
-RESERVED = ("KEYS", "TAGS")
+RESERVED = (KEYS, TAGS)
 TIMEOUT_SECONDS = 3.0  # sendMsgTimeout
 
 
@@ -368,9 +377,9 @@ def _fields(tags: Any, keys: Any, properties: Mapping[str, Any] | None, delay_le
     """The properties of a message, or of a batch, by name. Raises MessageIllegal."""
     fields: dict[str, Any] = {}
     if keys is not None:
-        fields["KEYS"] = keys
+        fields[KEYS] = keys
     if tags is not None:
-        fields["TAGS"] = tags
+        fields[TAGS] = tags
     if properties:
         named(properties)
         for name in RESERVED:

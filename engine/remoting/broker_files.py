@@ -15,15 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.board.topic_table import TopicTable
-from engine.protocol.tables.metadata import (
-    DELAY_OFFSETS,
-    DELETED_TOPICS,
-    FILES,
-    TIMER_CHECKPOINT,
-    TOPICS,
-    Identity,
-    Metadata,
-)
+from engine.protocol.tables.metadata import FILES, Identity, Metadata
 from engine.protocol.tables.timer_state import FILE_BYTES, TimerCheckpoint
 from engine.settings.config import BrokerConfig, BrokerRole
 from ipc.errors import IpcError
@@ -31,6 +23,7 @@ from store.compat import line_of
 from store.errors import MalformedConfig, StoreError
 from store.files import file_io
 from store.files.directory import StoreDirectory
+from store.names import DELAY_OFFSETS, DELETED_TOPICS, TIMER_CHECKPOINT, TOPICS
 from store.tables import json_files
 from store.tables.served_topics import CLIENT_QUEUE_NUMS, ServedTopics
 

@@ -22,6 +22,7 @@ from engine.settings.properties_file import Entry, MalformedEscape, parse
 from engine.settings.unused_names import REFUSED, ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS, SAMPLES_ONLY, UNGUARDED
 from store.compat import LINES, line_of
 from store.message.delay import levels_ms
+from store.names import COMMIT_LOG
 
 CONSUME_QUEUE_UNIT_BYTES = 20
 BY_NAME = {key.name: key for key in KEYS}
@@ -320,7 +321,7 @@ def _apply_launcher_rules(file: str, values: dict[str, Any], seen: Mapping[str, 
     if values["ha_listen_port"] is None:
         values["ha_listen_port"] = values["listen_port"] + 1
     values["store_path_root_dir"] = root = Path(os.path.abspath(values["store_path_root_dir"]))
-    values["store_path_commit_log"] = Path(os.path.abspath(values["store_path_commit_log"] or root / "commitlog"))
+    values["store_path_commit_log"] = Path(os.path.abspath(values["store_path_commit_log"] or root / COMMIT_LOG))
     units = -(-values["mapped_file_size_consume_queue_bytes"] // CONSUME_QUEUE_UNIT_BYTES)
     values["mapped_file_size_consume_queue_bytes"] = units * CONSUME_QUEUE_UNIT_BYTES
     _apply_replica_rules(file, values, seen, warnings)

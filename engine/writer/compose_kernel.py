@@ -56,16 +56,15 @@ from ipc.compiled.compiler import inlined, kernel
 from ipc.compiled.crc import crc32
 from ipc.compiled.memory import copy_bytes, load_be32, load_be64, store_be16, store_be32, store_be64
 from ipc.ring import DESCRIPTOR_WORDS, SLOT_BITS, SLOT_MASK, WORDS_PER_RING
-from store.message.properties import MAX_PROPERTIES_BYTES
+from store.message.properties import CRC_DIGITS, CRC_HEAD, CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, PAIR_SEPARATOR
 from store.message.record import BLANK_BYTES, BORN_V6, CRC_MASK, FIXED_BYTES, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
-from store.put.draft import CRC_DIGITS, CRC_PROPERTY_BYTES, DISPATCHES_MAX, Hole
-from store.put.request import PROPERTY_CRC
+from store.put.draft import DISPATCHES_MAX, Hole
 
 OWN_OFFSET, OTHER_OFFSETS = int(Hole.OWN_OFFSET), int(Hole.OTHER_OFFSETS)
 PARTS_MAX = 8
 STEP_MAX, RECORDS_MAX = (1 << 15) - 1, 1 << 20
-CRC_NAME = np.frombuffer(f"{PROPERTY_CRC}\x01".encode(), np.uint8)
-COMMA, ZERO, PAIR_END = ord(","), ord("0"), 2
+CRC_NAME = np.frombuffer(CRC_HEAD, np.uint8)
+COMMA, ZERO, PAIR_END = ord(","), ord("0"), ord(PAIR_SEPARATOR)
 EBADMSG, EMSGSIZE = errno.EBADMSG, errno.EMSGSIZE
 
 

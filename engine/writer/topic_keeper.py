@@ -18,8 +18,8 @@ from ipc.clock import wall_ms
 from store.compat import line_of
 from store.errors import MalformedConfig
 from store.files.directory import StoreDirectory
+from store.names import TOPICS
 from store.tables.served_topics import CLIENT_QUEUE_NUMS, ServedTopics
-from store.tables.tables import TOPICS
 
 log = logging.getLogger("slipstream.topics")
 
@@ -91,7 +91,7 @@ class TopicKeeper:
 
     def _save_beside(self, now_ms: int) -> None:
         self._is_reading = bool(self._unread)
-        self._thread = threading.Thread(target=self._read_and_save, args=(now_ms,), name="topics.json", daemon=True)
+        self._thread = threading.Thread(target=self._read_and_save, args=(now_ms,), name=TOPICS, daemon=True)
         self._thread.start()
 
     def _read_and_save(self, now_ms: int) -> None:
@@ -111,4 +111,4 @@ class TopicKeeper:
     def _fail(self, error: Exception) -> None:
         self._failed = True
         self._unread.clear()
-        log.error("topics.json is not kept, so a RocketMQ broker would not serve topics that are new here: %s", error)
+        log.error("%s is not kept, so a RocketMQ broker would not serve topics that are new here: %s", TOPICS, error)

@@ -20,10 +20,11 @@ from spark_bridge.records.scan import record_starts
 from spark_bridge.replica.replica import Stamp, place_of, stamp_of
 from spark_bridge.split.splits import GUIDE_QUEUES_MAX, LogExtent, Queue, Selection
 from store.errors import BrokerOutOfReach, CorruptRecord, NoBroker
-from store.files.directory import BATCH_NAME, StoreDirectory
+from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
 from store.message.record import Kind, inspect
 from store.message.topics import is_system_topic
+from store.names import BATCH_QUEUES, CONSUME_QUEUES
 from store.queues.batch_consume_queue import has_batch_queues
 from store.queues.consume_queue import ConsumeQueue, queue_directories
 from store.reading import extent as published
@@ -31,7 +32,7 @@ from store.reading import extent as published
 STORES_REMEMBERED_MAX = 16
 GUIDES_CONSIDERED_MAX = 256
 LOOKED_THROUGH_BYTES_MAX = 64 << 20
-QUEUE_DIRECTORIES = ("consumequeue", BATCH_NAME)
+QUEUE_DIRECTORIES = (CONSUME_QUEUES, BATCH_QUEUES)
 MASTER_ROLE = "_MASTER"
 
 _at_rest: dict[tuple[str, bool], tuple[Stamp, LogExtent]] = {}
@@ -200,7 +201,7 @@ def selection_of(options: ReadOptions, broker_name: str = "") -> Selection:
 
 def find_queues(root: str, log: LogExtent, selection: Selection) -> tuple[list[Queue], frozenset[str]]:
     """The queues that a plan needs, and the selected topics that have no queues of the plain kind to go by."""
-    found = queue_directories(Path(root) / "consumequeue")
+    found = queue_directories(Path(root) / CONSUME_QUEUES)
     if selection.topics is None:
         guides = heapq.nlargest(GUIDE_QUEUES_MAX, itertools.islice(found, GUIDES_CONSIDERED_MAX), key=_queue_bytes)
         return [_open(topic, queue_id, path, log) for topic, queue_id, path in guides], frozenset()
@@ -240,7 +241,7 @@ def queue_ends(root: str, selection: Selection) -> dict[tuple[str, int], tuple[i
 def _has_plain_queues(root: str, topic: str) -> bool:
     if has_batch_queues(root, topic):
         return False
-    return Path(root, "consumequeue", topic).is_dir()
+    return Path(root, CONSUME_QUEUES, topic).is_dir()
 
 
 def directories(path: Path) -> list[Path]:

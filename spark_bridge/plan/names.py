@@ -27,9 +27,10 @@ from spark_bridge.split.splits import LogExtent
 from store.errors import CorruptRecord, MalformedConfig, SegmentRemoved
 from store.message.record import QUEUE_ID_AT
 from store.message.topics import is_lmq, is_system_topic
+from store.names import CONFIG, TOPICS
 from store.queues.batch_consume_queue import has_batch_queues
 from store.tables import json_files
-from store.tables.tables import TOPICS, topics
+from store.tables.tables import topics
 
 LOOKED_AT_BYTES = 64 << 20  # of the log's end, and what is before them in their segment
 ALLOWED = "allowMissingTopics=true reads what there is of the others, and looks for it in the whole log"
@@ -69,7 +70,7 @@ class _Store:
     def configured(self) -> dict[str, int]:
         """How many queues topics.json gives each topic."""
         try:
-            table = topics(json_files.read(Path(self.root) / "config" / TOPICS))
+            table = topics(json_files.read(Path(self.root) / CONFIG / TOPICS))
         except MalformedConfig:  # it can tell nothing
             return {}
         return {name: max(_number(fields.get(key)) for key in ("readQueueNums", "writeQueueNums"))

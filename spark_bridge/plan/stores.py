@@ -22,8 +22,9 @@ from store.files.directory import StoreDirectory
 from store.files.segment import file_name
 from store.files.segment_files import named_files
 from store.message.topics import AUTO_CREATE_TOPIC, SYSTEM_PREFIX
+from store.names import COMMIT_LOG, CONFIG, TOPICS
 from store.tables import json_files
-from store.tables.tables import TOPICS, topics
+from store.tables.tables import topics
 
 GLOB_MARKS = frozenset("*?[")
 FILE_SCHEME = "file:"
@@ -69,9 +70,9 @@ def _matching(path: str) -> list[str]:
         return [path]
     if "," in path:
         return [root for part in path.split(",") if part.strip() for root in _matching(part.strip())]
-    found = sorted(root for root in glob.glob(path) if (Path(root) / "commitlog").is_dir())
+    found = sorted(root for root in glob.glob(path) if (Path(root) / COMMIT_LOG).is_dir())
     if not found:
-        raise InvalidOption(f"path={path!r}: no directory of that pattern holds a store (a directory `commitlog`)")
+        raise InvalidOption(f"path={path!r}: no directory of that pattern holds a store (a directory `{COMMIT_LOG}`)")
     return found
 
 
@@ -109,7 +110,7 @@ def _is_same_log(root: Path, other: Path) -> bool:
 
 def _files(root: Path) -> tuple[Path, list[tuple[int, int]]]:
     pointer = StoreDirectory(root).read_pointer() or {}
-    commitlog = Path(pointer.get("settings", {}).get("storePathCommitLog") or root / "commitlog")
+    commitlog = Path(pointer.get("settings", {}).get("storePathCommitLog") or root / COMMIT_LOG)
     return commitlog, [(base, size) for base, size in named_files(commitlog) if size]
 
 
@@ -120,7 +121,7 @@ def broker_name_of(root: str) -> str:
     if isinstance(name, str) and name:
         return name
     try:
-        table = topics(json_files.read(Path(root) / "config" / TOPICS))
+        table = topics(json_files.read(Path(root) / CONFIG / TOPICS))
     except MalformedConfig:  # the rows are none the worse for it
         table = {}
     return _named_by_topics(table.items()) or _directory_name(Path(root).resolve())

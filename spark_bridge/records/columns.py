@@ -34,6 +34,7 @@ from spark_bridge.records.damage import Damage
 from spark_bridge.records.decoders import decoded
 from spark_bridge.records.properties import properties_map, property_value
 from spark_bridge.records.records import Records
+from store.message.properties import KEYS, TAGS
 from store.message.record import (
     BORN_HOST_AT,
     BORN_TIMESTAMP_AT,
@@ -119,8 +120,8 @@ COLUMNS = (
     _int64_column("queueOffset", QUEUE_OFFSET_AT),
     Column("physicalOffset", BIGINT, lambda records: pa.array(records.window.offsets(records.starts))),
     Column("msgId", STRING, _message_id),
-    Column("tags", STRING, lambda records: property_value(records.properties, "TAGS")),
-    Column("keys", STRING, lambda records: property_value(records.properties, "KEYS")),
+    Column("tags", STRING, lambda records: property_value(records.properties, TAGS)),
+    Column("keys", STRING, lambda records: property_value(records.properties, KEYS)),
     Column("properties", STRING_MAP, lambda records: properties_map(records.properties), heavy=True),
     Column("body", BINARY, lambda records: records.body, heavy=True),
     _int32_column("flag", FLAG_AT),
@@ -138,7 +139,7 @@ COLUMNS = (
     Column("brokerName", STRING, lambda records: _constant(records, records.window.broker_name or None, pa.string())),
 )
 KAFKA_COLUMNS = (
-    Column("key", BINARY, lambda records: property_value(records.properties, "KEYS").cast(pa.binary())),
+    Column("key", BINARY, lambda records: property_value(records.properties, KEYS).cast(pa.binary())),
     Column("value", BINARY, lambda records: records.body, heavy=True),
     TOPIC,
     _int32_column("partition", QUEUE_ID_AT),

@@ -41,6 +41,7 @@ from store.message.record import (
     inspect,
 )
 from store.message.topics import TOPIC_PATTERN
+from store.names import CONSUME_QUEUES
 from store.queues.batch_consume_queue import has_batch_queues
 from store.queues.consume_queue import ConsumeQueue
 
@@ -166,7 +167,7 @@ def _has_its_entry(window: LogWindow, log: LogExtent, at: int) -> bool:
         return True
     if not TOPIC_PATTERN.fullmatch(message.topic):
         return False
-    directory = Path(log.root, "consumequeue", message.topic, str(message.queue_id))
+    directory = Path(log.root, CONSUME_QUEUES, message.topic, str(message.queue_id))
     if not directory.is_dir():
         return has_batch_queues(log.root, message.topic)
     try:

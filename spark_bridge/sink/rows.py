@@ -17,20 +17,9 @@ import pyarrow as pa
 
 from spark_bridge.sink.options import SinkColumns
 from store.errors import InvalidMessage
-from store.message.properties import KEYS, MAX_PROPERTIES_BYTES, NAME_SEPARATOR, PAIR_SEPARATOR, TAGS
+from store.message.properties import KEYS, MAX_PROPERTIES_BYTES, NAME_SEPARATOR, PAIR_SEPARATOR, RESERVED_NAMES, TAGS
 from store.put.request import check_topic
 
-# Names that clients and brokers keep for themselves; KEYS and TAGS have columns of their own, DELAY and TIMER_* would
-# have the broker store a message elsewhere.
-SYSTEM_PROPERTIES = frozenset(
-    "1ST_POP_TIME ARRIVE_TIME BORN_TIMESTAMP BUYER_ID CLUSTER CONSUME_START_TIME CORRECTION_FLAG DELAY "
-    "DLQ_ORIGIN_MESSAGE_ID DLQ_ORIGIN_TOPIC DUP_INFO EXTEND_UNIQ_INFO INNER_BASE INNER_MULTI_DISPATCH "
-    "INNER_MULTI_QUEUE_OFFSET INNER_NUM INSTANCE_ID KEYS MAX_OFFSET MAX_RECONSUME_TIMES MIN_OFFSET MQ2_FLAG MSG_REGION "
-    "MSG_TYPE ORIGIN_MESSAGE_ID PGROUP POP_CK POP_CK_OFFSET PUSH_REPLY_TIME REAL_QID REAL_TOPIC RECONSUME_TIME "
-    "RETRY_TOPIC TAGS TIMER_DELAY_LEVEL TIMER_DELAY_MS TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_DEL_UNIQKEY "
-    "TIMER_DEQUEUE_MS TIMER_ENQUEUE_MS TIMER_OUT_MS TIMER_ROLL_TIMES TRACE_ON TRANSACTION_CHECK_TIMES TRANSFER_FLAG "
-    "TRAN_MSG TRAN_PREPARED_QUEUE_OFFSET UNIQ_KEY WAIT __CRC32# __transactionId__".split()
-)
 RESERVED = (
     "RocketMQ keeps this name for itself; remove it from the map, or write with .option('systemProperties', 'drop')"
 )
@@ -132,7 +121,7 @@ class Rows:
         pairs = [(header["key"], header["value"]) for header in value] if headers else value
         found: dict[str, str] = {}
         for name, text in pairs:
-            if name in SYSTEM_PROPERTIES and not (headers and name in (TAGS, KEYS) and self._drops):
+            if name in RESERVED_NAMES and not (headers and name in (TAGS, KEYS) and self._drops):
                 if self._drops:
                     continue
                 raise _Refused(f"property {name}", RESERVED)

@@ -28,6 +28,7 @@ from spark_bridge.sink.task import TaskId, TaskLock
 from spark_bridge.user_errors import in_one_line
 from store.errors import NoBroker, NotAStore
 from store.message.properties import UNIQ_KEY
+from store.names import CONFIG, TOPICS
 from store.reading.extent import Running, running
 from store.tables import json_files
 from store.tables import tables as broker_tables
@@ -164,7 +165,7 @@ class _Queues(NamedTuple):
 
 def _queues_of(path: str, broker: Running) -> Mapping[str, _Queues]:
     """The queues that each topic has to write to; "" stands for topics that the broker does not have yet."""
-    table = Path(path) / "config" / broker_tables.TOPICS
+    table = Path(path) / CONFIG / TOPICS
     found: dict[str, _Queues] = {}
     if table.exists():
         for topic, fields in broker_tables.topics(json_files.read(table), str(table)).items():

@@ -25,6 +25,7 @@ from spark_bridge.split.splits import LogExtent, Selection
 from store.errors import NoBroker
 from store.files.directory import StoreDirectory
 from store.files.segment_files import named_files
+from store.names import CONSUME_QUEUES
 from store.queues.batch_consume_queue import has_batch_queues
 from store.queues.consume_queue import ConsumeQueue, queue_directories
 from store.reading import extent as published
@@ -244,7 +245,7 @@ class StoreTail:
 
     def _list(self, fresh: bool) -> bool:
         """Find the queues again if any came or went, all of them: one may be another one under the same name."""
-        top = Path(self.root) / "consumequeue"
+        top = Path(self.root) / CONSUME_QUEUES
         stamps = sorted(_stamps(top))
         newest = max((stamp[1] for stamp in stamps), default=0)
         if not fresh and self._listed == stamps:

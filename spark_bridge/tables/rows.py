@@ -23,6 +23,7 @@ from spark_bridge.records.reader import read_split
 from spark_bridge.split.splits import LogExtent, Queue, Selection, plan
 from store.files.segment_files import SegmentFiles, stated_files
 from store.message.topics import is_system_topic
+from store.names import CONFIG, CONSUMER_OFFSETS, TOPICS
 from store.reading import extent
 from store.tables import json_files
 from store.tables import tables as broker_tables
@@ -126,7 +127,7 @@ def _counted(log: LogExtent, scanned: frozenset[str], selection: Selection) -> I
 def _topics(store: StoreAt, options: ReadOptions) -> Iterator[Row]:
     """Topics that have queues or a configuration, or both."""
     selection = _selected(store, options)
-    path = Path(store.root) / "config" / broker_tables.TOPICS
+    path = Path(store.root) / CONFIG / TOPICS
     table = broker_tables.topics(json_files.read(path), str(path))
     by_topic: dict[str, list[QueueRow]] = {name: [] for name in table if selection.admits(name)}
     for row in queue_rows(store, options):
@@ -174,7 +175,7 @@ def _replicas(store: StoreAt, _options: ReadOptions) -> Iterator[Row]:
 def _consumer_groups(store: StoreAt, options: ReadOptions) -> Iterator[Row]:
     """Where each group is in each queue, as its broker wrote it down last."""
     selection = _selected(store, options)
-    path = Path(store.root) / "config" / broker_tables.CONSUMER_OFFSETS
+    path = Path(store.root) / CONFIG / CONSUMER_OFFSETS
     offsets = broker_tables.consumer_offsets(json_files.read(path), str(path))
     queues = {(row.topic, row.queue_id): row for row in queue_rows(store, options)}
     for (topic, group), by_queue in sorted(offsets.items()):

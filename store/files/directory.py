@@ -1,4 +1,4 @@
-"""Every name below a store's root: its paths, the lock, the abort marker, the pointer to a running broker.
+"""A store's directory: its paths, the lock, the abort marker, the pointer to a running broker.
 
 Implements: StorePathConfigHelper, DefaultMessageStore's lock and abort file (spec: store-formats, section 15)
 The lock is RocketMQ's own: a POSIX record lock on byte [0,1) of `lock`, so a RocketMQ broker and ours exclude each
@@ -15,15 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from store import names
 from store.errors import ForeignFile, NotAStore, StoreLocked
 from store.files import access, file_io, pointer
 from store.files.directory_locks import DirectoryLocks
 from store.files.file_io import FLOCK
 
-MARK_NAME = "slipstream.mark"
-LEASES_NAME, AUDIT_NAME = "slipstream.leases", "slipstream.audit.jsonl"
-EXT_NAME, BATCH_NAME = "consumequeue_ext", "batchconsumequeue"
-CONFIG_LOCK_NAME = "slipstream.lock"
 LOCK_CONTENT = b"lock"
 
 
@@ -32,17 +29,17 @@ class StoreDirectory:
 
     def __init__(self, root: Path | str, commit_log_path: Path | str | None = None) -> None:
         self.root = Path(root)
-        self.commitlog = Path(commit_log_path) if commit_log_path is not None else self.root / "commitlog"
-        self.consumequeue = self.root / "consumequeue"
-        self.index = self.root / "index"
-        self.config = self.root / "config"
-        self.checkpoint = self.root / "checkpoint"
-        self.abort = self.root / "abort"
-        self.lock_path = self.root / "lock"
-        self.pointer = self.root / pointer.POINTER_NAME
-        self.mark = self.root / MARK_NAME
-        self.leases = self.root / LEASES_NAME
-        self.audit = self.root / AUDIT_NAME
+        self.commitlog = Path(commit_log_path) if commit_log_path is not None else self.root / names.COMMIT_LOG
+        self.consumequeue = self.root / names.CONSUME_QUEUES
+        self.index = self.root / names.INDEX
+        self.config = self.root / names.CONFIG
+        self.checkpoint = self.root / names.CHECKPOINT
+        self.abort = self.root / names.ABORT
+        self.lock_path = self.root / names.LOCK
+        self.pointer = self.root / names.POINTER
+        self.mark = self.root / names.MARK
+        self.leases = self.root / names.LEASES
+        self.audit = self.root / names.AUDIT
         self._lock_fd: int | None = None
         self._directory_locks = DirectoryLocks()
         self._pointer_fd: int | None = None
@@ -67,7 +64,7 @@ class StoreDirectory:
 
     def queue_directories(self) -> tuple[Path, ...]:
         """Where queues of each kind lie; not all need be there."""
-        return self.consumequeue, self.root / EXT_NAME, self.root / BATCH_NAME
+        return self.consumequeue, self.root / names.QUEUE_EXTENSIONS, self.root / names.BATCH_QUEUES
 
     def require(self) -> None:
         """Raise NotAStore unless there is a commit log directory."""
@@ -109,7 +106,7 @@ class StoreDirectory:
         """Own what a broker writes. `config` is locked anew for each writing: a file stands for one that lies apart."""
         self._directory_locks.take([self.root, self.commitlog, self.index, *self.queue_directories()])
         if self.config.is_symlink() and self.config.is_dir():
-            self._directory_locks.take_file(self.config / CONFIG_LOCK_NAME)
+            self._directory_locks.take_file(self.config / names.CONFIG_LOCK)
 
     def unlock(self) -> None:
         """Give the store back; the file stays, as RocketMQ's does."""

@@ -21,8 +21,8 @@ from ipc.process import boot_id, is_alive, is_hidden, namespace
 from store.errors import NotAStore
 from store.files import file_io, held_files
 from store.files.place import Place, is_there
+from store.names import COMMIT_LOG, POINTER
 
-POINTER_NAME = "slipstream.run"
 COUNTERS_FILE = "counters"  # in the region directory that the pointer names
 OWNER_NAME = "owner"
 SINKS_NAME = "sinks"  # a directory beside the regions: notes of the Spark sink's tasks
@@ -101,13 +101,13 @@ def write(root: Path, commitlog: Path, fields: Mapping[str, Any]) -> int:
     """
     said = {
         "boot_id": boot_id(), "namespace": namespace(), **fields, "root": Place.of(root).fields(),
-        "commitlog": Place.of(commitlog).fields() if commitlog.is_dir() else None,
+        COMMIT_LOG: Place.of(commitlog).fields() if commitlog.is_dir() else None,
     }  # fmt: skip
     if "token" not in said:
         said["token"] = new_token()
         if os.path.isdir(said["region_directory"]):
             claim(Path(said["region_directory"]), root, said["token"])
-    return file_io.replace_held(root / POINTER_NAME, json.dumps(said, indent=1).encode("utf-8"))
+    return file_io.replace_held(root / POINTER, json.dumps(said, indent=1).encode("utf-8"))
 
 
 def claim(directory: Path, root: Path, token: str) -> None:
@@ -134,7 +134,7 @@ def read(root: Path) -> Pointer | None:
 
     Raises NotAStore when the file is something else, AccessDenied.
     """
-    path = root / POINTER_NAME
+    path = root / POINTER
     try:
         fd = held_files.open_small(path)
     except FileNotFoundError:
@@ -190,15 +190,15 @@ def _led(fields: Mapping[str, Any], root: Path, there: Place, owner_uid: int) ->
         return settings
     below = there.led_from(path, root)
     chosen = Path(path) if below is None else below
-    recorded = Place.from_fields(fields.get("commitlog"))
+    recorded = Place.from_fields(fields.get(COMMIT_LOG))
     wrong = ""
     if below is None and not _is_trusted(chosen, owner_uid):
         wrong = "it belongs to another user than this file"
     elif recorded is not None and fields.get("boot_id") == boot_id() and chosen.is_dir():
         wrong = "" if is_there(recorded, chosen) else "another directory lies there by now"
     if wrong:
-        say_once(f"{root / POINTER_NAME}: the commit log that it names, {path}, is ignored: {wrong}")
-        chosen = root / "commitlog"
+        say_once(f"{root / POINTER}: the commit log that it names, {path}, is ignored: {wrong}")
+        chosen = root / COMMIT_LOG
     settings[COMMIT_LOG_KEY] = str(chosen)
     return settings
 

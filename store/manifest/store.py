@@ -16,7 +16,7 @@ import numpy as np
 from store.compat import LINES, OLDEST, Line
 from store.errors import MalformedConfig, QueueFileMismatch
 from store.files.checkpoint import read as read_checkpoint
-from store.files.directory import EXT_NAME, StoreDirectory, store_directory
+from store.files.directory import StoreDirectory, store_directory
 from store.files.segment import Segment, file_name
 from store.files.segment_files import named_files, segment_bytes_of
 from store.manifest.index import LoadedIndex
@@ -27,16 +27,16 @@ from store.message.multi_dispatch import targets
 from store.message.properties import utf16_sort_key
 from store.message.record import (
     MAGIC_V2,
-    TRANSACTION_MASK,
     Found,
     Kind,
     Message,
-    SysFlag,
     decode,
+    goes_to_queue,
     inspect,
     shape_at,
     store_timestamp_of,
 )
+from store.names import BATCH_QUEUES, CHECKPOINT, CONFIG, CONSUME_QUEUES, QUEUE_EXTENSIONS, TOPICS
 from store.queues import extension
 from store.queues.batch_consume_queue import BATCH_DTYPE
 from store.queues.consume_queue import ConsumeQueue, queue_directories
@@ -70,12 +70,12 @@ class LoadedStore:
 
 def line_of_store(root: Path) -> Line:
     """The newest line whose broker ran on the store, by what only it leaves there."""
-    topics = root / "config" / "topics.json"
+    topics = root / CONFIG / TOPICS
     said = b""
     if topics.is_file():
         with topics.open("rb") as file:
             said = file.read(TOPICS_BYTES_MAX)
-    checkpoint = read_checkpoint(root / "checkpoint")
+    checkpoint = read_checkpoint(root / CHECKPOINT)
     has_offsets = bool(checkpoint.master_flushed_offset or checkpoint.confirm_offset)
     for line in reversed(LINES.values()):
         marks = line.marks
@@ -107,7 +107,7 @@ def load(root: Path | str, *, line: Line | None = None, limit: int | None = None
 
 
 def _recovered_queues(root: Path) -> dict[QueueKey, LoadedQueue]:
-    found = list(queue_directories(root / "consumequeue"))
+    found = list(queue_directories(root / CONSUME_QUEUES))
     file_bytes = _queue_file_bytes([path for _, _, path in found])
     return {
         (topic, queue_id): LoadedQueue.recovered(ConsumeQueue(path, file_bytes), topic, queue_id)
@@ -128,9 +128,9 @@ def _queue_file_bytes(directories: list[Path]) -> int:
 
 def batch_topics_of(root: Path) -> frozenset[str]:
     """Topics whose queues are batch consume queues (5.x), by the topics' configuration and by what is on disk."""
-    found = frozenset(path.name for path in (root / "batchconsumequeue").glob("*") if path.is_dir())
+    found = frozenset(path.name for path in (root / BATCH_QUEUES).glob("*") if path.is_dir())
     try:
-        return found | read_batch_topics(root / "config")
+        return found | read_batch_topics(root / CONFIG)
     except MalformedConfig:
         return found  # without a readable table RocketMQ takes every queue for a plain one
 
@@ -145,7 +145,7 @@ class _Extensions:
     @classmethod
     def of(cls, root: Path) -> _Extensions | None:
         """None where there are none: then the broker that wrote the store had them switched off."""
-        for _, _, path in queue_directories(root / EXT_NAME):
+        for _, _, path in queue_directories(root / QUEUE_EXTENSIONS):
             for _, size in named_files(path):
                 return cls(root, size) if size else None
         return None
@@ -161,12 +161,12 @@ class _Extensions:
     def _recovered(self, key: QueueKey) -> int:
         """Where the units end: behind that of the last entry that has one, else behind all."""
         topic, queue_id = key
-        directory = self._root / EXT_NAME / topic / str(queue_id)
+        directory = self._root / QUEUE_EXTENSIONS / topic / str(queue_id)
         found = named_files(directory)
         if any(size != self._file_bytes for _, size in found):
             return found[-1][0]  # one was being made when the broker was killed: RocketMQ itself refuses this store
         units = extension.QueueExt(directory, self._file_bytes)
-        path = self._root / "consumequeue" / topic / str(queue_id)
+        path = self._root / CONSUME_QUEUES / topic / str(queue_id)
         queue = ConsumeQueue.open(path)
         units.seek(queue, queue.max_offset)
         first = named_files(units.directory)[:1]
@@ -255,9 +255,7 @@ class _Recovery:
             tags_code = self._tags_code(message)
         except ValueError:
             return False
-        if message.sys_flag & TRANSACTION_MASK in (0, SysFlag.TRANSACTION_COMMIT) and (
-            message.topic not in self._store.batch_topics
-        ):
+        if goes_to_queue(message.sys_flag) and message.topic not in self._store.batch_topics:
             key, place = (message.topic, message.queue_id), (message.physical_offset, message.size)
             own_code = tags_code if self._extensions is None else self._extensions.put(key)
             self._queue(key).put(*place, own_code, message.queue_offset)
@@ -283,7 +281,7 @@ class _Recovery:
 def _batch_queues_end(root: Path) -> int:
     """The last record that batch consume queues know, where it begins: that is what they call their maximum."""
     end = -1
-    for _, _, path in queue_directories(root / "batchconsumequeue"):
+    for _, _, path in queue_directories(root / BATCH_QUEUES):
         for base, _ in named_files(path)[-QUEUE_FILES_CHECKED:]:
             content = (path / file_name(base)).read_bytes()
             units = np.frombuffer(content, BATCH_DTYPE, len(content) // BATCH_DTYPE.itemsize)

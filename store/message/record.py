@@ -27,7 +27,7 @@ BLANK_BYTES = 8  # a blank record's own bytes; a message goes into a segment onl
 MAX_RECORD_OVERHEAD_BYTES = 64 * 1024  # RocketMQ's room for everything of a record but its body
 MAX_TOPIC_BYTES = 127  # version 1: the length is a signed byte
 MAX_TOPIC_BYTES_V2 = 255  # version 2 could hold more; a topic is a directory's name
-CRC_MASK = 0x7FFFFFFF
+CRC_MASK = property_string.CRC_MASK
 
 
 class SysFlag(IntFlag):

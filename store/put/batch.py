@@ -15,13 +15,11 @@ from typing import NamedTuple
 
 from store.errors import InvalidMessage, PropertiesTooLarge
 from store.message.delay import SCHEDULE_TOPIC
-from store.message.properties import MAX_PROPERTIES_BYTES, PAIR_SEPARATOR, UNIQ_KEY
+from store.message.properties import CLUSTER, INNER_NUM, MAX_PROPERTIES_BYTES, PAIR_SEPARATOR, UNIQ_KEY
 from store.message.record import TRANSACTION_MASK, SysFlag
 from store.message.topics import RETRY_PREFIX
 from store.put.policy import Facts, parse_properties, property_text, text_bytes
 from store.put.request import (
-    CLUSTER,
-    INNER_NUM,
     SendRequest,
     Stored,
     check_topic,

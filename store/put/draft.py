@@ -13,17 +13,23 @@ from enum import IntEnum
 
 from store.errors import InvalidMessage
 from store.message.delay import SCHEDULE_TOPIC
-from store.message.properties import NAME_SEPARATOR, PAIR_SEPARATOR
+from store.message.properties import (
+    CRC_PROPERTY_BYTES,
+    INNER_BASE,
+    INNER_NUM,
+    MULTI_DISPATCH,
+    MULTI_QUEUE_OFFSET,
+    NAME_SEPARATOR,
+    PAIR_SEPARATOR,
+    WAIT,
+)
 from store.message.record import MAGIC_V1, MAGIC_V2, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES, SysFlag, encode
 from store.message.topics import RETRY_PREFIX, SYSTEM_PREFIX, is_lmq
 from store.put.java_map import JavaMap
 from store.put.policy import Facts, text_bytes
-from store.put.request import INNER_BASE, INNER_NUM, PROPERTY_CRC, WAIT, Stored, check_sizes, java_int
+from store.put.request import Stored, check_sizes, java_int
 
-MULTI_DISPATCH, MULTI_QUEUE_OFFSET = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"
 NAMES_SEPARATOR = ","
-CRC_DIGITS = 10
-CRC_PROPERTY_BYTES = len(PROPERTY_CRC) + 1 + CRC_DIGITS + 1
 SHORT_MAX = (1 << 15) - 1
 DISPATCHES_MAX = 4096  # queues that one message may name besides its own
 

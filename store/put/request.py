@@ -13,7 +13,31 @@ from dataclasses import dataclass, replace
 from store.errors import InvalidMessage, PropertiesTooLarge
 from store.message.delay import SCHEDULE_TOPIC
 from store.message.host import Host
-from store.message.properties import DELAY, MAX_PROPERTIES_BYTES, NAME_SEPARATOR, PAIR_SEPARATOR, UNIQ_KEY, utf16_length
+from store.message.properties import (
+    CLUSTER,
+    DELAY,
+    INNER_NUM,
+    MAX_PROPERTIES_BYTES,
+    MSG_REGION,
+    MULTI_DISPATCH,
+    NAME_SEPARATOR,
+    PAIR_SEPARATOR,
+    POP_CHECK,
+    PROPERTY_CRC,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TIMER_DEL_UNIQUE_KEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TRACE_ON,
+    TRANSACTION_ID,
+    TRANSACTION_PREPARED,
+    UNIQ_KEY,
+    WAIT,
+    utf16_length,
+)
 from store.message.record import (
     MAX_RECORD_OVERHEAD_BYTES,
     MAX_TOPIC_BYTES,
@@ -21,19 +45,15 @@ from store.message.record import (
     NO_HOST,
     TRANSACTION_MASK,
     SysFlag,
+    goes_to_queue,
 )
 from store.message.topics import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX, TIMER_TOPIC, TOPIC_PATTERN, is_not_for_clients
 from store.put.java_map import JavaMap
 from store.put.policy import Facts, parse_properties, property_text, text_bytes
 
-CLUSTER, WAIT, MSG_REGION, TRACE_ON, POP_CHECK = "CLUSTER", "WAIT", "MSG_REGION", "TRACE_ON", "POP_CK"
-REAL_TOPIC, REAL_QUEUE_ID, TRANSACTION_PREPARED, PROPERTY_CRC = "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "__CRC32#"
-TRANSACTION_ID, INNER_NUM, INNER_BASE = "__transactionId__", "INNER_NUM", "INNER_BASE"
-TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS = "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS"
-TIMER_OUT_MS, TIMER_DEL_UNIQUE_KEY = "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"
 TIMERS = (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS)
 POLICY_PROPERTIES = frozenset((  # what makes a broker do more to a message than to add properties
-    WAIT, POP_CHECK, TRANSACTION_PREPARED, PROPERTY_CRC, INNER_NUM, DELAY, "INNER_MULTI_DISPATCH", *TIMERS,
+    WAIT, POP_CHECK, TRANSACTION_PREPARED, PROPERTY_CRC, INNER_NUM, DELAY, MULTI_DISPATCH, *TIMERS,
 ))  # fmt: skip
 INT_MIN, INT_MAX, LONG_MAX = -(1 << 31), (1 << 31) - 1, (1 << 63) - 1
 
@@ -87,7 +107,7 @@ class Stored:
     @property
     def is_counted(self) -> bool:
         """Whether it takes an offset of its queue: prepared and rollback messages do not."""
-        return self.sys_flag & TRANSACTION_MASK in (0, SysFlag.TRANSACTION_COMMIT)
+        return goes_to_queue(self.sys_flag)
 
 
 def java_int(text: str, name: str, low: int, high: int) -> int:

@@ -11,26 +11,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from store.errors import InvalidMessage
-from store.message.properties import DELAY, TAGS, java_text
-from store.message.record import TRANSACTION_MASK, Message, SysFlag
-from store.message.topics import CHECK_MAX_TOPIC, DEAD_PREFIX, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
-from store.put.java_map import JavaMap
-from store.put.policy import Facts, parse_properties, property_text
-from store.put.request import (
-    INT_MAX,
+from store.message.properties import (
+    CHECK_TIMES,
+    DELAY,
+    ORIGIN_MESSAGE_ID,
+    PREPARED_QUEUE_OFFSET,
+    PRODUCER_GROUP,
     REAL_QUEUE_ID,
     REAL_TOPIC,
+    RETRY_TOPIC,
+    TAGS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
     TRANSACTION_PREPARED,
     WAIT,
-    Stored,
-    java_int,
+    java_text,
 )
+from store.message.record import TRANSACTION_MASK, Message, SysFlag
+from store.message.topics import CHECK_MAX_TOPIC, DEAD_PREFIX, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
+from store.put.java_map import JavaMap
+from store.put.policy import Facts, parse_properties, property_text
+from store.put.request import INT_MAX, Stored, java_int
 
 OP_TAG, OP_SEPARATOR = "d", ","
-PRODUCER_GROUP, CHECK_TIMES, PREPARED_QUEUE_OFFSET = "PGROUP", "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"
-RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
 NEW_MAP_CAPACITY = 16
 SEND_BACK_LEVEL, MAX_RECONSUME_TIMES = 3, 16
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import MalformedConfig
-from store.files.directory import BATCH_NAME
+from store.names import BATCH_QUEUES, CONFIG, TOPICS
 from store.queues.consume_queue import ConsumeQueue, Entries
 from store.tables.tables import read_batch_topics
 
@@ -32,7 +32,7 @@ def batch_file_bytes_of(configured_bytes: int) -> int:
 
 def has_batch_queues(root: Path | str, topic: str) -> bool:
     """Whether the topic's records may be inner batches, of whose messages neither queue nor index tells."""
-    return Path(root, BATCH_NAME, topic).is_dir()
+    return Path(root, BATCH_QUEUES, topic).is_dir()
 
 
 class BatchConsumeQueue(ConsumeQueue):
@@ -66,7 +66,7 @@ class BatchTopics:
     def __contains__(self, topic: str) -> bool:
         if has_batch_queues(self._root, topic):
             return True
-        path = self._root / "config" / "topics.json"
+        path = self._root / CONFIG / TOPICS
         try:
             found = path.stat()
             seen: tuple[int, ...] = found.st_mtime_ns, found.st_ino  # replaced twice in a tick, it is another file

@@ -16,7 +16,6 @@ import numpy as np
 
 from ipc.arrays import Bytes, Words
 from store.compat import NEWEST, QueueRules, line_of
-from store.files.directory import BATCH_NAME, EXT_NAME
 from store.files.segment import Segment
 from store.files.segment_files import named_files
 from store.message import properties as property_string
@@ -27,6 +26,7 @@ from store.message.properties import INNER_BASE, INNER_NUM, java_hash, java_text
 from store.message.record import SysFlag
 from store.message.rows_kernel import Row, Special
 from store.message.topics import LMQ_PREFIX
+from store.names import BATCH_QUEUES, CONSUME_QUEUES, QUEUE_EXTENSIONS
 from store.queues import group_kernel
 from store.queues.batch_consume_queue import BatchConsumeQueue, BatchTopics, batch_file_bytes_of
 from store.queues.builders import BatchBuilder, Builder, PlainBuilder, Share
@@ -57,9 +57,9 @@ PLAIN_QUEUES = QueueKinds()
 
 def kinds_found(root: Path, rules: QueueRules) -> QueueKinds:
     """The kinds of queues that a store has, for who does not know its broker's settings."""
-    ext = _file_bytes_below(root / EXT_NAME)
-    batch = _file_bytes_below(root / BATCH_NAME)
-    multi_dispatch = any((root / "consumequeue").glob(f"{LMQ_PREFIX}*"))
+    ext = _file_bytes_below(root / QUEUE_EXTENSIONS)
+    batch = _file_bytes_below(root / BATCH_QUEUES)
+    multi_dispatch = any((root / CONSUME_QUEUES).glob(f"{LMQ_PREFIX}*"))
     return QueueKinds(ext, batch or BATCH_FILE_BYTES, multi_dispatch, multi_dispatch, rules)
 
 
@@ -111,7 +111,7 @@ class QueueSet:
         self, consumequeue: Path, file_bytes: int, kinds: QueueKinds, report: Callable[[str], None], *,
         refuse_gaps: bool, batch_root: Path | None = None,
     ) -> None:  # fmt: skip
-        self._batch_root = batch_root or consumequeue.parent / BATCH_NAME
+        self._batch_root = batch_root or consumequeue.parent / BATCH_QUEUES
         self._root, self._file_bytes, self._kinds = consumequeue, file_bytes, kinds
         self._report, self._refuse_gaps = report, refuse_gaps
         self._batch_topics = BatchTopics(consumequeue.parent)
@@ -180,7 +180,7 @@ class QueueSet:
             self._report(self._batch_topics.problem)
         ext = None
         if self._kinds.ext_file_bytes:
-            ext = QueueExt(self._root.parent / EXT_NAME / below, self._kinds.ext_file_bytes)
+            ext = QueueExt(self._root.parent / QUEUE_EXTENSIONS / below, self._kinds.ext_file_bytes)
         plain = PlainBuilder(ConsumeQueue(self._root / below, self._file_bytes), from_offset, ext)
         plain.expired_below = self._expired_below
         return plain

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from store.files import file_io
-from store.files.directory import BATCH_NAME, EXT_NAME
 from store.files.file_system_sync import FileSystemSync, open_file_system
 from store.files.file_times import is_settled, look_ns
 from store.files.segment import file_name
 from store.files.segment_files import named_files, stated_files
+from store.names import BATCH_QUEUES, QUEUE_EXTENSIONS
 from store.queues.batch_consume_queue import BatchConsumeQueue
 from store.queues.consume_queue import ConsumeQueue, file_bytes_of, queue_directories
 
@@ -64,7 +64,7 @@ def every_queue(root: Path, file_bytes: int) -> Iterator[ConsumeQueue]:
     """The plain queues in `root` and the batch queues beside it."""
     for _topic, _queue_id, path in queue_directories(root):
         yield ConsumeQueue(path, file_bytes)
-    for _topic, _queue_id, path in queue_directories(root.parent / BATCH_NAME):
+    for _topic, _queue_id, path in queue_directories(root.parent / BATCH_QUEUES):
         yield BatchConsumeQueue.open(path)
 
 
@@ -119,7 +119,7 @@ class QueueSync:
         return syncing.is_done
 
     def _all_changed(self, least_pages: int, between: Callable[[], object]) -> list[tuple[Path, int]]:
-        found, has_ext = [], (self._root.parent / EXT_NAME).is_dir()
+        found, has_ext = [], (self._root.parent / QUEUE_EXTENSIONS).is_dir()
         for queue in every_queue(self._root, self._file_bytes):
             between()
             changed = self._changed(queue.directory)
@@ -152,7 +152,7 @@ class QueueSync:
 
     def _ext_of(self, directory: Path) -> Path:
         """Where the extension of a queue is, if it has one."""
-        return self._root.parent / EXT_NAME / directory.parent.name / directory.name
+        return self._root.parent / QUEUE_EXTENSIONS / directory.parent.name / directory.name
 
     def _has_grown(self, queue: ConsumeQueue, least_pages: int) -> bool:
         end = queue.max_offset * queue.dtype.itemsize

@@ -16,13 +16,13 @@ from pathlib import Path
 from store.errors import QueueFileMismatch, QueueGap
 from store.files import file_io
 from store.files.checkpoint import Checkpoint
-from store.files.directory import BATCH_NAME, EXT_NAME
 from store.files.segment import Segment, file_name
 from store.files.segment_files import SegmentFiles, named_files
 from store.message import rows_kernel as kernel
 from store.message.properties import java_text
 from store.message.rows_kernel import Row
 from store.message.topics import is_lmq
+from store.names import BATCH_QUEUES, QUEUE_EXTENSIONS
 from store.queues.batch_consume_queue import BatchConsumeQueue
 from store.queues.consume_queue import ConsumeQueue, queue_directories
 from store.queues.extension import QueueExt, require_length
@@ -44,7 +44,7 @@ class QueueRecovery:
         """(topic, queue id, queue) of the plain queues and of the batch queues."""
         for topic, queue_id, path in queue_directories(self.root):
             yield topic, queue_id, ConsumeQueue(path, self._file_bytes)
-        for topic, queue_id, path in queue_directories(self.root.parent / BATCH_NAME):
+        for topic, queue_id, path in queue_directories(self.root.parent / BATCH_QUEUES):
             yield topic, queue_id, BatchConsumeQueue(path, self._kinds.batch_file_bytes)
 
     def require_extensions(self) -> None:
@@ -53,7 +53,7 @@ class QueueRecovery:
         One that a power cut left without any is taken away: nothing was in it.
         """
         if self._kinds.ext_file_bytes:
-            for _topic, _queue_id, path in queue_directories(self.root.parent / EXT_NAME):
+            for _topic, _queue_id, path in queue_directories(self.root.parent / QUEUE_EXTENSIONS):
                 for base, size in named_files(path):
                     if self._power_cut and not size:
                         file_io.unlink(path / file_name(base))
@@ -87,7 +87,7 @@ class QueueRecovery:
 
     def _cut_extensions(self, on_disk: int) -> None:
         """Take out the units of records from that offset on, and all of those whose queue tells nothing of them."""
-        for topic, queue_id, path in queue_directories(self.root.parent / EXT_NAME):
+        for topic, queue_id, path in queue_directories(self.root.parent / QUEUE_EXTENSIONS):
             queue = ConsumeQueue(self.root / topic / str(queue_id), self._file_bytes)
             try:
                 end = queue.end_below(on_disk)

@@ -25,6 +25,7 @@ from store.index.service import IndexService
 from store.manifest.store import DEFAULT_QUEUE_FILE_BYTES
 from store.message import rows_kernel as kernel
 from store.message.rows_kernel import Row
+from store.names import CUT_JOURNAL
 from store.queues.consume_queue import file_bytes_of
 from store.queues.queue_set import kinds_found
 from store.queues.sync import QueueSync, queue_file_bytes
@@ -34,7 +35,6 @@ from store.recovery.queues import QueueRecovery
 from store.recovery.recovery import zero
 from store.repair.rebuild import forget_in_checkpoint
 
-JOURNAL_NAME = "slipstream.cut"
 JOURNAL = Struct(">8sqI")  # magic, log offset, CRC-32 of both
 JOURNAL_MAGIC = b"SLIPCUT1"
 
@@ -53,7 +53,7 @@ class LogCut:
 
     def __init__(self, directory: StoreDirectory, files: SegmentFiles) -> None:
         self._directory, self._files = directory, files
-        self._journal = directory.root / JOURNAL_NAME
+        self._journal = directory.root / CUT_JOURNAL
 
     def going(self, offset: int) -> Going | None:
         """What lies behind the offset; None when no record ends or begins there. Raises OffsetOutOfRange."""
@@ -148,6 +148,6 @@ class LogCut:
 
 def finish(directory: StoreDirectory, segment_bytes: int) -> int | None:
     """For the start of a broker: finish what an interrupted cut began; at which offset."""
-    if not os.path.exists(directory.root / JOURNAL_NAME):
+    if not os.path.exists(directory.root / CUT_JOURNAL):
         return None
     return LogCut(directory, SegmentFiles(directory.commitlog, segment_bytes)).finish()

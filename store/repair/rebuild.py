@@ -16,7 +16,7 @@ from store.errors import StoreLocked
 from store.files import checkpoint as checkpoint_file
 from store.files import file_io
 from store.files.checkpoint import Checkpoint
-from store.files.directory import BATCH_NAME, EXT_NAME, StoreDirectory
+from store.files.directory import StoreDirectory
 from store.files.own_files import make_tree_own
 from store.files.segment_files import SegmentFiles, segment_bytes_of
 from store.index.geometry import geometry_of
@@ -25,6 +25,7 @@ from store.index.query import index_files
 from store.index.service import IndexService
 from store.manifest.store import DEFAULT_QUEUE_FILE_BYTES, line_of_store
 from store.message.delay import DELAYS_MS
+from store.names import BATCH_QUEUES, QUEUE_EXTENSIONS
 from store.queues.consume_queue import file_bytes_of, queue_directories
 from store.queues.queue_set import kinds_found
 from store.queues.sync import queue_file_bytes
@@ -68,8 +69,8 @@ def rebuild_queues(
     Units of extensions that are there stay where they are. Raises BitRot, MissingSegment, OSError.
     """
     files, low, high = _whole_log(directory)
-    make_tree_own(directory.root / EXT_NAME)
-    roots = directory.consumequeue, directory.root / BATCH_NAME
+    make_tree_own(directory.root / QUEUE_EXTENSIONS)
+    roots = directory.consumequeue, directory.root / BATCH_QUEUES
     building, batches = map(_fresh, roots)
     done = Rebuilt()
     kinds = replace(kinds_found(directory.root, line_of_store(directory.root).queues), delays_ms=delays_ms)
@@ -89,7 +90,7 @@ def rebuild_queues(
     finally:
         dispatcher.close()
     done.findings += dispatcher.findings
-    file_io.sync_tree(directory.root / EXT_NAME)  # new units are named by new entries
+    file_io.sync_tree(directory.root / QUEUE_EXTENSIONS)  # new units are named by new entries
     for made, old in zip((building, batches), roots, strict=True):
         _put_in_place(made, old, topic, queue_id, done)
         file_io.remove_tree(made)

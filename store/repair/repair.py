@@ -27,13 +27,13 @@ from store.files.segment_files import SegmentFiles, named_files
 from store.message import rows_kernel as layout
 from store.message.record import BLANK_BYTES, Kind, inspect
 from store.message.rows_kernel import Row, ScanStop
+from store.names import REPAIR_JOURNAL
 from store.reading.log_reader import LogReader
 from store.reading.walk import next_record, walk_segment
 from store.verify import check_kernel as kernel
 from store.verify import digests
 from store.verify.check_words import CheckStop, Count, Event, Part, Queue, State
 
-JOURNAL_NAME = "slipstream.repair"
 JOURNAL_HEAD = Struct(">8sqq32s")  # magic, log offset, bytes, SHA-256 of offset, count and bytes
 JOURNAL_MAGIC = b"SLIPREPR"
 PART_BYTES_MAX = 64 << 20  # a longer range is repaired in parts that end where records do
@@ -72,7 +72,7 @@ class Repair:
 
     def finish(self) -> Damaged | None:
         """Write what an interrupted repair left in its journal; what that was."""
-        path = self._directory.root / JOURNAL_NAME
+        path = self._directory.root / REPAIR_JOURNAL
         try:
             content = path.read_bytes()
         except FileNotFoundError:
@@ -258,7 +258,7 @@ class Repair:
         yield damaged.end
 
     def _write(self, offset: int, data: bytes) -> None:
-        path = self._directory.root / JOURNAL_NAME
+        path = self._directory.root / REPAIR_JOURNAL
         file_io.replace_file(path, _journal(offset, data))
         self._put(offset, data)
         file_io.unlink(path)

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from store.compat import Line
-from store.files.directory import BATCH_NAME
 from store.message.topics import group_of, is_lmq, is_system_topic
+from store.names import BATCH_QUEUES, DELETED_TOPICS
 from store.tables import json_files
 from store.tables import tables as broker_tables
 from store.tables.tables import DataVersion
@@ -135,7 +135,7 @@ class ServedTopics:
         return found.st_mtime_ns, found.st_ino
 
     def _deleted(self) -> set[str]:
-        path = self._path.with_name(broker_tables.DELETED_TOPICS)
+        path = self._path.with_name(DELETED_TOPICS)
         return broker_tables.deleted_topics(json_files.read(path), str(path))
 
     def _load(self) -> dict[str, int]:
@@ -152,7 +152,7 @@ class ServedTopics:
 
     def _config_of(self, topic: str) -> dict[str, object]:
         attributes: dict[str, object] = {}
-        if (self._path.parent.parent / BATCH_NAME / topic).is_dir():  # RocketMQ refuses the store without this
+        if (self._path.parent.parent / BATCH_QUEUES / topic).is_dir():  # RocketMQ refuses the store without this
             attributes = {"attributes": {broker_tables.QUEUE_TYPE: broker_tables.BATCH_QUEUE_TYPE}}
         return broker_tables.topic_config(topic, 0, 0, PERM, line=self._line, **attributes)
 

@@ -17,16 +17,13 @@ from typing import Any, TypeVar
 from store.compat import Line
 from store.errors import MalformedConfig
 from store.message.properties import java_hash
+from store.names import TOPICS
 from store.tables import json_files
 from store.tables.fastjson import whole_number
 
-TOPICS, CONSUMER_OFFSETS, GROUPS, DELAY_OFFSETS = (
-    f"{name}.json" for name in ("topics", "consumerOffset", "subscriptionGroup", "delayOffset")
-)
 TOPIC_TABLE, OFFSET_TABLE, GROUP_TABLE, VERSION = (
     "topicConfigTable", "offsetTable", "subscriptionGroupTable", "dataVersion",
 )  # fmt: skip
-DELETED_TOPICS = "deletedTopics.json"  # ours: {"deletedTopics": [...]}, topics that an administrator deleted
 QUEUE_TYPE, BATCH_QUEUE_TYPE = "queue.type", "BatchCQ"
 GROUP_SEPARATOR = "@"
 TOPIC_CAPACITY, OFFSET_CAPACITY, GROUP_CAPACITY, DELAY_CAPACITY = 1024, 512, 1024, 32  # of RocketMQ's maps

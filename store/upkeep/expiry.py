@@ -15,11 +15,11 @@ import numpy as np
 
 from store.errors import IndexFileDamaged
 from store.files import file_io
-from store.files.directory import BATCH_NAME, EXT_NAME
 from store.files.segment import file_name
 from store.files.segment_files import named_files
 from store.index.index_file import HEADER_BYTES, HEADER_DTYPE
 from store.index.query import index_files
+from store.names import BATCH_QUEUES, CONSUME_QUEUES, QUEUE_EXTENSIONS
 from store.queues.batch_consume_queue import UNIT_BYTES
 from store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue, queue_directories
 from store.queues.extension import ADDRESS_ZERO, is_address
@@ -29,7 +29,7 @@ PHYSICAL_OFFSET = Struct(">q")  # the first field of an entry in either kind of 
 
 def queues(root: Path) -> Iterator[tuple[Path, int]]:
     """(directory, bytes of an entry) of every queue of a store."""
-    for name, entry_bytes in (("consumequeue", ENTRY_BYTES), (BATCH_NAME, UNIT_BYTES)):
+    for name, entry_bytes in ((CONSUME_QUEUES, ENTRY_BYTES), (BATCH_QUEUES, UNIT_BYTES)):
         for _topic, _queue_id, directory in queue_directories(root / name):
             yield directory, entry_bytes
 
@@ -52,7 +52,7 @@ def expired_ext_files(directory: Path, physical_offset: int) -> list[Path]:
 
     Implements: ConsumeQueue.correctMinOffset, ConsumeQueueExt.truncateByMinAddress
     """
-    ext = directory.parents[2] / EXT_NAME / directory.parent.name / directory.name
+    ext = directory.parents[2] / QUEUE_EXTENSIONS / directory.parent.name / directory.name
     files, queue = named_files(ext), named_files(directory)
     if not files or not queue or queue[0][1] < ENTRY_BYTES:
         return []

@@ -21,8 +21,8 @@ from typing import NamedTuple, Self
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.process import boot_id, is_alive, is_hidden, namespace, start_time
 from store.files import file_io, held_files
-from store.files.directory import LEASES_NAME
 from store.files.place import Place
+from store.names import LEASES
 
 LEASE_BYTES_MAX = 1024
 LEASES_MAX = 10_000  # looked at; more are reported
@@ -89,7 +89,7 @@ def acquire(
     """
     pid = os.getpid()
     name = f"{pid}-{start_time(pid)}-{next(_numbers)}-{namespace()}"
-    lease = Lease(Path(root) / LEASES_NAME / name, low_offset, ttl_ms, owner_pid or pid)
+    lease = Lease(Path(root) / LEASES / name, low_offset, ttl_ms, owner_pid or pid)
     lease.renew(now_ms=now_ms)
     return lease
 
@@ -101,7 +101,7 @@ def held_from(root: Path | str, now_ms: int) -> int | None:
 
 def look(root: Path | str, now_ms: int) -> Held:
     """All leases of a store; those of dead processes, and expired ones, are removed."""
-    directory = Path(root) / LEASES_NAME
+    directory = Path(root) / LEASES
     lowest: int | None = None
     findings: list[str] = []
     try:

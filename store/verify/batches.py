@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from store.errors import QueueFileMismatch
-from store.files.directory import BATCH_NAME
 from store.message.multi_dispatch import JAVA_LONG
 from store.message.properties import INNER_BASE, INNER_NUM
 from store.message.record import Message
+from store.names import BATCH_QUEUES
 from store.queues.batch_consume_queue import BatchConsumeQueue
 from store.queues.consume_queue import queue_directories
 from store.verify.finding import REBUILD, Finding
@@ -45,7 +45,7 @@ class BatchCheck:
     def __init__(self, root: Path) -> None:
         self._by_key: dict[QueueKey, _Units] = {}
         self.findings: list[Finding] = []
-        for topic, queue_id, path in queue_directories(root / BATCH_NAME):
+        for topic, queue_id, path in queue_directories(root / BATCH_QUEUES):
             try:
                 self._by_key[topic, queue_id] = _Units(BatchConsumeQueue.open(path))
             except QueueFileMismatch as error:

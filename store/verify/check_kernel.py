@@ -40,11 +40,11 @@ goes_to_queue = inlined(record.goes_to_queue)
 EXT_ADDRESS_MAX = extension.LAST_ADDRESS  # at and below: not a hash but the address of an extension unit
 ANY_TAGS = 1 << 62  # in an event: the tags are not ASCII, their hash is not known here
 MULTI_NAME = np.frombuffer(properties.MULTI_DISPATCH.encode() + b"\x01", np.uint8)
-TAGS_WORD = int.from_bytes(b"TAGS", "big")
-DELAY_WORD, MULTI_WORD = int.from_bytes(b"DELA", "big"), int.from_bytes(b"INNE", "big")
-CRC_NAME = np.frombuffer(b"__CRC32#\x01", np.uint8)
-CRC_DIGITS = 10
-CRC_PART_BYTES = len(CRC_NAME) + CRC_DIGITS + 1
+TAGS_WORD, DELAY_WORD, MULTI_WORD = (
+    int.from_bytes(name.encode()[:4], "big") for name in (properties.TAGS, properties.DELAY, properties.INNER_PREFIX)
+)
+CRC_NAME, CRC_DIGITS = np.frombuffer(properties.CRC_HEAD, np.uint8), properties.CRC_DIGITS
+CRC_PROPERTY_BYTES = properties.CRC_PROPERTY_BYTES
 NAME_SEPARATOR, PAIR_SEPARATOR = ord(properties.NAME_SEPARATOR), ord(properties.PAIR_SEPARATOR)
 ZERO = ord("0")
 HALF_BEFORE_BODY = 8 + BODY_LENGTH_BYTES  # the half message's offset, then the body's length
@@ -161,8 +161,8 @@ def read_properties(array: Bytes, parts: Words) -> None:
 def property_crc(array: Bytes, position: int, parts: Words) -> int:
     """1 when the record carries a CRC of its own (`__CRC32#`) that is right, -1 when it is wrong, 0 without one."""
     size = parts[Part.SIZE]
-    at = position + size - CRC_PART_BYTES
-    if parts[Part.PROPERTIES_BYTES] < CRC_PART_BYTES or not _same(array, at, CRC_NAME, 0, len(CRC_NAME)):
+    at = position + size - CRC_PROPERTY_BYTES
+    if parts[Part.PROPERTIES_BYTES] < CRC_PROPERTY_BYTES or not _same(array, at, CRC_NAME, 0, len(CRC_NAME)):
         return 0
     stored = np.int64(0)
     for i in range(CRC_DIGITS):  # the least significant digit comes first
@@ -172,7 +172,7 @@ def property_crc(array: Bytes, position: int, parts: Words) -> int:
         stored = stored * 10 + digit
     if array[position + size - 1] != PAIR_SEPARATOR:
         return -1
-    return 1 if crc32(array, position, size - CRC_PART_BYTES) & CRC_MASK == stored else -1
+    return 1 if crc32(array, position, size - CRC_PROPERTY_BYTES) & CRC_MASK == stored else -1
 
 
 @bare_kernel

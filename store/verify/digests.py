@@ -15,9 +15,9 @@ from typing import Any
 from store.errors import NotAStore
 from store.files import file_io
 from store.files.segment import Segment, file_name
+from store.names import DIGESTS
 from store.verify.finding import COMPARE, Finding
 
-FILE_NAME = "slipstream.digests.json"
 VERSION = 1
 STEP_BYTES = 16 << 20
 BYTES_MAX = 64 << 20  # of the file: more is none of ours
@@ -25,7 +25,7 @@ BYTES_MAX = 64 << 20  # of the file: more is none of ours
 
 def path_of(root: Path) -> Path:
     """The file of that store."""
-    return root / FILE_NAME
+    return root / DIGESTS
 
 
 def digest_of(segment: Segment, on_progress: Callable[[int], None]) -> str:

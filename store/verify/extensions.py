@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from ipc.arrays import Words
 from store.files import file_io
-from store.files.directory import EXT_NAME
 from store.files.segment import file_name
 from store.files.segment_files import named_files
+from store.names import QUEUE_EXTENSIONS
 from store.queues.extension import ADDRESS_ZERO, EXT_DTYPE, UNIT_BYTES
 from store.verify import check_kernel as kernel
 from store.verify.check_words import Event
@@ -34,7 +34,7 @@ class ExtCheck:
     """The extension files of a store, mapped as they are needed."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root / EXT_NAME
+        self._root = root / QUEUE_EXTENSIONS
         self._files: dict[tuple[Path, int], npt.NDArray[np.uint8]] = {}
         self._file_bytes: dict[Path, int] = {}
 

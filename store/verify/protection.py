@@ -21,7 +21,7 @@ from store.index.index_file import HEADER_BYTES, IndexFile
 from store.index.query import index_files
 from store.manifest.store import batch_topics_of
 from store.message.delay import SCHEDULE_TOPIC
-from store.message.properties import NAME_SEPARATOR, PAIR_SEPARATOR, TAGS
+from store.message.properties import CRC_HEAD, CRC_PROPERTY_BYTES, NAME_SEPARATOR, PAIR_SEPARATOR, TAGS
 from store.message.record import (
     BLANK_BYTES,
     BODY_CRC_AT,
@@ -31,20 +31,17 @@ from store.message.record import (
     PHYSICAL_OFFSET_AT,
     QUEUE_ID_AT,
     SYS_FLAG_AT,
-    TRANSACTION_MASK,
     Kind,
     Message,
     SysFlag,
     decode,
+    goes_to_queue,
 )
 from store.queues.consume_queue import ENTRY_BYTES, PREFILL_SIZE
 from store.reading.log_reader import LogReader, open_log
 from store.reading.walk import walk_segment
 from store.verify import digests
 from store.verify.queues import CheckedQueue, Queues
-
-CRC_NAME = b"__CRC32#\x01"
-CRC_PART_BYTES = len(CRC_NAME) + 10 + 1
 
 
 class Protection(Enum):
@@ -102,11 +99,11 @@ def _segment_spans(segment: Segment, reader: LogReader, batch_topics: frozenset[
 def record_gaps(message: Message, record: memoryview, in_batch: bool) -> Iterator[tuple[int, int, str]]:
     """(start, end, what) of the bytes of a record that nothing protects."""
     raw = message.properties_raw
-    if raw[-CRC_PART_BYTES:].startswith(CRC_NAME):
-        start = len(record) - CRC_PART_BYTES
-        yield start, start + len(CRC_NAME), "the name of its CRC"
+    if raw[-CRC_PROPERTY_BYTES:].startswith(CRC_HEAD):
+        start = len(record) - CRC_PROPERTY_BYTES
+        yield start, start + len(CRC_HEAD), "the name of its CRC"
         return
-    queued = message.sys_flag & TRANSACTION_MASK in (0, SysFlag.TRANSACTION_COMMIT)
+    queued = goes_to_queue(message.sys_flag)
     queued = queued and not in_batch and not message.sys_flag & SysFlag.INNER_BATCH
     family = FAMILIES[message.sys_flag & HOST_MASK]
     if not len(message.body):

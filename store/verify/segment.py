@@ -18,7 +18,7 @@ from store.errors import CorruptRecord
 from store.files.segment import Segment
 from store.message import delay
 from store.message.multi_dispatch import targets
-from store.message.properties import tags_code
+from store.message.properties import PROPERTY_CRC, tags_code
 from store.message.record import BLANK_BYTES, Found, Kind, Message, decode, inspect
 from store.reading.walk import next_record
 from store.verify import check_kernel as kernel
@@ -107,7 +107,8 @@ class SegmentCheck:
         offset = segment.base_offset + position
         found = inspect(segment.view, position, offset, check_body_crc=True, limit=limit)
         if stop == CheckStop.PROPERTY_CRC:
-            found = Found(Kind.CORRUPT, found.size, "its property __CRC32# is not the CRC of what comes before it")
+            reason = f"its property {PROPERTY_CRC} is not the CRC of what comes before it"
+            found = Found(Kind.CORRUPT, found.size, reason)
         elif found.kind is Kind.MESSAGE:
             found = Found(Kind.CORRUPT, found.size, "its size, lengths or physical offset are wrong")
         if found.kind is Kind.INCOMPLETE:

@@ -9,6 +9,7 @@ import struct
 import zlib
 from collections import defaultdict
 
+from store.message.properties import CRC_PROPERTY_BYTES
 from store.message.record import (
     BLANK_BYTES,
     CRC_MASK,
@@ -18,7 +19,7 @@ from store.message.record import (
     blank,
     store_timestamp_at,
 )
-from store.put.draft import CRC_PROPERTY_BYTES, Draft, Hole
+from store.put.draft import Draft, Hole
 
 
 class ReferenceLog:

@@ -29,18 +29,11 @@ from engine.protocol.remoting.answers import (
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables import topic_attributes
-from engine.protocol.tables.metadata import (
-    CONSUMER_OFFSETS,
-    DELAY_OFFSETS,
-    GROUPS,
-    REQUEST_MODES,
-    TIMER_METRICS,
-    Metadata,
-    group_config,
-)
+from engine.protocol.tables.metadata import Metadata, group_config
 from engine.protocol.tables.register_body import is_name
 from store.message.record import MAX_TOPIC_BYTES
 from store.message.topics import TOPIC_PATTERN, is_system_topic
+from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, REQUEST_MODES, TIMER_METRICS
 from store.tables import fastjson
 from store.tables.fastjson import INT32_MAX, INT32_MIN
 from store.tables.tables import topic_config

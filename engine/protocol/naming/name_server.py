@@ -42,13 +42,13 @@ from engine.protocol.tables import register_body
 from engine.protocol.tables.register_body import TOPIC_BYTES_MAX, RegisterBody, is_name
 from store.compat import OF_NAME_SERVERS
 from store.errors import MalformedData
+from store.message.properties import CRC_MASK
 from store.tables import fastjson
 from store.tables.fastjson import INT32_MAX, INT32_MIN
 from store.tables.fastjson import whole_number as whole
 from store.tables.tables import hash_map_order
 
 STANDARD_JSON_VERSION = 401  # 4.9.4: from here on clients read quoted integer keys
-CRC_MASK = 0x7FFFFFFF
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 KV_ENTRIES_MAX, KV_VALUE_BYTES_MAX, KV_BYTES_MAX = 20_000, 64 * 1024, 2 * 1024 * 1024
 LARGE_BODY_BYTES, LARGE_BODIES_MAX = 64 * 1024, 2

@@ -17,9 +17,9 @@ from engine.protocol.tables.metadata import Metadata
 from engine.protocol.tables.register_body import Member, encode_deflated
 from store.compat import line_of
 from store.errors import MalformedData
+from store.message.properties import CRC_MASK
 from store.tables import fastjson
 
-CRC_MASK = 0x7FFFFFFF
 PERIOD_MS_MIN, PERIOD_MS_MAX = 10_000, 60_000
 PLAIN_BYTES_MAX = 12 << 20  # a larger body is deflated, as with RocketMQ's compressedRegister: a frame has an end
 SECOND_MS = 10_000  # from the first registration of all to the next, whatever the period: as RocketMQ's timer

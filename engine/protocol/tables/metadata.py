@@ -16,17 +16,22 @@ from store.compat import Line
 from store.errors import MalformedConfig
 from store.message import topics
 from store.message.delay import SCHEDULE_TOPIC
+from store.names import (
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    DELETED_TOPICS,
+    GROUPS,
+    REQUEST_MODES,
+    TIMER_CHECKPOINT,
+    TIMER_METRICS,
+    TOPICS,
+)
 from store.tables import fastjson
 from store.tables import tables as broker_tables
 from store.tables.fastjson import INT32_MAX, INT32_MIN
 from store.tables.tables import DataVersion
 
-TOPICS, GROUPS = broker_tables.TOPICS, broker_tables.GROUPS
-CONSUMER_OFFSETS, DELAY_OFFSETS = broker_tables.CONSUMER_OFFSETS, broker_tables.DELAY_OFFSETS
-TIMER_METRICS, REQUEST_MODES = "timermetrics", "messageRequestMode.json"  # 5.x: kept as they are
-DELETED_TOPICS = broker_tables.DELETED_TOPICS
 FILES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS, TIMER_METRICS, REQUEST_MODES, DELETED_TOPICS)
-TIMER_CHECKPOINT = "timercheck"  # no JSON
 TIMING_COUNT, MODES = "timingCount", "messageRequestModeMap"
 GROUP_SEPARATOR = broker_tables.GROUP_SEPARATOR
 PERM_INHERIT, PERM_READ_WRITE = 1, 6

@@ -10,7 +10,7 @@ import pytest
 
 from engine.keeping import audit_rounds, housekeeper
 from store.files import file_times
-from store.upkeep import file_watch
+from store.upkeep import audit
 from tests.harness.housekeeping import Bench
 
 
@@ -61,7 +61,7 @@ def test_a_look_at_many_queues_is_a_slice_a_turn_and_beats_at_the_stop(
         seen.append(heartbeat.read())
         return file_times.look_ns()
 
-    monkeypatch.setattr(file_watch, "look_ns", look_ns)
+    monkeypatch.setattr(audit, "look_ns", look_ns)
     turns = 0
     bench.now_ms += 20_000
     while bench.role.do_work(bench.now_ms):

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from engine.board.topic_table import TopicTable
-from engine.protocol.tables.metadata import CONSUMER_OFFSETS, DELETED_TOPICS, GROUPS, TIMER_CHECKPOINT, TOPICS
 from engine.protocol.tables.timer_state import TimerCheckpoint
 from engine.remoting.broker_files import TELL_AGAIN_MS, BrokerFiles
 from engine.settings.config import BrokerConfig, from_mapping
 from engine.writer.topic_keeper import TopicKeeper
 from store.compat import LINES
 from store.files import file_io
+from store.names import CONSUMER_OFFSETS, DELETED_TOPICS, GROUPS, TIMER_CHECKPOINT, TOPICS
 from store.recovery.dispatch import Dispatcher
 from store.tables import json_files
 from store.tables.tables import topic_config

@@ -13,8 +13,9 @@ from engine.writer import topic_keeper
 from engine.writer.topic_keeper import TopicKeeper
 from store.compat import line_of
 from store.files.directory import StoreDirectory
+from store.names import TOPICS
 from store.tables import json_files, tables
-from store.tables.tables import TOPICS, DataVersion
+from store.tables.tables import DataVersion
 
 LONG_SECONDS = 60
 NOW_MS = 1_700_000_000_000

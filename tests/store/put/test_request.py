@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from store.errors import InvalidMessage, PropertiesTooLarge, StoreError
 from store.message.host import Host
-from store.message.properties import parse_text
+from store.message.properties import CRC_PROPERTY_BYTES, parse_text
 from store.message.record import MAGIC_V2, SysFlag, decode, shape_at
 from store.message.topics import HALF_TOPIC, TIMER_TOPIC
-from store.put.draft import CRC_PROPERTY_BYTES, Hole, draft_of
+from store.put.draft import Hole, draft_of
 from store.put.policy import POLICIES, Facts, parse_properties, property_text
 from store.put.request import SendRequest, Stored, received, to_log
 

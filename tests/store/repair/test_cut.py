@@ -10,9 +10,10 @@ from store.errors import BitRot, OffsetOutOfRange
 from store.files import flushed_mark
 from store.files.directory import StoreDirectory
 from store.index.service import IndexService
+from store.names import CUT_JOURNAL
 from store.recovery.recovery import Recovered, recover
 from store.repair import cut as log_cut
-from store.repair.cut import JOURNAL_NAME, LogCut
+from store.repair.cut import LogCut
 from tests.harness import command_line
 from tests.harness.logs import QUEUE_FILE_BYTES, SEGMENT_BYTES, SmallLog
 
@@ -49,7 +50,7 @@ def check_cut(log: SmallLog, kept: int) -> None:
     for base in log.files.base_offsets():
         start = max(0, end - base)
         assert not any(log.read(base + start, SEGMENT_BYTES - start))
-    assert not (log.root / JOURNAL_NAME).exists()
+    assert not (log.root / CUT_JOURNAL).exists()
     note = flushed_mark.read(log.directory)
     assert note is not None and note.flushed_offset <= end
 
@@ -105,6 +106,6 @@ def test_a_cut_that_was_killed_is_finished(log: SmallLog, monkeypatch: pytest.Mo
 
 
 def test_a_journal_in_part_was_never_begun(log: SmallLog) -> None:
-    (log.root / JOURNAL_NAME).write_bytes(b"SLIPCUT1")
+    (log.root / CUT_JOURNAL).write_bytes(b"SLIPCUT1")
     assert log_cut.finish(log.directory, SEGMENT_BYTES) is None
     assert recovered(log).max_physical_offset == log.end

@@ -9,8 +9,9 @@ import pytest
 
 from store.errors import NotAStore
 from store.files.segment import file_name
+from store.names import REPAIR_JOURNAL
 from store.reading.log_reader import open_log
-from store.repair.repair import JOURNAL_NAME, Outcome, Repair
+from store.repair.repair import Outcome, Repair
 from store.verify import digests
 from store.verify.verification import Verification
 from tests.harness.dispatched import content, copy_of, small_store
@@ -154,7 +155,7 @@ def test_killed_at_any_call_it_is_finished_by_the_next(log: SmallLog, replica: P
         outcomes = repair(log, replica)
         assert not any(outcome.refused for outcome in outcomes)
         assert content(log.root, "commitlog") == before, deadly
-        assert not (log.root / JOURNAL_NAME).exists()
+        assert not (log.root / REPAIR_JOURNAL).exists()
         assert list(Verification(log.root).findings()) == []
     else:
         pytest.fail("it never came to its end")

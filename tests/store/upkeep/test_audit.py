@@ -11,8 +11,7 @@ import pytest
 
 from store.files import file_io, file_times
 from store.files.directory import StoreDirectory
-from store.upkeep.audit import Audit
-from store.upkeep.file_watch import INDEX, QUEUE, SEGMENT, Change, FileWatch
+from store.upkeep.audit import INDEX, QUEUE, SEGMENT, Audit, Change, FileWatch
 
 NOW = 1_700_000_000_123
 

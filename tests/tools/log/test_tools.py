@@ -15,7 +15,7 @@ import pytest
 
 from engine.producer import Producer
 from store.message.record import SysFlag
-from store.repair.repair import JOURNAL_NAME
+from store.names import REPAIR_JOURNAL
 from store.upkeep import leases
 from store.verify import digests
 from store.verify.verification import Verification
@@ -321,7 +321,7 @@ def test_ctrl_c_leaves_nothing_half_done(
     assert {name: after[name] for name in before} == before
     assert not out.exists()
     assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
-    assert not (log.root / JOURNAL_NAME).exists()
+    assert not (log.root / REPAIR_JOURNAL).exists()
 
 
 def test_a_real_ctrl_c_ends_with_130(log: SmallLog, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from store.files.segment import file_name
 from store.message import properties
 from store.message.host import Host, pack_host
 from store.message.record import BLANK_BYTES, CRC_MASK, MAGIC_V1, blank, fixed_dtype
+from store.names import COMMIT_LOG, CONSUME_QUEUES
 from store.queues.consume_queue import CQ_DTYPE, ConsumeQueue, file_bytes_of
 
 BLOCK_RECORDS = 20_000
@@ -65,12 +66,12 @@ class LogWriter:
         self.queue_ends = np.zeros(TOPICS * QUEUES, np.int64)
         self.records = self.end = 0
         self.tags_codes = np.array([properties.tags_code(tags) for tags in TAGS], np.int64)
-        directories = [root / "consumequeue" / topic_name(t) / str(q) for t in range(TOPICS) for q in range(QUEUES)]
+        directories = [root / CONSUME_QUEUES / topic_name(t) / str(q) for t in range(TOPICS) for q in range(QUEUES)]
         self.queue_files = [ConsumeQueue(directory, QUEUE_FILE_BYTES) for directory in directories]
 
     def write(self, segments: int) -> int:
         """Fill this many segments; the number of records in them."""
-        directory = self.root / "commitlog"
+        directory = self.root / COMMIT_LOG
         directory.mkdir(parents=True)
         for base in range(0, segments * self.segment_bytes, self.segment_bytes):
             with (directory / file_name(base)).open("wb") as file:
@@ -118,7 +119,8 @@ class LogWriter:
         for number in range(TOPICS):
             for tag in TAGS:
                 topic = topic_name(number).encode()
-                pairs = {"TAGS": tag, "KEYS": "k00000000", "UNIQ_KEY": "7F000001000018B4AAC2000000000000"}
+                unique = "7F000001000018B4AAC2000000000000"
+                pairs = {properties.TAGS: tag, properties.KEYS: "k00000000", properties.UNIQ_KEY: unique}
                 text = properties.format(pairs)
                 table.append(bytes([len(topic)]) + topic + len(text).to_bytes(2, "big") + text)
         rows = np.frombuffer(b"".join(table), np.uint8).reshape(len(table), -1)

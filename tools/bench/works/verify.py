@@ -14,6 +14,7 @@ from statistics import median
 import numpy as np
 
 from store.files.segment_files import SegmentFiles, segment_bytes_of
+from store.names import COMMIT_LOG
 from store.verify.verification import Verification
 from tools.bench.bed.figures import Figure, Ratio
 from tools.bench.bed.log_store import LogWriter
@@ -46,7 +47,7 @@ def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
 
 def _read(root: Path) -> float:
     """Seconds to touch every byte through new mappings."""
-    commitlog = root / "commitlog"
+    commitlog = root / COMMIT_LOG
     files = SegmentFiles(commitlog, segment_bytes_of(commitlog))
     started = time.perf_counter()
     for base in files.base_offsets():

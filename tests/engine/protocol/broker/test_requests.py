@@ -16,8 +16,9 @@ from engine.board import live_settings
 from engine.protocol.broker import requests as broker_requests
 from engine.protocol.broker.requests import BrokerRequests, Facts
 from engine.protocol.remoting.frame import RemotingCommand, decode, encode
-from engine.protocol.tables.metadata import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, Identity, Metadata
+from engine.protocol.tables.metadata import Identity, Metadata
 from store.compat import LINES
+from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
 from store.tables import fastjson
 
 GOLDEN = Path(__file__).parents[3] / "golden"

@@ -15,10 +15,11 @@ from engine.protocol.broker.slave_synchronize import (
     is_address,
 )
 from engine.protocol.remoting.frame import RemotingCommand
-from engine.protocol.tables.metadata import REQUEST_MODES, TIMER_CHECKPOINT, TIMER_METRICS, Identity, Metadata
+from engine.protocol.tables.metadata import Identity, Metadata
 from engine.protocol.tables.timer_state import FILE_BYTES, TimerCheckpoint
 from store.compat import LINES
 from store.errors import StoreError
+from store.names import REQUEST_MODES, TIMER_CHECKPOINT, TIMER_METRICS
 from store.tables.tables import DataVersion
 
 MASTER = "10.0.0.1:10911"

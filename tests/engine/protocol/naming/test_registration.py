@@ -12,9 +12,10 @@ from engine.protocol.naming.name_server import LARGE_BODY_BYTES, NameServer
 from engine.protocol.naming.registration import Heartbeats, Learned, Registration
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables import register_body
-from engine.protocol.tables.metadata import TOPICS, Identity, Metadata
+from engine.protocol.tables.metadata import Identity, Metadata
 from engine.protocol.tables.register_body import Member, RegisterBody
 from store.compat import LINES
+from store.names import TOPICS
 from store.tables.tables import topic_config
 
 PERIOD = 30_000

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol.remoting.frame import decode
-from engine.protocol.tables.metadata import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS, Identity, Metadata
+from engine.protocol.tables.metadata import Identity, Metadata
 from store.compat import LINES
+from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
 from store.tables import fastjson
 from store.tables.tables import DataVersion, topic_config
 

@@ -1,0 +1,24 @@
+"""Every name below a store's root, once: RocketMQ's directories and files, and our own files.
+
+Implements: StorePathConfigHelper, BrokerPathConfigHelper (spec: store-formats, section 15)
+Where they lie is said by `files.directory`.
+"""
+
+from __future__ import annotations
+
+COMMIT_LOG, INDEX, CONFIG = "commitlog", "index", "config"
+CONSUME_QUEUES, QUEUE_EXTENSIONS, BATCH_QUEUES = "consumequeue", "consumequeue_ext", "batchconsumequeue"
+LOCK, ABORT, CHECKPOINT = "lock", "abort", "checkpoint"
+ABORT_BACKUP, COMPACTION, TIMER_WHEEL, TIMER_LOG = "abort.bak", "compaction", "timerwheel", "timerlog"  # 5.x
+
+# below config
+TOPICS, GROUPS = "topics.json", "subscriptionGroup.json"
+CONSUMER_OFFSETS, DELAY_OFFSETS = "consumerOffset.json", "delayOffset.json"
+TIMER_METRICS, REQUEST_MODES = "timermetrics", "messageRequestMode.json"  # 5.x
+TIMER_CHECKPOINT = "timercheck"  # 5.x, no JSON
+
+# ours
+POINTER, MARK, DIGESTS = "slipstream.run", "slipstream.mark", "slipstream.digests.json"
+LEASES, AUDIT, CONFIG_LOCK = "slipstream.leases", "slipstream.audit.jsonl", "slipstream.lock"
+CUT_JOURNAL, REPAIR_JOURNAL = "slipstream.cut", "slipstream.repair"
+DELETED_TOPICS = "deletedTopics.json"  # below config: {"deletedTopics": [...]}, topics that an administrator deleted
