@@ -18,13 +18,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.harness.distribution import Shared, group_of, order
+from tests.harness.scheduler import GroupScheduling, tell_groups
 from tools.common import local_broker
 
 STARTERS = (
     "tools.common.local_broker", "tests.interop.", "tests.differential.", "tests.fuzz.", "tests.spark_bridge.stream",
 )  # fmt: skip
 LIVE_MARKS = ("broker", "interop", "crash", "spark")
-GROUP_SIGN = "@~"  # xdist writes a test's group behind its name
 SECONDS_KEY = "slipstream/seconds"
 SHARED_MEMORY = Path("/dev/shm")
 JAVA_OF_SETUP = Path(sys.prefix) / "java"
@@ -47,9 +47,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Recorder:
-    """In the process that hands out tests: remembers how long each took, and tells the workers of the last run."""
+    """In the process that hands out tests: remembers how long each took, and tells the workers of the last run.
+
+    What the workers say of the groups goes to the scheduler through a file.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
+        self._scratch = tempfile.TemporaryDirectory(prefix="slipstream-groups-")
         self._cache = getattr(config, "cache", None)  # none with -p no:cacheprovider
         self._known: dict[str, float] = self._cache.get(SECONDS_KEY, {}) if self._cache else {}
         self._spent: dict[str, float] = {}
@@ -57,12 +61,21 @@ class Recorder:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput["seconds"] = self._known
+        node.workerinput["groups"] = str(self._groups)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> GroupScheduling:
+        return GroupScheduling(config, log, self._groups)
+
+    @property
+    def _groups(self) -> Path:
+        return Path(self._scratch.name) / "groups.json"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name = report.nodeid.partition(GROUP_SIGN)[0]
-        self._spent[name] = self._spent.get(name, 0.0) + report.duration
+        self._spent[report.nodeid] = self._spent.get(report.nodeid, 0.0) + report.duration
 
     def pytest_sessionfinish(self) -> None:
+        self._scratch.cleanup()
         if self._cache and self._spent:
             self._cache.set(SECONDS_KEY, {**self._known, **{name: round(s, 2) for name, s in self._spent.items()}})
 
@@ -128,9 +141,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if worker_input is None:
         return
     tests = [_shared(item) for item in items]
-    for item, test in zip(items, tests, strict=True):
-        if (group := group_of(test)) != test.name:
-            item.add_marker(pytest.mark.xdist_group(GROUP_SIGN[1:] + group))
+    tell_groups(Path(worker_input["groups"]), {test.name: group_of(test) for test in tests})
     items[:] = [items[number] for number in order(tests, worker_input.get("seconds", {}))]
 
 

@@ -1,8 +1,9 @@
 """Which tests share a worker, and which begin: what xdist is told before it hands out tests.
 
 Tests that share a fixture of their module (a broker, a pair of brokers, a JVM) run on one worker, which makes it once;
-those that use the Spark session share `SPARK_LANES` workers. The longest begin, so that none is left over for the end:
-how long they take is remembered from the last run, and told by their marks before the first one.
+those that use the Spark session share `SPARK_LANES` workers: a session takes longer to start and to get warm than most
+tests need. The longest begin, so that none is left over for the end: how long they take is remembered from the last
+run, and told by their marks before the first one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-SPARK_LANES = 2
+SPARK_LANES = 1
 SECONDS_BY_MARK = {"interop": 20.0, "spark": 5.0, "crash": 10.0, "broker": 3.0}  # of a test that never ran
 SECONDS = 0.1
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
+import pytest
+
 from tests.harness.distribution import SPARK_LANES, Shared, group_of, order
 
 PLAIN = frozenset[str]()
+WORKER = "PYTEST_XDIST_WORKER"
 
 
 def shared(name: str, *fixtures: str, marks: frozenset[str] = PLAIN) -> Shared:
@@ -30,7 +36,7 @@ def test_what_was_never_timed_goes_by_its_marks() -> None:
     assert order(tests, {"f0::t": 30.0}) == [0, 3, 2, 1]
 
 
-def test_spark_tests_share_a_few_workers_by_file() -> None:
+def test_spark_tests_share_a_worker_or_more_by_file() -> None:
     tests = [shared(f"f{n % 10}::{n}", marks=frozenset({"spark"})) for n in range(100)]
     groups = {test.name: group_of(test) for test in tests}
     assert len(set(groups.values())) == SPARK_LANES
@@ -41,3 +47,17 @@ def test_spark_tests_share_a_few_workers_by_file() -> None:
 def test_every_test_is_handed_out_once() -> None:
     tests = [shared(f"f{n % 7}::{n}", *(["x"] if n % 3 else [])) for n in range(50)]
     assert sorted(order(tests, {})) == list(range(50))
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A worker has a directory of its own in one that all share: this fails where a second worker makes it, too."""
+    made = tmp_path_factory.getbasetemp().parent / f"made-once-{os.environ['PYTEST_XDIST_TESTRUNUID']}"
+    made.mkdir()
+    yield
+
+
+@pytest.mark.skipif(WORKER not in os.environ, reason="xdist distributes: only its workers know")
+@pytest.mark.parametrize("number", range(8))
+def test_workers_get_whole_groups(number: int, made_once: None) -> None:
+    """One of many, so that every worker gets some of them where groups are not kept."""
