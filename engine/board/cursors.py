@@ -53,7 +53,7 @@ class HaConnectionCursors(Group):
     slave_request_offset = One("gauge", "sender.{}", "status", "what the slave reported first")
     next_transfer_offset = One("gauge", "sender.{}", "status", "sent up to here; <= max_physical_offset")
     slave_ack_offset = One(
-        "gauge", "sender.{}", "group_transfer, status",
+        "gauge", "sender.{}", "group_transfer, ha_listener, status",
         "what the slave reported last; <= next_transfer_offset; never falls, or the connection ends",
     )  # fmt: skip
     held_offset = One(

@@ -46,7 +46,7 @@ class FlushDiskType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """The settings of one broker; config_keys.py says what each means."""
+    """The settings of one broker; engine/settings/keys.py says what each means."""
 
     broker_cluster_name: str
     broker_name: str

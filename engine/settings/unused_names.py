@@ -1,7 +1,7 @@
 """Names of the keys that RocketMQ's broker knows and this broker does not use: accepted, each with a warning.
 
 Read from the setters of BrokerConfig, MessageStoreConfig, NettyServerConfig, NettyClientConfig, AuthConfig and
-BrokerIdentity, 4.9.7, 5.3.3 and what 5.x added since (8fc57f1468). The keys that we do use stand in config_keys.py.
+BrokerIdentity, 4.9.7, 5.3.3 and what 5.x added since (8fc57f1468). The keys that we do use stand in keys.py.
 spec: configuration, sections 1 to 9
 """
 
