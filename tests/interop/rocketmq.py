@@ -25,6 +25,7 @@ from tools.common.local_broker import end, free_port
 
 VERSION = "4.9.7"
 VERSIONS = ("4.9.7", "5.3.3")
+PAGE_CACHE_BUSY_MS = 600_000  # a broker that is slow because other tests run beside it refuses no send
 START_SECONDS = 180.0
 STOP_SECONDS = 40.0
 ANSWER_SECONDS = 60.0
@@ -224,6 +225,7 @@ class RocketMQBroker(JavaProcess):
             "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "storePathRootDir": self.store,
             "storePathCommitLog": self.commit_log, "diskMaxUsedSpaceRatio": 95,
             "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000, "maxIndexNum": 4000,
+            "brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": PAGE_CACHE_BUSY_MS,
         }  # fmt: skip
         five = {"bindAddress": "127.0.0.1", "timerWheelEnable": "false"} if is_five(version) else {}
         self._name_server = settings.get("namesrvAddr")
