@@ -136,9 +136,9 @@ class Children:
         now_ms = self._clock_ms()
         recent = sum(now_ms - death < BACK_OFF_WINDOW_MS for death in child.deaths)
         child.deaths = (*child.deaths, now_ms)[-DEATHS_KEPT:]
-        told, by_itself, passes = exit_text(status), _is_failure(status), _is_code(status, PASSES)
+        how, by_itself, passes = exit_text(status), _is_failure(status), _is_code(status, PASSES)
         if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) in (FAILED, PASSES)):
-            self._failures.note(child.name, told)
+            self._failures.note(child.name, how)
         reached = self._reached(child)
         is_same = reached == child.reached and now_ms - child.started_ms < DEATHS_WINDOW_MS
         child.same_place = (child.same_place + 1 if is_same else 1) if by_itself else child.same_place * is_same
@@ -153,7 +153,7 @@ class Children:
         if child.same_place >= STUCK_MAX:
             back_off_ms = STUCK_BACK_OFF_MS
         child.start_at_ms = now_ms + back_off_ms
-        why = self._failures.text_of(child.name) if by_itself else told
+        why = self._failures.text_of(child.name) if by_itself else how
         if self._board.broker_state.read() != STARTING:  # else the start is refused, with the same words
             log.warning("%s ended: %s; it is started again in %d ms", child.name, why, back_off_ms)
 

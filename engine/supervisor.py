@@ -258,8 +258,8 @@ class Supervisor:
         """Stop in order. Raises StopIncomplete when something was lost, or may have been."""
         board = self._running_board()
         waiting.publish(board.broker_state, STOPPING)
-        told = {name: self._children_there().stop(name) for name in STOP_ORDER}
-        wrong = [what for name, what in told.items() if what and name not in HOLD_NOTHING]
+        outcomes = {name: self._children_there().stop(name) for name in STOP_ORDER}
+        wrong = [what for name, what in outcomes.items() if what and name not in HOLD_NOTHING]
         self._keep_topics((topic, queue_id) for topic, queue_id, _ in queue_directories(self._directory.consumequeue))
         end, flushed = board.max_physical_offset.read(), board.flushed_offset.read()
         if number := board.flush_errno.read():
@@ -276,9 +276,9 @@ class Supervisor:
 
     def _remove_leftovers(self) -> None:
         """The regions of a supervisor that was killed; its processes died with it."""
-        found = pointer.read(self._directory.root)
-        if found is not None and found.is_alive:
-            says = f"process {found.pid} says that it is this store's broker"
+        broker = pointer.read(self._directory.root)
+        if broker is not None and broker.is_alive:
+            says = f"process {broker.pid} says that it is this store's broker"
             raise StartRefused(str(self._directory.root), says, "stop it first")
         regions.remove_leftovers(self._config)
 

@@ -94,10 +94,10 @@ class Counters:
 
     def cursor(self, label: str) -> Cursor:
         """The counter of that label. Raises CounterMissing."""
-        found = np.flatnonzero(self._labels["label"][: int(self._region.words[1])] == label.encode("ascii"))
-        if not len(found):
+        slots = np.flatnonzero(self._labels["label"][: int(self._region.words[1])] == label.encode("ascii"))
+        if not len(slots):
             raise CounterMissing(self.path, label)
-        return Cursor(self.words, int(found[0]) * WORDS_PER_SLOT, label)
+        return Cursor(self.words, int(slots[0]) * WORDS_PER_SLOT, label)
 
     def __contains__(self, label: str) -> bool:
         return bool((self._labels["label"][: int(self._region.words[1])] == label.encode("ascii")).any())

@@ -14,8 +14,8 @@ def start_time(pid: int) -> int | None:
     A zombie counts as gone: it runs nothing and owns nothing.
     """
     try:
-        with open(f"/proc/{pid}/stat", "rb") as told:
-            stat = told.read()
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()
@@ -42,19 +42,19 @@ def is_hidden(pid: int) -> bool:
 
 def boot_id() -> str:
     """A text that is another one each time the machine (or its container's host) starts."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as told:
-        return told.read().strip()
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
 
 
 def namespace() -> str:
     """A text that is the same for processes that see each other's pids and start times; empty where nothing tells."""
-    found = []
+    inodes = []
     for kind in ("pid", "time"):
         try:
-            found.append(str(os.stat(f"/proc/self/ns/{kind}").st_ino))
+            inodes.append(str(os.stat(f"/proc/self/ns/{kind}").st_ino))
         except OSError:  # no time namespaces before Linux 5.6
-            found.append("")
-    return "-".join(found) if found[0] else ""
+            inodes.append("")
+    return "-".join(inodes) if inodes[0] else ""
 
 
 def hold_standard_descriptors() -> None:

@@ -47,8 +47,8 @@ def java_version(home: Path) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(\d+)', ran.stderr + ran.stdout)
-    return int(found[1]) if ran.returncode == 0 and found else None
+    match = re.search(r'version "(\d+)', ran.stderr + ran.stdout)
+    return int(match[1]) if ran.returncode == 0 and match else None
 
 
 def own_candidates(environment: Mapping[str, str], jvm_directories: tuple[Path, ...]) -> Iterator[Path]:

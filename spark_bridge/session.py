@@ -57,8 +57,8 @@ def _running(conf: Mapping[str, Any]) -> SparkSession:
     running = SparkSession.builder.getOrCreate()
     lacking = [name for name, value in conf.items() if running.conf.get(name, None) != _text(value)]
     if lacking:
-        told = f"a Spark session is running and stays as it is, without {', '.join(sorted(lacking))}; stop it before"
-        warnings.warn(told, stacklevel=3)
+        text = f"a Spark session is running and stays as it is, without {', '.join(sorted(lacking))}; stop it before"
+        warnings.warn(text, stacklevel=3)
     return running
 
 

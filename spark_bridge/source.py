@@ -156,5 +156,5 @@ def _schema(options: ReadOptions) -> StructType:
 def _refuse_two_lists(options: ReadOptions, schema: StructType) -> None:
     """Columns are named by the option or by a schema."""
     if options.columns is not None and _schema(options).fieldNames() != schema.fieldNames():
-        told = f"columns={','.join(options.columns)!r}, and a schema of {', '.join(schema.fieldNames())}"
-        raise InvalidOption(f"{told}: name the columns once, by the option or by the schema")
+        what = f"columns={','.join(options.columns)!r}, and a schema of {', '.join(schema.fieldNames())}"
+        raise InvalidOption(f"{what}: name the columns once, by the option or by the schema")

@@ -43,15 +43,15 @@ def one_line(*, of_files: bool = True) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = Unreadable(error) if of_files and isinstance(error, OSError) and _is_about_a_file(error) else error
-        code = getattr(told, "code", None)
+        readable = Unreadable(error) if of_files and isinstance(error, OSError) and _is_about_a_file(error) else error
+        code = getattr(readable, "code", None)
         if not isinstance(code, str):
             raise
         if _in_a_worker():
             os.environ[HIDE_STACK] = "1"  # it ends with this error
-            text = " ".join(str(told).split("\n"))
-            told.args = (text if text.startswith(code) else f"{code}: {text}",)
-        raise told.with_traceback(None) from None
+            text = " ".join(str(readable).split("\n"))
+            readable.args = (text if text.startswith(code) else f"{code}: {text}",)
+        raise readable.with_traceback(None) from None
 
 
 def in_one_line(method: Callable[Asked, Answer]) -> Callable[Asked, Answer]:

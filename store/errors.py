@@ -300,9 +300,9 @@ class BitRot(CorruptRecord):
     code = "BIT_ROT"
 
     def __init__(self, path: str, offset: int, reason: str, behind: str) -> None:
-        told = (
+        text = (
             f"{reason}, and {behind}; nothing was changed. Restore this segment from a replica (`slipstream log repair"
             f" --from`), or give up all of the log from there on (`--cut {offset}`)"
         )
-        super().__init__(path, offset, told)
+        super().__init__(path, offset, text)
         self.behind = behind

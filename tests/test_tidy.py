@@ -61,6 +61,7 @@ NAMES_STAND_IN, PROPERTIES_STAND_IN = "store/names.py", "store/message/propertie
 FILE_NAMES = {value for name, value in vars(names).items() if name.isupper()}
 WORDS, PATH_CALLS = {"index", "config", "lock", "abort", "checkpoint"}, {"Path", "joinpath", "with_name", "join"}
 TOPIC_TYPES = ("engine/protocol/tables/topic_attributes.py", "DELAY")  # a type of topic is called as a property is
+NAMELESS = {"found", "_found", "Found", "told", "_told", "_tell"}  # what was found, what is said?
 FUNCTION_LINES_MAX, MODULE_LINES_MAX = 50, 400
 COMMENT_SHARE_MAX = 0.20
 EQUAL_LINES_MAX = 6
@@ -224,6 +225,30 @@ def test_shared_memory_is_never_packed_into() -> None:
 def test_tests_wait_for_conditions_and_do_not_sleep() -> None:
     sleeping = {"time.sleep", "sleep", "asyncio.sleep"}
     assert not [f"{name_of(path)}:{line}" for path in TESTS for call, line in calls(path) if call in sleeping]
+
+
+def given_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, name) of all that a module names: aliases, classes, functions, parameters, variables."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+            case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)):
+                yield node.lineno, name
+
+
+def test_a_name_says_what_a_thing_is() -> None:
+    wrong = [
+        f"{name_of(path)}:{line}: {name}"
+        for path in [*SOURCES, *(ROOT / "tests" / "harness").rglob("*.py")]
+        for line, name in given_names(tree_of(path))
+        if name in NAMELESS
+    ]
+    assert not wrong
+    for text in ("found = 1", "def f(told): pass", "self._told = 1", "[found for found in x]", "import a as found"):
+        assert any(name in NAMELESS for _line, name in given_names(ast.parse(text))), text
 
 
 def asks_for_a_version(node: ast.AST) -> bool:

@@ -7,7 +7,7 @@ the other two change, and read again after them.
 from __future__ import annotations
 
 from engine.board.addresses import IPV6, Packed, pack, text
-from engine.board.declared import AddressCursors
+from engine.board.declarations import AddressCursors
 from ipc import waiting
 
 READS_MAX = 100  # while the writer is in the middle of it: some stores, once in a connection's life
@@ -27,9 +27,9 @@ def read(at: AddressCursors) -> Packed:
     """The words as they belong together."""
     for _ in range(READS_MAX):
         word = at.word.read()
-        found = Packed(word, at.high.read(), at.low.read()) if word & IPV6 else Packed(word)
+        address = Packed(word, at.high.read(), at.low.read()) if word & IPV6 else Packed(word)
         if at.word.read() == word:
-            return found
+            return address
     return Packed(0)
 
 

@@ -68,8 +68,8 @@ def split(text: str) -> tuple[str, str]:
 
 def text(word: int, high: int = 0, low: int = 0) -> str:
     """ "host:port"; "-" for no address."""
-    found = unpack(word, high, low)
-    return NOWHERE if found is None else host_and_port(*found)
+    place = unpack(word, high, low)
+    return NOWHERE if place is None else host_and_port(*place)
 
 
 def network_of(host: str) -> str:
@@ -89,5 +89,5 @@ def same_host(one: Packed, other: Packed) -> bool:
 
 def resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
     """Every address of a host, in the system's order; numeric ones cost no look-up. Raises OSError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [(family, (str(address[0]), int(address[1]))) for family, _kind, _protocol, _name, address in found]
+    answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [(family, (str(address[0]), int(address[1]))) for family, _kind, _protocol, _name, address in answers]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from engine.board.cursors import Board, HaClientCursors, HaConnectionCursors
-from engine.board.declared import Group
+from engine.board.declarations import Group
 
 HEAD = """# Counters
 

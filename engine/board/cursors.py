@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 from pathlib import Path
 
-from engine.board.declared import Address, Counter, Family, Group, One
+from engine.board.declarations import Address, Counter, Family, Group, One
 from engine.protocol.ha.wire import CloseReason
 from ipc.counters import Counters, Cursor
 from store.files.pointer import COUNTERS_FILE

@@ -107,19 +107,19 @@ class Failures:
 
 def failing(board: Board, directory: Path) -> list[Failing]:
     """The roles that do not do their work, on the broker with these regions. Raises RegionMissing."""
-    found = []
+    rows = []
     failures = Failures.attach(directory)
     try:
         for role in ROLES:
             deaths, is_given_up = board.deaths[role].read(), board.given_up[role].read() != 0
             if is_given_up or deaths >= LOOPING_DEATHS or board.stuck[role].read() >= LOOPING_DEATHS:
-                found.append(Failing(role, deaths, is_given_up, failures.text_of(role)))
+                rows.append(Failing(role, deaths, is_given_up, failures.text_of(role)))
         for sender in SENDERS:
             if (deaths := board.deaths[sender].read()) >= LOOPING_DEATHS:
-                found.append(Failing(sender, deaths, False, failures.text_of(sender)))
+                rows.append(Failing(sender, deaths, False, failures.text_of(sender)))
     finally:
         failures.close()
-    return found
+    return rows
 
 
 def is_unreadable(board: Board) -> bool:

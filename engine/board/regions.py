@@ -82,11 +82,11 @@ def _named(region_path: Path, place: Place) -> Iterator[Path]:
 
 def _why_not_ours(directory: Path, place: Place) -> str:
     """Why this must not be removed; empty when it is what a broker of this store made."""
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode):
         return "it is no directory"
-    if found.st_uid != os.geteuid():
-        return f"it belongs to the user with number {found.st_uid}"
+    if status.st_uid != os.geteuid():
+        return f"it belongs to the user with number {status.st_uid}"
     owner = pointer_file.read_owner(directory)
     if owner is None or not owner[1].is_same(place) or not directory.name.endswith(f"-{owner[0]}"):
         return "no file `owner` in it says that it is this store's"

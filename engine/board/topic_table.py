@@ -113,16 +113,16 @@ def commit(words: Words, sums: Words) -> None:
 
 
 @kernel
-def copy_counts(words: Words, found: Words) -> None:
+def copy_counts(words: Words, counts: Words) -> None:
     """The counts of the first slots, each as of one moment, into int64[slots, 2]."""
-    for slot in range(found.shape[0]):
+    for slot in range(counts.shape[0]):
         at = HEADER_WORDS + slot * SLOT_WORDS
         version = -1
         while version != load_acquire(words, at):
             version = load_acquire(words, at)
             copy = at + COPIES_AT + (version & 1) * COPY_WORDS
-            found[slot, MESSAGES] = load_acquire(words, copy + MESSAGES)
-            found[slot, BYTES] = load_acquire(words, copy + BYTES)
+            counts[slot, MESSAGES] = load_acquire(words, copy + MESSAGES)
+            counts[slot, BYTES] = load_acquire(words, copy + BYTES)
 
 
 class TopicTable:
@@ -168,19 +168,19 @@ class TopicTable:
 
     def read(self) -> list[TopicCount]:
         """Every topic with messages, in the order of their first ones."""
-        found = np.zeros((int(self._words[USED]), 2), np.int64)
-        copy_counts(self._words, found)
+        counts = np.zeros((int(self._words[USED]), 2), np.int64)
+        copy_counts(self._words, counts)
         return [
             TopicCount(java_text(self._name(slot).tobytes()), messages, size)
-            for slot, (messages, size) in enumerate(found.tolist())
+            for slot, (messages, size) in enumerate(counts.tolist())
             if messages
         ]
 
     def totals(self) -> tuple[int, int]:
         """(messages, bytes) of all topics together."""
-        found = np.zeros((int(self._words[USED]), 2), np.int64)
-        copy_counts(self._words, found)
-        messages, size = found.sum(axis=0).tolist()
+        counts = np.zeros((int(self._words[USED]), 2), np.int64)
+        copy_counts(self._words, counts)
+        messages, size = counts.sum(axis=0).tolist()
         return messages, size
 
     def close(self) -> None:

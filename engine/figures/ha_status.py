@@ -121,8 +121,8 @@ def ha_status(store_root: str | os.PathLike[str]) -> HaStatus:
 
 def of_running(running: extent.Running, board: Board, store: str) -> HaStatus:
     """The same with its counters attached already."""
-    found = of_board(board, read_ha_samples(running.region_directory), store, running.settings)
-    return replace(found, problems=problems(board, running.region_directory, found.role))
+    status = of_board(board, read_ha_samples(running.region_directory), store, running.settings)
+    return replace(status, problems=problems(board, running.region_directory, status.role))
 
 
 def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: dict[str, Any]) -> HaStatus:
@@ -157,7 +157,7 @@ def connections(
     board: Board, files: SegmentFiles, samples: Sequence[HaSample], fallbehind_bytes_max: int
 ) -> list[ConnectionStatus]:
     """The slaves connected now."""
-    now, found = sample_now(board, monotonic_ms()), []
+    now, rows = sample_now(board, monotonic_ms()), []
     end = now.max_physical_offset
     for slot in range(HA_CONNECTIONS_MAX):
         words = board.ha[slot]
@@ -169,7 +169,7 @@ def connections(
         follows = state == HaSlotState.TRANSFER
         in_sync = follows and end - ack < fallbehind_bytes_max
         reason = ReasonCode.OK if in_sync else ReasonCode.BEHIND if follows else ReasonCode.NO_REPORT
-        found.append(
+        rows.append(
             ConnectionStatus(
                 slot=slot,
                 peer=address_cursors.text_of(words.peer_address),
@@ -190,23 +190,23 @@ def connections(
                 catch_up_seconds=catch_up_seconds(lag, rate) if follows else None,
             )
         )
-    return found
+    return rows
 
 
 def _gone(board: Board) -> list[EndedStatus]:
     """The last connection of each slot that is free now; a slave that is back sits in its slot again, mostly."""
-    now_ms, found = monotonic_ms(), []
+    now_ms, rows = monotonic_ms(), []
     for words in board.ha:
         reason = CloseReason(words.reason.read())
         if words.state.read() != HaSlotState.FREE or reason is CloseReason.NONE:
             continue
-        found.append(
+        rows.append(
             EndedStatus(
                 address_cursors.text_of(words.peer_address), CODES[reason].value, reason.name, ADVICE[reason],
                 words.slave_ack_offset.read(), max(0.0, (now_ms - words.ended_at_ms.read()) / 1000),
             )
         )
-    return found
+    return rows
 
 
 def _lag_seconds(board: Board, files: SegmentFiles, ack: int, end: int) -> float | None:
@@ -222,8 +222,8 @@ def _lag_seconds(board: Board, files: SegmentFiles, ack: int, end: int) -> float
     at = window.find(b"\xda\xa3\x20", 4)
     while at >= 0:
         start = at - 4
-        found = inspect(window, start, ack + start, check_body_crc=False)
-        if len(window) - start >= FIXED_BYTES and found.kind is Kind.MESSAGE:
+        inspection = inspect(window, start, ack + start, check_body_crc=False)
+        if len(window) - start >= FIXED_BYTES and inspection.kind is Kind.MESSAGE:
             oldest_ms = decode(window, start, check_body_crc=False).store_timestamp_ms
             return max(0.0, (board.store_timestamp_ms.read() - oldest_ms) / 1000)
         at = window.find(b"\xda\xa3\x20", at + 1)

@@ -92,9 +92,9 @@ def _broker(figures: Figures, sizes: TableSizes) -> Iterator[Metric]:
 
 def _troubles(figures: Figures, problems: int, roles: list[Failing]) -> Iterator[Metric]:
     yield figures.one(GAUGE, "rocketmq_broker_problems", "What `slipstream status` calls a problem", problems)
-    told = [((one.role, "GIVEN_UP" if one.is_given_up else "LOOPING", one.error), float(one.deaths)) for one in roles]
+    deaths = [((one.role, "GIVEN_UP" if one.is_given_up else "LOOPING", one.error), float(one.deaths)) for one in roles]
     what = "Deaths within a minute of a process that dies again and again"
-    yield figures.family(GAUGE, "rocketmq_broker_failing_role_deaths", what, ("role", "state", "error"), told)
+    yield figures.family(GAUGE, "rocketmq_broker_failing_role_deaths", what, ("role", "state", "error"), deaths)
 
 
 def _storage(
@@ -102,7 +102,7 @@ def _storage(
 ) -> Iterator[Metric]:
     disk = os.statvfs(store_root)
     end, start = board.max_physical_offset.read(), board.min_physical_offset.read()
-    found = [
+    gauges = [
         ("size_bytes", "Broker storage size", (disk.f_blocks - disk.f_bfree) * disk.f_frsize),
         ("flush_behind_bytes", "Broker flush behind bytes", max(0, end - board.flushed_offset.read())),
         ("dispatch_behind_bytes", "Broker dispatch behind bytes", max(0, end - board.reput_from_offset.read())),
@@ -110,8 +110,8 @@ def _storage(
     earliest_ms = store_timestamp_ms(files, start) if end > start else None
     if earliest_ms:
         kept_ms = wall_ms() - earliest_ms
-        found.append(("message_reserve_time_milliseconds", "Broker message reserve time", kept_ms))
-    for name, what, value in found:
+        gauges.append(("message_reserve_time_milliseconds", "Broker message reserve time", kept_ms))
+    for name, what, value in gauges:
         yield figures.family(GAUGE, f"rocketmq_storage_{name}", what, STORAGE_LABELS, [(STORAGE, value)])
 
 

@@ -48,7 +48,7 @@ class MetricsServer:
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.StreamWriter, None] = {}  # oldest first
         self._seldom = Seldom(log)
-        self._found_at, self._found = -FRESH_SECONDS, CollectorRegistry()
+        self._registry_at, self._registry = -FRESH_SECONDS, CollectorRegistry()
         self._encoded: dict[str, tuple[str, bytes]] = {}
         self._is_told = False
 
@@ -140,15 +140,15 @@ class MetricsServer:
     def _figures(self, accept: str) -> tuple[str, bytes]:
         """(content type, body) of figures that are hardly older than this moment. Raises NoBroker."""
         now = time.monotonic()
-        if now - self._found_at >= FRESH_SECONDS:
+        if now - self._registry_at >= FRESH_SECONDS:
             registry = CollectorRegistry()
             registry.register(Collected(self._store, self._sizes()))
-            self._found_at, self._found, self._encoded = now, registry, {}
+            self._registry_at, self._registry, self._encoded = now, registry, {}
         encode, content_type = _encoder(accept)
         if content_type not in self._encoded and len(self._encoded) >= ENCODINGS_MAX:
             encode, content_type = _encoder("")
         if content_type not in self._encoded:
-            self._encoded[content_type] = content_type, encode(self._found)
+            self._encoded[content_type] = content_type, encode(self._registry)
         return self._encoded[content_type]
 
 
@@ -165,8 +165,8 @@ class Collected(Collector):
     """The library's form of a source of metrics."""
 
     def __init__(self, store: str, sizes: TableSizes) -> None:
-        self._found = list(families(store, sizes))
+        self._families = list(families(store, sizes))
 
     def collect(self) -> list[Metric]:
         """What was found when it was made: the library asks once to register, once to write."""
-        return list(self._found)
+        return list(self._families)

@@ -16,15 +16,15 @@ REMEDIES = {
 
 def problems(board: Board, directory: Path, role: str) -> list[str]:
     """Of the broker with these regions and that brokerRole; none when all is well. Raises RegionMissing."""
-    found = _of_the_disk(board)
+    lines = _of_the_disk(board)
     for one in failing(board, directory):
-        found.append(problem_line(one))
+        lines.append(problem_line(one))
         if one.role == "dispatcher" and role == "SLAVE" and is_unreadable(board):
-            found.append(
+            lines.append(
                 "this slave does not acknowledge: what it received it cannot read (see the dispatcher's error). It has"
                 " hung up on its master, which counts it as not in sync"
             )
-    return found
+    return lines
 
 
 def problem_line(one: Failing) -> str:
@@ -37,27 +37,27 @@ def problem_line(one: Failing) -> str:
 
 
 def _of_the_disk(board: Board) -> list[str]:
-    found = []
+    lines = []
     flush_errno, allocation_errno = board.flush_errno.read(), board.allocation_errno.read()
     if flush_errno:
         flushed = board.flushed_offset.read()
-        found.append(
+        lines.append(
             f"the disk failed ({_reason(flush_errno)}): what lies above offset {flushed:,} may be lost, and no message"
             " is acknowledged any more. Check the disk, then restart the broker: it recovers what is there"
         )
     disk_state = DiskState(board.disk_state.read())
     if disk_state > DiskState.NORMAL:
         refused = "messages are refused" if disk_state >= DiskState.READ_ONLY else "files go before their time"
-        found.append(
+        lines.append(
             f"the disk is {disk_state.name} (used to {board.disk_used_percent.read()} %): {refused}."
             " Free space, or keep messages for less long (fileReservedTime): it is looked at each second"
         )
     if allocation_errno:
-        found.append(
+        lines.append(
             f"no new segment can be made ({_reason(allocation_errno)}): messages are refused once the last one is full."
             " Free space on the store's file system: it is tried again each second"
         )
-    return found
+    return lines
 
 
 def _reason(number: int) -> str:

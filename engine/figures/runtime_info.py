@@ -40,14 +40,14 @@ BYTE_UNITS = "KMGTPE"
 
 def runtime_info(store_root: str, board: Board, files: SegmentFiles, compat: str) -> dict[str, str]:
     """The table of GET_BROKER_RUNTIME_INFO."""
-    found = stats(store_root)
+    figures = stats(store_root)
     used = f"{board.disk_used_percent.read() / 100:.2f}"
     unflushed = board.max_physical_offset.read() - board.flushed_offset.read()
     rules, remoting = line_of(compat).broker, line_of(compat).remoting
     timers = {**NO_TIMERS, "brokerActive": "true"} if rules.timer_figures else {}
     disk = shutil.disk_usage(store_root)
     return {
-        **found.runtime_info, **NO_CLIENTS, **timers, rules.transferred_tps_key: NO_RATE,
+        **figures.runtime_info, **NO_CLIENTS, **timers, rules.transferred_tps_key: NO_RATE,
         **_pools(dict(rules.pools)),
         "brokerVersion": str(remoting.version), "brokerVersionDesc": remoting.version_name,
         "commitLogMinOffset": str(board.min_physical_offset.read()),
@@ -55,7 +55,7 @@ def runtime_info(store_root: str, board: Board, files: SegmentFiles, compat: str
         "commitLogDirCapacity": f"Total : {readable(disk.total)}, Free : {readable(disk.free)}.",
         "commitLogDiskRatio": used, f"commitLogDiskRatio_{files.directory}": used, "consumeQueueDiskRatio": used,
         "earliestMessageTimeStamp": str(_earliest_ms(board, files)),
-        "msgPutTotalTodayNow": str(found.put_messages),
+        "msgPutTotalTodayNow": str(figures.put_messages),
         "remainHowManyDataToFlush": readable(unflushed),
     }  # fmt: skip
 

@@ -92,10 +92,10 @@ def snapshot(store_root: str | os.PathLike[str], *, cpu_sample_seconds: float = 
 
 
 def _puts(store_root: str | os.PathLike[str]) -> PutStatus:
-    found = stats(store_root)
-    rates = {window: found_rate.messages for window, found_rate in found.rates.items()}
-    percentiles = found.latency.percentiles_us
-    return PutStatus(found.put_messages, rates, percentiles["50"], percentiles["99"])
+    figures = stats(store_root)
+    rates = {window: rate.messages for window, rate in figures.rates.items()}
+    percentiles = figures.latency.percentiles_us
+    return PutStatus(figures.put_messages, rates, percentiles["50"], percentiles["99"])
 
 
 def _processes(board: Board, supervisor_pid: int, cpu_sample_seconds: float) -> list[ProcessStatus]:
@@ -110,12 +110,12 @@ def _processes(board: Board, supervisor_pid: int, cpu_sample_seconds: float) -> 
             continue
     psutil.cpu_percent(interval=cpu_sample_seconds)
     now_ms = monotonic_ms()
-    found = []
+    rows = []
     for role, handle in handles.items():
         beat_ms = board.heartbeats[role].read() if role in board.heartbeats else 0
         try:
             memory = handle.memory_full_info()
-            found.append(
+            rows.append(
                 ProcessStatus(
                     role=role,
                     pid=handle.pid,
@@ -128,4 +128,4 @@ def _processes(board: Board, supervisor_pid: int, cpu_sample_seconds: float) -> 
             )
         except psutil.Error:  # gone since, or another user's
             continue
-    return found
+    return rows

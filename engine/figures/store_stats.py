@@ -55,7 +55,7 @@ class StoreStats:
     def to_json(self) -> dict[str, Any]:
         """Plain values, for json.dumps."""
         plain = asdict(self)
-        plain["rates"] = {window: found._asdict() for window, found in self.rates.items()}
+        plain["rates"] = {window: rate._asdict() for window, rate in self.rates.items()}
         plain["topics"] = {topic.topic: {"messages": topic.messages, "bytes": topic.bytes} for topic in self.topics}
         return plain
 

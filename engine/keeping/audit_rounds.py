@@ -76,11 +76,11 @@ class AuditRounds:
         """A slice of the round; whether it goes on."""
         assert self._round is not None
         began_ns, directories, changes = time.monotonic_ns(), 0, []
-        for found in islice(self._round, SLICE):
+        for part in islice(self._round, SLICE):
             directories += 1
-            changes += found
+            changes += part
         if self._has_begun:
-            self._tell(now_ms, changes, f"built from the log up to {self._built_to}")
+            self._note_all(now_ms, changes, f"built from the log up to {self._built_to}")
         self._round_ns += time.monotonic_ns() - began_ns
         if directories == SLICE:
             return True
@@ -102,14 +102,14 @@ class AuditRounds:
         end, allocated = board.max_physical_offset.read(), board.allocated_offset.read()
         if allocated != self._allocated_seen:
             self._allocated_seen = allocated
-            self._tell(now_ms, self._watch.look_at_segments(), f"the log's end is at {end}: room for what comes")
+            self._note_all(now_ms, self._watch.look_at_segments(), f"the log's end is at {end}: room for what comes")
         self._sealed_to = max(self._sealed_to, board.min_physical_offset.read())
         while self._sealed_to + self._files.segment_bytes <= end:
             path = self._files.path_of(self._sealed_to)
             self.note(now_ms, "seal", SEGMENT, path, "full: the log goes on in the next segment")
             self._sealed_to += self._files.segment_bytes
 
-    def _tell(self, now_ms: int, changes: list[Change], came_because: str) -> None:
+    def _note_all(self, now_ms: int, changes: list[Change], came_because: str) -> None:
         lines: list[tuple[str, str, Path | None, str]] = []
         for change in changes:
             if not change.came:

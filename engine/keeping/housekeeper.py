@@ -83,7 +83,7 @@ class Housekeeper:
         self._measure_at_ms = 0
         self._queue_work: Iterator[int] | None = None
         self._queue_due_ms = self._queues_clean_to = 0
-        self._told: set[str] = set()
+        self._known_findings: set[str] = set()
         self._now_ms = now_ms
         self._measure(now_ms)
         self._audit.look(now_ms, self._cleaner.policy.round_interval_ms)
@@ -163,19 +163,19 @@ class Housekeeper:
         held = leases.look(self._directory.root, now_ms)
         self._tell_once(held.findings)
         behind_ms = self._wall_of(now_ms) - now_ms
-        found = [
+        files = [
             LogFile(base, stat.st_size, stat.st_mtime_ns // 1_000_000 - behind_ms)
             for base, stat in stated_files(self._files.directory)
         ]
         verdict = self._cleaner.next(
-            now_ms, self._hour_of(now_ms + behind_ms), self._usage, found,
+            now_ms, self._hour_of(now_ms + behind_ms), self._usage, files,
             min_physical_offset=self._board.min_physical_offset.read(), deletable_end=self._deletable_end(),
             held_from=held.from_offset, no_room=self._has_no_room(),
         )  # fmt: skip
         if verdict is not None:
             self._carry_out(verdict, now_ms)
-        elif not self._cleaner.is_in_round and found and found[0][0] > self._queues_clean_to:
-            self._queue_work = self._queue_work or self._expire_queues(found[0][0])
+        elif not self._cleaner.is_in_round and files and files[0][0] > self._queues_clean_to:
+            self._queue_work = self._queue_work or self._expire_queues(files[0][0])
         return int(verdict is not None and verdict.delete)
 
     def _policy_now(self) -> Policy:
@@ -273,10 +273,10 @@ class Housekeeper:
         self._audit.note(self._now_ms, event, kind, path, reason, **facts)
 
     def _tell_once(self, findings: list[str]) -> None:
-        news = set(findings) - self._told
+        news = set(findings) - self._known_findings
         for finding in sorted(news):
             log.warning("%s", finding)
-        self._told = self._told | news if len(self._told) < FINDINGS_MAX else news
+        self._known_findings = self._known_findings | news if len(self._known_findings) < FINDINGS_MAX else news
 
 
 def policy_of(config: BrokerConfig) -> Policy:

@@ -27,9 +27,9 @@ def bind_address(written: str | None, own: str) -> str:
 
 def is_loopback(address: str) -> bool:
     """Whether a numeric address is one that only this host reaches."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return (mapped or ip).is_loopback
 
 
 def listen(address: str, port: int, backlog: int = BACKLOG) -> socket.socket:

@@ -35,15 +35,15 @@ class Seldom:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._told: dict[str, tuple[float, int]] = {}  # message: when it was told, how many were not since
+        self._messages: dict[str, tuple[float, int]] = {}  # message: when it was told, how many were not since
 
     def tell(self, message: str, *values: object, level: int = logging.WARNING, error: bool = False) -> None:
         """Log it, unless its like was told within AGAIN_SECONDS: then it is counted. `message` is one of a few."""
         now = time.monotonic()
-        told_at, untold = self._told.get(message, (-AGAIN_SECONDS, 0))
+        told_at, untold = self._messages.get(message, (-AGAIN_SECONDS, 0))
         if now - told_at < AGAIN_SECONDS:
-            self._told[message] = told_at, untold + 1
+            self._messages[message] = told_at, untold + 1
             return
-        self._told[message] = now, 0
+        self._messages[message] = now, 0
         more = f" (and {untold} more since the last such line)" if untold else ""
         self._log.log(level, message + more, *values, exc_info=error)

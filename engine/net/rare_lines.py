@@ -14,7 +14,7 @@ PERIOD_MS, LINES_A_PERIOD = 60_000, 10
 @dataclass(slots=True)
 class _Kind:
     since_ms: int
-    told: int = 0
+    lines: int = 0
     untold: int = 0
 
 
@@ -28,10 +28,10 @@ class RareLines:
     def may_tell(self, kind: str, now_ms: int) -> bool:
         """Whether one more line of this kind may be written now; else it is counted for `flush`."""
         known = self._kinds.setdefault(kind, _Kind(now_ms))
-        if known.told == LINES_A_PERIOD:
+        if known.lines == LINES_A_PERIOD:
             known.untold += 1
             return False
-        known.told += 1
+        known.lines += 1
         return True
 
     def tell(self, kind: str, now_ms: int, text: str, *args: object) -> None:

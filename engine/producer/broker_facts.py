@@ -41,10 +41,10 @@ class BrokerFacts:
     def current(self) -> Facts:
         """With the topics as topics.json has them. Raises MalformedConfig."""
         try:
-            found = os.stat(self._topics)
+            status = os.stat(self._topics)
         except FileNotFoundError:
             return self.settings
-        changed = found.st_mtime_ns, found.st_ino
+        changed = status.st_mtime_ns, status.st_ino
         if changed != self._changed:
             value, path = json_files.read(self._topics), str(self._topics)
             self.topics = broker_tables.topics(value, path)

@@ -62,8 +62,8 @@ class Connection:
         settings = running.settings
         self.board = Board.attach(running.region_directory, writable=True)
         if settings["brokerRole"] == "SLAVE":
-            told = str(settings["haMasterAddress"]) or address_cursors.text_of(self.board.ha_server_address)
-            raise NotAMaster(store, told)
+            master = str(settings["haMasterAddress"]) or address_cursors.text_of(self.board.ha_server_address)
+            raise NotAMaster(store, master)
         self._controls = ring.attach_rings(running.region_directory)
         self._claimed = ring.ClaimedRing(running.region_directory, self._controls, int(settings["ringSizeInBytes"]))
         self.ring, self.control = self._claimed.ring, self._claimed.control

@@ -54,18 +54,18 @@ class TopicRules:
         if changes != self._seen:
             self._served.clear()
             self._seen = changes
-        found = self._served.get(topic)
-        if found is None:
+        rules = self._served.get(topic)
+        if rules is None:
             if len(self._served) >= TOPICS_MAX:
                 self._served.clear()
-            found = self._served[topic] = self._look(topic)
-        return found
+            rules = self._served[topic] = self._look(topic)
+        return rules
 
     def check(self, topic: str, queue_id: int) -> None:
         """Raises QueueIdIllegal, and what `served` raises."""
-        found = self.served(topic)
-        if queue_id >= found.queue_ids:
-            raise QueueIdIllegal(topic, queue_id, found.queue_ids, self._queue_id_code)
+        rules = self.served(topic)
+        if queue_id >= rules.queue_ids:
+            raise QueueIdIllegal(topic, queue_id, rules.queue_ids, self._queue_id_code)
 
     def check_retry(self, topic: str) -> None:
         """What is asked of a retry or dead-letter topic when a consumer gives back a message. Raises NoPermission."""
@@ -100,8 +100,8 @@ class TopicRules:
         if config is None:
             return self._defaults.get(topic)
         names = {"readQueueNums": TOPIC_QUEUE_NUMS, "writeQueueNums": TOPIC_QUEUE_NUMS, "perm": PERM_READ_WRITE}
-        found = [config.get(name, usual) for name, usual in names.items()]
-        read, write, perm = (value if type(value) is int else 0 for value in found)
+        values = [config.get(name, usual) for name, usual in names.items()]
+        read, write, perm = (value if type(value) is int else 0 for value in values)
         return read, write, perm
 
     def _nums_of_new(self, topic: str) -> int:

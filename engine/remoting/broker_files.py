@@ -46,7 +46,7 @@ class BrokerFiles:
         )  # fmt: skip
         self._queue_nums = min(CLIENT_QUEUE_NUMS, config.default_topic_queue_nums)
         self._unreadable: dict[str, str] = {}  # name: what is wrong with it
-        self._told: dict[str, tuple[str, int]] = {}  # name: why it cannot be written, and when that was said
+        self._write_errors: dict[str, tuple[str, int]] = {}  # name: why it cannot be written, and when that was said
         self._save_at_ms = 0
         self._seen: dict[str, tuple[int, int]] = {}
         self._counts: dict[str, int] = {}  # of deleted topics: their messages when they went
@@ -82,10 +82,10 @@ class BrokerFiles:
         if not self._is_slave and self.metadata.gone_topics and dispatched:
             self._make_again(now_ms)
         path = self.directory / TOPICS
-        found = _state_of(path)
-        if TOPICS in self._unreadable or found is None or found == self._seen.get(TOPICS):
+        state = _state_of(path)
+        if TOPICS in self._unreadable or state is None or state == self._seen.get(TOPICS):
             return grown
-        self._seen[TOPICS] = found
+        self._seen[TOPICS] = state
         try:
             return self.metadata.take_served_topics(json_files.read(path)) or grown
         except MalformedConfig as error:
@@ -139,12 +139,12 @@ class BrokerFiles:
             try:
                 self._write(name)
                 self.metadata.saved(name)
-                self._told.pop(name, None)
+                self._write_errors.pop(name, None)
             except (OSError, StoreError) as error:
                 self._save_at_ms = now_ms + RETRY_MS
-                reason, told_ms = self._told.get(name, ("", 0))
+                reason, told_ms = self._write_errors.get(name, ("", 0))
                 if str(error) != reason or now_ms - told_ms >= TELL_AGAIN_MS:
-                    self._told[name] = str(error), now_ms
+                    self._write_errors[name] = str(error), now_ms
                     log.error("%s: cannot be written: %s; it is tried again", self.directory / name, error)
         took_ms = int((time.monotonic() - begun) * 1000)
         self._save_at_ms = max(self._save_at_ms, now_ms + REST * took_ms)  # others have their turns meanwhile
@@ -174,10 +174,10 @@ class BrokerFiles:
 
 def _state_of(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return status.st_mtime_ns, status.st_ino
 
 
 def _names(directory: Path) -> list[str]:

@@ -156,9 +156,9 @@ class BrokerServer:
 
     def _note_topics(self) -> None:
         """Tell producers when topics.json is another file than before, whoever wrote it."""
-        found = self._files.state_of_topics()
-        if found != self._topics_seen:
-            self._topics_seen = found
+        state = self._files.state_of_topics()
+        if state != self._topics_seen:
+            self._topics_seen = state
             waiting.add(self._board.topics_changes, 1)
 
     def _register_where_due(self, now_ms: int) -> None:
@@ -174,7 +174,7 @@ class BrokerServer:
                     self._begin(address, self._register(registration, link, request))
             beat = registration.heartbeat(self._files.metadata, now_ms)
             if beat is not None and f"heartbeat {address}" not in self._tasks:
-                self._begin(f"heartbeat {address}", self._tell(link, beat))
+                self._begin(f"heartbeat {address}", self._send_heartbeat(link, beat))
 
     def idle(self, timeout_ms: int) -> None:
         """Serve."""
@@ -273,7 +273,7 @@ class BrokerServer:
         registration.lost(now_ms)
         self._learned.pop(link.address, None)
 
-    async def _tell(self, link: RemotingLink, request: RemotingCommand) -> None:
+    async def _send_heartbeat(self, link: RemotingLink, request: RemotingCommand) -> None:
         with suppress(NoAnswer):  # the next registration says so
             await link.tell(request)
 
@@ -310,8 +310,8 @@ class BrokerServer:
         """Publish where the master sends its log from; the receiver reads that at each connect."""
         host, port = addresses.split(address)
         try:
-            found = await self._loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-            packed = addresses.pack(str(found[0][4][0]), int(port))
+            answers = await self._loop.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+            packed = addresses.pack(str(answers[0][4][0]), int(port))
         except (OSError, ValueError) as error:
             if self._unresolved != address:
                 log.warning("the master's HA address %r is none: %s; it is tried again", address, error)
@@ -320,7 +320,7 @@ class BrokerServer:
         self._unresolved = None
         if packed != address_cursors.read(self._board.ha_server_address):
             log.info("the master sends its log from %s", address)
-            address_cursors.publish(self._board.ha_server_address, str(found[0][4][0]), int(port))
+            address_cursors.publish(self._board.ha_server_address, str(answers[0][4][0]), int(port))
 
     async def _leave(self) -> None:
         tasks = list(self._tasks.values())

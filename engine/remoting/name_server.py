@@ -79,8 +79,8 @@ class ServingNames:
                 await self._save()
         except OSError as error:
             self._seldom.tell("the key-value config cannot be saved: %s", error, level=logging.ERROR)
-            told = f"the change is not on disk: {error.strerror}"
-            return None if request.is_oneway else self._state.answered(request, ResponseCode.SYSTEM_ERROR, told)
+            remark = f"the change is not on disk: {error.strerror}"
+            return None if request.is_oneway else self._state.answered(request, ResponseCode.SYSTEM_ERROR, remark)
         return answer
 
     async def _save(self) -> None:

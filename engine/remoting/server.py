@@ -155,8 +155,8 @@ class RemotingServer:
         try:
             frame = encode(answer)
         except MalformedFrame as malformed:
-            told = f"the answer has no frame: {malformed}"
-            frame = encode(request.answer(ResponseCode.SYSTEM_ERROR, told, version=answer.version))
+            remark = f"the answer has no frame: {malformed}"
+            frame = encode(request.answer(ResponseCode.SYSTEM_ERROR, remark, version=answer.version))
         writer.write(frame)
         await self._sent(connection, writer)
 

@@ -110,8 +110,8 @@ class Receiver:
         """Connect to one address of the master: its name is looked up each time, its addresses are tried in turn."""
         self._connect_until_ms = now_ms + CONNECT_TIMEOUT_MS
         try:
-            found = addresses.resolve(*master)
-            family, address = found[self.client.failures % len(found)]
+            places = addresses.resolve(*master)
+            family, address = places[self.client.failures % len(places)]
             self._socket = socket.socket(family, socket.SOCK_STREAM)
             self._socket.setblocking(False)
             self._socket.connect(address)

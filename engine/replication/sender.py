@@ -108,13 +108,13 @@ class Sender:
     def _sent_before(self, peer: tuple[str, int]) -> int:
         """How far earlier connections of this slave were sent the log; of one that lasts still, where its address tells
         that it is the same slave."""
-        own, found = addresses.pack(*peer), 0
+        own, sent = addresses.pack(*peer), 0
         for words in self._board.ha:
             other = address_cursors.read(words.peer_address)
             is_over = words.state.read() == HaSlotState.FREE
             if addresses.same_host(own, other) and (is_over or slave_identity(*own) == slave_identity(*other)):
-                found = max(found, words.next_transfer_offset.read())
-        return found
+                sent = max(sent, words.next_transfer_offset.read())
+        return sent
 
     def _look_up_after(self, timeout_ms: int) -> None:
         """How long the reading half waits for reports before it looks at the clock."""

@@ -34,12 +34,12 @@ NO_CONTROLLER = "there is no controller here; leave the line out"
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
     """The settings in a file by their fields, those that are written, and the warnings. Raises ConfigError."""
-    file, found, warnings = os.fspath(path), dict[str, Any](), list[str]()
+    file, values, warnings = os.fspath(path), dict[str, Any](), list[str]()
     for entry in entries_of(file):
         text, key = entry.value.strip(), BY_NAME.get(entry.key)
         if key is not None:
             try:
-                found[key.field] = converted(key, text)
+                values[key.field] = converted(key, text)
             except ValueError:
                 what = f"{entry.key}={text}: not allowed; allowed: {key.allowed}"
                 raise ConfigError(file, entry.line, what) from None
@@ -53,4 +53,4 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
             nearest = difflib.get_close_matches(entry.key, [*BY_NAME, *NAMESRV_ONLY], n=1)
             hint = f"did you mean {nearest[0]}?" if nearest else "no known key is like it"
             raise ConfigError(file, entry.line, f"{entry.key}={text}: unknown key; {hint}")
-    return found, warnings
+    return values, warnings

@@ -75,17 +75,17 @@ class KernelCache(cache_class):  # type: ignore[misc]
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The kernel from disk; None where it is to be compiled, with the lock held."""
-        found = super().load_overload(sig, target_context)
-        if found is not None:
-            return found
+        overload = super().load_overload(sig, target_context)
+        if overload is not None:
+            return overload
         self._folders.lock(self.cache_path)
         try:
-            found = super().load_overload(sig, target_context)
+            overload = super().load_overload(sig, target_context)
         finally:
-            if found is not None:
+            if overload is not None:
                 self._folders.unlock(self.cache_path)
-        self._compiles += found is None
-        return found
+        self._compiles += overload is None
+        return overload
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """To disk, for those who wait."""

@@ -50,11 +50,11 @@ def base_folder(given: str = "") -> Path | None:
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=place).close()
-            found = place.stat()
+            status = place.stat()
         except OSError:
             continue
         # who may write beside the sources may write the sources; what the user names is the user's affair
-        if given or place == BESIDE_SOURCES or _is_private(found):
+        if given or place == BESIDE_SOURCES or _is_private(status):
             return place
     return None
 
@@ -113,8 +113,8 @@ def _module_of(file: Path) -> str:
     return ".".join(file.relative_to(ROOT).with_suffix("").parts) if file.is_relative_to(ROOT) else file.stem
 
 
-def _is_private(found: os.stat_result) -> bool:
-    return found.st_uid in (0, os.geteuid()) and not found.st_mode & WRITABLE_BY_OTHERS
+def _is_private(status: os.stat_result) -> bool:
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & WRITABLE_BY_OTHERS
 
 
 def _make(folder: Path) -> None:

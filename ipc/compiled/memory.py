@@ -102,11 +102,11 @@ def equal_bytes(_typing: Any, array: Any, at: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, vector = ir.IntType(8), ir.VectorType(ir.IntType(8), EQUAL_BYTES)
         address = _address(context, builder, signature.args[0], arguments[0], arguments[1])
-        found = builder.load(builder.bitcast(address, vector.as_pointer()), align=1)
+        loaded = builder.load(builder.bitcast(address, vector.as_pointer()), align=1)
         index = ir.Constant(ir.IntType(32), 0)
         one = builder.insert_element(ir.Constant(vector, ir.Undefined), builder.trunc(arguments[2], byte), index)
         wanted = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), EQUAL_BYTES), None))
-        return builder.bitcast(builder.icmp_unsigned("==", found, wanted), ir.IntType(64))
+        return builder.bitcast(builder.icmp_unsigned("==", loaded, wanted), ir.IntType(64))
 
     return types.int64(array, types.intp, types.int64), generate
 

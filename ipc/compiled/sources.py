@@ -42,14 +42,14 @@ def _within(path: Path) -> Path:
 
 
 def _reached(file: Path) -> set[Path]:
-    found: set[Path] = set()
+    reached: set[Path] = set()
     to_read = [file]
     while to_read:
         for path in _needed_by(to_read.pop()):
-            if path not in found:
-                found.add(path)
+            if path not in reached:
+                reached.add(path)
                 to_read.append(path)
-    return found
+    return reached
 
 
 @cache
@@ -61,8 +61,8 @@ def _needed_by(file: Path) -> frozenset[Path]:
 
 
 def _imported(text: str) -> Iterator[str]:
-    for found in _IMPORT.finditer(text):
-        package, names, whole = found.group("of", "names", "whole")
+    for match in _IMPORT.finditer(text):
+        package, names, whole = match.group("of", "names", "whole")
         if package is None:
             yield from re.findall(rf"\b{_OURS}", whole)
             continue

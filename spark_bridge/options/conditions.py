@@ -23,14 +23,14 @@ def columns_named(frame: DataFrame, condition: str | Column) -> set[str]:
 
 def admitted(frame: DataFrame, condition: str | Column) -> dict[str, set[Any]]:
     """Columns to the values that one of them must have in a row that meets the condition."""
-    found: dict[str, set[Any]] = {}
+    by_column: dict[str, set[Any]] = {}
     names = {name.lower(): name for name in frame.columns}  # an expression has the name as its writer wrote it
     for part in _parts(_analysed(frame, condition)):
         column, values = _equality(part)
         column = names.get(str(column).lower())
         if column is not None:
-            found[column] = found[column] & values if column in found else values
-    return found
+            by_column[column] = by_column[column] & values if column in by_column else values
+    return by_column
 
 
 def _analysed(frame: DataFrame, condition: str | Column) -> Any:

@@ -90,8 +90,8 @@ def parse_offsets(option: str, text: str, empty_mark: int) -> tuple[QueueOffset,
             raise InvalidOption(f"{option}: {value} in {text!r} would always be empty in a batch read")
         return value
 
-    found = _by_queue(option, text, offset_of, '{"topic":{"0":42}} or {"topic":{"broker-a":{"0":42}}}')
-    return tuple(QueueOffset(*item) for item in found)
+    items = _by_queue(option, text, offset_of, '{"topic":{"0":42}} or {"topic":{"broker-a":{"0":42}}}')
+    return tuple(QueueOffset(*item) for item in items)
 
 
 def parse_moments(option: str, text: str) -> tuple[QueueMoment, ...]:
@@ -103,15 +103,15 @@ def parse_moments(option: str, text: str) -> tuple[QueueMoment, ...]:
 def parse_assign(text: str) -> tuple[QueueName, ...]:
     """The queues that `assign` names."""
     example = '{"topic":[0,1]} or {"topic":{"broker-a":[0,1]}}'
-    found: list[QueueName] = []
+    queues: list[QueueName] = []
     for topic, below in _json_object("assign", text, example).items():
         for broker, numbers in below.items() if isinstance(below, dict) else [(None, below)]:
             if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
                 raise InvalidOption(f"assign={text!r}: {numbers!r} is no list of queue ids; give JSON as {example}")
-            found.extend(QueueName(topic, number, broker) for number in numbers)
-    if not found:
+            queues.extend(QueueName(topic, number, broker) for number in numbers)
+    if not queues:
         raise InvalidOption(f"assign={text!r} names no queue; give JSON as {example}")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(queues))
 
 
 def _by_queue(

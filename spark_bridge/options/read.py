@@ -141,15 +141,15 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
     known = {name.lower() for name in (*OPTION_NAMES, *CLIENT_OPTION_NAMES)}
     for name in given:
         if name not in known and not name.startswith(KAFKA_PREFIX):
-            told = nearest(name, (*OPTION_NAMES, *CLIENT_OPTION_NAMES, KAFKA_SERVERS))
-            raise InvalidOption(f"unknown option {name!r} of format rocketmq; {told}")
+            hint = nearest(name, (*OPTION_NAMES, *CLIENT_OPTION_NAMES, KAFKA_SERVERS))
+            raise InvalidOption(f"unknown option {name!r} of format rocketmq; {hint}")
 
 
 def _one_of(given: Mapping[str, str], names: tuple[str, ...]) -> None:
     """At most one of them is given."""
-    found = [name for name in names if name.lower() in given]
-    if len(found) > 1:
-        raise InvalidOption(f"{' and '.join(found)} say the same thing twice: give one of them")
+    given_names = [name for name in names if name.lower() in given]
+    if len(given_names) > 1:
+        raise InvalidOption(f"{' and '.join(given_names)} say the same thing twice: give one of them")
 
 
 def _none_of(given: Mapping[str, str], names: tuple[str, ...], belongs_to: str) -> None:
@@ -160,9 +160,9 @@ def _none_of(given: Mapping[str, str], names: tuple[str, ...], belongs_to: str) 
 
 def _warn_of_stream_options(given: Mapping[str, str]) -> None:
     """As Kafka's source has it: a batch read takes them, and does without."""
-    found = [name for name in STREAM_OPTION_NAMES if name.lower() in given]
-    if found:
-        warnings.warn(f"{', '.join(found)}: without effect in a batch read, which takes all there is", stacklevel=3)
+    named = [name for name in STREAM_OPTION_NAMES if name.lower() in given]
+    if named:
+        warnings.warn(f"{', '.join(named)}: without effect in a batch read, which takes all there is", stacklevel=3)
 
 
 def _places(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -175,22 +175,22 @@ def _places(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]
     servers = tuple(re.split(r"[;,\s]+", given.get("nameserver", given.get(KAFKA_SERVERS, "")).strip()))
     if servers != ("",):
         return (), tuple(filter(None, servers))
-    told = 'the root directory of a store, .option("path", STORE), or .option("nameServer", "host:9876")'
+    places = 'the root directory of a store, .option("path", STORE), or .option("nameServer", "host:9876")'
     of_tables = "a table keeps its options if CREATE TABLE names no columns of its own (give the option columns)"
-    raise InvalidOption(f"option path is missing: {told}; {of_tables}")
+    raise InvalidOption(f"option path is missing: {places}; {of_tables}")
 
 
 def _listed(option: str, text: str) -> tuple[str, ...]:
     """One text, or those of a JSON list (Spark makes one of `load([...])`)."""
     if text.lstrip().startswith("["):
         try:
-            found = json_value(option, text, "give a JSON list of texts")
+            items = json_value(option, text, "give a JSON list of texts")
         except InvalidOption as error:
             if isinstance(error.__cause__, json.JSONDecodeError):
                 return (text,)  # a glob may begin so
             raise
-        if isinstance(found, list) and all(isinstance(item, str) and item for item in found):
-            return tuple(found)
+        if isinstance(items, list) and all(isinstance(item, str) and item for item in items):
+            return tuple(items)
         raise InvalidOption(f"{option}={text!r}: give a JSON list of texts")
     return (text,) if text else ()
 

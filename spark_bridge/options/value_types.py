@@ -36,7 +36,7 @@ _WIDER = {
     frozenset({"int", "long"}): "long",
     frozenset({"float", "double"}): "double",
 }
-_JSON_TYPES = (*{type(found) for found in _NAMED.values()}, t.DecimalType)
+_JSON_TYPES = (*{type(of_type) for of_type in _NAMED.values()}, t.DecimalType)
 
 
 def named_type(option: str, text: str) -> t.StructType:
@@ -44,27 +44,27 @@ def named_type(option: str, text: str) -> t.StructType:
     example = "columns as 'id bigint, name string, tags array<string>'"
     try:
         if text.lstrip().startswith("{"):
-            found = t.StructType.fromJson(json_value(option, text, example))
+            of_type = t.StructType.fromJson(json_value(option, text, example))
         else:
-            found = _Ddl(text).columns()
+            of_type = _Ddl(text).columns()
     except InvalidOption:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidOption(f"{option}={text!r} ({error}): {example}") from error
-    check_json_type(option, found)
-    return found
+    check_json_type(option, of_type)
+    return of_type
 
 
-def check_json_type(option: str, found: t.DataType) -> None:
+def check_json_type(option: str, of_type: t.DataType) -> None:
     """Raise InvalidOption for what no JSON value is read as. Maps, dates and binary values are to be read as text."""
-    if isinstance(found, t.StructType):
-        for field in found.fields:
+    if isinstance(of_type, t.StructType):
+        for field in of_type.fields:
             check_json_type(f"{option}.{field.name}", field.dataType)
-    elif isinstance(found, t.ArrayType):
-        check_json_type(f"{option}[]", found.elementType)
-    elif not isinstance(found, _JSON_TYPES):
+    elif isinstance(of_type, t.ArrayType):
+        check_json_type(f"{option}[]", of_type.elementType)
+    elif not isinstance(of_type, _JSON_TYPES):
         known = ", ".join(sorted({*_NAMED, "decimal", "array", "struct"}))
-        raise InvalidOption(f"{option}: JSON is not decoded to {found.simpleString()}; known: {known}")
+        raise InvalidOption(f"{option}: JSON is not decoded to {of_type.simpleString()}; known: {known}")
 
 
 class _Ddl:
@@ -74,11 +74,11 @@ class _Ddl:
         self._words: list[str] = []
         at, text = 0, text.strip()
         while at < len(text):
-            found = _WORDS.match(text, at)
-            if found is None:
+            match = _WORDS.match(text, at)
+            if match is None:
                 raise ValueError(f"{text[at:]!r} is not understood")
-            self._words.append(found[0].strip())
-            at = found.end()
+            self._words.append(match[0].strip())
+            at = match.end()
         self._words.append("")
 
     def columns(self) -> t.StructType:
@@ -164,7 +164,7 @@ def _avro(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> t.Data
         if schema["name"] in inside:
             raise InvalidOption(f"avroSchema: {schema['name']} holds itself; Spark has no such type")
         fields = [(one["name"], _avro(one["type"], named, (*inside, schema["name"]))) for one in schema["fields"]]
-        return t.StructType([t.StructField(name, found) for name, found in fields])
+        return t.StructType([t.StructField(name, of_type) for name, of_type in fields])
     if kind == "array":
         items = _avro(schema["items"], named, inside)
         if _takes_no_bytes(items):
@@ -181,11 +181,11 @@ def _avro(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> t.Data
     return _AVRO_LOGICAL.get((kind, logical or ""), _AVRO[kind])
 
 
-def _takes_no_bytes(found: t.DataType) -> bool:
+def _takes_no_bytes(of_type: t.DataType) -> bool:
     """Whether a count of such values alone could be endless data."""
-    if isinstance(found, t.StructType):
-        return all(_takes_no_bytes(field.dataType) for field in found.fields)
-    return isinstance(found, t.NullType)
+    if isinstance(of_type, t.StructType):
+        return all(_takes_no_bytes(field.dataType) for field in of_type.fields)
+    return isinstance(of_type, t.NullType)
 
 
 def _avro_union(schema: list[Any], named: dict[str, Any], inside: tuple[str, ...]) -> t.DataType:

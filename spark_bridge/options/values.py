@@ -30,8 +30,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
     by_lower = {known.lower(): known for known in names}
     near = difflib.get_close_matches(name.lower(), by_lower, n=1)
     hint = f"did you mean {by_lower[near[0]]!r}? " if near else ""
-    told, more = ", ".join(names[:NAMES_TOLD_MAX]) or "none", len(names) - NAMES_TOLD_MAX
-    return f"{hint}known: {told}" + (f" and {more} more" if more > 0 else "")
+    listed, more = ", ".join(names[:NAMES_TOLD_MAX]) or "none", len(names) - NAMES_TOLD_MAX
+    return f"{hint}known: {listed}" + (f" and {more} more" if more > 0 else "")
 
 
 def choice(option: str, value: str, choices: tuple[str, ...]) -> str:
@@ -67,19 +67,19 @@ def json_value(option: str, text: str, do: str) -> Any:
     `do` is what would be right. Python's parser takes the last of equal names, and halves of surrogate pairs.
     """
     try:
-        found = json.loads(text, object_pairs_hook=_each_once)
-        json.dumps(found, ensure_ascii=False).encode()
+        value = json.loads(text, object_pairs_hook=_each_once)
+        json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidOption(f"{option}={TOLD.repr(text)} ({_cause(error)}): {do}") from error
-    return found
+    return value
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} comes twice")
-    return found
+    return fields
 
 
 def _cause(error: Exception) -> str:
@@ -90,12 +90,12 @@ def local_path(option: str, path: str) -> str:
     """The path, as it is without `file:`. Files are mapped where they lie, so others are InvalidOption."""
     elsewhere = ELSEWHERE.search(path)
     if elsewhere is not None:
-        told = f"{option}={path!r}: {elsewhere[1]} cannot be mapped into memory, and a store is read where it lies"
+        what = f"{option}={path!r}: {elsewhere[1]} cannot be mapped into memory, and a store is read where it lies"
         do = "give a directory of each executor's own host, as a slave there keeps it, or one that all of them mount"
-        raise InvalidOption(f"{told}; {do}")
+        raise InvalidOption(f"{what}; {do}")
     host = OTHER_HOST.search(path)
     if host is not None:
-        told = f"{option}={path!r}: a file: URL with a host ({host[1]!r}) is not read, files are mapped where they lie"
-        raise InvalidOption(f"{told}; write file:///DIRECTORY or the directory alone")
+        what = f"{option}={path!r}: a file: URL with a host ({host[1]!r}) is not read, files are mapped where they lie"
+        raise InvalidOption(f"{what}; write file:///DIRECTORY or the directory alone")
     bare = path.removeprefix(FILE_SCHEME)
     return "/" + bare.lstrip("/") if bare.startswith("//") else bare or path

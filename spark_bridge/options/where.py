@@ -47,12 +47,12 @@ def parse_where(text: str | None) -> Where:
     """The option's value: an object of columns, each with a value or a list of them. Raises InvalidOption."""
     if text is None:
         return ANYTHING
-    found = json_value("where", text, f"give JSON as {EXAMPLE}")
-    if not isinstance(found, dict):
+    conditions = json_value("where", text, f"give JSON as {EXAMPLE}")
+    if not isinstance(conditions, dict):
         raise InvalidOption(f"where={text!r}: give JSON as {EXAMPLE}")
     names = {name.lower(): name for name in COLUMNS}
     where = ANYTHING
-    for given, value in found.items():
+    for given, value in conditions.items():
         column = names.get(given.lower())
         if column is None:
             raise InvalidOption(f"where={text!r}: no column {given!r} that selects; {nearest(given, COLUMNS)}")

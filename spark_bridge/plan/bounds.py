@@ -37,17 +37,17 @@ class OffsetsLost(StoreError):
 
 def stored_bounds(options: ReadOptions, broker_name: str, now_ms: int) -> tuple[StoredBounds, ...]:
     """The times that options give for one broker's queues. Raises InvalidOption for one that ends before it begins."""
-    found: dict[tuple[str | None, int | None], StoredBounds] = {}
+    by_queue: dict[tuple[str | None, int | None], StoredBounds] = {}
     for moments, is_start in ((options.starting_moments, True), (options.ending_moments, False)):
         for item in _of_broker(moments, broker_name):
             key = (item.queue.topic, item.queue.queue_id) if item.queue is not None else (None, None)
-            known = found.get(key, StoredBounds(key[0], key[1], None, None))
+            known = by_queue.get(key, StoredBounds(key[0], key[1], None, None))
             at = item.moment.at(now_ms)
-            found[key] = known._replace(from_ms=at) if is_start else known._replace(until_ms=at)
-    for bound in found.values():
+            by_queue[key] = known._replace(from_ms=at) if is_start else known._replace(until_ms=at)
+    for bound in by_queue.values():
         if bound.from_ms is not None and bound.until_ms is not None and bound.until_ms < bound.from_ms:
             raise InvalidOption(f"the end is before the start: from {bound.from_ms} to {bound.until_ms} ms")
-    return tuple(found.values())
+    return tuple(by_queue.values())
 
 
 def _of_broker(moments: Iterable[QueueMoment], broker_name: str) -> list[QueueMoment]:
@@ -71,12 +71,12 @@ def bounded(options: ReadOptions, log: LogExtent, queues: Sequence[Queue], selec
         if from_ms is not None:
             first = max(first, offset_at(queue, log, from_ms))
             if options.fail_when_too_late and first >= queue.end and log.reput_from_offset == log.max_physical_offset:
-                told = f"queue {queue.queue_id} of topic {queue.topic!r} has no message stored at or after {from_ms} ms"
-                raise InvalidOption(f"startingOffsetsByTimestampStrategy=error: {told}")
+                what = f"queue {queue.queue_id} of topic {queue.topic!r} has no message stored at or after {from_ms} ms"
+                raise InvalidOption(f"startingOffsetsByTimestampStrategy=error: {what}")
         if until_ms is not None:
-            found = offset_at(queue, log, until_ms)
-            if found < queue.end:  # else what is not dispatched yet may be earlier still
-                end = found if end is None else min(found, end)
+            offset = offset_at(queue, log, until_ms)
+            if offset < queue.end:  # else what is not dispatched yet may be earlier still
+                end = offset if end is None else min(offset, end)
         given[key] = first, end
     bounds: QueueBounds = tuple((*key, *part) for key, part in sorted(given.items()))
     return replace(selection, bounds=bounds)

@@ -27,7 +27,7 @@ from store.message.topics import is_system_topic
 from store.names import BATCH_QUEUES, CONSUME_QUEUES
 from store.queues.batch_consume_queue import has_batch_queues
 from store.queues.consume_queue import ConsumeQueue, queue_directories
-from store.reading import extent as published
+from store.reading import extent as store_extent
 
 STORES_REMEMBERED_MAX = 16
 GUIDES_CONSIDERED_MAX = 256
@@ -54,17 +54,17 @@ def find_extent(
     if reput is None and not directory.was_aborted():
         extent = _extent_at_rest(directory, beyond_rot)
         return extent if extent.broker_name == broker_name else replace(extent, broker_name=broker_name)
-    limits = published.readable_range(root, beyond_rot=beyond_rot)
+    limits = store_extent.readable_range(root, beyond_rot=beyond_rot)
     extent = _extent(directory, limits, limits.min_physical_offset if reput is None else reput)
     end = extent.max_physical_offset if confirmed is None else min(confirmed, extent.max_physical_offset)
-    found = replace(
+    log = replace(
         extent,
         broker_name=broker_name,
         max_physical_offset=end,
         reput_from_offset=min(extent.reput_from_offset, end),
         min_physical_offset=min(extent.min_physical_offset, end),
     )
-    return _whole(found, extent.reput_from_offset) if limits.source == published.BROKER else found
+    return _whole(log, extent.reput_from_offset) if limits.source == store_extent.BROKER else log
 
 
 def _directory_of(root: str) -> StoreDirectory:
@@ -82,12 +82,12 @@ def _directory_of(root: str) -> StoreDirectory:
 
 def _confirmed(root: str) -> int:
     """Up to where enough replicas hold the log. Raises NoBroker."""
-    broker = published.require_running(root)
+    broker = store_extent.require_running(root)
     role = str(broker.settings.get("brokerRole", ""))
-    found = cursor_of(root, "confirm_offset") if role.endswith(MASTER_ROLE) else None
-    if found is None:
+    offset = cursor_of(root, "confirm_offset") if role.endswith(MASTER_ROLE) else None
+    if offset is None:
         raise NoBroker(root, f"onlyConfirmed: only a running master knows what is confirmed, this broker is {role!r}")
-    return found
+    return offset
 
 
 def _extent_at_rest(directory: StoreDirectory, beyond_rot: bool) -> LogExtent:
@@ -97,7 +97,7 @@ def _extent_at_rest(directory: StoreDirectory, beyond_rot: bool) -> LogExtent:
     known = _at_rest.get(key)
     if known is None or known[0] != stamp:
         # There is no torn record for a CRC to find; verifyCrc is for those who want bodies checked.
-        limits = published.readable_range(directory.root, check_crc=False, beyond_rot=beyond_rot)
+        limits = store_extent.readable_range(directory.root, check_crc=False, beyond_rot=beyond_rot)
         extent = _extent(directory, limits, _queued_end(directory))
         while len(_at_rest) >= STORES_REMEMBERED_MAX:
             _at_rest.pop(next(iter(_at_rest)))
@@ -105,13 +105,13 @@ def _extent_at_rest(directory: StoreDirectory, beyond_rot: bool) -> LogExtent:
     return known[1]
 
 
-def _extent(directory: StoreDirectory, limits: published.Range, reput: int) -> LogExtent:
+def _extent(directory: StoreDirectory, limits: store_extent.Range, reput: int) -> LogExtent:
     first, end = limits.min_physical_offset, limits.max_physical_offset
     if end <= max(first, 0):
         return LogExtent(str(directory.commitlog), 1, first, first, end)
     files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
     reput = _behind_blank(files, min(max(reput, first), end), end)
-    is_written = limits.source == published.BROKER or directory.was_aborted()
+    is_written = limits.source == store_extent.BROKER or directory.was_aborted()
     planned = place_of(directory.commitlog, is_written=is_written)
     commitlog, root = str(directory.commitlog), str(directory.root)
     return LogExtent(commitlog, files.segment_bytes, first, reput, end, root, planned=planned)
@@ -136,13 +136,13 @@ def _whole(log: LogExtent, reput: int) -> LogExtent:
 
 def cursor_of(root: str, label: str) -> int | None:
     """A cursor of the running broker, such as how far its dispatcher is; None without a broker."""
-    broker = published.running(root)
+    broker = store_extent.running(root)
     if broker is None:
         return None
     try:
         counters = broker.counters()
     except (RegionMissing, BrokerOutOfReach) as error:  # it has stopped since, or cannot be reached
-        published.tell_unreached(error)
+        store_extent.tell_unreached(error)
         return None
     try:
         return counters.cursor(label).read()
@@ -167,8 +167,8 @@ def _behind_blank(files: SegmentFiles, offset: int, end: int) -> int:
     if offset in (end, base):
         return offset
     with files.open(base) as segment:
-        found = inspect(segment.view, offset - base, offset, check_body_crc=False)
-    return min(end, base + files.segment_bytes) if found.kind is Kind.BLANK else offset
+        inspection = inspect(segment.view, offset - base, offset, check_body_crc=False)
+    return min(end, base + files.segment_bytes) if inspection.kind is Kind.BLANK else offset
 
 
 def selection_of(options: ReadOptions, broker_name: str = "") -> Selection:
@@ -201,14 +201,14 @@ def selection_of(options: ReadOptions, broker_name: str = "") -> Selection:
 
 def find_queues(root: str, log: LogExtent, selection: Selection) -> tuple[list[Queue], frozenset[str]]:
     """The queues that a plan needs, and the selected topics that have no queues of the plain kind to go by."""
-    found = queue_directories(Path(root) / CONSUME_QUEUES)
+    places = queue_directories(Path(root) / CONSUME_QUEUES)
     if selection.topics is None:
-        guides = heapq.nlargest(GUIDE_QUEUES_MAX, itertools.islice(found, GUIDES_CONSIDERED_MAX), key=_queue_bytes)
+        guides = heapq.nlargest(GUIDE_QUEUES_MAX, itertools.islice(places, GUIDES_CONSIDERED_MAX), key=_queue_bytes)
         return [_open(topic, queue_id, path, log) for topic, queue_id, path in guides], frozenset()
     by_queue = frozenset(topic for topic in selection.topics if _has_plain_queues(root, topic))
     queues = [
         _open(topic, queue_id, path, log)
-        for topic, queue_id, path in found
+        for topic, queue_id, path in places
         if topic in by_queue
         and (selection.queue_ids is None or queue_id in selection.queue_ids)
         and (selection.queues is None or (topic, queue_id) in selection.queues)

@@ -60,11 +60,11 @@ class _Store:
     @cached_property
     def directories(self) -> dict[str, list[Path]]:
         """Topics with queues, and where these are."""
-        found: dict[str, list[Path]] = {}
+        by_topic: dict[str, list[Path]] = {}
         for kind in inventory.QUEUE_DIRECTORIES:
             for path in inventory.directories(Path(self.root) / kind):
-                found.setdefault(path.name, []).append(path)
-        return found
+                by_topic.setdefault(path.name, []).append(path)
+        return by_topic
 
     @cached_property
     def configured(self) -> dict[str, int]:
@@ -84,8 +84,8 @@ class _Store:
 
     def queue_ids(self, topic: str) -> set[int]:
         """The queues that have a directory."""
-        found = [path.name for top in self.directories.get(topic, ()) for path in inventory.directories(top)]
-        return {int(name) for name in found if name.isascii() and name.isdecimal()}
+        names = [path.name for top in self.directories.get(topic, ()) for path in inventory.directories(top)]
+        return {int(name) for name in names if name.isascii() and name.isdecimal()}
 
 
 def _number(value: object) -> int:
@@ -114,8 +114,8 @@ def refuse_unstreamable(options: ReadOptions, stores: Iterable[StoreAt]) -> None
     for topic in options.topics or ():
         for store in stores:
             if has_batch_queues(store.root, topic) and not options.allow_missing_topics:
-                told = f"{store.root}: topic {topic!r} has batch queues, whose entries are no messages"
-                raise InvalidOption(f"{told}: a stream cannot read it; read it as a batch, or name other topics")
+                what = f"{store.root}: topic {topic!r} has batch queues, whose entries are no messages"
+                raise InvalidOption(f"{what}: a stream cannot read it; read it as a batch, or name other topics")
 
 
 def _named(options: ReadOptions) -> Iterator[_Missing]:
@@ -126,8 +126,8 @@ def _named(options: ReadOptions) -> Iterator[_Missing]:
     queues += [item.queue for item in (*options.starting_moments, *options.ending_moments) if item.queue is not None]
     for queue in queues:
         if is_lmq(queue.topic):
-            told = f"{queue.topic!r} is a multi-dispatch queue, which is read whole: name it as topic, without offsets"
-            raise InvalidOption(told)
+            why = f"{queue.topic!r} is a multi-dispatch queue, which is read whole: name it as topic, without offsets"
+            raise InvalidOption(why)
         yield _Missing(*queue)
 
 
@@ -146,21 +146,21 @@ def _is_among(what: _Missing, seen: set[tuple[str, int]]) -> bool:
 def _in_log(root: str, wanted: set[str]) -> set[tuple[str, int]] | None:
     """The queues of these topics that records at the log's end name; None where damage hides some: reading tells."""
     log = inventory.find_extent(root, beyond_rot=True)
-    found: set[tuple[str, int]] = set()
+    queues: set[tuple[str, int]] = set()
     if log.max_physical_offset <= log.min_physical_offset:
-        return found
+        return queues
     start = max(log.min_physical_offset, min(log.max_physical_offset - LOOKED_AT_BYTES, log.max_physical_offset - 1))
     position = max(log.min_physical_offset, start - start % log.segment_bytes)
     while position < log.max_physical_offset:
         base = position - position % log.segment_bytes
         try:
-            found.update(_in_segment(log, base, position - base, wanted))
+            queues.update(_in_segment(log, base, position - base, wanted))
         except CorruptRecord:
             return None
         except SegmentRemoved:  # retention was at work
             pass
         position = base + log.segment_bytes
-    return found
+    return queues
 
 
 def _in_segment(log: LogExtent, base: int, start: int, wanted: set[str]) -> Iterator[tuple[str, int]]:
@@ -184,8 +184,8 @@ def _refused(what: _Missing, stores: Sequence[_Store]) -> UnknownTopic:
     if what.topic in known:
         ids = {number for store in stores for number in store.queue_ids(what.topic)}
         ids.update(number for store in stores for number in range(store.configured.get(what.topic, 0)))
-        told = ", ".join(map(str, heapq.nsmallest(QUEUES_TOLD_MAX, ids))) or "none"
-        return UnknownTopic(f"{where}: no queue {what.queue_id} of topic {what.topic!r}; it has {told}; {ALLOWED}")
+        listed = ", ".join(map(str, heapq.nsmallest(QUEUES_TOLD_MAX, ids))) or "none"
+        return UnknownTopic(f"{where}: no queue {what.queue_id} of topic {what.topic!r}; it has {listed}; {ALLOWED}")
     alike = sorted(name for name in known if is_lmq(name) == is_lmq(what.topic) and not is_system_topic(name))
     kind = "multi-dispatch queue" if is_lmq(what.topic) else "topic"
     return UnknownTopic(f"{where}: no {kind} {what.topic!r}; {nearest(what.topic, alike)}; {ALLOWED}")

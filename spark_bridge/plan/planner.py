@@ -12,7 +12,7 @@ from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan import inventory
 from spark_bridge.plan.bounds import bounded, pruned_by_time, stored_bounds
-from spark_bridge.plan.by_keys import plan_by_keys
+from spark_bridge.plan.key_plan import plan_by_keys
 from spark_bridge.plan.names import refuse_missing
 from spark_bridge.plan.stores import StoreAt, resolve_stores
 from spark_bridge.records.reader import open_window
@@ -37,11 +37,11 @@ def plan_read(options: ReadOptions) -> list[Split]:
     stores = resolve_stores(options)
     refuse_missing(options, stores)
     wanted = [at for at in stores if where.brokers is None or at.broker_name in where.brokers]
-    found = [(store, *_leased(store, options)) for store in wanted]
-    sizes = [log.max_physical_offset - log.min_physical_offset for _, log, _ in found]
+    logs = [(store, *_leased(store, options)) for store in wanted]
+    sizes = [log.max_physical_offset - log.min_physical_offset for _, log, _ in logs]
     partitions = options.partitions_min or SPLITS_PER_CPU * (os.cpu_count() or 1)
     splits: list[Split] = []
-    for (store, log, lease), size in zip(found, sizes, strict=True):
+    for (store, log, lease), size in zip(logs, sizes, strict=True):
         share = max(1, -(-partitions * size // max(1, sum(sizes))))
         selection = inventory.selection_of(options, store.broker_name)
         selection = replace(selection, stored=stored_bounds(options, store.broker_name, now_ms))
@@ -116,11 +116,11 @@ def _record_cuts(log: LogExtent, records_max: int, is_permissive: bool) -> Itera
 
 def _segments(log: LogExtent) -> Sequence[tuple[int, int, int]]:
     """(base, start, end) of the log's part in each segment."""
-    found = []
+    parts = []
     position = log.min_physical_offset
     while position < log.max_physical_offset:
         base = position - position % log.segment_bytes
         end = min(base + log.segment_bytes, log.max_physical_offset)
-        found.append((base, position, end))
+        parts.append((base, position, end))
         position = end
-    return found
+    return parts

@@ -70,18 +70,18 @@ def _matching(path: str) -> list[str]:
         return [path]
     if "," in path:
         return [root for part in path.split(",") if part.strip() for root in _matching(part.strip())]
-    found = sorted(root for root in glob.glob(path) if (Path(root) / COMMIT_LOG).is_dir())
-    if not found:
+    roots = sorted(root for root in glob.glob(path) if (Path(root) / COMMIT_LOG).is_dir())
+    if not roots:
         raise InvalidOption(f"path={path!r}: no directory of that pattern holds a store (a directory `{COMMIT_LOG}`)")
-    return found
+    return roots
 
 
 def _from_name_servers(options: ReadOptions) -> list[str]:
     roots, missing = name_servers.find_replicas(options.name_servers)
     if missing and (options.rows.fail_on_data_loss or not roots):
         raise name_servers.NoReplicaHere(missing)
-    for told in missing:
-        warnings.warn(f"left out, because failOnDataLoss=false: {told}", stacklevel=2)
+    for reason in missing:
+        warnings.warn(f"left out, because failOnDataLoss=false: {reason}", stacklevel=2)
     return roots
 
 
@@ -147,5 +147,5 @@ def _refuse_unknown_brokers(options: ReadOptions, names: Sequence[str]) -> None:
     queues += [item.queue for item in (*options.starting_moments, *options.ending_moments) if item.queue is not None]
     for queue in (*queues, *options.assigned):
         if queue.broker is not None and queue.broker not in names:
-            told = nearest(queue.broker, names)
-            raise InvalidOption(f"no store of broker {queue.broker!r}, which options name; {told}")
+            hint = nearest(queue.broker, names)
+            raise InvalidOption(f"no store of broker {queue.broker!r}, which options name; {hint}")

@@ -72,7 +72,7 @@ def _check_crc(records: Records, options: RowOptions) -> None:
     view = records.window.bytes.data
     spans = zip(records.body_at.tolist(), records.body_length.tolist(), stored.tolist(), strict=True)
     for row, (at, length, expected) in enumerate(spans):
-        found = zlib.crc32(view[at : at + length]) & CRC_MASK
-        if found != expected and length:
-            reason = f"its body has CRC {found:#010x}, not {expected:#010x} as stored"
+        crc = zlib.crc32(view[at : at + length]) & CRC_MASK
+        if crc != expected and length:
+            reason = f"its body has CRC {crc:#010x}, not {expected:#010x} as stored"
             note(records, row, records.window.corrupt(int(records.starts[row]), reason), options)

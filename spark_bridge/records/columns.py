@@ -171,15 +171,15 @@ def columns_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_RO
     for name in names or ():
         if name not in BY_NAME:
             raise InvalidOption(f"no column {name!r}; {nearest(name, BY_NAME)}")
-    found = [BY_NAME[name] for name in (_default_names(rows) if names is None else names)]
+    columns = [BY_NAME[name] for name in (_default_names(rows) if names is None else names)]
     if rows.decode == RAW or rows.value_type is None:
-        return found
+        return columns
     value_type = rows.value_type
     return [
         column._replace(spark_type=value_type, build=lambda records: decoded(records, rows))
         if column.reads_body
         else column
-        for column in found
+        for column in columns
     ]
 
 
@@ -209,8 +209,8 @@ def settled(schema: StructType, rows: RowOptions) -> RowOptions:
             rows = replace(rows, value_type=field.dataType)
     for given, ours in zip(schema.fields, schema_of(names, rows).fields, strict=True):
         if given.dataType != ours.dataType:
-            wanted, found = ours.dataType.simpleString(), given.dataType.simpleString()
-            raise InvalidOption(f"column {ours.name} is {wanted}, the schema says {found}")
+            wanted, given_type = ours.dataType.simpleString(), given.dataType.simpleString()
+            raise InvalidOption(f"column {ours.name} is {wanted}, the schema says {given_type}")
     return rows
 
 

@@ -74,14 +74,14 @@ def sound_starts(
     at = chain_from
     while at < end:
         try:
-            for found in record_starts(window, at, at, end):
-                bad = faults(Records(window, found))
-                whole = found[: min(bad)] if bad else found
+            for starts in record_starts(window, at, at, end):
+                bad = faults(Records(window, starts))
+                whole = starts[: min(bad)] if bad else starts
                 wanted = whole[np.searchsorted(whole, start) :]
                 if len(wanted):
                     yield wanted
                 if bad:
-                    raise window.corrupt(int(found[min(bad)]), bad[min(bad)])
+                    raise window.corrupt(int(starts[min(bad)]), bad[min(bad)])
             return
         except CorruptRecord as error:
             damaged = error.offset - window.base_offset
@@ -122,8 +122,8 @@ def next_provable(window: LogWindow, log: LogExtent, damaged: int) -> int:
     view = window.bytes.data
     for start in range(damaged + 1, window.length, SCAN_STEP_BYTES):
         for at in candidates(window, start, min(start + SCAN_STEP_BYTES, window.length))[0].tolist():
-            found = inspect(view, at, window.base_offset + at, check_body_crc=True)
-            if found.kind is Kind.MESSAGE and _has_its_entry(window, log, at):
+            inspection = inspect(view, at, window.base_offset + at, check_body_crc=True)
+            if inspection.kind is Kind.MESSAGE and _has_its_entry(window, log, at):
                 return int(at)
     return window.length
 

@@ -43,14 +43,14 @@ def decoded(records: Records, options: RowOptions) -> pa.Array:
         return kept
     bodies, failures = records.body, dict[int, str]()
     if options.decode == JSON:
-        found = _json(bodies, arrow_type(options.value_type or StringType()), failures.__setitem__)
+        values = _json(bodies, arrow_type(options.value_type or StringType()), failures.__setitem__)
     else:
-        found = _avro(bodies, options, failures.__setitem__)
+        values = _avro(bodies, options, failures.__setitem__)
     for row, reason in sorted(failures.items()):
         what = f"{records.place(row)}: its body as {options.decode}"
         note(records, row, MalformedData(what, reason), options)
-    records.__dict__["_decoded"] = found
-    return found
+    records.__dict__["_decoded"] = values
+    return values
 
 
 def arrow_type(spark_type: DataType) -> pa.DataType:

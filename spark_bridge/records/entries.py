@@ -86,34 +86,34 @@ def _are_of_the_topic(window: LogWindow, entries: QueueEntries, heads: npt.NDArr
         likely = Records(window, entries.positions).likely_topic_at
     else:
         likely = entries.positions + heads["body_length"] + (HEAD.itemsize + 1)
-    found: Mask = (likely > 1) & (likely <= window.length - len(topic))
-    likely = likely[found]
+    inside: Mask = (likely > 1) & (likely <= window.length - len(topic))
+    likely = likely[inside]
     same = window.view(f"S{1 + len(topic)}")[likely - 1] == bytes([len(topic) & 0xFF]) + topic
     if is_wide.any():
-        same &= ~is_wide[found] | (window.bytes[likely - 2] == len(topic) >> 8)
-    found[found] = same
-    return found
+        same &= ~is_wide[inside] | (window.bytes[likely - 2] == len(topic) >> 8)
+    inside[inside] = same
+    return inside
 
 
 def _are_dispatched_to_the_queue(window: LogWindow, entries: QueueEntries) -> Mask:
     """Which records name the queue among those that they belong to besides their own, with the entry's number."""
-    found = np.zeros(len(entries.positions), np.bool_)
-    sound = np.delete(np.arange(len(found)), list(faults(Records(window, entries.positions))))
+    dispatched = np.zeros(len(entries.positions), np.bool_)
+    sound = np.delete(np.arange(len(dispatched)), list(faults(Records(window, entries.positions))))
     records = Records(window, entries.positions[sound])
     names = _parts(property_value(records.properties, MULTI_DISPATCH))
     offsets = _parts(property_value(records.properties, MULTI_QUEUE_OFFSET))
     paired = pc.fill_null(pc.equal(pc.list_value_length(names), pc.list_value_length(offsets)), False)
     paired = np.flatnonzero(paired.to_numpy(zero_copy_only=False))
     if not len(paired):
-        return found
+        return dispatched
     names, offsets = names.take(pa.array(paired)), offsets.take(pa.array(paired))
     row = sound[paired][pc.list_parent_indices(names).to_numpy()]
     numbers = pa.array(entries.numbers[row]).cast(pa.string())
     named = pc.and_(pc.equal(names.flatten(), entries.topic), pc.equal(offsets.flatten(), numbers))
-    found[row[named.to_numpy(zero_copy_only=False)]] = True
+    dispatched[row[named.to_numpy(zero_copy_only=False)]] = True
     if not (is_lmq(entries.topic) and entries.queue_id == 0):
-        found &= window.int32(entries.positions + QUEUE_ID_AT) == entries.queue_id
-    return found
+        dispatched &= window.int32(entries.positions + QUEUE_ID_AT) == entries.queue_id
+    return dispatched
 
 
 def _parts(texts: pa.StringArray) -> pa.ListArray:

@@ -19,13 +19,13 @@ NAMES_IN_A_WORD = 62  # as many different names as one int64 has bits to tell th
 def property_value(properties: pa.StringArray, name: str) -> pa.StringArray:
     """The value of one property, null where it is missing."""
     value = f"{name}{NAME_VALUE_SEPARATOR}(?P<value>[^{PAIR_SEPARATOR}]+)"
-    found = pc.struct_field(pc.extract_regex(properties, f"(?:^|{PAIR_SEPARATOR}){value}"), 0)
+    values = pc.struct_field(pc.extract_regex(properties, f"(?:^|{PAIR_SEPARATOR}){value}"), 0)
     several = pc.greater(pc.count_substring(properties, f"{name}{NAME_VALUE_SEPARATOR}"), 1)
     if not pc.any(several).as_py():
-        return found
+        return values
     # Where the name comes up again the last one counts: a greedy start finds it, at four times the cost.
     last = pc.extract_regex(properties.filter(several), f"(?s)^(?:.*{PAIR_SEPARATOR})?{value}")
-    return pc.replace_with_mask(found, several, pc.struct_field(last, 0))
+    return pc.replace_with_mask(values, several, pc.struct_field(last, 0))
 
 
 def properties_map(properties: pa.StringArray) -> pa.MapArray:

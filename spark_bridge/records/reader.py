@@ -69,10 +69,10 @@ def open_window(log: LogExtent, base_offset: int) -> LogWindow:
     files = SegmentFiles(log.commitlog, log.segment_bytes)
     path = str(files.path_of(base_offset))
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError as error:
         raise SegmentRemoved(path, base_offset) from error
-    identity = (found.st_dev, found.st_ino, found.st_size)
+    identity = (status.st_dev, status.st_ino, status.st_size)
     cached = _segments.pop(path, None)
     segment = cached[1] if cached and cached[0] == identity else files.open(base_offset)
     _segments[path] = identity, segment
@@ -111,14 +111,14 @@ def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Chunk | Damag
     try:
         window = open_window(log, split.base_offset)
     except (SegmentRemoved, SegmentSizeMismatch) as error:
-        yield from _told(Damage(explained(error, log), split.start), rows)
+        yield from _consequence(Damage(explained(error, log), split.start), rows)
         return
     chain_from, start, end = (at - split.base_offset for at in (split.chain_from, split.start, split.end))
     if not rows.permissive:
-        found: Iterable[Positions | Damage] = record_starts(window, chain_from, start, end)
+        chunks: Iterable[Positions | Damage] = record_starts(window, chain_from, start, end)
     else:
-        found = sound_starts(window, log, chain_from, start, end)
-    for positions in found:
+        chunks = sound_starts(window, log, chain_from, start, end)
+    for positions in chunks:
         if isinstance(positions, Damage):
             yield positions
         else:
@@ -131,7 +131,7 @@ def _record_chunks(split: RecordSplit, rows: RowOptions) -> Iterator[Chunk | Dam
         try:
             window = open_window(split.log, base)
         except (SegmentRemoved, SegmentSizeMismatch) as error:
-            yield from _told(Damage(explained(error, split.log), split.offsets[first]), rows)
+            yield from _consequence(Damage(explained(error, split.log), split.offsets[first]), rows)
             continue
         positions = records_at(window, np.array(split.offsets[first:behind], np.int64) - base)
         yield from _messages(window, select(window, positions, split.selection), split.selection, rows)
@@ -144,31 +144,31 @@ def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Chunk | Damag
     for piece in split.pieces:
         for entries in _piece_chunks(piece, split.log.segment_bytes, pruning):
             if isinstance(entries, Damage):
-                yield from _told(entries._replace(error=explained(entries.error, split.log)), rows)
+                yield from _consequence(entries._replace(error=explained(entries.error, split.log)), rows)
                 continue
             base, named = entries
             first, offset = int(named.numbers[0]), base + int(named.positions[0])
             if not 0 <= base < split.log.max_physical_offset:
                 why = f"entry {first} of {piece.directory} names it, outside the log"
                 beyond = CorruptRecord(split.log.commitlog, offset, why)
-                yield from _told(Damage(beyond, offset, piece.topic, piece.queue_id, first), rows)
+                yield from _consequence(Damage(beyond, offset, piece.topic, piece.queue_id, first), rows)
                 continue
             try:
                 window = windows[base] if base in windows else open_window(split.log, base)
             except (SegmentRemoved, SegmentSizeMismatch) as error:
-                told = explained(error, split.log)
-                yield from _told(Damage(told, offset, piece.topic, piece.queue_id, first), rows)
+                reason = explained(error, split.log)
+                yield from _consequence(Damage(reason, offset, piece.topic, piece.queue_id, first), rows)
                 continue
             windows[base] = window
             if not rows.permissive:
                 check_entries(window, named)
                 yield from _messages(window, named.positions, split.selection, rows)
                 continue
-            for found in sound_entries(window, named):
-                if isinstance(found, Damage):
-                    yield found
+            for part in sound_entries(window, named):
+                if isinstance(part, Damage):
+                    yield part
                 else:
-                    yield from _messages(window, found, split.selection, rows)
+                    yield from _messages(window, part, split.selection, rows)
 
 
 def _messages(
@@ -177,16 +177,16 @@ def _messages(
     """The messages in some records, inner batches unpacked: those wanted."""
     for part in unpacked(window, positions, rows.verify_body_crc):
         if isinstance(part, Damage):
-            yield from _told(part, rows)
+            yield from _consequence(part, rows)
             continue
-        messages, found = part
+        messages, chosen = part
         if selection.looks_at_messages:
-            found = select_messages(messages, found, selection)
-        if len(found):
-            yield messages, found
+            chosen = select_messages(messages, chosen, selection)
+        if len(chosen):
+            yield messages, chosen
 
 
-def _told(damage: Damage, rows: RowOptions) -> Iterator[Damage]:
+def _consequence(damage: Damage, rows: RowOptions) -> Iterator[Damage]:
     """The damage as a row; or its error; or, for what was removed and may be lost, a line in the executor's log."""
     lost = isinstance(damage.error, SegmentRemoved | QueueEntriesRemoved)
     if (lost and rows.fail_on_data_loss) or (not lost and not rows.permissive):

@@ -181,13 +181,13 @@ def _inline(window: LogWindow, at: Positions) -> npt.NDArray[np.int32]:
 
 def faults(records: Records) -> dict[int, str]:
     """Why a row is no record: its lengths do not add up. Empty when all do; reads nothing outside the window."""
-    measures, found = records.measures, dict[int, str]()
-    _note(found, measures.body.good, BODY_BEYOND)
-    _note(found, measures.topic.good, TOPIC_BEYOND)
-    _note(found, measures.properties.good, NOT_ITS_SIZE)
-    return found
+    measures, reasons = records.measures, dict[int, str]()
+    _note(reasons, measures.body.good, BODY_BEYOND)
+    _note(reasons, measures.topic.good, TOPIC_BEYOND)
+    _note(reasons, measures.properties.good, NOT_ITS_SIZE)
+    return reasons
 
 
-def _note(found: dict[int, str], good: Mask, reason: str) -> None:
+def _note(reasons: dict[int, str], good: Mask, reason: str) -> None:
     for row in np.flatnonzero(~good).tolist():
-        found.setdefault(row, reason)
+        reasons.setdefault(row, reason)

@@ -74,8 +74,8 @@ def record_starts(window: LogWindow, chain_from: int, start: int, end: int) -> I
     end = min(end, window.length)
     while expected < end:
         step_end = min(expected + SCAN_STEP_BYTES, end)
-        found, sizes = candidates(window, expected, step_end)
-        chained, following = _chain(found, sizes, expected)
+        likely, sizes = candidates(window, expected, step_end)
+        chained, following = _chain(likely, sizes, expected)
         cut = len(chained) > 0 and following > window.length
         whole = chained[:-1] if cut else chained
         wanted = whole[np.searchsorted(whole, start) :] if expected < start else whole
@@ -93,32 +93,32 @@ def candidates(window: LogWindow, start: int, end: int) -> tuple[Positions, Posi
     end = min(end, window.length - HEAD_BYTES + 1)
     if end <= start:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    found = np.flatnonzero(window.bytes[start + MAGIC_AT : end + MAGIC_AT] == MAGIC_FIRST_BYTE) + start
-    magic = window.view(">u4")[found + MAGIC_AT]
-    found = found[(magic == MAGIC_V1) | (magic == MAGIC_V2)]
-    found = found[window.view(">i8")[found + PHYSICAL_OFFSET_AT] == found + window.base_offset]
-    sizes = window.int32(found).astype(np.int64)
+    likely = np.flatnonzero(window.bytes[start + MAGIC_AT : end + MAGIC_AT] == MAGIC_FIRST_BYTE) + start
+    magic = window.view(">u4")[likely + MAGIC_AT]
+    likely = likely[(magic == MAGIC_V1) | (magic == MAGIC_V2)]
+    likely = likely[window.view(">i8")[likely + PHYSICAL_OFFSET_AT] == likely + window.base_offset]
+    sizes = window.int32(likely).astype(np.int64)
     plausible = sizes >= FIXED_BYTES
-    return (found, sizes) if plausible.all() else (found[plausible], sizes[plausible])
+    return (likely, sizes) if plausible.all() else (likely[plausible], sizes[plausible])
 
 
-def _chain(found: Positions, sizes: Positions, expected: int) -> tuple[Positions, int]:
+def _chain(likely: Positions, sizes: Positions, expected: int) -> tuple[Positions, int]:
     """The candidates that the chain from `expected` visits, and where the next record should start."""
-    if not len(found):
-        return found, expected
-    ends = found + sizes
-    breaks = np.flatnonzero(ends[:-1] != found[1:])
-    if not len(breaks) and found[0] == expected:
-        return found, int(ends[-1])
+    if not len(likely):
+        return likely, expected
+    ends = likely + sizes
+    breaks = np.flatnonzero(ends[:-1] != likely[1:])
+    if not len(breaks) and likely[0] == expected:
+        return likely, int(ends[-1])
     pieces: list[Positions] = []
     position = expected
     while True:  # once around for every break: each piece ends behind the one before
-        first = int(np.searchsorted(found, position))
-        if first == len(found) or found[first] != position:
-            return (np.concatenate(pieces) if pieces else found[:0]), position
+        first = int(np.searchsorted(likely, position))
+        if first == len(likely) or likely[first] != position:
+            return (np.concatenate(pieces) if pieces else likely[:0]), position
         at_break = int(np.searchsorted(breaks, first))
-        last = int(breaks[at_break]) if at_break < len(breaks) else len(found) - 1
-        pieces.append(found[first : last + 1])
+        last = int(breaks[at_break]) if at_break < len(breaks) else len(likely) - 1
+        pieces.append(likely[first : last + 1])
         position = int(ends[last])
 
 

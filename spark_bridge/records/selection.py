@@ -78,8 +78,8 @@ def may_have_tags(topic: str, entries: Entries, selection: Selection) -> Mask | 
     if selection.tags is None or topic == SCHEDULE_TOPIC:
         return None
     codes = entries["tags_code"].astype(np.int64)
-    found: Mask = np.isin(codes, [java_hash(tag) for tag in selection.tags]) | (codes <= LAST_ADDRESS)
-    return found
+    mask: Mask = np.isin(codes, [java_hash(tag) for tag in selection.tags]) | (codes <= LAST_ADDRESS)
+    return mask
 
 
 def records_at(window: LogWindow, positions: Positions) -> Positions:
@@ -116,10 +116,10 @@ def _of_queues(records: Records, selection: Selection) -> Positions:
 def in_multi_dispatch(records: Records, name: str) -> Mask:
     """Which of the records a multi-dispatch queue holds, too: the broker gave them an offset there."""
     named = pc.binary_join_element_wise("", property_value(records.properties, MULTI_DISPATCH), "", SEPARATOR)
-    found = _mask(pc.match_substring(named, f"{SEPARATOR}{name}{SEPARATOR}"))
-    if found.any():
-        found &= _mask(pc.is_valid(property_value(records.properties, MULTI_QUEUE_OFFSET)))
-    return found
+    mask = _mask(pc.match_substring(named, f"{SEPARATOR}{name}{SEPARATOR}"))
+    if mask.any():
+        mask &= _mask(pc.is_valid(property_value(records.properties, MULTI_QUEUE_OFFSET)))
+    return mask
 
 
 def _of_system_topics(records: Records) -> npt.NDArray[np.intp]:
@@ -173,14 +173,14 @@ def _inside_times(window: LogWindow, positions: Positions, selection: Selection)
 def _carrying(properties: pa.StringArray, keys: frozenset[str]) -> Mask:
     """True for messages with one of the keys: among those of KEYS, or the unique one."""
     unique = property_value(properties, UNIQ_KEY)
-    found = _mask(pc.is_in(unique, value_set=pa.array(sorted(keys), pa.string())))
+    mask = _mask(pc.is_in(unique, value_set=pa.array(sorted(keys), pa.string())))
     texts = pc.binary_join_element_wise("", property_value(properties, KEYS), "", KEY_SEPARATOR)
     for key in keys:
-        found |= _mask(pc.match_substring(texts, f"{KEY_SEPARATOR}{key}{KEY_SEPARATOR}"))
-    return found
+        mask |= _mask(pc.match_substring(texts, f"{KEY_SEPARATOR}{key}{KEY_SEPARATOR}"))
+    return mask
 
 
-def _mask(found: Any) -> Mask:
+def _mask(values: Any) -> Mask:
     """As a numpy array; null is no."""
-    mask: Mask = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    mask: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
     return mask

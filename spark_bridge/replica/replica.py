@@ -48,13 +48,13 @@ class ReplicaBehind(StoreError):
 
     code = "REPLICA_BEHIND"
 
-    def __init__(self, path: str, what: str, found: int, planned: int, seconds: float) -> None:
+    def __init__(self, path: str, what: str, end: int, planned: int, seconds: float) -> None:
         super().__init__(
             f"{path}: the replica on {socket.gethostname()}, where this task of Spark runs, holds {what} up to offset"
-            f" {found}, the plan wants it up to {planned}, and {seconds:.0f} s did not change that; look at"
+            f" {end}, the plan wants it up to {planned}, and {seconds:.0f} s did not change that; look at"
             " `slipstream ha status` there, wait longer with replicaWaitSeconds, or plan on the replica that is behind"
         )
-        self.path, self.found, self.planned = path, found, planned
+        self.path, self.end, self.planned = path, end, planned
 
 
 class ReplicaBeginsLater(SegmentRemoved):
@@ -62,14 +62,14 @@ class ReplicaBeginsLater(SegmentRemoved):
 
     code = "REPLICA_BEGINS_LATER"
 
-    def __init__(self, path: str, found: int, planned: int) -> None:
+    def __init__(self, path: str, begin: int, planned: int) -> None:
         StoreError.__init__(
             self,
             f"{path}: the log of the replica on {socket.gethostname()}, where this task of Spark runs, begins at offset"
-            f" {found}, the plan begins at {planned}; keep messages equally long on all replicas (fileReservedTime),"
+            f" {begin}, the plan begins at {planned}; keep messages equally long on all replicas (fileReservedTime),"
             " plan on this one, or leave out what it does not have with failOnDataLoss=false",
         )
-        self.path, self.found, self.planned = path, found, planned
+        self.path, self.begin, self.planned = path, begin, planned
 
 
 class Reach(NamedTuple):
@@ -82,16 +82,16 @@ class Reach(NamedTuple):
 def place_of(commitlog: Path, *, is_written: bool) -> PlannedPlace | None:
     """The log of that directory as it is now; None when there is no such directory."""
     try:
-        found = os.stat(commitlog)
+        status = os.stat(commitlog)
         modified_ns = 0 if is_written else max((file.st_mtime_ns for _, file in stated_files(commitlog)), default=0)
     except FileNotFoundError:
         return None
-    return PlannedPlace(_boot_id(), found.st_dev, found.st_ino, modified_ns)
+    return PlannedPlace(_boot_id(), status.st_dev, status.st_ino, modified_ns)
 
 
 def stamp_of(commitlog: Path) -> Stamp:
     """What differs when any file of a log at rest was changed."""
-    return tuple((base, found.st_ino, found.st_mtime_ns) for base, found in stated_files(commitlog))
+    return tuple((base, status.st_ino, status.st_mtime_ns) for base, status in stated_files(commitlog))
 
 
 def is_planned(log: LogExtent) -> bool:
@@ -144,11 +144,11 @@ def _missing_entries(split: QueueSplit, queued: int) -> tuple[str, int, int] | N
     """The first piece whose queue does not go so far here, with records below `queued`."""
     for piece in split.pieces:
         try:
-            found = ConsumeQueue.open(piece.directory).end_below(queued)
+            end = ConsumeQueue.open(piece.directory).end_below(queued)
         except FileNotFoundError:  # a file that retention deleted at this moment
-            found = 0
-        if found < piece.end:
-            return f"queue {piece.queue_id} of topic {piece.topic!r}", found, piece.end
+            end = 0
+        if end < piece.end:
+            return f"queue {piece.queue_id} of topic {piece.topic!r}", end, piece.end
     return None
 
 
@@ -163,8 +163,8 @@ def _reach(log: LogExtent, wanted: int) -> Reach | None:
     if is_planned(log):
         return None
     if not Path(log.root).is_dir():
-        told = f"{log.root} is no directory on {socket.gethostname()}, where this task of Spark runs"
-        raise NoReplicaHere([told])
+        reason = f"{log.root} is no directory on {socket.gethostname()}, where this task of Spark runs"
+        raise NoReplicaHere([reason])
     return _reach_at_rest(log, wanted)
 
 

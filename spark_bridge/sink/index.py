@@ -85,7 +85,7 @@ def key_hashes(topics: Sequence[str], keys: Sequence[str]) -> Int64s:
 def _candidates(file: IndexFile, hashes: Int64s) -> Int64s:
     """The physical offsets of all entries with one of the hashes."""
     count = min(file.header.index_count, file.geometry.entries_max)
-    found: list[Int64s] = []
+    offsets: list[Int64s] = []
     numbers = file.slots[hashes % file.geometry.slots].astype(np.int64)
     alive = (numbers > 0) & (numbers <= count)
     for _step in range(CHAIN_STEPS_MAX):
@@ -93,8 +93,8 @@ def _candidates(file: IndexFile, hashes: Int64s) -> Int64s:
         if not len(numbers):
             break
         entries = file.entries[np.minimum(numbers, file.geometry.entries_max - 1)]
-        found.append(entries["physical_offset"][entries["key_hash"] == hashes].astype(np.int64))
+        offsets.append(entries["physical_offset"][entries["key_hash"] == hashes].astype(np.int64))
         previous = entries["previous"].astype(np.int64)
         alive = (previous > 0) & (previous < numbers)  # a sound chain leads to older entries only
         numbers = previous
-    return np.concatenate([np.empty(0, np.int64), *found])
+    return np.concatenate([np.empty(0, np.int64), *offsets])

@@ -140,9 +140,9 @@ def sink_columns(schema: StructType, topic: str | None) -> SinkColumns:
     return SinkColumns(places, names.get("keys") == "key", names.get("properties") == HEADERS)
 
 
-def _same(found: DataType, wanted: DataType) -> bool:
+def _same(kind: DataType, wanted: DataType) -> bool:
     """Equal but for whether parts may be null."""
-    return found.simpleString() == wanted.simpleString()
+    return kind.simpleString() == wanted.simpleString()
 
 
 def _text(option: str, value: str | None) -> str | None:

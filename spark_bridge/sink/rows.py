@@ -47,9 +47,9 @@ class RowRefused(ValueError):
     code = "ROW_REFUSED"
 
     def __init__(self, refusals: Sequence[Refusal]) -> None:
-        told = "; ".join(map(str, refusals[:REFUSALS_TOLD_MAX]))
+        text = "; ".join(map(str, refusals[:REFUSALS_TOLD_MAX]))
         more = len(refusals) - REFUSALS_TOLD_MAX
-        super().__init__(told + (f"; and {more} more" if more > 0 else "") + "; no row of this batch was sent")
+        super().__init__(text + (f"; and {more} more" if more > 0 else "") + "; no row of this batch was sent")
         self.refusals = list(refusals)
 
 
@@ -119,26 +119,26 @@ class Rows:
             return {}
         headers = not isinstance(value[0], tuple)
         pairs = [(header["key"], header["value"]) for header in value] if headers else value
-        found: dict[str, str] = {}
+        fields: dict[str, str] = {}
         for name, text in pairs:
             if name in RESERVED_NAMES and not (headers and name in (TAGS, KEYS) and self._drops):
                 if self._drops:
                     continue
                 raise _Refused(f"property {name}", RESERVED)
-            if name in found:
+            if name in fields:
                 raise _Refused(f"header {name}", "a message has one value for a name")
             if not name or not text:
                 raise _Refused(f"property {name!r}", "RocketMQ drops those without a name or a value")
-            found[_storable("property's name", name)] = _decoded(f"property {name}", text)
-        if _is_long(found):
+            fields[_storable("property's name", name)] = _decoded(f"property {name}", text)
+        if _is_long(fields):
             raise _Refused("properties", f"they are longer than {MAX_PROPERTIES_BYTES} bytes together")
-        return found
+        return fields
 
     def _from_headers(
         self, part: str, name: str, values: list[str | None], properties: Sequence[dict[str, str] | None]
     ) -> list[str | None]:
         """The tags (keys) of rows; those among the headers where the rows have no such column."""
-        own = [(found or {}).pop(name, None) for found in properties]
+        own = [(fields or {}).pop(name, None) for fields in properties]
         return values if part in self._columns.places else own
 
     def _body(self, value: Any) -> bytes:

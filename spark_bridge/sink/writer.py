@@ -59,7 +59,7 @@ class Written(WriterCommitMessage):
     """What one task did: rows appended, and rows that an earlier attempt had appended."""
 
     appended: int
-    found: int
+    in_log: int
 
 
 class RocketMQWriter(DataSourceArrowWriter):
@@ -116,7 +116,7 @@ def append(
             columns, options.topic, drops_system_properties=options.drops_system_properties,
             body_bytes_max=int(broker.settings["maxMessageSize"]),
         )  # fmt: skip
-        appended = found = 0
+        appended = in_log = 0
         with Producer(options.path, timeout=options.timeout_s) as producer:
             outlet = _Outlet(producer, partial(_queues_of, options.path, broker), columns.is_keyed, task)
             credits: dict[str, int] = {}
@@ -125,22 +125,22 @@ def append(
                 keys = row_keys(task.scope, messages)
                 wanted = list(_missing(messages, keys, written, credits))
                 outlet.send(messages, keys, wanted)
-                appended, found = appended + len(wanted), found + len(messages) - len(wanted)
+                appended, in_log = appended + len(wanted), in_log + len(messages) - len(wanted)
             outlet.settle(options.acks)
-    return Written(appended, found)
+    return Written(appended, in_log)
 
 
 def _engine_of(path: str) -> Running:
     """The broker that takes messages for this store. Raises NoEngine."""
     try:
-        found = running(path)
+        broker = running(path)
     except NotAStore as error:
         raise NoEngine(path, f"not a store ({error})") from error
-    if found is None:
+    if broker is None:
         raise NoEngine(path, "no broker runs on this store" if os.path.isdir(path) else "no such directory")
-    if found.settings["brokerRole"] == "SLAVE":
+    if broker.settings["brokerRole"] == "SLAVE":
         raise NoEngine(path, "give the path of its master's store: the broker is a slave")
-    return found
+    return broker
 
 
 def _missing(
@@ -166,13 +166,13 @@ class _Queues(NamedTuple):
 def _queues_of(path: str, broker: Running) -> Mapping[str, _Queues]:
     """The queues that each topic has to write to; "" stands for topics that the broker does not have yet."""
     table = Path(path) / CONFIG / TOPICS
-    found: dict[str, _Queues] = {}
+    by_topic: dict[str, _Queues] = {}
     if table.exists():
         for topic, fields in broker_tables.topics(json_files.read(table), str(table)).items():
             read, write = (int(fields.get(name, CLIENT_QUEUES)) for name in ("readQueueNums", "writeQueueNums"))
-            found[topic] = _Queues(max(1, write), max(read, write))
+            by_topic[topic] = _Queues(max(1, write), max(read, write))
     fresh = min(CLIENT_QUEUES, int(broker.settings["defaultTopicQueueNums"]))
-    return {"": _Queues(fresh, fresh), **found}
+    return {"": _Queues(fresh, fresh), **by_topic}
 
 
 class _Outlet:

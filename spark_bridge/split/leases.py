@@ -104,8 +104,8 @@ def _low_offset(split: Split) -> int:
 
 def _first_offsets(split: QueueSplit) -> Iterable[int]:
     for piece in split.pieces:
-        found = ConsumeQueue.open(piece.directory).entries(piece.start, piece.start + 1)
-        yield int(found[0]["physical_offset"]) if len(found) else split.log.min_physical_offset
+        entries = ConsumeQueue.open(piece.directory).entries(piece.start, piece.start + 1)
+        yield int(entries[0]["physical_offset"]) if len(entries) else split.log.min_physical_offset
 
 
 def _driver_pid() -> int:

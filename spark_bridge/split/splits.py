@@ -319,9 +319,9 @@ def _starts_before(log: LogExtent, guides: Sequence[Queue], offset: int) -> Iter
     if log.reput_from_offset <= offset:
         yield log.reput_from_offset
     for queue in guides:
-        found = queue.record_start_before(offset)
-        if found is not None:
-            yield found
+        start = queue.record_start_before(offset)
+        if start is not None:
+            yield start
 
 
 def _queue_splits(

@@ -72,9 +72,9 @@ def to_json(offsets: Offsets, by_store: bool) -> dict[str, Any]:
     return dict(stores) if by_store else dict(stores.get(ONLY_STORE, {}))
 
 
-def from_json(found: Mapping[str, Any], by_store: bool) -> Offsets:
+def from_json(value: Mapping[str, Any], by_store: bool) -> Offsets:
     """The offsets that Spark kept. Raises OffsetsMismatch when they have another shape."""
-    stores = found if by_store else {ONLY_STORE: found}
+    stores = value if by_store else {ONLY_STORE: value}
     try:
         return {
             QueueKey(store, topic, int(queue_id)): _offset(offset)
@@ -85,7 +85,7 @@ def from_json(found: Mapping[str, Any], by_store: bool) -> Offsets:
     except (AttributeError, TypeError, ValueError) as error:
         shape = '{"brokerName":{"topic":{"queueId":offset}}}' if by_store else '{"topic":{"queueId":offset}}'
         raise OffsetsMismatch(
-            f"offsets {str(found)[:200]} of the checkpoint are not {shape} ({error}): it was written for one store and"
+            f"offsets {str(value)[:200]} of the checkpoint are not {shape} ({error}): it was written for one store and"
             " this query reads several, or the other way round; start with a new checkpointLocation and startingOffsets"
         ) from error
 

@@ -90,7 +90,7 @@ def _starting(text: str) -> tuple[QueueOffset, ...]:
 
 
 def _milliseconds(name: str, text: str) -> int:
-    found = DURATION.fullmatch(text.lower())
-    if found is None or (found[2] or "ms") not in UNITS_MS:
+    match = DURATION.fullmatch(text.lower())
+    if match is None or (match[2] or "ms") not in UNITS_MS:
         raise InvalidOption(f"{name}={text!r}: a number with one of {', '.join(UNITS_MS)}, as 90s or 15m")
-    return int(found[1]) * UNITS_MS[found[2] or "ms"]
+    return int(match[1]) * UNITS_MS[match[2] or "ms"]

@@ -46,26 +46,26 @@ class Lag:
 
 def lag(progress: Any, source: int = 0) -> Lag:
     """Lag and rate of one source; zeros before there is any progress."""
-    told = json.loads(progress.json) if hasattr(progress, "json") else progress
-    if not told:
+    fields = json.loads(progress.json) if hasattr(progress, "json") else progress
+    if not fields:
         return Lag()
-    found = told["sources"][source]
-    latest, end = _offsets(found.get("latestOffset")), _offsets(found.get("endOffset"))
+    of_source = fields["sources"][source]
+    latest, end = _offsets(of_source.get("latestOffset")), _offsets(of_source.get("endOffset"))
     behind = {str(key): max(0, offset - end.get(key, 0)) for key, offset in latest.items()}
     return Lag(
         rows_behind=sum(behind.values()),
         queues_behind=behind,
-        input_rate=float(found.get("inputRowsPerSecond") or 0.0),
-        processed_rate=float(found.get("processedRowsPerSecond") or 0.0),
-        batch_ms=int(told.get("batchDuration") or 0),
+        input_rate=float(of_source.get("inputRowsPerSecond") or 0.0),
+        processed_rate=float(of_source.get("processedRowsPerSecond") or 0.0),
+        batch_ms=int(fields.get("batchDuration") or 0),
     )
 
 
 def _offsets(value: Any) -> Offsets:
     """The offsets of one field, whichever of both shapes; as text in some versions of Spark."""
-    found = json.loads(value) if isinstance(value, str) else value
-    if not found:
+    offsets = json.loads(value) if isinstance(value, str) else value
+    if not offsets:
         return {}
-    queues = next(iter(found.values()))
+    queues = next(iter(offsets.values()))
     by_store = any(isinstance(inner, Mapping) for inner in queues.values())
-    return from_json(found, by_store)
+    return from_json(offsets, by_store)

@@ -206,8 +206,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = StreamStores(self.options.read)
         return self._opened
 
-    def _offsets(self, found: dict[str, Any]) -> Offsets:
-        return from_json(found, self._stores.by_store)
+    def _offsets(self, value: dict[str, Any]) -> Offsets:
+        return from_json(value, self._stores.by_store)
 
     def _json(self, offsets: Offsets) -> dict[str, Any]:
         return to_json(offsets, self._stores.by_store)

@@ -34,8 +34,8 @@ def _first_of(key: QueueKey, options: StreamOptions, stores: StreamStores, bound
 def _at_time(key: QueueKey, options: StreamOptions, stores: StreamStores, bounds: tuple[int, int], from_ms: int) -> int:
     tail, extent = stores.tail_of(key), stores.views[key.store].extent
     assert tail is not None, "it is among the bounds"
-    found = offset_at(Queue(str(tail.directory), key.topic, key.queue_id, tail.queue, *bounds), extent, from_ms)
-    if options.read.fail_when_too_late and found >= bounds[1]:
-        told = f"{key} has no message stored at or after {from_ms} ms"
-        raise InvalidOption(f"startingOffsetsByTimestampStrategy=error: {told}")
-    return found
+    offset = offset_at(Queue(str(tail.directory), key.topic, key.queue_id, tail.queue, *bounds), extent, from_ms)
+    if options.read.fail_when_too_late and offset >= bounds[1]:
+        what = f"{key} has no message stored at or after {from_ms} ms"
+        raise InvalidOption(f"startingOffsetsByTimestampStrategy=error: {what}")
+    return offset

@@ -60,7 +60,7 @@ class StreamStores:
             return
         self._resolved = time.monotonic()
         try:
-            found = resolve_stores(self.options)
+            stores = resolve_stores(self.options)
         except (InvalidOption, OSError) as error:
             if not self.tails:
                 raise
@@ -68,7 +68,7 @@ class StreamStores:
                 self._last_warning = str(error)
                 log.warning("the stores are looked for again later: %s", error)
             return
-        for store in found:
+        for store in stores:
             name = store.broker_name if self.by_store else ONLY_STORE
             known = self.tails.get(name)
             if known is None or known.root != store.root:

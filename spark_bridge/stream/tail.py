@@ -28,7 +28,7 @@ from store.files.segment_files import named_files
 from store.names import CONSUME_QUEUES
 from store.queues.batch_consume_queue import has_batch_queues
 from store.queues.consume_queue import ConsumeQueue, queue_directories
-from store.reading import extent as published
+from store.reading import extent as store_extent
 
 log = logging.getLogger("slipstream.spark")
 
@@ -75,37 +75,37 @@ class QueueTail:
             self.end = low
 
     def _is_below(self, queue_offset: int, limit: int) -> bool:
-        found = self._file(queue_offset // self._per_file)
-        if found is None:
+        columns = self._file(queue_offset // self._per_file)
+        if columns is None:
             return False
         at = queue_offset % self._per_file
-        return bool(found[1][at] > 0) and int(found[0][at]) < limit
+        return bool(columns[1][at] > 0) and int(columns[0][at]) < limit
 
     def _file(self, number: int) -> tuple[Any, Any] | None:
         """Physical offsets and sizes in one file; None when there is no such file."""
-        found = self._mapped.get(number)
-        if found is None:
+        columns = self._mapped.get(number)
+        if columns is None:
             try:
                 entries = self.queue.map_file(number * self.queue.file_bytes)
             except FileNotFoundError:
                 return None
             while len(self._mapped) >= FILES_MAPPED_MAX:
                 self._mapped.pop(next(iter(self._mapped)))
-            found = self._mapped[number] = entries["physical_offset"], entries["size"]
-        return found
+            columns = self._mapped[number] = entries["physical_offset"], entries["size"]
+        return columns
 
     def physical_offset(self, queue_offset: int) -> int:
         """Where the record of one entry lies; -1, before everything, when its file was deleted."""
-        found = self._file(queue_offset // self._per_file)
-        return -1 if found is None else int(found[0][queue_offset % self._per_file])
+        columns = self._file(queue_offset // self._per_file)
+        return -1 if columns is None else int(columns[0][queue_offset % self._per_file])
 
     def mean_bytes(self, start: int, end: int) -> int:
         """About how long the records of [start, end) are: the mean of some of the last ones."""
-        found = self._file((end - 1) // self._per_file)
-        if found is None or start >= end:
+        columns = self._file((end - 1) // self._per_file)
+        if columns is None or start >= end:
             return 0
         until = (end - 1) % self._per_file + 1
-        sample = found[1][max(0, until - min(SAMPLE_ENTRIES, end - start)) : until]
+        sample = columns[1][max(0, until - min(SAMPLE_ENTRIES, end - start)) : until]
         return int(sample.mean())
 
     def block(self, start: int, end: int) -> Any:
@@ -148,14 +148,14 @@ class StoreTail:
         self._seen: tuple[int, int] | None = None  # the limit and the log's beginning of the last look
         self._queues: dict[tuple[str, int], QueueTail] = {}
         self._listed: object = None
-        self._told = ""
+        self._last_warning = ""
 
     def look(self) -> StoreView | None:
         """The queues now; None while nobody can say: the store was killed and no broker has recovered it yet.
 
         Raises NotAStore, QueueFileMismatch, ForeignFile; NoBroker when a slave is asked for what is confirmed.
         """
-        running = published.running(self.root)
+        running = store_extent.running(self.root)
         if running is None:
             self._leave()
             return self._look_at_rest()
@@ -179,7 +179,7 @@ class StoreTail:
             self._broker.counters.close()
             self._broker = self._seen = self._extent = None
 
-    def _join(self, running: published.Running) -> bool:
+    def _join(self, running: store_extent.Running) -> bool:
         try:
             counters = running.counters()
         except RegionMissing:  # it has stopped since
@@ -192,10 +192,10 @@ class StoreTail:
     def _look_at_rest(self) -> StoreView | None:
         directory = StoreDirectory(self.root)
         if directory.was_aborted():
-            self._tell("it was not stopped in order and no broker runs: waits for one that recovers it")
+            self._warn_once("it was not stopped in order and no broker runs: waits for one that recovers it")
             return None
         if self._confirmed_only:
-            self._tell("onlyConfirmed: waits for a master, nobody else knows what is confirmed")
+            self._warn_once("onlyConfirmed: waits for a master, nobody else knows what is confirmed")
             return None
         extent = self._find_extent()
         self._update(extent.reput_from_offset, extent.min_physical_offset)
@@ -222,10 +222,10 @@ class StoreTail:
         )
         return StoreView(extent, self._queues, broker.judged)
 
-    def _tell(self, what: str) -> None:
+    def _warn_once(self, what: str) -> None:
         """Say it once."""
-        if what != self._told:
-            self._told = what
+        if what != self._last_warning:
+            self._last_warning = what
             log.warning("%s: %s", self.root, what)
 
     def _update(self, limit: int, first: int) -> None:
@@ -269,7 +269,7 @@ class StoreTail:
         if queues is not None and (topic, queue_id) not in queues:
             return False
         if has_batch_queues(self.root, topic):
-            self._tell(f"topic {topic} has batch queues, whose entries are no messages: a stream leaves it out")
+            self._warn_once(f"topic {topic} has batch queues, whose entries are no messages: a stream leaves it out")
             return False
         return True
 
@@ -277,10 +277,10 @@ class StoreTail:
 def _stamps(top: Path) -> Iterator[tuple[str, int, int]]:
     """Name, time of change and inode of every topic's directory."""
     try:
-        found = top.stat()
-        yield "", found.st_mtime_ns, found.st_ino
+        status = top.stat()
+        yield "", status.st_mtime_ns, status.st_ino
         for path in top.iterdir():
-            found = path.stat()
-            yield path.name, found.st_mtime_ns, found.st_ino
+            status = path.stat()
+            yield path.name, status.st_mtime_ns, status.st_ino
     except FileNotFoundError:
         return

@@ -111,6 +111,6 @@ def _places(table: str, schema: StructType) -> list[int]:
             raise InvalidOption(f"no column {field.name!r} in table {table}; {nearest(field.name, names)}")
         kind = TABLES[table][names.index(field.name)][1]
         if field.dataType != kind:
-            wanted, found = kind.simpleString(), field.dataType.simpleString()
-            raise InvalidOption(f"column {field.name} of table {table} is {wanted}, the schema says {found}")
+            wanted, given_type = kind.simpleString(), field.dataType.simpleString()
+            raise InvalidOption(f"column {field.name} of table {table} is {wanted}, the schema says {given_type}")
     return [names.index(field.name) for field in schema.fields]

@@ -84,11 +84,11 @@ def queue_rows(store: StoreAt, options: ReadOptions) -> list[QueueRow]:
     topics = inventory.topics_of(store.root, selection) | (selection.topics or frozenset())
     named = replace(selection, topics=topics, topic_pattern=None)
     plain, scanned = inventory.find_queues(store.root, log, named)
-    found = {(queue.topic, queue.queue_id): _row_of(queue, log) for queue in plain}
+    by_queue = {(queue.topic, queue.queue_id): _row_of(queue, log) for queue in plain}
     for row in _counted(log, scanned, selection):
         key = row.topic, row.queue_id
-        found[key] = found[key].joined(row) if key in found else row
-    return [found[key] for key in sorted(found)]
+        by_queue[key] = by_queue[key].joined(row) if key in by_queue else row
+    return [by_queue[key] for key in sorted(by_queue)]
 
 
 def _row_of(queue: Queue, log: LogExtent) -> QueueRow:
@@ -146,12 +146,12 @@ def _segments(store: StoreAt, _options: ReadOptions) -> Iterator[Row]:
     """The files of the log, with the part of each that holds data."""
     log = inventory.find_extent(store.root, store.broker_name)
     files = SegmentFiles(log.commitlog, log.segment_bytes)
-    for base, found in stated_files(Path(log.commitlog)):
-        first, end = max(base, log.min_physical_offset), min(base + found.st_size, log.max_physical_offset)
+    for base, status in stated_files(Path(log.commitlog)):
+        first, end = max(base, log.min_physical_offset), min(base + status.st_size, log.max_physical_offset)
         begins_ms = stored_ms(files, first) if first < end else None
         yield (
-            str(files.path_of(base)), base, max(first, end), found.st_size, found.st_blocks * BLOCK_BYTES,
-            begins_ms, found.st_mtime_ns // 1_000_000,
+            str(files.path_of(base)), base, max(first, end), status.st_size, status.st_blocks * BLOCK_BYTES,
+            begins_ms, status.st_mtime_ns // 1_000_000,
         )  # fmt: skip
 
 

@@ -47,8 +47,8 @@ def give_leases(folder: Path, gid: int) -> None:
 
 
 def _is_given(directory: Path, gid: int) -> bool:
-    found = directory.stat()
-    return found.st_gid == gid and stat.S_IMODE(found.st_mode) & GROUP_DIRECTORY_MODE == GROUP_DIRECTORY_MODE
+    status = directory.stat()
+    return status.st_gid == gid and stat.S_IMODE(status.st_mode) & GROUP_DIRECTORY_MODE == GROUP_DIRECTORY_MODE
 
 
 def _give_tree(root: Path, gid: int) -> None:

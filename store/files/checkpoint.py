@@ -84,19 +84,19 @@ def decode(content: bytes) -> Checkpoint:
     if len(content) < FILE_BYTES:
         return Checkpoint()
     times = TIMES.unpack_from(content)
-    found = Checkpoint(*times)
+    checkpoint = Checkpoint(*times)
     ours = content[OURS_AT : OURS_AT + OURS.size]
     magic, physic_again, flushed_offset, queues, entries = OURS.unpack(ours)
     crc = int.from_bytes(content[CRC_AT : CRC_AT + 8], "big")
     if magic != MAGIC or physic_again != times[0] or crc != zlib.crc32(ours):
-        return found
-    found = replace(found, flushed_offset=flushed_offset, queues=queues, entries=entries)
+        return checkpoint
+    checkpoint = replace(checkpoint, flushed_offset=flushed_offset, queues=queues, entries=entries)
     index = content[INDEX_AT : INDEX_AT + INDEX.size]
     magic, index_offset, index_file, index_count = INDEX.unpack(index)
     crc = int.from_bytes(content[INDEX_CRC_AT : INDEX_CRC_AT + 8], "big")
     if magic != INDEX_MAGIC or index_offset != flushed_offset or crc != zlib.crc32(index):
-        return found
-    return replace(found, index_offset=index_offset, index_file=index_file, index_count=index_count)
+        return checkpoint
+    return replace(checkpoint, index_offset=index_offset, index_file=index_file, index_count=index_count)
 
 
 def sum_of_times(path: Path) -> int:

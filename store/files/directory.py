@@ -142,8 +142,8 @@ class StoreDirectory:
 
         None without one, and for one that is of another place. Raises NotAStore when it is something else.
         """
-        found = pointer.read(self.root)
-        return None if found is None else found.fields
+        broker = pointer.read(self.root)
+        return None if broker is None else broker.fields
 
     def remove_pointer(self) -> None:
         """No broker of ours runs here any more; without `write_pointer` nothing happens."""

@@ -77,8 +77,8 @@ def _lock(directory: Path, fd: int, deadline: float) -> None:
 
 def _owner(fd: int) -> int | None:
     """The process that took the lock, by /proc/locks; None where that does not tell (another PID namespace)."""
-    found = os.fstat(fd)
-    wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    status = os.fstat(fd)
+    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     try:
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:

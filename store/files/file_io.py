@@ -42,11 +42,11 @@ def denied(path: Path) -> AccessDenied:
     """What this process's user is told who may not open that."""
     for place in (path, *path.parents):
         try:
-            found = place.stat()
+            status = place.stat()
             break
         except OSError:
             continue
-    return AccessDenied(str(path), os.geteuid(), found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+    return AccessDenied(str(path), os.geteuid(), status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
 
 
 def make_directories(path: Path) -> None:
@@ -343,12 +343,12 @@ def used_percent(path: Path) -> int:
     What only root may still use counts neither as used nor as free. -1 when it cannot be told.
     """
     try:
-        found = os.statvfs(path)
+        space = os.statvfs(path)
     except OSError:
         return -1
-    used = found.f_blocks - found.f_bfree
-    entire = used + found.f_bavail
-    return -(-used * 100 // entire) if found.f_blocks > 0 and entire > 0 else -1
+    used = space.f_blocks - space.f_bfree
+    entire = used + space.f_bavail
+    return -(-used * 100 // entire) if space.f_blocks > 0 and entire > 0 else -1
 
 
 def populate_write(view: memoryview | npt.NDArray[np.uint8], start: int, length: int) -> bool:

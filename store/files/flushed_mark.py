@@ -58,12 +58,12 @@ def encode(note: Note) -> bytes:
 
 def decode(content: bytes) -> Note | None:
     """What the pages say; None when none of them is whole."""
-    found = []
+    notes = []
     for at in range(0, PAGES * PAGE_BYTES, PAGE_BYTES):
         said, crc = content[at : at + NOTE.size], content[at + NOTE.size : at + NOTE.size + CRC.size]
         if len(crc) == CRC.size and CRC.unpack(crc)[0] == zlib.crc32(said) and said.startswith(MAGIC):
-            found.append(Note(*NOTE.unpack(said)[1:]))
-    return max(found, key=lambda note: note.flushed_offset, default=None)
+            notes.append(Note(*NOTE.unpack(said)[1:]))
+    return max(notes, key=lambda note: note.flushed_offset, default=None)
 
 
 def read(directory: StoreDirectory) -> Note | None:
@@ -89,9 +89,9 @@ def begin(directory: StoreDirectory, flushed_offset: int) -> None:
 
 def lower(directory: StoreDirectory, offset: int) -> None:
     """The log was cut there: no mark says more. Durable when this returns. Raises OSError."""
-    found = read(directory)
-    if found is not None and found.flushed_offset > offset:
-        note = replace(found, flushed_offset=offset)
+    last_note = read(directory)
+    if last_note is not None and last_note.flushed_offset > offset:
+        note = replace(last_note, flushed_offset=offset)
         file_io.replace_file(directory.mark, encode(note).ljust(PAGE_BYTES, b"\0") * PAGES)
 
 
@@ -118,14 +118,14 @@ class FlushedMark:
         self.is_dirty = True
 
     def _open(self, flushed_offset: int) -> Note:
-        found = read(self._directory)
-        if found is None or found.boot != this_boot() or not found.is_of(self._directory.root):
+        last_note = read(self._directory)
+        if last_note is None or last_note.boot != this_boot() or not last_note.is_of(self._directory.root):
             begin(self._directory, flushed_offset)
-            found = read(self._directory)
-            assert found is not None
+            last_note = read(self._directory)
+            assert last_note is not None
         self._fd = file_io.open_file(self._directory.mark, writable=True)
-        self._note = found
-        return found
+        self._note = last_note
+        return last_note
 
     def sync(self) -> None:
         """What was noted is on disk when this returns. Raises OSError."""

@@ -24,8 +24,8 @@ CHUNK_BYTES = 8 << 20
 
 def make_own(path: Path) -> bool:
     """Give the file's name to a copy of it if other names lead to it, too; whether that was so. Raises OSError."""
-    found = path.lstat()
-    if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+    status = path.lstat()
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
         return False
     if not path.is_file():
         return False
@@ -36,8 +36,8 @@ def make_own(path: Path) -> bool:
 
 def make_tail_own(directory: StoreDirectory, end_offset: int) -> None:
     """The segments of the log that may be written from now on, as the log ends there."""
-    for base, found in stated_files(directory.commitlog):
-        if base + found.st_size > end_offset:
+    for base, status in stated_files(directory.commitlog):
+        if base + status.st_size > end_offset:
             make_own(directory.commitlog / f"{base:020d}")
 
 
@@ -64,10 +64,10 @@ def _copy(path: Path) -> None:
     file_io.unlink(creating)
     source = file_io.open_file(path, writable=False)
     try:
-        found = os.fstat(source)
-        target = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IMODE(found.st_mode))
+        status = os.fstat(source)
+        target = os.open(creating, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, stat.S_IMODE(status.st_mode))
         try:
-            _fill(source, target, found)
+            _fill(source, target, status)
             file_io.rename(creating, path)
         finally:
             os.close(target)
@@ -77,16 +77,16 @@ def _copy(path: Path) -> None:
     file_io.sync_directory(path.parent)
 
 
-def _fill(source: int, target: int, found: os.stat_result) -> None:
+def _fill(source: int, target: int, status: os.stat_result) -> None:
     """The same bytes, blocks, owner and times: retention goes by when a file was written last."""
-    file_io.truncate(target, found.st_size)
-    if found.st_blocks * 512 >= found.st_size > 0:
-        file_io.reserve(target, 0, found.st_size)
-    for start, end in file_io.data_ranges(source, 0, found.st_size):
+    file_io.truncate(target, status.st_size)
+    if status.st_blocks * 512 >= status.st_size > 0:
+        file_io.reserve(target, 0, status.st_size)
+    for start, end in file_io.data_ranges(source, 0, status.st_size):
         for at in range(start, end, CHUNK_BYTES):
             file_io.write_at(target, os.pread(source, min(CHUNK_BYTES, end - at), at), at)
     if os.geteuid() == 0:
-        os.fchown(target, found.st_uid, found.st_gid)
-    os.fchmod(target, stat.S_IMODE(found.st_mode))
-    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+        os.fchown(target, status.st_uid, status.st_gid)
+    os.fchmod(target, stat.S_IMODE(status.st_mode))
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
     file_io.sync_file(target)

@@ -22,8 +22,8 @@ class Place(NamedTuple):
     @classmethod
     def of(cls, path: Path | str) -> Place:
         """The directory at that path. Raises OSError."""
-        found = os.stat(path)
-        return cls(os.path.realpath(path), found.st_dev, found.st_ino)
+        status = os.stat(path)
+        return cls(os.path.realpath(path), status.st_dev, status.st_ino)
 
     @classmethod
     def from_fields(cls, fields: Any) -> Place | None:

@@ -32,7 +32,7 @@ TOKEN_BYTES = 16
 TOLD_MAX = 1000
 COMMIT_LOG_KEY = "storePathCommitLog"
 
-_told: set[str] = set()
+_said_texts: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,10 @@ class Pointer:
 
     def _owns(self, directory: Path) -> bool:
         try:
-            found = directory.lstat()
+            status = directory.lstat()
         except (OSError, ValueError):
             return False
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != self.owner_uid:
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != self.owner_uid:
             return False
         owner = read_owner(directory)
         return owner is not None and owner[0] == self.token and owner[1].is_same(self.place)
@@ -144,8 +144,8 @@ def read(root: Path) -> Pointer | None:
     except PermissionError:
         raise file_io.denied(path) from None
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             raise NotAStore(str(path), "not a pointer file of Slipstream (it is no plain file); remove it")
         held = held_files.is_held(fd)
         fields = _fields(path, os.pread(fd, POINTER_BYTES_MAX, 0))
@@ -156,9 +156,9 @@ def read(root: Path) -> Pointer | None:
         says = f"it was written for {there.path}" if there is not None else "it does not say for which directory"
         say_once(f"{path}: ignored: {says}, not for this directory (a copy?); what this store's own files say counts")
         return None
-    fields["settings"] = _led(fields, root, there, found.st_uid)
+    fields["settings"] = _led(fields, root, there, status.st_uid)
     token = fields.get("token")
-    return Pointer(root, fields, there, token if isinstance(token, str) else "", held, found.st_uid)
+    return Pointer(root, fields, there, token if isinstance(token, str) else "", held, status.st_uid)
 
 
 def _fields(path: Path, content: bytes) -> dict[str, Any]:
@@ -215,8 +215,8 @@ def _is_trusted(commitlog: Path, owner_uid: int) -> bool:
 
 def say_once(text: str) -> None:
     """A warning that is repeated to nobody."""
-    if text not in _told and len(_told) < TOLD_MAX:
-        _told.add(text)
+    if text not in _said_texts and len(_said_texts) < TOLD_MAX:
+        _said_texts.add(text)
         import logging  # here: whoever finds nothing to warn of starts without it
 
         logging.getLogger("slipstream").warning("%s", text)

@@ -44,10 +44,10 @@ class Segment:
         """Map an existing file; `size_bytes` is the length it must have. Raises SegmentSizeMismatch."""
         fd = file_io.open_file(path, writable)
         try:
-            found = os.fstat(fd).st_size
-            if found == 0 or (size_bytes is not None and found != size_bytes):
-                raise SegmentSizeMismatch(str(path), found, size_bytes or 0)
-            return cls(path, fd, file_io.map_file(fd, found, writable))
+            actual_bytes = os.fstat(fd).st_size
+            if actual_bytes == 0 or (size_bytes is not None and actual_bytes != size_bytes):
+                raise SegmentSizeMismatch(str(path), actual_bytes, size_bytes or 0)
+            return cls(path, fd, file_io.map_file(fd, actual_bytes, writable))
         except BaseException:
             os.close(fd)
             raise

@@ -21,7 +21,7 @@ SEGMENT_BYTES_MAX = 2**31 - 1  # mappedFileSizeCommitLog is a Java int
 
 def named_files(directory: Path) -> list[tuple[int, int]]:
     """(base offset, bytes) of every file whose name is an offset, ascending; none when there is no directory."""
-    return [(base, found.st_size) for base, found in stated_files(directory)]
+    return [(base, status.st_size) for base, status in stated_files(directory)]
 
 
 def stated_files(directory: Path) -> list[tuple[int, os.stat_result]]:
@@ -36,17 +36,17 @@ def stated_files(directory: Path) -> list[tuple[int, os.stat_result]]:
         return []
     except PermissionError:
         raise file_io.denied(directory) from None
-    found = []
+    files = []
     for entry in named:
         try:
-            found.append((int(entry.name), entry.stat()))
+            files.append((int(entry.name), entry.stat()))
         except FileNotFoundError:
             continue
-        if not stat.S_ISREG(found[-1][1].st_mode):
+        if not stat.S_ISREG(files[-1][1].st_mode):
             raise ForeignFile(entry.path, "it has the name of a file of the log or of a queue, and is none")
-        if found[-1][0] > OFFSET_MAX:
+        if files[-1][0] > OFFSET_MAX:
             raise ForeignFile(entry.path, f"its name is an offset above {OFFSET_MAX}, which no log reaches")
-    return sorted(found, key=lambda file: file[0])
+    return sorted(files, key=lambda file: file[0])
 
 
 def is_offset(name: str) -> bool:
@@ -93,16 +93,16 @@ class SegmentFiles:
         Raises SegmentSizeMismatch for a file of another length, MissingSegment for a gap, ForeignFile for a name that
         no segment has. An empty last file (a creation that a RocketMQ broker did not finish) does not count.
         """
-        found = named_files(self.directory)
-        if found and found[-1][1] == 0:
-            found.pop()
-        for base, size in found:
+        files = named_files(self.directory)
+        if files and files[-1][1] == 0:
+            files.pop()
+        for base, size in files:
             if size != self.segment_bytes:
                 raise SegmentSizeMismatch(str(self.path_of(base)), size, self.segment_bytes)
             if base % self.segment_bytes:
                 what = f"its name is no multiple of {self.segment_bytes}, the length of this log's segments"
                 raise ForeignFile(str(self.path_of(base)), what)
-        bases = [base for base, _ in found]
+        bases = [base for base, _ in files]
         for base, following in zip(bases, bases[1:], strict=False):
             if following != base + self.segment_bytes:
                 raise MissingSegment(str(self.path_of(base + self.segment_bytes)), base + self.segment_bytes)
@@ -123,13 +123,13 @@ class SegmentFiles:
         """
         path = self.path_of(base_offset)
         try:
-            found = path.stat().st_size
+            actual_bytes = path.stat().st_size
         except FileNotFoundError:
             file_io.make_directories(self.directory)
             file_io.create_reserved(path, self.segment_bytes)
             return
-        if found != self.segment_bytes:
-            raise SegmentSizeMismatch(str(path), found, self.segment_bytes)
+        if actual_bytes != self.segment_bytes:
+            raise SegmentSizeMismatch(str(path), actual_bytes, self.segment_bytes)
         file_io.reserve_path(path, 0, self.segment_bytes)
 
     def create(self, base_offset: int) -> Segment:
@@ -154,6 +154,6 @@ class SegmentFiles:
             return
         for path in self.directory.glob("*" + file_io.CREATING_SUFFIX):
             file_io.unlink(path)
-        found = named_files(self.directory)
-        if found and found[-1][1] == 0:
-            self.remove(found[-1][0])
+        files = named_files(self.directory)
+        if files and files[-1][1] == 0:
+            self.remove(files[-1][0])

@@ -27,8 +27,8 @@ def geometry_of(paths: Iterable[Path], *hints: Geometry) -> Geometry | None:
     for path in paths:
         try:
             size = path.stat().st_size
-            if size > HEADER_BYTES and (found := _of_file(path, size, hints)) is not None:
-                return found
+            if size > HEADER_BYTES and (geometry := _of_file(path, size, hints)) is not None:
+                return geometry
         except FileNotFoundError:  # deleted by retention since it was listed
             continue
     return None

@@ -98,11 +98,11 @@ class IndexFile:
         """Map an existing file. Raises IndexFileDamaged when it is not as long as that geometry says."""
         fd = file_io.open_file(path, writable)
         try:
-            found = os.fstat(fd).st_size
-            if found != geometry.file_bytes:
-                told = f"{found} bytes long, but {geometry.slots} slots and {geometry.entries_max} entries take"
-                raise IndexFileDamaged(str(path), 0, f"{told} {geometry.file_bytes}")
-            return cls(path, geometry, np.frombuffer(file_io.map_file(fd, found, writable), np.uint8))
+            size = os.fstat(fd).st_size
+            if size != geometry.file_bytes:
+                reason = f"{size} bytes long, but {geometry.slots} slots and {geometry.entries_max} entries take"
+                raise IndexFileDamaged(str(path), 0, f"{reason} {geometry.file_bytes}")
+            return cls(path, geometry, np.frombuffer(file_io.map_file(fd, size, writable), np.uint8))
         finally:
             os.close(fd)
 
@@ -111,12 +111,12 @@ class IndexFile:
         """As RocketMQ maps a file, whatever its length: zeros behind a short one's end. Nothing reaches the disk."""
         fd = file_io.open_file(path, writable=False)
         try:
-            found = os.fstat(fd).st_size
-            if found >= geometry.file_bytes:
+            actual_bytes = os.fstat(fd).st_size
+            if actual_bytes >= geometry.file_bytes:
                 mapping = file_io.map_private(fd, geometry.file_bytes)
                 return cls(path, geometry, np.frombuffer(mapping, np.uint8))
             file = cls.fresh(path, geometry)
-            for start, end in file_io.data_ranges(fd, 0, found):
+            for start, end in file_io.data_ranges(fd, 0, actual_bytes):
                 file.array[start:end] = np.frombuffer(os.pread(fd, end - start, start), np.uint8)
             return file
         finally:
@@ -187,30 +187,30 @@ class IndexFile:
         first, last = self.header[:2]
         return (begin_ms < first and end_ms > last) or first <= begin_ms <= last or first <= end_ms <= last
 
-    def select(self, key_hash: int, max_num: int, begin_ms: int, end_ms: int, found: list[int]) -> None:
-        """selectPhyOffset: add the offsets of that hash and time to `found`, newest first, up to `max_num` in all."""
+    def select(self, key_hash: int, max_num: int, begin_ms: int, end_ms: int, offsets: list[int]) -> None:
+        """selectPhyOffset: add the offsets of that hash and time to `offsets`, newest first, up to `max_num` in all."""
         first_ms, count = self.header.begin_timestamp_ms, self.header.index_count
         number = int(self.slots[key_hash % self.geometry.slots])
         if not 0 < number <= count or count <= 1:
             return
         seen: dict[int, int] = {}  # once a chain does not descend: what was found when it came to an entry
-        while len(found) < max_num:
+        while len(offsets) < max_num:
             entry = self._entry(number)
             if entry is None or entry[2] < 0:
                 return
             entry_hash, physical_offset, time_diff_s, previous = entry
             stored_ms = _int64(first_ms + time_diff_s * 1000)
             if entry_hash == key_hash and begin_ms <= stored_ms <= end_ms:
-                found.append(physical_offset)
+                offsets.append(physical_offset)
             if not 0 < previous <= count or previous == number or stored_ms < begin_ms:
                 return
             if previous > number or seen:
                 if previous in seen:  # RocketMQ goes round until it has enough, or for ever
-                    again = found[seen[previous] :]
-                    while again and len(found) < max_num:
-                        found.extend(again[: max_num - len(found)])
+                    again = offsets[seen[previous] :]
+                    while again and len(offsets) < max_num:
+                        offsets.extend(again[: max_num - len(offsets)])
                     return
-                seen[previous] = len(found)
+                seen[previous] = len(offsets)
             number = previous
 
     def _entry(self, number: int) -> tuple[int, int, int, int] | None:

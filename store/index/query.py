@@ -25,10 +25,10 @@ def is_index_name(name: str) -> bool:
 def index_files(directory: Path) -> list[Path]:
     """The index files of a store, oldest first: in the order of their names, as RocketMQ sorts them."""
     try:
-        found = [path for path in directory.iterdir() if is_index_name(path.name) and path.is_file()]
+        paths = [path for path in directory.iterdir() if is_index_name(path.name) and path.is_file()]
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(found, key=lambda path: path.name)
+    return sorted(paths, key=lambda path: path.name)
 
 
 def query_offset(
@@ -42,10 +42,10 @@ def select_offsets(
     newest_first: Iterable[IndexFile], key_hash: int, wanted: int, begin_ms: int, end_ms: int
 ) -> list[int]:
     """As many offsets of that hash as are wanted, of records stored between those times."""
-    found: list[int] = []
+    offsets: list[int] = []
     for file in newest_first:
         if file.is_time_matched(begin_ms, end_ms):
-            file.select(key_hash, wanted, begin_ms, end_ms, found)
-        if file.header.begin_timestamp_ms < begin_ms or len(found) >= wanted:
+            file.select(key_hash, wanted, begin_ms, end_ms, offsets)
+        if file.header.begin_timestamp_ms < begin_ms or len(offsets) >= wanted:
             break
-    return found
+    return offsets

@@ -149,9 +149,9 @@ class IndexService:
         header, offset = file.header, int(file.entries[count - 1]["physical_offset"])
         end_ms = header.end_timestamp_ms
         if offset != header.end_physical_offset:
-            found = store_timestamp_of(offset)
+            stored_ms = store_timestamp_of(offset)
             seconds = int(file.entries[count - 1]["time_diff_s"])
-            end_ms = found if found is not None else header.begin_timestamp_ms + 1000 * seconds
+            end_ms = stored_ms if stored_ms is not None else header.begin_timestamp_ms + 1000 * seconds
         return header._replace(
             end_timestamp_ms=end_ms, end_physical_offset=offset, hash_slot_count=slots_used, index_count=count
         )
@@ -206,11 +206,11 @@ class IndexService:
 
     def _file_to_put_into(self) -> IndexFile:
         """The last file, made if there is none; full or not."""
-        found = self.files()
+        paths = self.files()
         self._state[PutWord.ROOM] = 0
-        if not found:
+        if not paths:
             return self._new_file(None)
-        self._last = IndexFile.open(found[-1], self.geometry, writable=True)
+        self._last = IndexFile.open(paths[-1], self.geometry, writable=True)
         self._last.require_sound_header()
         return self._last
 

@@ -23,7 +23,7 @@ from store.message import properties as property_string
 from store.message.compression import body_of
 from store.message.delay import queue_tags_code
 from store.message.properties import keys_of, utf16_sort_key, utf16_units
-from store.message.record import BLANK_BYTES, Found, Kind, Message, decode, inspect, shape_at
+from store.message.record import BLANK_BYTES, Inspection, Kind, Message, decode, inspect, shape_at
 
 PORT_MAX = 65535
 INDEX_SAMPLE = 400
@@ -66,27 +66,29 @@ def _segment_lines(
     """The lines of one segment; returns the log offset to go on at, None when there is none."""
     view, base = segment.view, segment.base_offset
     while position < end:
-        found = inspect(view, position, None, check_body_crc=check)
+        inspection = inspect(view, position, None, check_body_crc=check)
         if segment.size_bytes - position < BLANK_BYTES:
             return None
         size, magic = shape_at(view, position)
-        if found.kind is Kind.BLANK:
+        if inspection.kind is Kind.BLANK:
             left = segment.size_bytes - position
             yield f'{{"kind": "blank", "physicalOffset": {base + position}, "size": {size}, "toEndOfFile": {left}}}'
             return base + segment.size_bytes
-        if found.size <= 0:
+        if inspection.size <= 0:
             yield _undecoded(base + position, size, magic, checked=False)
         else:
-            yield _record_line(view, position, base + position, found, keyed)
+            yield _record_line(view, position, base + position, inspection, keyed)
         if size <= 0:
             return None
         position += size
     return base + position
 
 
-def _record_line(view: memoryview, position: int, physical_offset: int, found: Found, keyed: array[int]) -> str:
-    raw = view[position : position + found.size]
-    checked = found.kind is Kind.MESSAGE
+def _record_line(
+    view: memoryview, position: int, physical_offset: int, inspection: Inspection, keyed: array[int]
+) -> str:  # fmt: skip
+    raw = view[position : position + inspection.size]
+    checked = inspection.kind is Kind.MESSAGE
     try:
         message = decode(raw, check_body_crc=False)
         code = _tags_code(message)

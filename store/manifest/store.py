@@ -27,7 +27,7 @@ from store.message.multi_dispatch import targets
 from store.message.properties import utf16_sort_key
 from store.message.record import (
     MAGIC_V2,
-    Found,
+    Inspection,
     Kind,
     Message,
     decode,
@@ -107,11 +107,11 @@ def load(root: Path | str, *, line: Line | None = None, limit: int | None = None
 
 
 def _recovered_queues(root: Path) -> dict[QueueKey, LoadedQueue]:
-    found = list(queue_directories(root / CONSUME_QUEUES))
-    file_bytes = _queue_file_bytes([path for _, _, path in found])
+    places = list(queue_directories(root / CONSUME_QUEUES))
+    file_bytes = _queue_file_bytes([path for _, _, path in places])
     return {
         (topic, queue_id): LoadedQueue.recovered(ConsumeQueue(path, file_bytes), topic, queue_id)
-        for topic, queue_id, path in found
+        for topic, queue_id, path in places
     }
 
 
@@ -128,11 +128,11 @@ def _queue_file_bytes(directories: list[Path]) -> int:
 
 def batch_topics_of(root: Path) -> frozenset[str]:
     """Topics whose queues are batch consume queues (5.x), by the topics' configuration and by what is on disk."""
-    found = frozenset(path.name for path in (root / BATCH_QUEUES).glob("*") if path.is_dir())
+    topics = frozenset(path.name for path in (root / BATCH_QUEUES).glob("*") if path.is_dir())
     try:
-        return found | read_batch_topics(root / CONFIG)
+        return topics | read_batch_topics(root / CONFIG)
     except MalformedConfig:
-        return found  # without a readable table RocketMQ takes every queue for a plain one
+        return topics  # without a readable table RocketMQ takes every queue for a plain one
 
 
 class _Extensions:
@@ -162,9 +162,9 @@ class _Extensions:
         """Where the units end: behind that of the last entry that has one, else behind all."""
         topic, queue_id = key
         directory = self._root / QUEUE_EXTENSIONS / topic / str(queue_id)
-        found = named_files(directory)
-        if any(size != self._file_bytes for _, size in found):
-            return found[-1][0]  # one was being made when the broker was killed: RocketMQ itself refuses this store
+        files = named_files(directory)
+        if any(size != self._file_bytes for _, size in files):
+            return files[-1][0]  # one was being made when the broker was killed: RocketMQ itself refuses this store
         units = extension.QueueExt(directory, self._file_bytes)
         path = self._root / CONSUME_QUEUES / topic / str(queue_id)
         queue = ConsumeQueue.open(path)
@@ -226,28 +226,29 @@ class _Recovery:
             if self._limit is not None and base >= self._limit:
                 return end
             with Segment.open(self._store.segments[base]) as segment:
-                position, found = self._walk_segment(segment)
+                position, inspection = self._walk_segment(segment)
             end = base + position
-            if found.kind is not Kind.BLANK:
+            if inspection.kind is not Kind.BLANK:
                 return end
         return end
 
-    def _walk_segment(self, segment: Segment) -> tuple[int, Found]:
+    def _walk_segment(self, segment: Segment) -> tuple[int, Inspection]:
         view, base, position = segment.view, segment.base_offset, 0
         limit = None if self._limit is None else self._limit - base
         while True:
             if limit is not None and position >= limit:
-                return position, Found(Kind.END_OF_LOG, 0)
-            found = inspect(view, position, None, check_body_crc=True, limit=limit)
+                return position, Inspection(Kind.END_OF_LOG, 0)
+            inspection = inspect(view, position, None, check_body_crc=True, limit=limit)
             is_unread = shape_at(view, position)[1] == MAGIC_V2 and not self._rules.reads_version_2
-            if found.kind is not Kind.MESSAGE or is_unread:
-                return position, found._replace(kind=found.kind if found.kind is Kind.BLANK else Kind.END_OF_LOG)
+            if inspection.kind is not Kind.MESSAGE or is_unread:
+                kind = Kind.BLANK if inspection.kind is Kind.BLANK else Kind.END_OF_LOG
+                return position, inspection._replace(kind=kind)
             is_lacking = self._rules.dispatches_after_stop and base + position > self._queues_end
             if (self._aborted or is_lacking) and not self._dispatch(
                 decode(view, position, check_body_crc=False)
             ):
-                return position, Found(Kind.END_OF_LOG, 0, "its delay level is no number")
-            position += found.size
+                return position, Inspection(Kind.END_OF_LOG, 0, "its delay level is no number")
+            position += inspection.size
 
     def _dispatch(self, message: Message) -> bool:
         """Add the message's entry to its queue; False when RocketMQ fails to read it."""

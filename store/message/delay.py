@@ -16,10 +16,10 @@ LEVEL = re.compile(r"([0-9]{1,9})([smhd])").fullmatch
 
 def levels_ms(levels: str) -> tuple[int, ...]:
     """The delays of a list of levels as messageDelayLevel is written. Raises ValueError."""
-    found = [LEVEL(level) for level in levels.split()]
-    if not found or None in found:
+    matches = [LEVEL(level) for level in levels.split()]
+    if not matches or None in matches:
         raise ValueError(f"{levels!r} is no list of delay levels")
-    return tuple(int(match[1]) * UNIT_MS[match[2]] for match in found if match is not None)
+    return tuple(int(match[1]) * UNIT_MS[match[2]] for match in matches if match is not None)
 
 
 DELAYS_MS = levels_ms(DEFAULT_LEVELS)

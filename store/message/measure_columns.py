@@ -41,11 +41,11 @@ class ByteViews:
 
     def view(self, code: str) -> npt.NDArray[Any]:
         """The bytes as an overlapping array of `code`: item i is the value at byte i."""
-        found = self._views.get(code)
-        if found is None:
+        array = self._views.get(code)
+        if array is None:
             count = max(0, self.length - np.dtype(code).itemsize + 1)
-            found = self._views[code] = np.ndarray((count,), code, self.bytes.data if count else b"", strides=(1,))
-        return found
+            array = self._views[code] = np.ndarray((count,), code, self.bytes.data if count else b"", strides=(1,))
+        return array
 
     def int32(self, positions: Words) -> Int32s:
         """The big-endian int32 at each position, in native order."""
@@ -82,8 +82,8 @@ class Measures:
     @cached_property
     def is_v2(self) -> Mask:
         """Which records have a topic length of two bytes."""
-        found: Mask = self._views.view(">u4")[self._starts + MAGIC_AT] == MAGIC_V2
-        return found
+        mask: Mask = self._views.view(">u4")[self._starts + MAGIC_AT] == MAGIC_V2
+        return mask
 
     @cached_property
     def _has_v6(self) -> bool:

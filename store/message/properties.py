@@ -162,8 +162,8 @@ def crc_reason(record: bytes | memoryview) -> str:
     stored = bytes(record[-CRC_PROPERTY_BYTES:])
     if stored == expected:
         return ""
-    found, right = (text[len(CRC_HEAD) : -1][::-1].decode() for text in (stored, expected))
-    return f"its bytes have CRC {int(right):#x}, its property {PROPERTY_CRC} says {int(found):#x}"
+    stored_digits, right = (text[len(CRC_HEAD) : -1][::-1].decode() for text in (stored, expected))
+    return f"its bytes have CRC {int(right):#x}, its property {PROPERTY_CRC} says {int(stored_digits):#x}"
 
 
 def keys_of(texts: Mapping[str, str]) -> tuple[list[str], list[str]]:

@@ -184,7 +184,7 @@ class Kind(Enum):
     INCOMPLETE = "incomplete"  # only below a given limit: the record goes on behind it
 
 
-class Found(NamedTuple):
+class Inspection(NamedTuple):
     """The answer of `inspect`. `size` leads to the next position; 0 when there is none to go to."""
 
     kind: Kind
@@ -195,7 +195,7 @@ class Found(NamedTuple):
 def inspect(
     view: memoryview | bytes, position: int, physical_offset: int | None, *,
     check_body_crc: bool, limit: int | None = None,
-) -> Found:  # fmt: skip
+) -> Inspection:  # fmt: skip
     """What lies at `position` of a segment's bytes, which is `physical_offset` of the log.
 
     `view` is the whole segment: a blank record reaches its end. With `limit`, bytes from that position on are not
@@ -205,28 +205,29 @@ def inspect(
     readable = end if limit is None else min(limit, end)
     if readable - position < BLANK_BYTES:
         if readable < end:
-            return Found(Kind.INCOMPLETE, 0, "less than a record's beginning is there")
-        return Found(Kind.END_OF_LOG, 0, "the segment ends here")
+            return Inspection(Kind.INCOMPLETE, 0, "less than a record's beginning is there")
+        return Inspection(Kind.END_OF_LOG, 0, "the segment ends here")
     size, magic = _SHAPE.unpack_from(view, position)
     if magic == BLANK_MAGIC:
         rest = end - position
         reason = "" if size == rest else f"blank record of {size} bytes, but {rest} are left in the segment"
-        return Found(Kind.BLANK, rest, reason)
+        return Inspection(Kind.BLANK, rest, reason)
     if magic not in (MAGIC_V1, MAGIC_V2):
-        return Found(Kind.END_OF_LOG, 0, "" if magic == 0 and size == 0 else f"no record's magic number: {magic:#010x}")
+        reason = "" if magic == 0 and size == 0 else f"no record's magic number: {magic:#010x}"
+        return Inspection(Kind.END_OF_LOG, 0, reason)
     if size < FIXED_BYTES or size > end - position:
-        return Found(Kind.CORRUPT, 0, f"its size {size} is not between {FIXED_BYTES} and the segment's end")
+        return Inspection(Kind.CORRUPT, 0, f"its size {size} is not between {FIXED_BYTES} and the segment's end")
     if size > readable - position:
-        return Found(Kind.INCOMPLETE, 0, f"{readable - position} of {size} bytes are there")
+        return Inspection(Kind.INCOMPLETE, 0, f"{readable - position} of {size} bytes are there")
     named_offset, sys_flag = _IDENTITY.unpack_from(view, position + PHYSICAL_OFFSET_AT)
     if physical_offset is not None and named_offset != physical_offset:
-        return Found(Kind.CORRUPT, 0, f"it says it lies at offset {named_offset}")
+        return Inspection(Kind.CORRUPT, 0, f"it says it lies at offset {named_offset}")
     spans = _measure(view, position, size, magic, sys_flag)
     if isinstance(spans, str):
-        return Found(Kind.CORRUPT, size, spans)
+        return Inspection(Kind.CORRUPT, size, spans)
     if check_body_crc and (reason := _crc_reason(view, position, spans.body_at, spans.body_end)):
-        return Found(Kind.CORRUPT, size, reason)
-    return Found(Kind.MESSAGE, size)
+        return Inspection(Kind.CORRUPT, size, reason)
+    return Inspection(Kind.MESSAGE, size)
 
 
 def _measure(view: memoryview | bytes, position: int, size: int, magic: int, sys_flag: int) -> Spans | str:
@@ -277,8 +278,8 @@ class Message:
         try:
             return self.__dict__["_properties"]  # type: ignore[no-any-return]
         except KeyError:
-            found = self.__dict__["_properties"] = property_string.parse(self.properties_raw)
-            return found
+            by_name = self.__dict__["_properties"] = property_string.parse(self.properties_raw)
+            return by_name
 
     @property
     def tags(self) -> str | None:

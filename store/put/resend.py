@@ -72,9 +72,9 @@ def check_half(half: Message, producer_group: str | None) -> None:
     """EndTransactionProcessor.checkPrepareMessage, without a group only that it is a half. Raises InvalidMessage."""
     if half.topic != HALF_TOPIC:
         raise InvalidMessage("half message", f"the message at {half.physical_offset} is of topic {half.topic}")
-    found = half.properties.get(PRODUCER_GROUP)
-    if producer_group is not None and found != producer_group:
-        raise InvalidMessage("half message", f"its producer group is {found}, not {producer_group}")
+    group = half.properties.get(PRODUCER_GROUP)
+    if producer_group is not None and group != producer_group:
+        raise InvalidMessage("half message", f"its producer group is {group}, not {producer_group}")
 
 
 def op_message(queue_id: int, offsets: str, facts: Facts, now_ms: int) -> Stored:

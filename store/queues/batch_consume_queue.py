@@ -68,8 +68,8 @@ class BatchTopics:
             return True
         path = self._root / CONFIG / TOPICS
         try:
-            found = path.stat()
-            seen: tuple[int, ...] = found.st_mtime_ns, found.st_ino  # replaced twice in a tick, it is another file
+            status = path.stat()
+            seen: tuple[int, ...] = status.st_mtime_ns, status.st_ino  # replaced twice in a tick, it is another file
         except OSError:
             seen = ()
         if seen != self._seen:

@@ -97,8 +97,8 @@ class PlainBuilder:
     def _ext_findings(self) -> list[str]:
         if self._ext is None or not self._ext.findings:
             return []
-        found, self._ext.findings = self._ext.findings, []
-        return found
+        findings, self._ext.findings = self._ext.findings, []
+        return findings
 
 
 class BatchBuilder:

@@ -77,18 +77,18 @@ class ConsumeQueue:
         Raises QueueFileMismatch when the files are not of one length, or leave a gap.
         """
         queue = cls(Path(directory), file_bytes or 0)
-        found = queue._checked_files()
-        queue.file_bytes = file_bytes or (found[0][1] if found else cls.dtype.itemsize)
+        files = queue._checked_files()
+        queue.file_bytes = file_bytes or (files[0][1] if files else cls.dtype.itemsize)
         return queue
 
     def _checked_files(self) -> list[tuple[int, int]]:
-        found = named_files(self.directory)
-        for index, (base, size) in enumerate(found):
-            wanted = self.file_bytes or found[0][1]
-            in_place = base == found[0][0] + index * wanted and base % max(wanted, 1) == 0
+        files = named_files(self.directory)
+        for index, (base, size) in enumerate(files):
+            wanted = self.file_bytes or files[0][1]
+            in_place = base == files[0][0] + index * wanted and base % max(wanted, 1) == 0
             if not in_place or size != wanted or size == 0 or size % self.dtype.itemsize:
                 raise QueueFileMismatch(str(self.directory / file_name(base)), size, wanted)
-        return found
+        return files
 
     def bases(self) -> list[int]:
         """Byte offsets of the files, ascending."""
@@ -160,8 +160,8 @@ class ConsumeQueue:
 
     def last_entry(self, end: int) -> np.void | None:
         """The entry before queue offset `end`, unless it points nowhere."""
-        found = self.entries(end - 1, end)
-        return found[0] if len(found) and found[0]["size"] != PREFILL_SIZE else None
+        last = self.entries(end - 1, end)
+        return last[0] if len(last) and last[0]["size"] != PREFILL_SIZE else None
 
     # writing: one process, the dispatcher (or recovery before there is one)
 

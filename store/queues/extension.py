@@ -130,9 +130,9 @@ class QueueExt:
         base = position - position % self._file_bytes
         view = self._map(base)
         at = position - base
-        found = b"" if view is None else bytes(view[at : at + len(END_OF_FILE)])
-        if found.strip(b"\0"):
-            if found != END_OF_FILE:
+        content = b"" if view is None else bytes(view[at : at + len(END_OF_FILE)])
+        if content.strip(b"\0"):
+            if content != END_OF_FILE:
                 self.findings.append(f"{self.directory / file_name(base)}: no unit at byte {at}; the rest is not used")
             return base + self._file_bytes
         later = [other for other, _ in named_files(self.directory) if other > base]

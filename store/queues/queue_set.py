@@ -214,13 +214,13 @@ class QueueSet:
             where, topic = segment.base_offset + row[Row.POSITION], _topic_of(segment, row)
             if isinstance(self._builders.get((topic, row[Row.QUEUE_ID])), BatchBuilder):
                 continue  # RocketMQ does it for plain queues only
-            found = targets(
+            others = targets(
                 java_text(topic), row[Row.QUEUE_ID], _properties_of(segment, row),
                 lmq=self._kinds.lmq, rules=self._kinds.rules,
             )  # fmt: skip
-            if found is None:
+            if others is None:
                 self._report(f"record at {where}: its further queues and its offsets there do not fit together")
-            for name, queue_id, queue_offset in found or ():
+            for name, queue_id, queue_offset in others or ():
                 entry = where, row[Row.SIZE], row[Row.TAGS_CODE], queue_offset
                 further.setdefault((name, queue_id), []).append(entry)
         own = {id(builder): number for number, (builder, _) in enumerate(work)}

@@ -119,21 +119,21 @@ class QueueSync:
         return syncing.is_done
 
     def _all_changed(self, least_pages: int, between: Callable[[], object]) -> list[tuple[Path, int]]:
-        found, has_ext = [], (self._root.parent / QUEUE_EXTENSIONS).is_dir()
+        files, has_ext = [], (self._root.parent / QUEUE_EXTENSIONS).is_dir()
         for queue in every_queue(self._root, self._file_bytes):
             between()
             changed = self._changed(queue.directory)
             if has_ext:
                 changed += self._changed(self._ext_of(queue.directory))
             if changed and (not least_pages or self._has_grown(queue, least_pages)):
-                found += changed
-        return found
+                files += changed
+        return files
 
     def _new_directories(self, changed: list[tuple[Path, int]]) -> list[Path]:
         """Where names are new: each queue's, topic's and kind's directory, once, the innermost first."""
         holding = {path.parent for path, _ in changed if path not in self._synced_mtime_ns}
-        found = {above for directory in holding for above in (directory, *directory.parents[:3])}
-        return sorted(found, key=lambda directory: len(directory.parts), reverse=True)
+        candidates = {above for directory in holding for above in (directory, *directory.parents[:3])}
+        return sorted(candidates, key=lambda directory: len(directory.parts), reverse=True)
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -143,12 +143,12 @@ class QueueSync:
 
     def _changed(self, directory: Path) -> list[tuple[Path, int]]:
         """The files that are not known to be on disk, and the times by which their next change is known."""
-        looked_ns, found = look_ns(), []
+        looked_ns, files = look_ns(), []
         for base, status in stated_files(directory):
             path, mtime_ns = directory / file_name(base), status.st_mtime_ns
             if self._synced_mtime_ns.get(path) != mtime_ns:
-                found.append((path, mtime_ns if is_settled(mtime_ns, looked_ns) else NO_TIME))
-        return found
+                files.append((path, mtime_ns if is_settled(mtime_ns, looked_ns) else NO_TIME))
+        return files
 
     def _ext_of(self, directory: Path) -> Path:
         """Where the extension of a queue is, if it has one."""

@@ -69,10 +69,10 @@ def offset_by_file_times(files: Sequence[QueueFile], min_offset: int, timestamp_
     file = next((file for file in files if file.modified_ms >= timestamp_ms), files[-1])
     if not len(file.entries):
         return 0
-    found = _bisect(file, max(0, min_offset - file.first), timestamp_ms, log)
-    if found is None:
+    bounds = _bisect(file, max(0, min_offset - file.first), timestamp_ms, log)
+    if bounds is None:
         return 0
-    hit, left, left_ms, right, right_ms = found
+    hit, left, left_ms, right, right_ms = bounds
     if hit is not None:
         return file.first + hit
     if left_ms == NOT_THERE:
@@ -89,8 +89,9 @@ def offset_by_entries(
     if not files:
         return 0
     end = files[-1].first + len(files[-1].entries)
-    found = _by_entries(_file_by_time(files, timestamp_ms, log, boundary), min_offset, timestamp_ms, log, boundary)
-    return min(max(found, min_offset), end)
+    file = _file_by_time(files, timestamp_ms, log, boundary)
+    queue_offset = _by_entries(file, min_offset, timestamp_ms, log, boundary)
+    return min(max(queue_offset, min_offset), end)
 
 
 def _by_entries(
@@ -105,10 +106,10 @@ def _by_entries(
         return file.first + high + (1 if lower else 0)
     if _stored_ms(file, low, log) > timestamp_ms:
         return file.first if lower else 0
-    found = _bisect(file, low, timestamp_ms, log)
-    if found is None:
+    bounds = _bisect(file, low, timestamp_ms, log)
+    if bounds is None:
         return 0
-    hit, left, _, right, _ = found
+    hit, left, _, right, _ = bounds
     if hit is None:
         return _number(file, right if lower else left)
     step = -1 if lower else 1

@@ -67,11 +67,12 @@ def what_lies_at(reader: LogReader, offset: int) -> str:
     assert reader.files is not None
     with reader.files.open(reader.files.base_of(offset)) as segment:
         for step in walk_segment(segment, 0, reader.max_offset):
-            kind, first = step.found.kind, step.physical_offset
-            if kind is Kind.MESSAGE and offset < first + step.found.size:
+            kind, first = step.inspection.kind, step.physical_offset
+            if kind is Kind.MESSAGE and offset < first + step.inspection.size:
                 message = decode(step.record, check_body_crc=False)
                 queue = f"{message.topic}/{message.queue_id}#{message.queue_offset}"
-                return f"byte {offset - first} of the record at offset {first} ({queue}, {step.found.size} bytes)"
+                return f"byte {offset - first} of the record at offset {first} ({queue}, {step.inspection.size} bytes)"
             if kind is not Kind.MESSAGE:
-                return f"byte {offset - first} behind offset {first} ({kind.value} {step.found.reason}".rstrip() + ")"
+                why = f"{kind.value} {step.inspection.reason}".rstrip()
+                return f"byte {offset - first} behind offset {first} ({why})"
     return "behind the last record"

@@ -55,8 +55,8 @@ class Running:
 
     def is_alive(self) -> bool:
         """Whether this very broker still runs; its pid tells that in its own PID namespace only."""
-        found = pointer.read(self.store_root)
-        return found is not None and found.token == self.token and found.is_alive
+        broker = pointer.read(self.store_root)
+        return broker is not None and broker.token == self.token and broker.is_alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +71,21 @@ class Range:
 
 def running(store_root: Path | str) -> Running | None:
     """The broker on this store, None when there is none. Raises NotAStore when the pointer file is not one."""
-    found = pointer.read(Path(store_root))
-    if found is None or not found.is_alive:
+    broker = pointer.read(Path(store_root))
+    if broker is None or not broker.is_alive:
         return None
-    said = str(found.fields["region_directory"])
+    said = str(broker.fields["region_directory"])
     return Running(
-        Path(store_root), found.fields["settings"], found.pid, found.start_time, found.token, found.regions(), said
+        Path(store_root), broker.fields["settings"], broker.pid, broker.start_time, broker.token, broker.regions(), said
     )
 
 
 def require_running(store_root: Path | str) -> Running:
     """The broker on this store. Raises NoBroker when there is none, NotAStore."""
-    found = running(store_root)
-    if found is None:
+    broker = running(store_root)
+    if broker is None:
         raise NoBroker(str(store_root))
-    return found
+    return broker
 
 
 def tell_unreached(error: Exception) -> None:
@@ -114,10 +114,10 @@ def readable_range(
     )
 
     directory = StoreDirectory(store_root, commit_log_apart(store_root))
-    found = recover_read_only(directory, check_crc=check_crc, beyond_rot=beyond_rot)
-    if found.rot is not None and not accept_rot and not beyond_rot:
-        raise found.rot
-    return Range(found.min_physical_offset, found.max_physical_offset, RECOVERY, tuple(found.findings))
+    outcome = recover_read_only(directory, check_crc=check_crc, beyond_rot=beyond_rot)
+    if outcome.rot is not None and not accept_rot and not beyond_rot:
+        raise outcome.rot
+    return Range(outcome.min_physical_offset, outcome.max_physical_offset, RECOVERY, tuple(outcome.findings))
 
 
 def _of_broker(broker: Running) -> Range:

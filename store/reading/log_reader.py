@@ -65,8 +65,8 @@ def _end(files: SegmentFiles, bases: list[int]) -> int:
                 continue
             end = base
             for step in walk_segment(segment):
-                if step.found.kind in (Kind.MESSAGE, Kind.BLANK):
-                    end = step.physical_offset + step.found.size
+                if step.inspection.kind in (Kind.MESSAGE, Kind.BLANK):
+                    end = step.physical_offset + step.inspection.size
             return end
     if first.reason:
         raise CorruptRecord(str(files.path_of(bases[0])), bases[0], first.reason)

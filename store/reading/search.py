@@ -30,7 +30,7 @@ OFFSETS_ASKED_MAX = 100_000  # of one topic: how many records with the key's has
 
 
 @dataclass
-class Found:
+class SearchResult:
     """The messages in log order, and what is to be said about how they were found."""
 
     messages: list[Message] = field(default_factory=list)
@@ -58,17 +58,17 @@ class Finder:
         base = reader.files.base_of(physical_offset)
         with reader.files.open(base) as segment:
             position, limit = physical_offset - base, min(reader.max_offset - base, segment.size_bytes)
-            found = inspect(segment.view, position, physical_offset, check_body_crc=False, limit=limit)
-            if found.kind is not Kind.MESSAGE:
+            inspection = inspect(segment.view, position, physical_offset, check_body_crc=False, limit=limit)
+            if inspection.kind is not Kind.MESSAGE:
                 return None
-            return decode(bytes(segment.view[position : position + found.size]), check_body_crc=False)
+            return decode(bytes(segment.view[position : position + inspection.size]), check_body_crc=False)
 
-    def by_key(self, key: str, topic: str | None, limit: int) -> Found:
+    def by_key(self, key: str, topic: str | None, limit: int) -> SearchResult:
         """The newest `limit` messages that carry the key (KEYS or the unique one), of one topic or of all."""
-        found = Found()
+        result = SearchResult()
         offsets: set[int] = set()
         for name in [topic] if topic is not None else self._topics():
-            offsets.update(self._offsets_of(name, key, found.notes))
+            offsets.update(self._offsets_of(name, key, result.notes))
         matching = []
         for offset in sorted(offsets, reverse=True):
             message = self.at(offset)
@@ -76,12 +76,12 @@ class Finder:
                 matching.append(message)
                 if len(matching) >= limit:
                     break
-        scanned = self._scan(key, topic, limit, found.notes)
+        scanned = self._scan(key, topic, limit, result.notes)
         behind = [message for message in scanned if message.physical_offset not in offsets]
-        found.messages = sorted([*matching, *behind], key=lambda message: message.physical_offset)[-limit:]
-        return found
+        result.messages = sorted([*matching, *behind], key=lambda message: message.physical_offset)[-limit:]
+        return result
 
-    def by_id(self, message_id: str, topic: str | None) -> Found:
+    def by_id(self, message_id: str, topic: str | None) -> SearchResult:
         """The message of that offsetMsgId, else those with that unique key."""
         try:
             host, offset = parse_message_id(message_id)
@@ -89,12 +89,13 @@ class Finder:
             return self.by_key(message_id, topic, OFFSETS_ASKED_MAX)
         message = self.at(offset)
         if message is not None and message.message_id == message_id.upper():
-            return Found([message])
-        found = self.by_key(message_id, topic, OFFSETS_ASKED_MAX)
-        if message is not None and not found.messages:
+            return SearchResult([message])
+        result = self.by_key(message_id, topic, OFFSETS_ASKED_MAX)
+        if message is not None and not result.messages:
             stored = f"{message.store_host.ip}:{message.store_host.port}"
-            found.notes.append(f"a record begins at offset {offset}, but {stored} stored it, not {host.ip}:{host.port}")
-        return found
+            asked = f"{host.ip}:{host.port}"
+            result.notes.append(f"a record begins at offset {offset}, but {stored} stored it, not {asked}")
+        return result
 
     def _topics(self) -> list[str]:
         return list(dict.fromkeys(topic for topic, _, _ in queue_directories(self._reader.directory.consumequeue)))
@@ -121,7 +122,7 @@ class Finder:
         why = "there is no index" if not self._paths else f"the index ends at offset {indexed_to}"
         notes.append(f"{why}: the log was looked through from offset {start} to {reader.max_offset}")
         wanted = re.compile(b"" if REPLACEMENT in key else re.escape(key.encode()))  # what it replaced is not known
-        found: deque[Message] = deque(maxlen=limit)
+        newest: deque[Message] = deque(maxlen=limit)
         offset = reader.boundary_at(start)
         while offset < reader.max_offset:
             base = reader.files.base_of(offset)
@@ -129,9 +130,9 @@ class Finder:
                 end = min(base + segment.size_bytes, reader.max_offset)
                 if wanted.search(segment.view, offset - base, end - base):
                     part = messages(reader, offset, end)
-                    found.extend(message for message in part if _carries(message, key, topic))
+                    newest.extend(message for message in part if _carries(message, key, topic))
             offset = base + reader.files.segment_bytes
-        return list(found)
+        return list(newest)
 
     def _indexed_to(self) -> int:
         """Below this offset every key is in the index."""

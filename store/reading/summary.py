@@ -41,12 +41,12 @@ def messages(reader: LogReader, start: int | None = None, end: int | None = None
     end = reader.max_offset if end is None else end
     if reader.files is None or start >= end:
         return
-    for offset, record, found in walk(reader.files, start, end):
-        if found.kind is Kind.MESSAGE:
+    for offset, record, inspection in walk(reader.files, start, end):
+        if inspection.kind is Kind.MESSAGE:
             yield decode(record, check_body_crc=False)
-        elif found.kind in (Kind.CORRUPT, Kind.END_OF_LOG):
+        elif inspection.kind in (Kind.CORRUPT, Kind.END_OF_LOG):
             path = str(reader.files.path_of(reader.files.base_of(offset)))
-            raise CorruptRecord(path, offset, found.reason or "zeros in the middle of the log")
+            raise CorruptRecord(path, offset, inspection.reason or "zeros in the middle of the log")
 
 
 def by_topic(reader: LogReader) -> dict[str, TopicSummary]:

@@ -14,7 +14,7 @@ from store.errors import OffsetOutOfRange
 from store.files import file_io
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
-from store.message.record import MAGIC_AT, Found, Kind, inspect
+from store.message.record import MAGIC_AT, Inspection, Kind, inspect
 
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]", re.DOTALL)  # record.MAGIC_V1 and MAGIC_V2
 
@@ -24,7 +24,7 @@ class Step(NamedTuple):
 
     physical_offset: int
     record: memoryview
-    found: Found
+    inspection: Inspection
 
 
 def walk(
@@ -47,7 +47,7 @@ def walk(
         with files.open(base) as segment:
             kind = Kind.END_OF_LOG
             for step in walk_segment(segment, max(start - base, 0), end, check_body_crc=check_body_crc):
-                kind = step.found.kind
+                kind = step.inspection.kind
                 yield step
         if kind is not Kind.BLANK:
             return
@@ -60,12 +60,12 @@ def walk_segment(
     view, base = segment.view, segment.base_offset
     limit = segment.size_bytes if end is None else min(end - base, segment.size_bytes)
     while position < limit:
-        found = inspect(view, position, base + position, check_body_crc=check_body_crc, limit=limit)
-        record = view[position : position + found.size] if found.kind is Kind.MESSAGE else view[:0]
-        yield Step(base + position, record, found)
-        if found.kind is not Kind.MESSAGE:
+        inspection = inspect(view, position, base + position, check_body_crc=check_body_crc, limit=limit)
+        record = view[position : position + inspection.size] if inspection.kind is Kind.MESSAGE else view[:0]
+        yield Step(base + position, record, inspection)
+        if inspection.kind is not Kind.MESSAGE:
             return
-        position += found.size
+        position += inspection.size
 
 
 def next_record(segment: Segment, position: int, end: int | None = None, *, check_body_crc: bool = True) -> int | None:
@@ -74,7 +74,7 @@ def next_record(segment: Segment, position: int, end: int | None = None, *, chec
     for low, high in file_io.data_ranges(segment.fd, position + MAGIC_AT, limit):  # not blocks never written
         for match in _MAGIC.finditer(segment.view, low, high):
             at = match.start() - MAGIC_AT
-            found = inspect(segment.view, at, segment.base_offset + at, check_body_crc=check_body_crc, limit=limit)
-            if found.kind is Kind.MESSAGE:
+            inspection = inspect(segment.view, at, segment.base_offset + at, check_body_crc=check_body_crc, limit=limit)
+            if inspection.kind is Kind.MESSAGE:
                 return at
     return None

@@ -129,8 +129,8 @@ class _IndexRecovery:
         for time_ms, offset in zip(header[:2], header[2:4], strict=True):
             stored_ms = self._stored_at(offset)
             if stored_ms not in (None, time_ms):
-                told = f"its record at offset {offset} was stored at {stored_ms}, its header says {time_ms}"
-                raise IndexFileDamaged(str(path), 0, told)
+                reason = f"its record at offset {offset} was stored at {stored_ms}, its header says {time_ms}"
+                raise IndexFileDamaged(str(path), 0, reason)
 
     def _delete(self, first: int, because: str) -> None:
         paths = self._index.files()[first:]
@@ -182,8 +182,8 @@ class _IndexRecovery:
             if stop == ScanStop.BLANK:
                 return segment.size_bytes
             if position == start:
-                found = find_record(segment.array, start + 1, limit, base, rows)
+                following = find_record(segment.array, start + 1, limit, base, rows)
                 if stop != ScanStop.PARTIAL:
                     self.findings.append(f"{segment.path}: record at offset {base + start} is damaged: it has no keys")
-                position = found if found >= 0 else limit
+                position = following if following >= 0 else limit
         return limit

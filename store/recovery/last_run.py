@@ -29,18 +29,18 @@ class LastRun:
 
 def read(directory: StoreDirectory) -> LastRun:
     """What the mark, the pointer and the regions say. Raises NotAStore for a pointer file that is none."""
-    note, found = flushed_mark.read(directory), pointer.read(directory.root)
+    note, broker = flushed_mark.read(directory), pointer.read(directory.root)
     if note is None:
-        if found is None:
+        if broker is None:
             return LastRun()
-        same_boot, flushed = found.is_of_this_boot, 0
+        same_boot, flushed = broker.is_of_this_boot, 0
     else:
         if not _counts(note, directory):
             return LastRun()  # a RocketMQ broker ran on the store since
         same_boot = note.boot == flushed_mark.this_boot() and note.is_of(directory.root)
-        same_boot = same_boot and (found is None or found.is_of_this_boot)
+        same_boot = same_boot and (broker is None or broker.is_of_this_boot)
         flushed = note.flushed_offset
-    return LastRun(same_boot, not same_boot, flushed, _written_to(found) if same_boot and found is not None else None)
+    return LastRun(same_boot, not same_boot, flushed, _written_to(broker) if same_boot and broker is not None else None)
 
 
 def _counts(note: flushed_mark.Note, directory: StoreDirectory) -> bool:
@@ -49,10 +49,10 @@ def _counts(note: flushed_mark.Note, directory: StoreDirectory) -> bool:
     return is_ours or checkpoint_file.sum_of_times(directory.checkpoint) == note.checkpoint_sum
 
 
-def _written_to(found: Pointer) -> int | None:
+def _written_to(broker: Pointer) -> int | None:
     """The log's end in the counters that a killed broker left; None when they are gone."""
     try:
-        directory = found.regions()
+        directory = broker.regions()
         counters = Counters.attach(directory / COUNTERS_FILE) if directory is not None else None
     except (IpcError, OSError):
         return None

@@ -114,8 +114,8 @@ def first_record_to_walk(files: SegmentFiles, base: int, floor: int) -> int:
     if low <= base:
         return base
     with files.open(base) as segment:
-        found = int(kernel.find_record(segment.array, low - base, low - base + LOOK_BACK_BYTES, base, new_rows(1)))
-    return base + max(found, 0)
+        position = int(kernel.find_record(segment.array, low - base, low - base + LOOK_BACK_BYTES, base, new_rows(1)))
+    return base + max(position, 0)
 
 
 def find_end(
@@ -270,8 +270,8 @@ def _look_behind(
         if behind is not None and not walk.power_cut:
             break
         with files.open(base) as following:
-            found = _look_in(following, 0, 0, walk, dirty)
-            behind = found if behind is None else behind
+            offset = _look_in(following, 0, 0, walk, dirty)
+            behind = offset if behind is None else behind
     return behind, dirty
 
 
@@ -280,7 +280,7 @@ def _look_in(segment: Segment, start: int, search_start: int, walk: _Walk, dirty
     ranges = list(not_zero(segment, start))
     if ranges:
         dirty.append(Dirty(segment.base_offset, ranges[0][0], ranges[-1][1]))
-    found, at = None, search_start
+    sound, at = None, search_start
     for low, high in ranges:
         at = max(at, low - kernel.BLANK_BYTES, search_start)  # a record's first bytes may be zeros (its size's)
         while at < high:
@@ -290,12 +290,12 @@ def _look_in(segment: Segment, start: int, search_start: int, walk: _Walk, dirty
             if not walk.may_follow(segment):
                 at += 1
                 continue
-            found = segment.base_offset + at if found is None else found
+            sound = segment.base_offset + at if sound is None else sound
             if not walk.power_cut:
-                return found
+                return sound
             walk.records_behind += 1
             at += int(walk.rows[0, Row.SIZE])
-    return found
+    return sound
 
 
 def not_zero(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
@@ -305,5 +305,5 @@ def not_zero(segment: Segment, start: int) -> Iterator[tuple[int, int]]:
         for step in range(low, high, STEP_BYTES):
             part = segment.array[step : min(step + STEP_BYTES, high)]
             if part.any():
-                found = np.flatnonzero(part)
-                yield step + int(found[0]), step + int(found[-1]) + 1
+                positions = np.flatnonzero(part)
+                yield step + int(positions[0]), step + int(positions[-1]) + 1

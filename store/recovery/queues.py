@@ -142,11 +142,11 @@ class QueueRecovery:
 
     def ends(self, max_physical_offset: int) -> dict[tuple[str, int], int]:
         """The next queue offset of every queue."""
-        found = {}
+        by_queue = {}
         for topic, queue_id, queue in self._every():
             end = queue.end_below(max_physical_offset)
-            found[topic, queue_id] = queue.messages_end(end)
-        return found
+            by_queue[topic, queue_id] = queue.messages_end(end)
+        return by_queue
 
 
 def _drop_lost_files(queue: ConsumeQueue) -> None:
@@ -154,10 +154,10 @@ def _drop_lost_files(queue: ConsumeQueue) -> None:
 
     Files that were on disk lie before it; should one be missing, the checkpoint knows of more entries.
     """
-    found = named_files(queue.directory)
-    for number, (base, size) in enumerate(found):
-        if not size or base != found[0][0] + number * queue.file_bytes:
-            for lost, _size in found[number:]:
+    files = named_files(queue.directory)
+    for number, (base, size) in enumerate(files):
+        if not size or base != files[0][0] + number * queue.file_bytes:
+            for lost, _size in files[number:]:
                 file_io.unlink(queue.directory / file_name(lost))
             return
 
@@ -183,8 +183,8 @@ def _is_record_of(segment: Segment, position: int, size: int, topic: str, queue_
         return False
     row = rows[0]
     start = int(row[Row.TOPIC_AT])
-    found = segment.array[start : start + int(row[Row.TOPIC_BYTES])].tobytes()
-    return int(row[Row.SIZE]) == size and int(row[Row.QUEUE_ID]) == queue_id and java_text(found) == topic
+    stored_topic = segment.array[start : start + int(row[Row.TOPIC_BYTES])].tobytes()
+    return int(row[Row.SIZE]) == size and int(row[Row.QUEUE_ID]) == queue_id and java_text(stored_topic) == topic
 
 
 def queue_end_below(root: Path, file_bytes: int | None, topic: str, queue_id: int, physical_offset: int) -> int:

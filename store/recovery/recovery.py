@@ -90,27 +90,27 @@ class _Trust:
         return cls(floor, whole_to, last.power_cut and not clean, last.same_boot)
 
 
-def judge(found: LogEnd, flushed_floor: int, *, power_cut: bool = False) -> Verdict:
+def judge(end: LogEnd, flushed_floor: int, *, power_cut: bool = False) -> Verdict:
     """The decision. `flushed_floor` is a record boundary below which everything was on disk."""
-    if found.offset < flushed_floor or found.displaced is not None:
+    if end.offset < flushed_floor or end.displaced is not None:
         return Verdict.ROT
-    if found.sound_behind is not None and not power_cut:
+    if end.sound_behind is not None and not power_cut:
         return Verdict.ROT
-    return Verdict.TORN if found.dirty else Verdict.END
+    return Verdict.TORN if end.dirty else Verdict.END
 
 
-def rot_of(found: LogEnd, flushed_floor: int) -> BitRot:
+def rot_of(end: LogEnd, flushed_floor: int) -> BitRot:
     """The error of a ROT verdict: which file, where, why, and what makes it more than a torn tail."""
-    if found.sound_behind is not None:
-        behind = f"a sound record follows at offset {found.sound_behind}"
-    elif found.displaced is not None:
-        behind = f"the file begins with a sound record of offset {found.displaced}: it is another log's, or misnamed"
+    if end.sound_behind is not None:
+        behind = f"a sound record follows at offset {end.sound_behind}"
+    elif end.displaced is not None:
+        behind = f"the file begins with a sound record of offset {end.displaced}: it is another log's, or misnamed"
     else:
         behind = (
             f"the log was on disk up to offset {flushed_floor}"
             " (so checkpoint and mark say; remove `checkpoint` and `slipstream.mark` if they are of another log)"
         )
-    return BitRot(found.path, found.offset, found.reason or "nothing but zeros", behind)
+    return BitRot(end.path, end.offset, end.reason or "nothing but zeros", behind)
 
 
 def recover_read_only(
@@ -132,28 +132,28 @@ def recover_read_only(
     trust = _Trust.of(last_run.read(directory), checkpoint, clean=clean, is_slave=True)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
     find_end = _finder(files, bases, trust, check_crc, partial(queue_end_below, directory.consumequeue, None))
-    found = find_end(log_end.first_record_to_walk(files, first, checkpoint.flushed_offset or 0))
-    verdict = judge(found, trust.floor, power_cut=trust.power_cut)
-    rot = rot_of(found, trust.floor) if verdict is Verdict.ROT else None
-    findings = [] if verdict is Verdict.END else [_as_finding(found, verdict)]
+    first_end = find_end(log_end.first_record_to_walk(files, first, checkpoint.flushed_offset or 0))
+    verdict = judge(first_end, trust.floor, power_cut=trust.power_cut)
+    rot = rot_of(first_end, trust.floor) if verdict is Verdict.ROT else None
+    findings = [] if verdict is Verdict.END else [_as_finding(first_end, verdict)]
     if rot is not None:
         findings = [str(rot)]
-    end = _end_behind(found, trust, find_end) if beyond_rot else found.offset
-    return Recovered(bases[0], end, end, {}, findings, 0, rot, found.records)
+    end = _end_behind(first_end, trust, find_end) if beyond_rot else first_end.offset
+    return Recovered(bases[0], end, end, {}, findings, 0, rot, first_end.records)
 
 
-def _end_behind(found: LogEnd, trust: _Trust, find_end: Callable[[int], LogEnd]) -> int:
+def _end_behind(end: LogEnd, trust: _Trust, find_end: Callable[[int], LogEnd]) -> int:
     """The log's end behind bit rot: from one sound record on to the next damage, a bounded number of times.
 
     Where nothing sound follows, or too much is damaged, it is the end of what is not zero, or was on disk.
     """
     for _ in range(ROTS_PASSED_MAX):
-        if judge(found, trust.floor, power_cut=trust.power_cut) is not Verdict.ROT:
-            return found.offset
-        if found.sound_behind is None:
+        if judge(end, trust.floor, power_cut=trust.power_cut) is not Verdict.ROT:
+            return end.offset
+        if end.sound_behind is None:
             break
-        found = find_end(found.sound_behind)
-    return max(trust.floor, found.offset, *(part.base_offset + part.end for part in found.dirty))
+        end = find_end(end.sound_behind)
+    return max(trust.floor, end.offset, *(part.base_offset + part.end for part in end.dirty))
 
 
 def recover(
@@ -184,24 +184,24 @@ def recover(
         settle(files, bases, trust.floor)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
     find_end = _finder(files, bases, trust, check_crc, partial(queue_end_below, queues.root, file_bytes_of(cq_bytes)))
-    found = find_end(log_end.first_record_to_walk(files, first, checkpoint.flushed_offset or 0))
-    verdict = judge(found, trust.floor, power_cut=trust.power_cut)
+    end = find_end(log_end.first_record_to_walk(files, first, checkpoint.flushed_offset or 0))
+    verdict = judge(end, trust.floor, power_cut=trust.power_cut)
     if verdict is Verdict.ROT:
-        raise rot_of(found, trust.floor)
+        raise rot_of(end, trust.floor)
     findings = []
     if verdict is Verdict.TORN:
-        findings.append(_as_finding(found, verdict))
-        zero(files, found.dirty)
-    _sync(files, [base for base in bases if first <= base <= found.offset])
-    queues.cut(files, bases[0], found.offset, checkpoint)
-    queues.build(files, bases[0], found.offset, checkpoint)
+        findings.append(_as_finding(end, verdict))
+        zero(files, end.dirty)
+    _sync(files, [base for base in bases if first <= base <= end.offset])
+    queues.cut(files, bases[0], end.offset, checkpoint)
+    queues.build(files, bases[0], end.offset, checkpoint)
     if index is not None:
         findings += recover_index(
-            index, files, (bases[0], found.offset), checkpoint, clean=clean, same_boot=trust.same_boot
+            index, files, (bases[0], end.offset), checkpoint, clean=clean, same_boot=trust.same_boot
         )
     return Recovered(
-        bases[0], found.offset, found.offset, queues.ends(found.offset), findings + queues.findings,
-        sum(part.end - part.start for part in found.dirty), None, found.records,
+        bases[0], end.offset, end.offset, queues.ends(end.offset), findings + queues.findings,
+        sum(part.end - part.start for part in end.dirty), None, end.records,
     )  # fmt: skip
 
 
@@ -257,14 +257,14 @@ def _sync(files: SegmentFiles, bases: Sequence[int]) -> None:
             os.close(fd)
 
 
-def _as_finding(found: LogEnd, verdict: Verdict) -> str:
-    dirty_bytes = sum(part.end - part.start for part in found.dirty)
-    told = f"{found.path}: the log ends at offset {found.offset} in a {verdict.value} tail of {dirty_bytes} bytes"
-    if not found.records_behind:
-        return f"{told} ({found.reason}; nothing sound behind it)"
-    last = found.dirty[-1]
+def _as_finding(end: LogEnd, verdict: Verdict) -> str:
+    dirty_bytes = sum(part.end - part.start for part in end.dirty)
+    text = f"{end.path}: the log ends at offset {end.offset} in a {verdict.value} tail of {dirty_bytes} bytes"
+    if not end.records_behind:
+        return f"{text} ({end.reason}; nothing sound behind it)"
+    last = end.dirty[-1]
     return (
-        f"{told} ({found.reason}): offsets {found.offset} to {last.base_offset + last.end} were not on disk when the"
-        f" machine stopped and go, with {found.records_behind} whole records that lie there from offset"
-        f" {found.sound_behind} on; no broker had called any of it flushed"
+        f"{text} ({end.reason}): offsets {end.offset} to {last.base_offset + last.end} were not on disk when the"
+        f" machine stopped and go, with {end.records_behind} whole records that lie there from offset"
+        f" {end.sound_behind} on; no broker had called any of it flushed"
     )

@@ -122,15 +122,15 @@ class LogCut:
 
     def _dirty(self, offset: int) -> list[Dirty]:
         """Every segment's bytes from the offset on that are not zero."""
-        found = []
+        parts = []
         for base in self._files.base_offsets():
             if base + self._files.segment_bytes <= offset:
                 continue
             with self._files.open(base) as segment:
                 ranges = list(log_end.not_zero(segment, max(0, offset - base)))
             if ranges:
-                found.append(Dirty(base, ranges[0][0], ranges[-1][1]))
-        return found
+                parts.append(Dirty(base, ranges[0][0], ranges[-1][1]))
+        return parts
 
     def _records_in(self, part: Dirty, offset: int) -> int:
         rows, count = log_end.new_rows(1), 0

@@ -134,11 +134,11 @@ def rebuild_index(directory: StoreDirectory, on_progress: Progress, geometry: Ge
 
 def _whole_log(directory: StoreDirectory) -> tuple[SegmentFiles, int, int]:
     """The log and its range; a damaged one is refused, because queues of half a log would hide the other half."""
-    found = recover_read_only(directory)
-    if found.rot is not None:
-        raise found.rot
+    outcome = recover_read_only(directory)
+    if outcome.rot is not None:
+        raise outcome.rot
     files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
-    return files, found.min_physical_offset, found.max_physical_offset
+    return files, outcome.min_physical_offset, outcome.max_physical_offset
 
 
 def _fresh(directory: Path) -> Path:
@@ -163,10 +163,10 @@ def _replace(new: Path, old: Path) -> None:
 
 def forget_in_checkpoint(directory: StoreDirectory) -> None:
     """The checkpoint knows how many entries there were and in which index file: the next start counts again."""
-    found = checkpoint_file.read(directory.checkpoint)
-    if found.flushed_offset is not None:
+    checkpoint = checkpoint_file.read(directory.checkpoint)
+    if checkpoint.flushed_offset is not None:
         theirs = Checkpoint(
-            found.physic_msg_timestamp_ms, found.logics_msg_timestamp_ms, found.index_msg_timestamp_ms,
-            found.master_flushed_offset, found.confirm_offset,
+            checkpoint.physic_msg_timestamp_ms, checkpoint.logics_msg_timestamp_ms, checkpoint.index_msg_timestamp_ms,
+            checkpoint.master_flushed_offset, checkpoint.confirm_offset,
         )  # fmt: skip
         checkpoint_file.write(directory.checkpoint, theirs)

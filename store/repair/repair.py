@@ -77,12 +77,12 @@ class Repair:
             content = path.read_bytes()
         except FileNotFoundError:
             return None
-        found = _from_journal(content)
-        if found is not None:
-            self._put(*found)
+        entry = _from_journal(content)
+        if entry is not None:
+            self._put(*entry)
         file_io.unlink(path)
         file_io.sync_directory(path.parent)
-        return Damaged(found[0], found[0] + len(found[1]), "left by an interrupted repair") if found else None
+        return Damaged(entry[0], entry[0] + len(entry[1]), "left by an interrupted repair") if entry else None
 
     def run(self, *, dry_run: bool, on_progress: Progress) -> Iterator[Outcome]:
         """Go through the log; each damaged range, repaired (with `dry_run`: repairable) or refused."""
@@ -119,13 +119,13 @@ class Repair:
             position: int | None = 0
             while position is not None and position < segment.size_bytes:
                 position = _sound_end(segment, position)
-                found = inspect(segment.view, position, base + position, check_body_crc=True)
-                if found.kind is Kind.BLANK and not found.reason:
+                inspection = inspect(segment.view, position, base + position, check_body_crc=True)
+                if inspection.kind is Kind.BLANK and not inspection.reason:
                     return
                 start, position = position, next_record(segment, position + 1)
                 if position is None and last:
                     return  # the log's end, or a torn tail: the next start of a broker cuts that off
-                reason = found.reason or "its property CRC, size, lengths or physical offset are wrong"
+                reason = inspection.reason or "its property CRC, size, lengths or physical offset are wrong"
                 yield Damaged(base + start, end if position is None else base + position, reason)
 
     def _by_digest(self, base: int, digest: str, *, dry_run: bool) -> Iterator[Outcome]:
@@ -163,8 +163,8 @@ class Repair:
         with self._theirs.open(base) as theirs:
             sound = _sound_end(theirs, damaged.start - base)
             if base + sound < damaged.end:
-                found = inspect(theirs.view, sound, base + sound, check_body_crc=True)
-                if found.kind is not Kind.BLANK or found.reason or damaged.end != theirs.end_offset:
+                inspection = inspect(theirs.view, sound, base + sound, check_body_crc=True)
+                if inspection.kind is not Kind.BLANK or inspection.reason or damaged.end != theirs.end_offset:
                     return f"the other store is not sound there, either (offset {base + sound})"
             elif damaged.end < theirs.end_offset and not self._begins_record(theirs, damaged.end):
                 return f"no record of the other store begins at offset {damaged.end}"
@@ -219,8 +219,8 @@ class Repair:
         if not self._files.path_of(base).exists():
             return None
         with self._files.open(base) as segment:
-            found = inspect(segment.view, offset - base, offset, check_body_crc=True)
-        return (offset, offset + found.size) if found.kind is Kind.MESSAGE else None
+            inspection = inspect(segment.view, offset - base, offset, check_body_crc=True)
+        return (offset, offset + inspection.size) if inspection.kind is Kind.MESSAGE else None
 
     @staticmethod
     def _bytes(files: SegmentFiles, start: int, end: int) -> bytes:
@@ -248,11 +248,11 @@ class Repair:
         base, start = self._theirs.base_of(damaged.start), damaged.start
         with self._theirs.open(base) as theirs:
             for step in walk_segment(theirs, damaged.start - base, damaged.end):
-                end = step.physical_offset + step.found.size
-                if step.found.kind is Kind.MESSAGE and end - start > PART_BYTES_MAX and end < damaged.end:
+                end = step.physical_offset + step.inspection.size
+                if step.inspection.kind is Kind.MESSAGE and end - start > PART_BYTES_MAX and end < damaged.end:
                     yield end
                     start = end
-                elif step.found.kind is Kind.BLANK:
+                elif step.inspection.kind is Kind.BLANK:
                     yield step.physical_offset + BLANK_BYTES  # what lies behind it is no data
                     return
         yield damaged.end

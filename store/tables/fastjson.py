@@ -104,16 +104,16 @@ def whole_number(value: Any, low: int = INT64_MIN, high: int = INT64_MAX) -> int
     return value
 
 
-def _quoted(found: re.Match[str]) -> str:
-    before, key = found.groups()
-    return found.group() if key is None else f'{before}"{key}"'
+def _quoted(match: re.Match[str]) -> str:
+    before, key = match.groups()
+    return match.group() if key is None else f'{before}"{key}"'
 
 
-def _marked(found: re.Match[str]) -> str:
-    before, key, bracket = found.groups()
+def _marked(match: re.Match[str]) -> str:
+    before, key, bracket = match.groups()
     if bracket:
         return f"[{WRITTEN_MARK}\","
-    return found.group() if key is None else f'{before}{WRITTEN_MARK}{key}"'
+    return match.group() if key is None else f'{before}{WRITTEN_MARK}{key}"'
 
 
 def _unmarked(pairs: list[tuple[str, Any]]) -> dict[str | int, Any]:
@@ -139,9 +139,9 @@ def _list_as_written(value: Any) -> Any:
 def dumps(value: object, *, bare_keys: bool = True) -> str:
     """Compact, as on the wire; without `bare_keys` integer keys are quoted, as new clients want it."""
     if _is_usual(value, {str} if bare_keys else {str, int}):
-        found = ENCODER.encode(value)
-        if found.isprintable() and "\\u00" not in found:  # else perhaps one whose escapes are not fastjson's
-            return found
+        text = ENCODER.encode(value)
+        if text.isprintable() and "\\u00" not in text:  # else perhaps one whose escapes are not fastjson's
+            return text
     parts: list[str] = []
     _compact(value, bare_keys, parts)
     return "".join(parts)
@@ -206,10 +206,10 @@ def _flat(value: dict[Any, Any], apart: str) -> str:
     plain = all(type(item) in PLAIN or item == {} for item in value.values())
     if not plain or not all(type(key) is str for key in value):
         return ""
-    found = _encoder_of(apart).encode(value)
-    if not found.replace(apart, "").isprintable() or "\\u00" in found:
+    text = _encoder_of(apart).encode(value)
+    if not text.replace(apart, "").isprintable() or "\\u00" in text:
         return ""
-    return f"{{{apart}{found[1:-1]}{apart[:-1]}}}"
+    return f"{{{apart}{text[1:-1]}{apart[:-1]}}}"
 
 
 @lru_cache(DEPTH_MAX)
@@ -227,4 +227,4 @@ def _key(key: object, bare: bool) -> str:
 
 def _text(text: str) -> str:
     """A text in quotes; fastjson escapes the C1 controls and the line separators, too."""
-    return '"' + SPECIAL.sub(lambda found: ESCAPES.get(found.group()) or f"\\u{ord(found.group()):04X}", text) + '"'
+    return '"' + SPECIAL.sub(lambda match: ESCAPES.get(match.group()) or f"\\u{ord(match.group()):04X}", text) + '"'

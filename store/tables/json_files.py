@@ -46,8 +46,8 @@ def load(path: Path) -> Loaded:
             content = _content(source)
             if content:
                 return Loaded(parse(content, str(source)), source, str(error or ""))
-        except MalformedConfig as found:
-            error = error or found
+        except MalformedConfig as malformed:
+            error = error or malformed
     if error is not None:
         raise error
     return Loaded({}, None)

@@ -129,10 +129,10 @@ class ServedTopics:
     def _state(self) -> tuple[int, int] | None:
         """Tells one content of the file from another."""
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except FileNotFoundError:
             return None
-        return found.st_mtime_ns, found.st_ino
+        return status.st_mtime_ns, status.st_ino
 
     def _deleted(self) -> set[str]:
         path = self._path.with_name(DELETED_TOPICS)

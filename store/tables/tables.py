@@ -44,10 +44,10 @@ class DataVersion:
     @classmethod
     def of(cls, value: Mapping[Any, Any], path: str = "") -> DataVersion | None:
         """The version that a file's value holds; None without one."""
-        found = value.get(VERSION)
-        if found is None:
+        version = value.get(VERSION)
+        if version is None:
             return None
-        fields = _mapping(found, VERSION, path)
+        fields = _mapping(version, VERSION, path)
         state = fields.get("stateVersion")
         counter, timestamp = (_number(fields.get(name, 0), name, path) for name in ("counter", "timestamp"))
         return cls(counter, timestamp, None if state is None else _number(state, "stateVersion", path))
@@ -74,19 +74,19 @@ def java_order(keys: Iterable[Key], capacity: int) -> list[Key]:
 
     A map that grew while it held several keys of one bucket may list these the other way round.
     """
-    found = list(keys)
+    all_keys = list(keys)
     buckets = 1 << (capacity + (capacity >> 1)).bit_length()
-    while len(found) >= GROWS_AT * buckets:
+    while len(all_keys) >= GROWS_AT * buckets:
         buckets *= 2
-    return _by_bucket(found, buckets)
+    return _by_bucket(all_keys, buckets)
 
 
 def hash_map_order(keys: Iterable[Key], buckets: int = 16) -> list[Key]:
     """The keys as Java's HashMap or HashSet of so many buckets lists them; of one bucket, as they came."""
-    found = list(keys)
-    while len(found) > GROWS_AT * buckets:
+    all_keys = list(keys)
+    while len(all_keys) > GROWS_AT * buckets:
         buckets *= 2
-    return _by_bucket(found, buckets)
+    return _by_bucket(all_keys, buckets)
 
 
 def _by_bucket(keys: list[Key], buckets: int) -> list[Key]:
@@ -153,19 +153,19 @@ def topic_config(topic: str, read: int, write: int, perm: int, *, line: Line, **
 
 def topic_attributes(value: Mapping[Any, Any], path: str = "") -> dict[str, dict[str, str]]:
     """The attributes of every topic (5.x)."""
-    found = {}
+    by_topic = {}
     for topic, fields in topics(value, path).items():
         attributes = _mapping(_or_empty(fields.get("attributes")), f"attributes of {topic}", path)
-        found[topic] = {str(name): str(text) for name, text in attributes.items()}
-    return found
+        by_topic[topic] = {str(name): str(text) for name, text in attributes.items()}
+    return by_topic
 
 
 def deleted_topics(value: Mapping[Any, Any], path: str = "") -> set[str]:
     """The topics that were deleted and got no message since."""
-    found = value.get("deletedTopics") or []
-    if not isinstance(found, list):
+    names = value.get("deletedTopics") or []
+    if not isinstance(names, list):
         raise MalformedConfig(path, "deletedTopics is no list")
-    return {str(topic) for topic in found}
+    return {str(topic) for topic in names}
 
 
 def deleted_topics_value(names: Iterable[str]) -> dict[str, Any]:
@@ -197,13 +197,13 @@ def topics_value(
 
 def consumer_offsets(value: Mapping[Any, Any], path: str = "") -> dict[tuple[str, str], dict[int, int]]:
     """(topic, group): queue id: the next offset to consume."""
-    found = {}
+    by_group = {}
     for key, offsets in _mapping(_or_empty(value.get(OFFSET_TABLE)), OFFSET_TABLE, path).items():
         topic, separator, group = str(key).partition(GROUP_SEPARATOR)
         if not separator:
             raise MalformedConfig(path, f"{key!r} in {OFFSET_TABLE} is not topic{GROUP_SEPARATOR}group")
-        found[topic, group] = _offsets(offsets, f"{OFFSET_TABLE}: {key}", path)
-    return found
+        by_group[topic, group] = _offsets(offsets, f"{OFFSET_TABLE}: {key}", path)
+    return by_group
 
 
 def consumer_offsets_value(

@@ -43,8 +43,8 @@ def last_offsets(directory: Path, entry_bytes: int) -> Iterator[tuple[Path, int]
         if size < entry_bytes:
             return
         path = directory / file_name(base)
-        found = _bytes_of(path, size - entry_bytes, PHYSICAL_OFFSET.size)
-        yield path, PHYSICAL_OFFSET.unpack(found)[0]
+        raw = _bytes_of(path, size - entry_bytes, PHYSICAL_OFFSET.size)
+        yield path, PHYSICAL_OFFSET.unpack(raw)[0]
 
 
 def expired_ext_files(directory: Path, physical_offset: int) -> list[Path]:

@@ -35,8 +35,8 @@ class _Units:
 
     def number_of(self, physical_offset: int) -> int | None:
         """The unit of the record there; None when none says so."""
-        found = np.flatnonzero(self.offsets == physical_offset)
-        return int(found[0]) if len(found) else None
+        numbers = np.flatnonzero(self.offsets == physical_offset)
+        return int(numbers[0]) if len(numbers) else None
 
 
 class BatchCheck:
@@ -67,10 +67,10 @@ class BatchCheck:
                 missing.setdefault(key, []).append(message.physical_offset)
                 continue
             queue.matched[number] = True
-            found = tuple(int(queue.units[number][name]) for name in _FIELDS)
-            if found != wanted:
+            fields = tuple(int(queue.units[number][name]) for name in _FIELDS)
+            if fields != wanted:
                 what = f"unit {number} of the record at offset {message.physical_offset} has"
-                what += f" {dict(zip(_FIELDS, found, strict=True))}, it should have {wanted}"
+                what += f" {dict(zip(_FIELDS, fields, strict=True))}, it should have {wanted}"
                 yield Finding("QUEUE_ENTRY", str(queue.directory), what, REBUILD)
         for (topic, queue_id), offsets in missing.items():
             what = f"{len(offsets)} records of topic {topic!r}, queue {queue_id} have no unit in their batch queue,"

@@ -120,9 +120,9 @@ def find_byte(array: Bytes, at: int, end: int, value: int) -> int:
             while at < end and array[at] != value:
                 at += 1
             return at
-        found = equal_bytes(array, at, value)
-        if found != 0:
-            return min(at + trailing_zeros(found), end)
+        matches = equal_bytes(array, at, value)
+        if matches != 0:
+            return min(at + trailing_zeros(matches), end)
         at += EQUAL_BYTES
     return end
 
@@ -224,21 +224,21 @@ def _look_at_entry(
         rest = index - file * queues[number, Queue.PER_FILE]
     address = addresses[queues[number, Queue.FILES_AT] + file] + rest * ENTRY_BYTES
     prefetch(address + PREFETCH_BYTES)  # there are more queues than streams that the machine follows by itself
-    found = load_be64_from(address + ENTRY_TAGS_AT)
+    held = load_be64_from(address + ENTRY_TAGS_AT)
     code, size = parts[Part.TAGS_HASH], parts[Part.SIZE]
     if load_be64_from(address) == base_offset + position and load_be32_from(address + ENTRY_SIZE_AT) == size:
         late = queues[number, Queue.KIND] == QueueKind.SCHEDULE and parts[Part.LEVEL] > 0
-        same = found == code or (late and found == parts[Part.STORED] + delays[min(parts[Part.LEVEL], len(delays) - 1)])
-        if same or found <= EXT_ADDRESS_MAX or parts[Part.TAGS_PLAIN] == 0:
+        same = held == code or (late and held == parts[Part.STORED] + delays[min(parts[Part.LEVEL], len(delays) - 1)])
+        if same or held <= EXT_ADDRESS_MAX or parts[Part.TAGS_PLAIN] == 0:
             matched[queues[number, Queue.MATCHED_AT] + index] = 1
-            if found <= EXT_ADDRESS_MAX:
+            if held <= EXT_ADDRESS_MAX:
                 if late:
                     code = parts[Part.STORED] + delays[min(parts[Part.LEVEL], len(delays) - 1)]
                 elif parts[Part.TAGS_PLAIN] == 0:
                     code = np.int64(ANY_TAGS)
-                return _add_event(events, count, EventKind.EXT, position, number, found, code, parts[Part.STORED])
+                return _add_event(events, count, EventKind.EXT, position, number, held, code, parts[Part.STORED])
             if not same:
-                return _add_event(events, count, EventKind.TAGS_TEXT, position, number, found, code, parts[Part.STORED])
+                return _add_event(events, count, EventKind.TAGS_TEXT, position, number, held, code, parts[Part.STORED])
             return count
     if counts[number, Count.WRONG] == 0:
         counts[number, Count.WRONG_ENTRY], counts[number, Count.WRONG_OFFSET] = queue_offset, base_offset + position

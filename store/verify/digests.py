@@ -30,11 +30,11 @@ def path_of(root: Path) -> Path:
 
 def digest_of(segment: Segment, on_progress: Callable[[int], None]) -> str:
     """SHA-256 of the whole file; `on_progress` is told how many bytes are done, and may raise to end it."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for start in range(0, segment.size_bytes, STEP_BYTES):
-        found.update(segment.view[start : start + STEP_BYTES])
+        digest.update(segment.view[start : start + STEP_BYTES])
         on_progress(min(start + STEP_BYTES, segment.size_bytes))
-    return found.hexdigest()
+    return digest.hexdigest()
 
 
 def read(root: Path) -> dict[int, str]:
@@ -76,7 +76,7 @@ def _sum(segments: dict[int, str]) -> str:
 
 def compare(segment: Segment, wanted: str, on_progress: Callable[[int], None]) -> Iterator[Finding]:
     """A finding when the segment's bytes are others than those that the digest was made of."""
-    found = digest_of(segment, on_progress)
-    if found != wanted:
-        what = f"its SHA-256 is {found[:16]}…, but was {wanted[:16]}… when `log digest` looked at it"
+    digest = digest_of(segment, on_progress)
+    if digest != wanted:
+        what = f"its SHA-256 is {digest[:16]}…, but was {wanted[:16]}… when `log digest` looked at it"
         yield Finding("DIGEST", str(segment.path), what, COMPARE)

@@ -50,9 +50,9 @@ class ExtCheck:
         for wrong, what in ((~there, "name no unit"), (there & ~right, "name a unit that is not their record's")):
             if wrong.any():
                 first = rows[int(wrong.argmax())]
-                told = f"{int(wrong.sum())} entries {what}, first that of the record at offset"
-                told += f" {first[Event.POSITION]}, unit {int(first[Event.VALUE]) - ADDRESS_ZERO}"
-                yield Finding("EXT_UNIT", str(directory), told, LOST)
+                text = f"{int(wrong.sum())} entries {what}, first that of the record at offset"
+                text += f" {first[Event.POSITION]}, unit {int(first[Event.VALUE]) - ADDRESS_ZERO}"
+                yield Finding("EXT_UNIT", str(directory), text, LOST)
 
     def _units(self, directory: Path, positions: Words) -> tuple[npt.NDArray[np.void], npt.NDArray[np.bool_]]:
         """The units there, and which of them lie in a file at all."""
@@ -74,8 +74,8 @@ class ExtCheck:
     def _size_of(self, directory: Path) -> int:
         """The length of that queue's files, 0 without any."""
         if directory not in self._file_bytes:
-            found = named_files(directory)
-            self._file_bytes[directory] = found[0][1] if found else 0
+            files = named_files(directory)
+            self._file_bytes[directory] = files[0][1] if files else 0
         return self._file_bytes[directory]
 
     def _map(self, directory: Path, base: int, size: int) -> npt.NDArray[np.uint8]:

@@ -35,9 +35,9 @@ def checkpoint_findings(directory: StoreDirectory, max_offset: int, *, live: boo
     if reason := checkpoint_file.damage(content):
         yield Finding("CHECKPOINT", str(path), reason, CHECKPOINT_AGAIN)
         return
-    found = checkpoint_file.decode(content)
-    if found.flushed_offset is not None and found.flushed_offset > max_offset and not live:
-        what = f"the log was on disk up to offset {found.flushed_offset}, and now ends at {max_offset}"
+    checkpoint = checkpoint_file.decode(content)
+    if checkpoint.flushed_offset is not None and checkpoint.flushed_offset > max_offset and not live:
+        what = f"the log was on disk up to offset {checkpoint.flushed_offset}, and now ends at {max_offset}"
         yield Finding("CHECKPOINT", str(path), what, "restore the log's end from a replica, or remove the checkpoint")
 
 

@@ -134,14 +134,14 @@ class IndexCheck:
         kernel.note(state, IndexWord.KEY, int(int(entry["key_hash"]) not in hashes), number)
 
     def _entry_findings(self, file: IndexFile) -> Iterator[Finding]:
-        told = (
+        kinds = (
             (IndexWord.CHAIN, "INDEX_ENTRY", "entries do not name the one before them in their chain, first entry"),
             (IndexWord.NO_RECORD, "INDEX_ENTRY", "entries point to no sound record, first entry"),
             (IndexWord.KEY, "INDEX_ENTRY", "entries are of a key that their record does not have, first entry"),
             (IndexWord.TIME, "INDEX_ENTRY", "entries have another time than their record, first entry"),
             (IndexWord.LEFT_OUT, "NOT_IN_INDEX", "keys of records have no entry, first of the record at offset"),
         )
-        for what, code, text in told:
+        for what, code, text in kinds:
             count, first = int(self._state[what]), int(self._state[what + 1])
             if count:
                 yield Finding(code, str(file.path), f"{count} {text} {first}", REBUILD_INDEX)

@@ -187,11 +187,11 @@ def check_entries(
             note(state, IndexWord.TIME, 1, number)
         if keys < 0:
             return IndexStop.TEXT
-        found, i = False, 0
-        while i < keys and not found:
-            found = hashes[i] == load_be32(index, at)
+        is_known, i = False, 0
+        while i < keys and not is_known:
+            is_known = hashes[i] == load_be32(index, at)
             i += 1
-        note(state, IndexWord.KEY, 0 if found else 1, number)
+        note(state, IndexWord.KEY, 0 if is_known else 1, number)
     return IndexStop.ALL_DONE
 
 

@@ -84,12 +84,12 @@ def _segment_spans(segment: Segment, reader: LogReader, batch_topics: frozenset[
     limit = reader.max_offset
     for step in walk_segment(segment, 0, limit):
         position = step.physical_offset - segment.base_offset
-        if step.found.kind is Kind.BLANK:
+        if step.inspection.kind is Kind.BLANK:
             yield Span(path, position + BLANK_BYTES, segment.size_bytes, Protection.UNUSED, "behind a blank record")
             return
-        if step.found.kind is not Kind.MESSAGE:
+        if step.inspection.kind is not Kind.MESSAGE:
             break
-        end = position + step.found.size
+        end = position + step.inspection.size
         message = decode(step.record, check_body_crc=False)
         for start, stop, what in record_gaps(message, step.record, message.topic in batch_topics):
             yield Span(path, position + start, position + stop, Protection.UNPROTECTED, what)
@@ -127,13 +127,13 @@ def record_gaps(message: Message, record: memoryview, in_batch: bool) -> Iterato
 
 def _tags_pair(raw: bytes) -> tuple[int, int]:
     """Where the pair of the tags lies, its separator included; the last one counts."""
-    found, at = (0, 0), 0
+    span, at = (0, 0), 0
     name = f"{TAGS}{NAME_SEPARATOR}".encode()
     for part in raw.split(PAIR_SEPARATOR.encode()):
         if part.startswith(name) and len(part) > len(name):
-            found = at, min(at + len(part) + 1, len(raw))
+            span = at, min(at + len(part) + 1, len(raw))
         at += len(part) + 1
-    return found
+    return span
 
 
 def _queue_spans(queue: CheckedQueue, reader: LogReader) -> Iterator[Span]:

@@ -43,8 +43,8 @@ class CheckedQueue:
         index = queue_offset - self.first
         if not 0 <= index < self.count:
             return None
-        found: np.void = self.files[index // self.per_file][index % self.per_file]
-        return found
+        at: np.void = self.files[index // self.per_file][index % self.per_file]
+        return at
 
     def parts(self) -> Iterator[tuple[int, Entries]]:
         """(number of the first, entries) of each file, up to the queue's end."""
@@ -117,9 +117,9 @@ class QueueTable:
         at, count, queue_id = (
             int(self.rows[number, column]) for column in (Queue.NAME_AT, Queue.NAME_BYTES, Queue.QUEUE_ID)
         )
-        found = kernel.find_queue(self.names, at, count, queue_id, self.slots, self.rows, self.names)
-        if found < 0:
-            self.slots[-1 - found] = number + 1
+        place = kernel.find_queue(self.names, at, count, queue_id, self.slots, self.rows, self.names)
+        if place < 0:
+            self.slots[-1 - place] = number + 1
 
     def add(self, name: bytes, queue_id: int) -> None:
         """A queue that records name and that has no files of plain entries."""

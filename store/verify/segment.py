@@ -19,7 +19,7 @@ from store.files.segment import Segment
 from store.message import delay
 from store.message.multi_dispatch import targets
 from store.message.properties import PROPERTY_CRC, tags_code
-from store.message.record import BLANK_BYTES, Found, Kind, Message, decode, inspect
+from store.message.record import BLANK_BYTES, Inspection, Kind, Message, decode, inspect
 from store.reading.walk import next_record
 from store.verify import check_kernel as kernel
 from store.verify.check_words import CheckStop, Count, Event, EventKind, Part, State
@@ -105,30 +105,31 @@ class SegmentCheck:
     ) -> int | None:
         """Say why the records end here; where they go on in this segment."""
         offset = segment.base_offset + position
-        found = inspect(segment.view, position, offset, check_body_crc=True, limit=limit)
+        inspection = inspect(segment.view, position, offset, check_body_crc=True, limit=limit)
         if stop == CheckStop.PROPERTY_CRC:
             reason = f"its property {PROPERTY_CRC} is not the CRC of what comes before it"
-            found = Found(Kind.CORRUPT, found.size, reason)
-        elif found.kind is Kind.MESSAGE:
-            found = Found(Kind.CORRUPT, found.size, "its size, lengths or physical offset are wrong")
-        if found.kind is Kind.INCOMPLETE:
+            inspection = Inspection(Kind.CORRUPT, inspection.size, reason)
+        elif inspection.kind is Kind.MESSAGE:
+            inspection = Inspection(Kind.CORRUPT, inspection.size, "its size, lengths or physical offset are wrong")
+        if inspection.kind is Kind.INCOMPLETE:
             return None  # the limit of a store in use lies inside of a record that is being received
         where = f"{segment.path} at offset {offset}"
-        if found.kind is Kind.BLANK:
+        if inspection.kind is Kind.BLANK:
             result.blank_bytes = BLANK_BYTES
             result.end = segment.end_offset
-            if found.reason:
-                result.findings.append(Finding("BLANK_SIZE", where, found.reason, COMPARE))
+            if inspection.reason:
+                result.findings.append(Finding("BLANK_SIZE", where, inspection.reason, COMPARE))
             return None
         resume = next_record(segment, position + 1, self._end)
         if resume is not None:
-            what = f"{found.reason or 'zeros'}; the next sound record lies at offset {segment.base_offset + resume}"
+            next_offset = segment.base_offset + resume
+            what = f"{inspection.reason or 'zeros'}; the next sound record lies at offset {next_offset}"
             result.findings.append(Finding("DAMAGED", where, what, COMPARE))
         elif goes_on():
-            what = f"{found.reason or 'zeros'}, but the log goes on in the next segment"
+            what = f"{inspection.reason or 'zeros'}, but the log goes on in the next segment"
             result.findings.append(Finding("DAMAGED", where, what, COMPARE))
-        elif found.reason:
-            result.findings.append(Finding("TORN_TAIL", where, f"the log ends here: {found.reason}", CUT))
+        elif inspection.reason:
+            result.findings.append(Finding("TORN_TAIL", where, f"the log ends here: {inspection.reason}", CUT))
         return resume
 
     # what needs more than a record and its entry
@@ -156,19 +157,19 @@ class SegmentCheck:
             else:
                 self._tags_text(message, int(event[Event.QUEUE]), int(event[Event.VALUE]), result)
 
-    def _tags_text(self, message: Message, number: int, found: int, result: SegmentResult) -> None:
+    def _tags_text(self, message: Message, number: int, code: int, result: SegmentResult) -> None:
         """Tags that are not ASCII: their hash is over UTF-16 units."""
         queue = self._table.queue_of(number)
         wanted = tags_code(message.tags)
-        if found != wanted and queue is not None:
-            what = f"entry {message.queue_offset} has tags code {found}, its record's tags have {wanted}"
+        if code != wanted and queue is not None:
+            what = f"entry {message.queue_offset} has tags code {code}, its record's tags have {wanted}"
             result.findings.append(Finding("QUEUE_ENTRY", str(queue.queue.directory), what, REBUILD))
 
     def _multi_dispatched(self, message: Message, result: SegmentResult) -> None:
         """The record's entries in the other queues that it names."""
-        found = targets(message.topic, message.queue_id, message.properties, lmq=True, rules=self._rules)
+        others = targets(message.topic, message.queue_id, message.properties, lmq=True, rules=self._rules)
         wanted = (message.physical_offset, message.size, message.tags_code)
-        for name, queue_id, queue_offset in found or ():
+        for name, queue_id, queue_offset in others or ():
             queue = self._table.find(name, queue_id)
             entry = None if queue is None else queue.entry(queue_offset)
             if queue is None or entry is None:

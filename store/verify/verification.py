@@ -227,8 +227,8 @@ class Verification:
             if base not in bases:
                 continue
             with files.open(base) as segment:
-                found = inspect(segment.view, half - base, half, check_body_crc=False)
-            if found.kind is not Kind.MESSAGE:
+                inspection = inspect(segment.view, half - base, half, check_body_crc=False)
+            if inspection.kind is not Kind.MESSAGE:
                 where = f"{files.path_of(result.base_offset)} at offset {commit}"
                 yield Finding("HALF_MESSAGE", where, f"no record at {half}, where its half message should lie", COMPARE)
 

@@ -25,16 +25,16 @@ def main(store: str, name: str, count: int, out: Path) -> None:
     with Producer(store, timeout=20.0) as producer, out.open("w", buffering=1) as lines:
         for number in range(count):
             body = f"{name}-{number}-{PAYLOAD}"
-            told: dict[str, object] = {"body": body}
+            fields: dict[str, object] = {"body": body}
             try:
                 result = producer.send(TOPICS[number % 2], body, tags=name, keys=f"{name}{number}")
-                told |= {
+                fields |= {
                     "status": result.status.value, "topic": TOPICS[number % 2], "queue_id": result.queue_id,
                     "queue_offset": result.queue_offset, "physical_offset": result.physical_offset,
                 }  # fmt: skip
             except (EngineError, IpcError) as error:
-                told["error"] = error.code
-            lines.write(json.dumps(told) + "\n")
+                fields["error"] = error.code
+            lines.write(json.dumps(fields) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,16 +14,16 @@ def messages_of(store: Path, end: int) -> list[Message]:
     """Every message below `end`, its CRC and its own place checked; nothing but messages and blank records."""
     directory = store / "commitlog"
     files = SegmentFiles(directory, segment_bytes_of(directory))
-    found = []
+    messages = []
     for base in (base for base in files.base_offsets() if base < end):
         view, position = files.path_of(base).read_bytes(), 0
         while position < len(view) and base + position < end:
             there = inspect(view, position, base + position, check_body_crc=True)
             assert there.kind in (Kind.MESSAGE, Kind.BLANK), (base + position, there)
             if there.kind is Kind.MESSAGE:
-                found.append(decode(view, position))
+                messages.append(decode(view, position))
             position += there.size
-    return found
+    return messages
 
 
 def assert_queue_offsets_dense(messages: list[Message]) -> None:
@@ -41,9 +41,9 @@ def assert_queues_hold_exactly(store: Path, messages: list[Message], file_bytes:
     for message in messages:
         entry = (message.physical_offset, message.size, message.tags_code)
         expected[message.topic, message.queue_id].append(entry)
-    found = {}
+    queues = {}
     for topic, queue_id, path in queue_directories(store / "consumequeue"):
         queue = ConsumeQueue.open(path, file_bytes)
         entries = queue.entries(queue.min_offset, queue.max_offset)
-        found[topic, queue_id] = [tuple(int(value) for value in entry) for entry in entries]
-    assert found == dict(expected)
+        queues[topic, queue_id] = [tuple(int(value) for value in entry) for entry in entries]
+    assert queues == dict(expected)

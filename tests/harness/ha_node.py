@@ -101,7 +101,7 @@ class Node:
             waiting.publish(self.board.max_physical_offset, end)
         return end
 
-    def found(self, data: bytes) -> None:
+    def begin_with(self, data: bytes) -> None:
         """Let a master's log have been there when it started."""
         waiting.publish(self.board.recovered_offset, self.append(data))
 
@@ -114,13 +114,13 @@ class Node:
 
     def log(self, start: int = 0) -> bytes:
         """The log from `start` to its end."""
-        end, found = self.board.max_physical_offset.read(), b""
+        end, content = self.board.max_physical_offset.read(), b""
         while start < end:
             base = self.files.base_of(start)
             with self.files.open(base) as segment:
-                found += bytes(segment.view[start - base : end - base])
+                content += bytes(segment.view[start - base : end - base])
             start = base + self.files.segment_bytes
-        return found
+        return content
 
     def close(self) -> None:
         for name in list(self.pids):

@@ -44,9 +44,9 @@ class LossyDisk:
             if self.is_paused or not path.is_relative_to(self.root):
                 return
             self.before_sync()
-            found = os.stat(path).st_ino
+            inode = os.stat(path).st_ino
             self._hold(path)
-            self._durable_names[found], self._names_since[found] = self._names(path), []
+            self._durable_names[inode], self._names_since[inode] = self._names(path), []
 
         patch.setattr(file_io, "sync_directory", sync_directory)
         self.settle()

@@ -57,15 +57,15 @@ class SparkCluster:
             env={**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_DAEMON_MEMORY": "256m"},
         )  # fmt: skip
         self._processes.append(process)
-        found: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=_read, args=(process, until, found), daemon=True).start()
-        return found.get(timeout=START_SECONDS)
+        lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=_read, args=(process, until, lines), daemon=True).start()
+        return lines.get(timeout=START_SECONDS)
 
 
-def _read(process: subprocess.Popen[str], until: str, found: queue.Queue[str]) -> None:
+def _read(process: subprocess.Popen[str], until: str, lines: queue.Queue[str]) -> None:
     """Read the log to its end, so that nobody waits for a full pipe."""
     assert process.stderr is not None
     with process.stderr:
         for line in process.stderr:
             if until in line:
-                found.put(line.strip())
+                lines.put(line.strip())

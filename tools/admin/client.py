@@ -113,10 +113,10 @@ class AdminClient:
 
     def masters(self, cluster: str) -> list[Member]:
         """The masters of a cluster. Raises AdminError when it has none."""
-        found = [member for member in self.members(cluster) if member.broker_id == 0]
-        if not found:
+        members = [member for member in self.members(cluster) if member.broker_id == 0]
+        if not members:
             raise AdminError(f"cluster {cluster!r} has no master")
-        return found
+        return members
 
     def topics(self) -> list[str]:
         """All topics."""
@@ -141,10 +141,10 @@ class AdminClient:
 
     def route(self, topic: str) -> Table:
         """Where a topic lies, as RocketMQ's TopicRouteData."""
-        found: Table = self._ask_name_server(
+        table: Table = self._ask_name_server(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
         )
-        return found
+        return table
 
     def create_topic(self, address: str, settings: TopicSettings) -> None:
         """Create a topic on a broker, or change it."""
@@ -199,5 +199,5 @@ class AdminClient:
     def ha_status(self, address: str) -> Table:
         """A broker's replication, as RocketMQ 5's HARuntimeInfo."""
         body = self._to(address).ask(RequestCode.GET_BROKER_HA_STATUS).body
-        found: Table = fastjson.loads(body, f"answer of {address}")
-        return found
+        status: Table = fastjson.loads(body, f"answer of {address}")
+        return status

@@ -66,25 +66,25 @@ def _common_options(orders: bool) -> list[click.Option]:
     ]
 
 
-def _show(found: Any, as_json: bool) -> None:
-    click.echo(_as_json(found) if as_json else as_text(found))
+def _show(answer: Any, as_json: bool) -> None:
+    click.echo(_as_json(answer) if as_json else as_text(answer))
 
 
-def _as_json(found: Any) -> str:
-    text = json.dumps(found, ensure_ascii=False)
-    return text if text.isprintable() else json.dumps(found)  # names are strangers': no terminal obeys them
+def _as_json(answer: Any) -> str:
+    text = json.dumps(answer, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(answer)  # names are strangers': no terminal obeys them
 
 
-def as_text(found: Any) -> str:
+def as_text(answer: Any) -> str:
     """Rows as a table with mqadmin's headings, a mapping as `key=  value`, anything else as it is."""
-    if isinstance(found, dict):
-        return "\n".join(f"{_cell(key):<50}=  {_cell(value)}" for key, value in found.items())
-    if isinstance(found, list) and found and isinstance(found[0], dict):
-        names = list(found[0])
-        lines = [[f"#{name}" for name in names], *([_cell(row[name]) for name in names] for row in found)]
+    if isinstance(answer, dict):
+        return "\n".join(f"{_cell(key):<50}=  {_cell(value)}" for key, value in answer.items())
+    if isinstance(answer, list) and answer and isinstance(answer[0], dict):
+        names = list(answer[0])
+        lines = [[f"#{name}" for name in names], *([_cell(row[name]) for name in names] for row in answer)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-    return "\n".join(map(_cell, found if isinstance(found, list) else str(found).split("\n")))
+    return "\n".join(map(_cell, answer if isinstance(answer, list) else str(answer).split("\n")))
 
 
 def _cell(value: Any) -> str:
@@ -273,8 +273,8 @@ def haStatus(client: AdminClient, broker: str | None, cluster: str | None) -> An
 
 def _each(members: Iterable[Member], ask: Callable[[str], dict[str, Any]]) -> Any:
     """One broker's mapping alone; those of several by address."""
-    found = {member.address: ask(member.address) for member in members}
-    return next(iter(found.values())) if len(found) == 1 else found
+    answers = {member.address: ask(member.address) for member in members}
+    return next(iter(answers.values())) if len(answers) == 1 else answers
 
 
 def _done(members: Sequence[Member], verb: str, what: str) -> Rows:

@@ -100,9 +100,9 @@ def main(
             console.print(f"{group} ...")
             work = WORKS[group]
             module = import_module(f"tools.bench.works.{work.module}")  # Spark and its JVM are loaded only for theirs
-            found = work.measure(module, Asked(scratch, Peers(peers), rocketmq, kafka, repeat, console))
-            figures += found[0]
-            ratios += found[1]
+            measured = work.measure(module, Asked(scratch, Peers(peers), rocketmq, kafka, repeat, console))
+            figures += measured[0]
+            ratios += measured[1]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     show(figures, ratios, console)

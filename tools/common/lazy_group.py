@@ -46,7 +46,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        told = {name: what for name, (_, what) in self._elsewhere.items()}
+        summaries = {name: what for name, (_, what) in self._elsewhere.items()}
         own = {name: command.get_short_help_str(80) for name, command in self.commands.items()}
         with formatter.section("Commands"):
-            formatter.write_dl(sorted({**told, **own}.items()))
+            formatter.write_dl(sorted({**summaries, **own}.items()))

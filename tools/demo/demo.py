@@ -109,15 +109,15 @@ def tell_sent(
         if report.error:
             checks.add(False, f"producer ({report.name}): {report.error}")
     total, total_bytes = messages.total(), sizes.total()
-    told = ", ".join(f"{count:,} {status}" for status, count in statuses.items())
-    checks.add(statuses["PUT_OK"] == total > 0, f"{len(reports)} producers: every message on both brokers: {told}")
+    text = ", ".join(f"{count:,} {status}" for status, count in statuses.items())
+    checks.add(statuses["PUT_OK"] == total > 0, f"{len(reports)} producers: every message on both brokers: {text}")
     rates = f"{total / seconds:,.0f} messages/s, {total_bytes / seconds / 1e6:,.2f} MB/s"
     console.print(f"     {rates}, for {seconds:.1f} s", highlight=False)
     latencies = sorted(latency for report in reports for latency in report.latencies_us)
     if len(latencies) > 1:
         cuts = statistics.quantiles(latencies, n=100)
-        told = f"p50 {cuts[49]:,.0f} us, p99 {cuts[98]:,.0f} us, of {len(latencies):,}"
-        console.print(f"     one sync-replicated send: {told}", highlight=False)
+        text = f"p50 {cuts[49]:,.0f} us, p99 {cuts[98]:,.0f} us, of {len(latencies):,}"
+        console.print(f"     one sync-replicated send: {text}", highlight=False)
     empty = sum(report.empty_lines for report in reports)
     if empty:
         console.print(f"     {empty:,} empty lines were left out: RocketMQ has no empty messages")
@@ -184,10 +184,10 @@ def compare_logs(checks: Checks, master: Path, slave: Path) -> None:
     ours, theirs = open_log(master), open_log(slave)
     same_range = (ours.min_offset, ours.max_offset) == (theirs.min_offset, theirs.max_offset)
     checks.add(same_range, f"master's and slave's log end at {ours.max_offset:,} and {theirs.max_offset:,}")
-    found = compare(ours, theirs)
-    where = "" if found.differs_at is None else f"; they differ at offset {found.differs_at:,}"
-    same = found.differs_at is None and found.common_bytes > 0
-    checks.add(same, f"the two commit logs are the same, byte for byte: {found.common_bytes:,} bytes{where}")
+    comparison = compare(ours, theirs)
+    where = "" if comparison.differs_at is None else f"; they differ at offset {comparison.differs_at:,}"
+    same = comparison.differs_at is None and comparison.common_bytes > 0
+    checks.add(same, f"the two commit logs are the same, byte for byte: {comparison.common_bytes:,} bytes{where}")
 
 
 def perform(

@@ -111,16 +111,16 @@ class Producers:
 
     def reports(self, look: Callable[[], None]) -> list[Report]:
         """What each did, once it has ended; `look` is called while waiting, to raise what shall end that."""
-        found = []
+        made = []
         for process, receiving, name in self._started:
             try:
                 while not receiving.poll(LOOK_SECONDS):
                     look()
-                found.append(receiving.recv())
+                made.append(receiving.recv())
             except EOFError:
-                found.append(Report(name, error="ended without a report"))
+                made.append(Report(name, error="ended without a report"))
             process.join()
-        return found
+        return made
 
     def __enter__(self) -> Producers:
         return self

@@ -18,14 +18,14 @@ def _message(fields: dict[str, Any]) -> bytes:
 
 def processes() -> list[bytes]:
     """The process table, a message for each process."""
-    found = []
+    rows = []
     for process in psutil.process_iter(PROCESS_FIELDS):
         info = process.info
         memory, times = info.pop("memory_info"), info.pop("cpu_times")
         info["rss_bytes"] = memory.rss if memory else 0
         info["cpu_seconds"] = round(times.user + times.system, 2) if times else 0.0
-        found.append(_message(info))
-    return found
+        rows.append(_message(info))
+    return rows
 
 
 def cpu() -> list[bytes]:

@@ -14,8 +14,8 @@ KEY = "messageDelayLevel"
 def delays_of(levels: str | None, store: Path) -> tuple[int, ...]:
     """The delays in ms. A broker that runs on `store`, or was killed there, has noted them. Raises NotReadable."""
     if levels is None:
-        found = pointer.read(store)
-        levels = str(found.fields["settings"].get(KEY, DEFAULT_LEVELS)) if found is not None else DEFAULT_LEVELS
+        broker = pointer.read(store)
+        levels = str(broker.fields["settings"].get(KEY, DEFAULT_LEVELS)) if broker is not None else DEFAULT_LEVELS
     try:
         return levels_ms(levels)
     except ValueError as error:

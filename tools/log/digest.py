@@ -37,9 +37,9 @@ def digest(store: Path, shown: bool | None) -> int:
     sound = [base for base in wanted if not any(finding.where.startswith(paths[base]) for finding in damaged)]
     with progress("digest", shown) as update:
         for number, base in enumerate(sound):
-            told = partial(_tell, update, number * size, len(sound) * size)
+            on_progress = partial(_show_progress, update, number * size, len(sound) * size)
             with reader.files.open(base) as segment:
-                made[base] = digests.digest_of(segment, told)
+                made[base] = digests.digest_of(segment, on_progress)
     digests.write(store, made)
     for finding in damaged:
         click.echo(str(finding), err=True)
@@ -48,5 +48,5 @@ def digest(store: Path, shown: bool | None) -> int:
     return ExitCode.FOUND if refused else 0
 
 
-def _tell(update: Update, before: int, total: int, done: int) -> None:
+def _show_progress(update: Update, before: int, total: int, done: int) -> None:
     update(before + done, total)

@@ -73,8 +73,8 @@ def export(
     problems: list[str] = []
     unfinished = target.with_name(target.name + UNFINISHED)
     with progress("export", shown) as update:
-        found = _chosen(reader, first, end, topics, update)
-        rows = ([*_row(message, names, raw_bodies, problems)] for message in islice(found, limit))
+        chosen = _chosen(reader, first, end, topics, update)
+        rows = ([*_row(message, names, raw_bodies, problems)] for message in islice(chosen, limit))
         try:
             count = (_write_parquet if parquet else _write_json)(unfinished, names, rows)
             file_io.sync_path(unfinished)

@@ -19,7 +19,7 @@ from store.queues.consume_queue import ConsumeQueue
 from store.queues.time_search import Log, files_of, first_in_log, offset_by_entries, offset_by_file_times
 from store.reading.extent import running, tell_unreached
 from store.reading.log_reader import LogReader, open_log
-from store.reading.search import Finder, Found
+from store.reading.search import Finder, SearchResult
 from tools.common.exit_codes import ExitCode
 from tools.log.text import as_json, as_line, time_text
 
@@ -37,18 +37,18 @@ def find(
         return _at_time(reader, *queue, moment, line_of(version).queues.finds_by_entries, as_objects)
     finder = _finder(store, reader)
     if offset is not None:
-        found = _at_offset(reader, finder, offset)
+        result = _at_offset(reader, finder, offset)
     elif message_id is not None:
-        found = finder.by_id(message_id, topic)
+        result = finder.by_id(message_id, topic)
     else:
-        found = finder.by_key(key or "", topic, limit)
-    for note in found.notes:
+        result = finder.by_key(key or "", topic, limit)
+    for note in result.notes:
         click.echo(note, err=True)
-    for message in found.messages:
+    for message in result.messages:
         click.echo(as_json(message) if as_objects else as_line(message))
-    if not found.messages:
+    if not result.messages:
         click.echo("nothing found", err=True)
-    return 0 if found.messages else ExitCode.FOUND
+    return 0 if result.messages else ExitCode.FOUND
 
 
 def _finder(store: Path, reader: LogReader) -> Finder:
@@ -70,13 +70,13 @@ def _finder(store: Path, reader: LogReader) -> Finder:
         counters.close()
 
 
-def _at_offset(reader: LogReader, finder: Finder, offset: int) -> Found:
+def _at_offset(reader: LogReader, finder: Finder, offset: int) -> SearchResult:
     message = finder.at(offset)
     if message is not None:
-        return Found([message])
+        return SearchResult([message])
     following = reader.boundary_at(offset)
-    told = f"the next one at {following}" if following < reader.max_offset else "and none behind it"
-    return Found([], [f"no record begins at offset {offset}, {told}"])
+    next_one = f"the next one at {following}" if following < reader.max_offset else "and none behind it"
+    return SearchResult([], [f"no record begins at offset {offset}, {next_one}"])
 
 
 def _at_time(reader: LogReader, topic: str, queue_id: int, moment: int, by_entries: bool, as_objects: bool) -> int:

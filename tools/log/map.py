@@ -61,11 +61,11 @@ def _cursors(store: Path, reader: LogReader) -> dict[str, int]:
             return _of_broker(broker)
         except (RegionMissing, BrokerOutOfReach) as error:
             tell_unreached(error)  # or it has stopped since
-    found = {"min_physical_offset": reader.min_offset, "max_physical_offset": reader.max_offset}
+    cursors = {"min_physical_offset": reader.min_offset, "max_physical_offset": reader.max_offset}
     flushed = checkpoint.read(reader.directory.checkpoint).flushed_offset
     if flushed is not None:
-        found["flushed_offset"] = flushed
-    return found
+        cursors["flushed_offset"] = flushed
+    return cursors
 
 
 def _of_broker(broker: Running) -> dict[str, int]:
@@ -117,5 +117,5 @@ def _picture(segment: dict[str, Any]) -> str:
 
 
 def _legend(cursors: dict[str, int], leased: int | None) -> str:
-    told = [f"{name.removesuffix('_offset').replace('_', ' ')} {offset:,}" for name, offset in cursors.items()]
-    return ", ".join([*told, *([f"leased from {leased:,}"] if leased is not None else [])])
+    parts = [f"{name.removesuffix('_offset').replace('_', ' ')} {offset:,}" for name, offset in cursors.items()]
+    return ", ".join([*parts, *([f"leased from {leased:,}"] if leased is not None else [])])

@@ -43,10 +43,10 @@ class Moment(click.ParamType[int]):
         if value.isascii() and value.isdecimal():
             return int(value)
         try:
-            found = datetime.fromisoformat(value)
+            moment = datetime.fromisoformat(value)
         except ValueError:
             self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-11-21T08:30:00Z", param, ctx)
-        return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 class NotReadable(click.ClickException):

@@ -28,7 +28,7 @@ def queue(
         done = rebuild_queues(directory, update, topic, queue_id, file_bytes, delays_ms)
     if topic is not None and not done.replaced:
         raise NotReadable(f"the log holds nothing of topic {topic!r}" + (f", queue {queue_id}" if queue_id else ""))
-    _tell(done, "queues")
+    _say_how_many(done, "queues")
     return 0
 
 
@@ -40,11 +40,11 @@ def index(store: Path, slots: int | None, entries: int | None, shown: bool | Non
     directory = store_directory(store)
     with locked(directory), progress("rebuild index", shown) as update:
         done = rebuild_index(directory, update, geometry)
-    _tell(done, "index files")
+    _say_how_many(done, "index files")
     return 0
 
 
-def _tell(done: Rebuilt, what: str) -> None:
+def _say_how_many(done: Rebuilt, what: str) -> None:
     click.echo(f"{len(done.replaced)} {what} built again from the log")
     if done.kept:
         more = f" and {len(done.kept) - NAMED_MAX} more" if len(done.kept) > NAMED_MAX else ""

@@ -35,9 +35,9 @@ def cat(
     broker = require_running(store) if follow else None
     reader = open_log(store)
     offset = reader.min_offset if start is None else reader.boundary_at(start)
-    found = _following(store, reader, offset, broker) if broker else messages(reader, offset)
+    records = _following(store, reader, offset, broker) if broker else messages(reader, offset)
     show = as_json if as_objects else as_line
-    chosen = (message for message in found if topic is None or message.topic == topic)
+    chosen = (message for message in records if topic is None or message.topic == topic)
     for message in islice(chosen, limit):
         sys.stdout.write(show(message) + "\n")
     return 0
@@ -109,20 +109,20 @@ def _topic_table(topics: dict[str, TopicSummary]) -> Table:
 def diff(store_a: Path, store_b: Path) -> int:
     """Compare the commit logs of STORE_A and STORE_B byte for byte, where both have bytes."""
     left, right = open_log(store_a), open_log(store_b)
-    found = compare(left, right)
-    if found.differs_at is not None:
-        a, b = found.bytes_there
-        click.echo(f"differ at offset {found.differs_at}: {a:#04x} in {store_a}, {b:#04x} in {store_b}")
-        click.echo(f"  {store_a}: {what_lies_at(left, found.differs_at)}")
-        click.echo(f"  {store_b}: {what_lies_at(right, found.differs_at)}")
+    comparison = compare(left, right)
+    if comparison.differs_at is not None:
+        a, b = comparison.bytes_there
+        click.echo(f"differ at offset {comparison.differs_at}: {a:#04x} in {store_a}, {b:#04x} in {store_b}")
+        click.echo(f"  {store_a}: {what_lies_at(left, comparison.differs_at)}")
+        click.echo(f"  {store_b}: {what_lies_at(right, comparison.differs_at)}")
         return ExitCode.FOUND
     ranges = f"{store_a} holds {left.min_offset} to {left.max_offset}"
     ranges += f", {store_b} {right.min_offset} to {right.max_offset}"
-    if not found.common_bytes:
+    if not comparison.common_bytes:
         both_empty = left.min_offset == left.max_offset and right.min_offset == right.max_offset
         click.echo(f"nothing to compare: {ranges}")
         return 0 if both_empty else ExitCode.FOUND
-    click.echo(f"equal in {found.common_bytes} bytes, offsets {found.start} to {found.end}; {ranges}")
+    click.echo(f"equal in {comparison.common_bytes} bytes, offsets {comparison.start} to {comparison.end}; {ranges}")
     return 0
 
 

@@ -117,4 +117,4 @@ def _body(message: Message) -> bytes:
 def _escaped(text: str) -> str:
     if text.isprintable():
         return text
-    return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)

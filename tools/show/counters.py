@@ -36,24 +36,24 @@ class Lines:
 
 def show(store: str, as_json: bool, watch: bool) -> int:
     """The counters of the broker that runs on STORE, once or until Ctrl-C. Raises NoBroker."""
-    found = require_running(store).counters()
+    counters = require_running(store).counters()
     try:
         if as_json:
-            show_json(lambda: _plain(store, found), watch)
+            show_json(lambda: _plain(store, counters), watch)
         elif not watch:
-            sys.stdout.write("\n".join(Lines(found).now()) + "\n")
+            sys.stdout.write("\n".join(Lines(counters).now()) + "\n")
         elif sys.stdout.isatty():
-            _watch_in_place(store, Lines(found))
+            _watch_in_place(store, Lines(counters))
         else:
-            _watch_blocks(store, Lines(found))
+            _watch_blocks(store, Lines(counters))
     finally:
-        found.close()
+        counters.close()
     return 0
 
 
-def _plain(store: str, found: Counters) -> dict[str, dict[str, str | int]]:
+def _plain(store: str, counters: Counters) -> dict[str, dict[str, str | int]]:
     require_running(store)
-    return {view.label: {"kind": view.kind, "owner": view.owner, "value": view.value} for view in found}
+    return {view.label: {"kind": view.kind, "owner": view.owner, "value": view.value} for view in counters}
 
 
 def _watch_in_place(store: str, lines: Lines) -> None:

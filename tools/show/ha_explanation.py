@@ -16,14 +16,14 @@ from store.reading.extent import Running, require_running
 
 def explain(target: str, as_json: bool) -> int:
     """What each answer to a put means: of the broker that runs on the store TARGET, or of the file TARGET."""
-    found = _of_file(target) if os.path.isfile(target) else _of_broker(require_running(target))
+    explanation = _of_file(target) if os.path.isfile(target) else _of_broker(require_running(target))
     if as_json:
-        plain = found._asdict()
+        plain = explanation._asdict()
         for part in ("answers", "survives", "timers"):
             plain[part] = {row.name: row.meaning for row in plain[part]}
         click.echo(json.dumps(plain))
     else:
-        _show(found)
+        _show(explanation)
     return 0
 
 
@@ -45,9 +45,9 @@ def _of_broker(running: Running) -> Explanation:
         board.counters.close()
 
 
-def _show(found: Explanation) -> None:
+def _show(explanation: Explanation) -> None:
     from tools.common import watch
     from tools.show.ha_tables import explanation_view
 
     console = watch.plain_console()
-    console.print(explanation_view(found), soft_wrap=not console.is_terminal)
+    console.print(explanation_view(explanation), soft_wrap=not console.is_terminal)

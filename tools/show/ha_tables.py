@@ -108,8 +108,8 @@ def _client(client: ClientStatus) -> RenderableType:
 def _counts(title: str, ended: dict[str, int]) -> list[RenderableType]:
     if not ended:
         return []
-    told = ", ".join(f"{count:,} {name} ({CODES[CloseReason[name]]})" for name, count in sorted(ended.items()))
-    return [Text(f"\n{title}: {told}")]
+    texts = ", ".join(f"{count:,} {name} ({CODES[CloseReason[name]]})" for name, count in sorted(ended.items()))
+    return [Text(f"\n{title}: {texts}")]
 
 
 def status_view(status: HaStatus) -> RenderableType:
@@ -140,12 +140,12 @@ def _rows(title: str, rows: list[Row]) -> list[RenderableType]:
     return [Text(f"\n{title}", style="bold"), table]
 
 
-def explanation_view(found: Explanation) -> RenderableType:
+def explanation_view(explanation: Explanation) -> RenderableType:
     """The whole page of `ha explain`."""
-    parts: list[RenderableType] = [Text(found.title, style="bold")]
-    if found.now:
-        parts.append(Text(f"now: {found.now}"))
-    parts += _rows("an answer to a put means", found.answers)
-    parts += _rows("a message answered PUT_OK, when", found.survives)
-    parts += _rows("timers and limits", found.timers)
-    return Group(*parts, *(Text(f"\nnote: {note}") for note in found.notes))
+    parts: list[RenderableType] = [Text(explanation.title, style="bold")]
+    if explanation.now:
+        parts.append(Text(f"now: {explanation.now}"))
+    parts += _rows("an answer to a put means", explanation.answers)
+    parts += _rows("a message answered PUT_OK, when", explanation.survives)
+    parts += _rows("timers and limits", explanation.timers)
+    return Group(*parts, *(Text(f"\nnote: {note}") for note in explanation.notes))

@@ -9,7 +9,7 @@ from rich.text import Text
 from engine.figures import store_stats
 from engine.figures.store_stats import LatencyStats, StoreStats
 from engine.protocol.store.put_rates import runtime_text
-from tools.common import watch as watching
+from tools.common import watch as screen
 
 MIB = 1 << 20
 TOPICS_SHOWN = 40
@@ -30,9 +30,9 @@ def duration(micros: float) -> str:
     return f"{micros / 1000:.3g} ms" if micros < 1_000_000 else f"{micros / 1_000_000:.3g} s"
 
 
-def _rates(found: StoreStats) -> Table:
+def _rates(stats: StoreStats) -> Table:
     table = _table("rate over", "messages/s", "MiB/s", "seconds there are")
-    for window, rate in found.rates.items():
+    for window, rate in stats.rates.items():
         table.add_row(window, f"{rate.messages:,.0f}", f"{rate.bytes / MIB:,.2f}", f"{rate.seconds:.1f}")
     return table
 
@@ -50,9 +50,9 @@ def _latencies(latency: LatencyStats) -> RenderableType:
     return Group(Text(f"{latency.puts:,} answered puts: mean {mean}  {line}  max {longest}"), table)
 
 
-def _topics(found: StoreStats) -> RenderableType:
+def _topics(stats: StoreStats) -> RenderableType:
     table = _table("topic", "messages", "MiB")
-    most = sorted(found.topics, key=lambda topic: topic.messages, reverse=True)
+    most = sorted(stats.topics, key=lambda topic: topic.messages, reverse=True)
     for topic in most[:TOPICS_SHOWN]:
         table.add_row(topic.topic, f"{topic.messages:,}", f"{topic.bytes / MIB:,.2f}")
     if len(most) > TOPICS_SHOWN:
@@ -64,23 +64,23 @@ def _topics(found: StoreStats) -> RenderableType:
     return table
 
 
-def render(found: StoreStats) -> RenderableType:
+def render(stats: StoreStats) -> RenderableType:
     """The whole view."""
-    since = runtime_text(found.now_ms - found.boot_ms)
+    since = runtime_text(stats.now_ms - stats.boot_ms)
     heading = (
-        f"{found.broker_name}  {found.role}  {found.store}\nsince its start {since}: "
-        f"{found.put_messages:,} messages, {found.put_bytes / MIB:,.2f} MiB, {found.put_refused:,} refused; "
-        f"dispatch is {found.dispatch_behind_bytes:,} bytes behind\n"
+        f"{stats.broker_name}  {stats.role}  {stats.store}\nsince its start {since}: "
+        f"{stats.put_messages:,} messages, {stats.put_bytes / MIB:,.2f} MiB, {stats.put_refused:,} refused; "
+        f"dispatch is {stats.dispatch_behind_bytes:,} bytes behind\n"
     )
-    return Group(Text(heading), _rates(found), Text(""), _latencies(found.latency), Text(""), _topics(found))
+    return Group(Text(heading), _rates(stats), Text(""), _latencies(stats.latency), Text(""), _topics(stats))
 
 
 def show(store: str, as_json: bool, watch: bool) -> int:
     """What was put into the broker that runs on STORE, once or until Ctrl-C. Raises NoBroker."""
     if as_json:
-        watching.show_json(lambda: store_stats.stats(store).to_json(), watch)
+        screen.show_json(lambda: store_stats.stats(store).to_json(), watch)
     elif watch:
-        watching.watch(lambda: render(store_stats.stats(store)))
+        screen.watch(lambda: render(store_stats.stats(store)))
     else:
-        watching.plain_console().print(render(store_stats.stats(store)))
+        screen.plain_console().print(render(store_stats.stats(store)))
     return 0

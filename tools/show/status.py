@@ -11,7 +11,7 @@ from rich.text import Text
 from engine.figures.ha_status import ClientStatus, ConnectionStatus
 from engine.figures.status import ProcessStatus, PutStatus, Status, snapshot
 from engine.protocol.ha.wire import CloseReason
-from tools.common import watch as watching
+from tools.common import watch as screen
 
 MIB = 1 << 20
 
@@ -117,18 +117,18 @@ def watch_status(stores: list[str]) -> None:
     """A live view of one broker, or of several in short, until Ctrl-C or until one has ended. Raises NoBroker."""
 
     def view() -> RenderableType:
-        found = [snapshot(store) for store in stores]
-        return render(found[0]) if len(found) == 1 else side_by_side(found)
+        snapshots = [snapshot(store) for store in stores]
+        return render(snapshots[0]) if len(snapshots) == 1 else side_by_side(snapshots)
 
-    watching.watch(view)
+    screen.watch(view)
 
 
 def show(store: str, as_json: bool, watch: bool) -> int:
     """The broker that runs on STORE, once or until Ctrl-C. Raises NoBroker."""
     if as_json:
-        watching.show_json(lambda: snapshot(store).to_json(), watch)
+        screen.show_json(lambda: snapshot(store).to_json(), watch)
     elif watch:
         watch_status([store])
     else:
-        watching.plain_console().print(render(snapshot(store)))
+        screen.plain_console().print(render(snapshot(store)))
     return 0

@@ -179,14 +179,14 @@ class BrokerRequests(Answerer):
 
     def _of_topic(self, request: RemotingCommand, name: str) -> int:
         """A number of a topic's. Raises Refused with what Java says where there is none."""
-        found = whole_number(request, name, INT32_MIN, INT32_MAX)
-        if found is None:
+        number = whole_number(request, name, INT32_MIN, INT32_MAX)
+        if number is None:
             package = self.line.remoting.java_package
             getter = f"{package}.header.CreateTopicRequestHeader.get{name[0].upper()}{name[1:]}()"
-            told = null_pointer("java.lang.Integer.intValue()", f'the return value of "{getter}"')
+            remark = null_pointer("java.lang.Integer.intValue()", f'the return value of "{getter}"')
             is_thrown = self._rules.wrong_number_is_thrown
-            raise Thrown(f"{NULL_POINTER}: {told}") if is_thrown else Refused(ResponseCode.SYSTEM_ERROR, told)
-        return found
+            raise Thrown(f"{NULL_POINTER}: {remark}") if is_thrown else Refused(ResponseCode.SYSTEM_ERROR, remark)
+        return number
 
     def _alter(self, config: dict[str, object], change: str) -> None:
         """Give a topic its attributes. Raises Refused."""
@@ -208,21 +208,21 @@ class BrokerRequests(Answerer):
 
     def _update_group(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         self._require_master()
-        told = fastjson.loads(request.body, "the group's configuration", BODY_BYTES_MAX)
-        if not isinstance(told, dict):
+        fields = fastjson.loads(request.body, "the group's configuration", BODY_BYTES_MAX)
+        if not isinstance(fields, dict):
             if not self._rules.empty_group_is_thrown:
                 return self.answered(request)
             name = "org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig.getGroupName()"
             raise Thrown(f"{NULL_POINTER}: {null_pointer(name, CONFIG)}")
-        if not isinstance(told.get("groupName"), str):
+        if not isinstance(fields.get("groupName"), str):
             raise Thrown(NULL_KEY if self._rules.tells_hash_code else NULL_POINTER)
-        if not is_name(told["groupName"]):
+        if not is_name(fields["groupName"]):
             raise Refused(ResponseCode.SYSTEM_ERROR, "the group's name is none: printable, of 1 to 255 bytes")
-        self._check_room(told["groupName"], self.metadata.groups, GROUPS_MAX)
-        known = group_config(told["groupName"], self.line)
-        config = {**known, **_of_the_same_kinds(known, told)}
+        self._check_room(fields["groupName"], self.metadata.groups, GROUPS_MAX)
+        known = group_config(fields["groupName"], self.line)
+        config = {**known, **_of_the_same_kinds(known, fields)}
         if self.line.tables.group_policies:
-            config["attributes"] = self.metadata.groups.get(told["groupName"], {}).get("attributes") or {}
+            config["attributes"] = self.metadata.groups.get(fields["groupName"], {}).get("attributes") or {}
         self.metadata.set_group(config, now_ms)
         return self.answered(request)
 
@@ -238,8 +238,8 @@ class BrokerRequests(Answerer):
     def _groups_of_topic(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         topic = given(request, "topic")
         if topic is None:
-            told = null_pointer("String.equals(Object)", TOPIC)
-            raise Thrown(NULL_KEY if self._rules.tells_hash_code else f"{NULL_POINTER}: {told}")
+            remark = null_pointer("String.equals(Object)", TOPIC)
+            raise Thrown(NULL_KEY if self._rules.tells_hash_code else f"{NULL_POINTER}: {remark}")
         return self.with_json(request, {"groupList": self.metadata.groups_of(topic)})
 
     def _update_settings(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
@@ -252,8 +252,8 @@ class BrokerRequests(Answerer):
             name = key.strip()
             setting = self._facts.changeable.get(name)
             if setting is None:
-                told = f"{name} cannot change while the broker runs; set it in its file"
-                raise Refused(ResponseCode.NO_PERMISSION, told)
+                remark = f"{name} cannot change while the broker runs; set it in its file"
+                raise Refused(ResponseCode.NO_PERMISSION, remark)
             try:
                 wanted[name] = setting.parsed(text.strip())
             except ValueError:
@@ -278,18 +278,18 @@ class BrokerRequests(Answerer):
     # what every client sends
 
     def _heartbeat(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        told = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
-        return self.answered(request, ext_fields=told if self._rules.heartbeat_is_answered else None)
+        fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+        return self.answered(request, ext_fields=fields if self._rules.heartbeat_is_answered else None)
 
     def _unregister_client(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         required(request, "clientID")
         return self.answered(request, ext_fields={})
 
 
-def _of_the_same_kinds(known: Json, told: Json) -> Json:
+def _of_the_same_kinds(known: Json, fields: Json) -> Json:
     """What is told of the fields that are known, each of its kind as Java takes it. Raises Refused."""
-    found: Json = {}
-    for name, value in told.items():
+    kept: Json = {}
+    for name, value in fields.items():
         if name not in known or value is None:
             continue
         kind = type(known[name])
@@ -302,5 +302,5 @@ def _of_the_same_kinds(known: Json, told: Json) -> Json:
                 raise Refused(ResponseCode.SYSTEM_ERROR, f"{name}: {wrong}") from None
         if type(value) is not kind:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{name} is of another kind than {kind.__name__}")
-        found[name] = value
-    return found
+        kept[name] = value
+    return kept

@@ -39,7 +39,7 @@ class ReplicaRate(NamedTuple):
 
 def _earlier(samples: Sequence[HaSample], now: HaSample, slot: int | None, window_ms: int) -> HaSample | None:
     """The newest sample that is `window_ms` older than `now`, else the oldest: all of the same connection."""
-    found = None
+    earlier = None
     for sample in reversed(samples):
         if sample.time_ms >= now.time_ms:
             continue  # taken after `now`, or the clock was set back
@@ -47,10 +47,10 @@ def _earlier(samples: Sequence[HaSample], now: HaSample, slot: int | None, windo
             of_slot = sample.slots[slot]
             if of_slot.connected_at_ms != now.slots[slot].connected_at_ms or of_slot.slave_ack_offset < 0:
                 break
-        found = sample
+        earlier = sample
         if now.time_ms - sample.time_ms >= window_ms:
             break
-    return found
+    return earlier
 
 
 def replica_rate(

@@ -116,10 +116,10 @@ class NameServer(Answerer):
         no_room = no_room or self.routes.no_room_for(who, body, connection)
         if no_room is not None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"register broker failed: {no_room}")
-        told = self.routes.register(who, body, connection, now_ms)
-        if told is None:
+        master = self.routes.register(who, body, connection, now_ms)
+        if master is None:
             return self.answered(request, ResponseCode.SYSTEM_ERROR, "register broker failed", {})
-        fields = {"haServerAddr": told.ha_server_address, "masterAddr": told.master_address}
+        fields = {"haServerAddr": master.ha_server_address, "masterAddr": master.master_address}
         return self.answered(
             request, ext_fields={name: value for name, value in fields.items() if value is not None},
             body=self._kv_body(ORDER_TOPICS) or b"",
@@ -136,30 +136,30 @@ class NameServer(Answerer):
         if body and key in self._bodies:
             return self._bodies[key]
         try:
-            found = register_body.decode(request.body, compressed=compressed, version=request.version, line=self.line)
+            decoded = register_body.decode(request.body, compressed=compressed, version=request.version, line=self.line)
         except MalformedFrame as malformed:
             return malformed
         if body:
             while len(self._bodies) >= LARGE_BODIES_MAX:
                 del self._bodies[next(iter(self._bodies))]
-            self._bodies[key] = found
-        return found
+            self._bodies[key] = decoded
+        return decoded
 
     def _registered_body(self, request: RemotingCommand) -> RegisterBody:
-        found = self._ahead or self.work_ahead(request)
-        if not isinstance(found, RegisterBody):
+        body = self._ahead or self.work_ahead(request)
+        if not isinstance(body, RegisterBody):
             raise Thrown(f"{REMOTING_EXCEPTION}: Failed to decode RegisterBrokerBody")
-        return found
+        return body
 
     def _broker_id(self, request: RemotingCommand, header: str) -> int:
         """Raises Thrown with what Java says where it has no number."""
-        found = whole_number(request, "brokerId")
-        if found is None:
+        number = whole_number(request, "brokerId")
+        if number is None:
             package = self.line.remoting.java_package
             name = f"{package}.header.namesrv.{header}BrokerRequestHeader.getBrokerId()"
-            told = null_pointer("java.lang.Long.longValue()", f'the return value of "{name}"')
-            raise Thrown(f"{NULL_POINTER}: {told}")
-        return found
+            remark = null_pointer("java.lang.Long.longValue()", f'the return value of "{name}"')
+            raise Thrown(f"{NULL_POINTER}: {remark}")
+        return number
 
     def _unregister(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         by_id = self._rules.unregisters_by_id
@@ -176,8 +176,8 @@ class NameServer(Answerer):
         """Cluster and address of a broker. Raises Thrown where it cannot do without."""
         for name in ("clusterName", "brokerAddr") if self._rules.requires_place else ():
             if given(request, name) is None:
-                told = null_pointer("String.length()", f'"this.{name}"')
-                raise Thrown(f"{NULL_POINTER}: {told}")
+                remark = null_pointer("String.length()", f'"this.{name}"')
+                raise Thrown(f"{NULL_POINTER}: {remark}")
         return given(request, "clusterName") or "", given(request, "brokerAddr") or ""
 
     def _query_data_version(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
@@ -206,14 +206,14 @@ class NameServer(Answerer):
             return self.answered(request, ResponseCode.TOPIC_NOT_EXIST, remark)
         standard = (given(request, "acceptStandardJsonOnly") or "").lower() == "true"
         quoted = standard or request.version >= STANDARD_JSON_VERSION
-        told = self._route_json(route)
+        fields = self._route_json(route)
         order = self.kv.get(ORDER_TOPICS, {}).get(topic or "")
         if self._order_message_enable and order is not None:
-            told = dict(sorted({**told, "orderTopicConf": order}.items()))
+            fields = dict(sorted({**fields, "orderTopicConf": order}.items()))
         if quoted:
-            told["brokerDatas"] = [{**of, "brokerAddrs": dict(sorted(of["brokerAddrs"].items()))}
-                                   for of in told["brokerDatas"]]  # fmt: skip
-        return self.answered(request, body=body_of(told, bare_keys=not quoted))
+            fields["brokerDatas"] = [{**of, "brokerAddrs": dict(sorted(of["brokerAddrs"].items()))}
+                                   for of in fields["brokerDatas"]]  # fmt: skip
+        return self.answered(request, body=body_of(fields, bare_keys=not quoted))
 
     def _route_json(self, route: Route) -> Json:
         return {
@@ -223,14 +223,14 @@ class NameServer(Answerer):
         }
 
     def _broker_json(self, broker: BrokerData) -> Json:
-        told: Json = {
+        fields: Json = {
             "brokerAddrs": _addresses(broker), "brokerName": broker.broker_name, "cluster": broker.cluster
         }  # fmt: skip
         if self._rules.acting_masters:
-            told["enableActingMaster"] = broker.enable_acting_master
+            fields["enableActingMaster"] = broker.enable_acting_master
             if broker.zone_name is not None:
-                told["zoneName"] = broker.zone_name
-        return told
+                fields["zoneName"] = broker.zone_name
+        return fields
 
     def _cluster_info(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         brokers = {broker.broker_name: self._broker_json(broker) for broker in self.routes.all_brokers()}
@@ -241,8 +241,8 @@ class NameServer(Answerer):
     def _topics(
         self, request: RemotingCommand, topics: Iterable[str], broker_address: str | None = None
     ) -> RemotingCommand:
-        told: Json = {} if broker_address is None else {"brokerAddr": broker_address}
-        return self.with_json(request, {**told, "topicList": list(topics)})
+        fields: Json = {} if broker_address is None else {"brokerAddr": broker_address}
+        return self.with_json(request, {**fields, "topicList": list(topics)})
 
     def _all_topics(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         return self._topics(request, self.routes.list_of(self.routes.all_topics()))
@@ -270,8 +270,8 @@ class NameServer(Answerer):
 
     def _register_topic(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         try:
-            told = fastjson.loads(request.body, bytes_max=ROUTE_BYTES_MAX) if len(request.body) else {}
-            queues = [_queue_of(queue) for queue in told.get("queueDatas") or ()]
+            fields = fastjson.loads(request.body, bytes_max=ROUTE_BYTES_MAX) if len(request.body) else {}
+            queues = [_queue_of(queue) for queue in fields.get("queueDatas") or ()]
         except (KeyError, TypeError, ValueError, AttributeError, MalformedData) as reason:
             raise MalformedFrame("topic's route", str(reason)) from None
         topic = given(request, "topic") or ""
@@ -370,7 +370,7 @@ def _queue_json(queue: QueueData) -> Json:
     }  # fmt: skip
 
 
-def _queue_of(told: Mapping[str, Any]) -> QueueData:
+def _queue_of(fields: Mapping[str, Any]) -> QueueData:
     names = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
-    read, write, perm, flag = (whole(told.get(name, 0), INT32_MIN, INT32_MAX) for name in names)
-    return QueueData(str(told["brokerName"]), read, write, perm, flag)
+    read, write, perm, flag = (whole(fields.get(name, 0), INT32_MIN, INT32_MAX) for name in names)
+    return QueueData(str(fields["brokerName"]), read, write, perm, flag)

@@ -350,8 +350,8 @@ class RouteTable:
     def topics_with_flags(self, wanted: int, unwanted: int) -> list[str]:
         """Topics whose system flag has these bits and lacks those."""
         flags = {topic: queues[_first(queues)].topic_sys_flag for topic, queues in self.topics.items()}
-        found = (topic for topic in self.all_topics() if flags[topic] & wanted and not flags[topic] & unwanted)
-        return self.list_of(found)
+        topics = (topic for topic in self.all_topics() if flags[topic] & wanted and not flags[topic] & unwanted)
+        return self.list_of(topics)
 
     def wipe_write_permission(self, broker_name: str) -> int:
         """Nothing may be written to that broker; how many topics this concerns."""

@@ -76,36 +76,36 @@ def group_config(group: str, line: Line) -> Value:
 def default_topics(of: Identity) -> list[tuple[str, int, int]]:
     """(topic, queues, perm) that every broker has."""
     all_of_it = PERM_READ_WRITE | PERM_INHERIT
-    found = [
+    defaults = [
         (topics.SELF_TEST_TOPIC, 1, PERM_READ_WRITE), (topics.BENCHMARK_TOPIC, BENCHMARK_QUEUES, PERM_READ_WRITE),
         (of.cluster, CLUSTER_QUEUES, all_of_it), (of.broker_name, 1, all_of_it),
         (topics.OFFSET_MOVED_TOPIC, 1, PERM_READ_WRITE), (SCHEDULE_TOPIC, SCHEDULE_QUEUES, PERM_READ_WRITE),
         (f"{of.cluster}_REPLY_TOPIC", 1, PERM_READ_WRITE),
     ]  # fmt: skip
     if of.auto_create_topics:
-        found.append((topics.AUTO_CREATE_TOPIC, of.default_topic_queue_nums, all_of_it))
+        defaults.append((topics.AUTO_CREATE_TOPIC, of.default_topic_queue_nums, all_of_it))
     if of.line.tables.timer_topic and of.has_timers:
-        found.append((topics.TIMER_TOPIC, 1, PERM_READ_WRITE))
+        defaults.append((topics.TIMER_TOPIC, 1, PERM_READ_WRITE))
     if of.line.tables.transaction_topics:
-        found += [
+        defaults += [
             (topics.HALF_TOPIC, 1, PERM_READ_WRITE), (topics.OP_TOPIC, 1, PERM_READ_WRITE),
             (f"rmq_sys_REVIVE_LOG_{of.cluster}", REVIVE_QUEUES, PERM_READ_WRITE),
             (f"rmq_sys_SYNC_BROKER_MEMBER_{of.broker_name}", 1, PERM_INHERIT),
         ]  # fmt: skip
-    return found
+    return defaults
 
 
 def _sound_topics(value: Value, line: Line) -> dict[str, Value]:
     """The topics of a file, or of an answer, each whole: what it does not say has RocketMQ's defaults."""
-    found = {}
+    sound = {}
     for topic, fields in broker_tables.topics(value, TOPICS).items():
         nums, perm = TOPIC_QUEUE_NUMS, PERM_READ_WRITE
         config = {**broker_tables.topic_config(topic, nums, nums, perm, line=line), **fields}
         wrong = [name for name in (*QUEUE_NUMS, "perm") if not _is_int(config[name])]
         if wrong or not isinstance(config.get("attributes") or {}, dict):
             raise MalformedConfig(TOPICS, f"{topic}: {', '.join(wrong) or 'attributes'} is of a wrong kind")
-        found[topic] = config
-    return found
+        sound[topic] = config
+    return sound
 
 
 def _is_int(value: object) -> bool:
@@ -114,10 +114,10 @@ def _is_int(value: object) -> bool:
 
 def _object(value: Value, name: str, path: str) -> Value:
     """A part of a file that is an object, or nothing. Raises MalformedConfig."""
-    found = value.get(name)
-    if not isinstance(found, dict | None):
+    fields = value.get(name)
+    if not isinstance(fields, dict | None):
         raise MalformedConfig(path, f"{name} is no object")
-    return dict(found or {})
+    return dict(fields or {})
 
 
 class Metadata:
@@ -159,13 +159,13 @@ class Metadata:
     def value(self, name: str) -> Value:
         """What a file says."""
         version = self.versions[name]
-        told = version if self.identity.line.tables.state_versions else None
+        written_version = version if self.identity.line.tables.state_versions else None
         if name == TOPICS:
             return broker_tables.topics_value(self.topics, version)
         if name == GROUPS:
             return broker_tables.groups_value(self.groups, version)
         if name == DELAY_OFFSETS:
-            return broker_tables.delay_offsets_value(self.delay_offsets, told)
+            return broker_tables.delay_offsets_value(self.delay_offsets, written_version)
         if name == TIMER_METRICS:
             return {broker_tables.VERSION: version.value(), TIMING_COUNT: self.timing_count}
         if name == DELETED_TOPICS:
@@ -173,13 +173,13 @@ class Metadata:
         if name == REQUEST_MODES:
             return {MODES: self.request_modes}
         group_topics = self._group_topics() if self.identity.line.tables.topics_of_groups else None
-        return broker_tables.consumer_offsets_value(self.offsets, told, group_topics, self._offsets_capacity)
+        return broker_tables.consumer_offsets_value(self.offsets, written_version, group_topics, self._offsets_capacity)
 
     def _group_topics(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        by_group: dict[str, list[str]] = {}
         for topic, group in self.offsets:
-            found.setdefault(group, []).append(topic)
-        return {group: broker_tables.java_order(names, HASH_SET_CAPACITY) for group, names in found.items()}
+            by_group.setdefault(group, []).append(topic)
+        return {group: broker_tables.java_order(names, HASH_SET_CAPACITY) for group, names in by_group.items()}
 
     def topics_body(self, perm_mask: int = 7) -> Value:
         """GET_ALL_TOPIC_CONFIG's answer and the registration's part; `perm_mask` is the broker's own permission."""
@@ -274,9 +274,9 @@ class Metadata:
                 if config[name] > ours[name]:
                     ours[name], grown = config[name], True
         self._served_changes += grown
-        found, ours_now = DataVersion.of(value, TOPICS), self.versions[TOPICS]
-        if found and (found.timestamp_ms, found.counter) > (ours_now.timestamp_ms, ours_now.counter):
-            self.versions[TOPICS] = replace(ours_now, counter=found.counter, timestamp_ms=found.timestamp_ms)
+        theirs, ours_now = DataVersion.of(value, TOPICS), self.versions[TOPICS]
+        if theirs and (theirs.timestamp_ms, theirs.counter) > (ours_now.timestamp_ms, ours_now.counter):
+            self.versions[TOPICS] = replace(ours_now, counter=theirs.counter, timestamp_ms=theirs.timestamp_ms)
         return grown
 
     def _is_there(self, topic: str) -> None:
@@ -353,11 +353,11 @@ class Metadata:
 
     def take_delay_offsets(self, value: Value, text: bytes) -> bool:
         """The master's progress through the delay levels; its own words become the file. Raises MalformedConfig."""
-        found = broker_tables.delay_offsets(value, DELAY_OFFSETS)
+        offsets = broker_tables.delay_offsets(value, DELAY_OFFSETS)
         version = DataVersion.of(value, DELAY_OFFSETS) or self.versions[DELAY_OFFSETS]
         if text == self.delay_offsets_text:
             return False
-        self.delay_offsets, self.delay_offsets_text = found, text
+        self.delay_offsets, self.delay_offsets_text = offsets, text
         self._took(DELAY_OFFSETS, version)
         return True
 
@@ -372,19 +372,19 @@ class Metadata:
 
     def take_request_modes(self, value: Value) -> bool:
         """The master's modes of consuming, pull or pop."""
-        found = _object(value, MODES, REQUEST_MODES)
-        if found == self.request_modes:
+        modes = _object(value, MODES, REQUEST_MODES)
+        if modes == self.request_modes:
             return False
-        self.request_modes = found
+        self.request_modes = modes
         self.changed.add(REQUEST_MODES)
         return True
 
     def take_timer_checkpoint(self, body: bytes) -> bool:
         """How far the master's timer wheel is."""
-        found = self.timer_checkpoint.following(TimerCheckpoint.decode(body))
-        if found == self.timer_checkpoint:
+        checkpoint = self.timer_checkpoint.following(TimerCheckpoint.decode(body))
+        if checkpoint == self.timer_checkpoint:
             return False
-        self.timer_checkpoint = found
+        self.timer_checkpoint = checkpoint
         self.changed.add(TIMER_CHECKPOINT)
         return True
 
@@ -395,6 +395,6 @@ class Metadata:
 
     def _version_of(self, value: Value, name: str) -> DataVersion:
         """As we would note it: without a state version where brokers have none, with a 0 where it lacks one."""
-        found = DataVersion.of(value, name) or DataVersion()
-        state = (found.state_version or 0) if self.identity.line.tables.state_versions else None
-        return replace(found, state_version=state)
+        version = DataVersion.of(value, name) or DataVersion()
+        state = (version.state_version or 0) if self.identity.line.tables.state_versions else None
+        return replace(version, state_version=state)

@@ -105,25 +105,25 @@ def data_version_of(content: bytes | memoryview, line: Line) -> DataVersion:
         raise MalformedFrame("data version", str(reason)) from None
 
 
-def _data_version(told: Mapping[str, Any], line: Line) -> DataVersion:
+def _data_version(fields: Mapping[str, Any], line: Line) -> DataVersion:
     names = ("counter", "timestamp", "stateVersion")
-    counter, timestamp, state = (_whole(told.get(name), INT64_MIN, INT64_MAX) for name in names)
+    counter, timestamp, state = (_whole(fields.get(name), INT64_MIN, INT64_MAX) for name in names)
     return DataVersion(counter, timestamp, state if line.tables.state_versions else None)
 
 
 def _decode_json(body: bytes, version: int, line: Line) -> RegisterBody:
-    told = fastjson.loads(body)
-    wrapper = told.get("topicConfigSerializeWrapper") or {} if version >= VERSION_WITH_FILTER_SERVERS else told
+    fields = fastjson.loads(body)
+    wrapper = fields.get("topicConfigSerializeWrapper") or {} if version >= VERSION_WITH_FILTER_SERVERS else fields
     table = wrapper.get("topicConfigTable") or {}
     _check_count(len(table), TOPICS_MAX, "topics")
     topics = {name: _topic(name, config) for name, config in table.items()}
-    return RegisterBody(_data_version(wrapper.get("dataVersion") or {}, line), topics, _servers(told))
+    return RegisterBody(_data_version(wrapper.get("dataVersion") or {}, line), topics, _servers(fields))
 
 
-def _servers(told: Any) -> tuple[str, ...]:
-    found = told.get("filterServerList") or () if isinstance(told, dict) else told
-    _check_count(len(found), FILTER_SERVERS_MAX, "filter servers")
-    return tuple(_name(server, "a filter server") for server in found)
+def _servers(fields: Any) -> tuple[str, ...]:
+    servers = fields.get("filterServerList") or () if isinstance(fields, dict) else fields
+    _check_count(len(servers), FILTER_SERVERS_MAX, "filter servers")
+    return tuple(_name(server, "a filter server") for server in servers)
 
 
 def _check_count(count: int, count_max: int, what: str) -> None:
@@ -173,9 +173,9 @@ class _Parts:
             raise ValueError(f"inflates to more than {INFLATED_BYTES_MAX} bytes")
 
     def count(self, count_max: int, what: str) -> int:
-        found = int.from_bytes(self._take(LENGTH_BYTES), signed=True)
-        _check_count(found, count_max, what)
-        return found
+        number = int.from_bytes(self._take(LENGTH_BYTES), signed=True)
+        _check_count(number, count_max, what)
+        return number
 
     def text(self) -> str:
         return self._take(int.from_bytes(self._take(LENGTH_BYTES), signed=True)).decode()

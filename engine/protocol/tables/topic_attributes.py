@@ -48,7 +48,7 @@ ATTRIBUTES = {
 
 def parsed(change: str) -> dict[str, str]:
     """Signed keys and their values. Raises WrongChange."""
-    found: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     for part in _split(change, ","):
         if "=" in part:
             words = _split(part, "=")
@@ -61,10 +61,10 @@ def parsed(change: str) -> dict[str, str]:
             key, value = part, ""
             if "-" not in key:
                 raise WrongChange(f"delete attribute format is wrong: {key}")
-        if key in found:
+        if key in attributes:
             raise WrongChange(f"key duplication: {key}")
-        found[key] = value
-    return found
+        attributes[key] = value
+    return attributes
 
 
 def _split(text: str, separator: str) -> list[str]:
@@ -104,9 +104,9 @@ def altered(before: Mapping[str, str] | None, changes: Mapping[str, str]) -> dic
 
 
 def _attribute(key: str, *, is_new: bool) -> Attribute:
-    found = ATTRIBUTES.get(key)
-    if found is None:
+    attribute = ATTRIBUTES.get(key)
+    if attribute is None:
         raise WrongChange(f"unsupported key: {key}")
-    if not is_new and not found.changeable:
+    if not is_new and not attribute.changeable:
         raise WrongChange(f"attempt to update an unchangeable attribute. key: {key}")
-    return found
+    return attribute

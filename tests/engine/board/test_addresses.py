@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.board import address_cursors, addresses
-from engine.board.declared import AddressCursors
+from engine.board.declarations import AddressCursors
 from ipc.counters import Cursor
 
 

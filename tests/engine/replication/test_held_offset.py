@@ -17,7 +17,7 @@ __all__ = ["master"]  # the fixture
 def test_confirm_offset_is_what_the_replicas_asked_for_hold(tmp_path: Path) -> None:
     with Node(tmp_path / "master", inSyncReplicas=3, **SIZES) as master:
         master.start("ha_listener", "group_transfer")
-        master.found(bytes(1000))
+        master.begin_with(bytes(1000))
         first = talk(master, 1000)
         wait_until(master.board.in_sync_slaves, lambda count: count == 1)
         assert master.board.confirm_offset.read() == 0
@@ -36,7 +36,7 @@ def test_confirm_offset_is_what_the_replicas_asked_for_hold(tmp_path: Path) -> N
 def test_a_killed_group_transfer_goes_on_from_what_it_published(tmp_path: Path) -> None:
     with Node(tmp_path / "master", inSyncReplicas=3, **SIZES) as master:
         master.start("ha_listener", "group_transfer")
-        master.found(bytes(1000))
+        master.begin_with(bytes(1000))
         with talk(master, 700) as sock, talk(master, 1000):
             wait_until(master.board.confirm_offset, lambda offset: offset == 700)
             master.kill("group_transfer")
@@ -49,7 +49,7 @@ def test_a_killed_group_transfer_goes_on_from_what_it_published(tmp_path: Path) 
 
 
 def test_where_one_slave_is_enough_nobody_else_has_to_run_for_its_acknowledgement(master: Node) -> None:
-    master.found(bytes(1000))
+    master.begin_with(bytes(1000))
     with talk(master, 700) as sock:
         sock.recv(FRAME_HEADER_BYTES + 300, socket.MSG_WAITALL)
         assert master.board.confirm_offset.read() == 0, "a first report is no acknowledgement of what was sent"

@@ -79,7 +79,7 @@ def test_a_store_at_rest_trusts_its_queues_and_one_that_was_killed_does_not(stor
 
 def test_a_store_at_rest_is_looked_at_again_when_it_changed(store, monkeypatch):
     first = find_extent(str(store.root))
-    monkeypatch.setattr(inventory.published, "readable_range", None)
+    monkeypatch.setattr(inventory.store_extent, "readable_range", None)
     assert find_extent(str(store.root)) is first
     monkeypatch.undo()
     store.put("orders")

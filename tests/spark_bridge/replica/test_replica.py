@@ -85,8 +85,8 @@ def test_a_replica_that_lags_is_told_with_both_offsets_and_never_as_damage(ahead
     with pytest.raises(ReplicaBehind) as told:
         offsets(splits, rows)
     assert told.value.code == "REPLICA_BEHIND"
-    assert told.value.found < told.value.planned
-    assert f"up to offset {told.value.found}," in str(told.value) and "\n" not in str(told.value)
+    assert told.value.end < told.value.planned
+    assert f"up to offset {told.value.end}," in str(told.value) and "\n" not in str(told.value)
     assert f"up to {told.value.planned}," in str(told.value)
     move_in(here, ahead.root)
     assert len(offsets(splits, rows)) == (COUNT if not options else COUNT // 2)
@@ -107,7 +107,7 @@ def test_the_segment_where_the_replica_ends_may_be_read_before_and_not_behind(ah
     assert offsets(whole) == [offset for offset in ahead.offsets if offset < 2 * SEGMENT]
     with pytest.raises(ReplicaBehind) as told:
         offsets(splits[len(whole) :])
-    assert told.value.found == 2 * SEGMENT
+    assert told.value.end == 2 * SEGMENT
     (behind.root / "commitlog" / file_name(2 * SEGMENT)).write_bytes(bytes(SEGMENT))  # made beforehand
     with pytest.raises(ReplicaBehind):
         offsets(splits[len(whole) :])
@@ -127,7 +127,7 @@ def test_half_a_record_is_no_record(ahead, here, tmp_path):
     move_in(here, torn.root)
     with pytest.raises(ReplicaBehind) as told:
         offsets(splits)
-    assert (told.value.found, told.value.planned) == (last, ahead.end)
+    assert (told.value.end, told.value.planned) == (last, ahead.end)
 
 
 def test_records_by_key_are_waited_for_too(ahead, here, tmp_path):
@@ -191,7 +191,7 @@ def test_a_broker_whose_shared_memory_is_not_to_be_seen_here_is_done_without(ahe
     move_in(here, slave.root)
     with pytest.raises(ReplicaBehind) as told:
         offsets(splits)
-    assert told.value.found == slave.end
+    assert told.value.end == slave.end
     filled(slave, COUNT)  # it went on
     assert offsets(splits) == ahead.offsets
 

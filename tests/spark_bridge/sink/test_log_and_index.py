@@ -100,8 +100,8 @@ def test_attempts_that_die_and_are_repeated_in_another_order_write_each_row_once
         with pytest.raises(Died):
             write(broker, order, die_after=2 * attempt + 1, acks=acks)
     done = write(broker, rows, acks=acks)
-    assert done.appended + done.found == 6000
-    assert done.found >= 700
+    assert done.appended + done.in_log == 6000
+    assert done.in_log >= 700
     assert write(broker, rows, acks=acks) == Written(0, 6000)
     found = Counter(bytes(message.body) for message in log_of(broker, topic))
     assert found == Counter(str(one["body"]).encode() for one in rows)
@@ -112,7 +112,7 @@ def test_other_epochs_partitions_and_queries_are_other_rows(broker: LocalBroker)
     tasks = [TASK, TASK._replace(epoch=4), TASK._replace(partition=2), TASK._replace(query="another")]
     for task in tasks:
         assert write(broker, rows, task) == Written(50, 0)
-    assert [write(broker, rows, task).found for task in tasks] == [50] * 4
+    assert [write(broker, rows, task).in_log for task in tasks] == [50] * 4
     assert len(log_of(broker, "others")) == 200
 
 

@@ -68,7 +68,7 @@ def bodies(root: Path) -> list[int]:
     reader = open_log(root)
     assert reader.files is not None
     with reader.files.open(0) as segment:
-        return [step.found.size for step in walk_segment(segment) if step.physical_offset < reader.max_offset]
+        return [step.inspection.size for step in walk_segment(segment) if step.physical_offset < reader.max_offset]
 
 
 @pytest.fixture(params=[0o022, 0o077], ids=["umask 022", "umask 077"])

@@ -22,7 +22,7 @@ from store.message.record import (
     MAGIC_V2,
     PHYSICAL_OFFSET_AT,
     QUEUE_OFFSET_AT,
-    Found,
+    Inspection,
     Kind,
     SysFlag,
     blank,
@@ -86,7 +86,7 @@ def test_what_is_encoded_is_decoded(**fields: object) -> None:
     assert message.sys_flag & ~0x30 == int(fields["sys_flag"]) & ~0x30  # type: ignore[call-overload]
     physical_offset = fields["physical_offset"]
     assert isinstance(physical_offset, int)
-    assert inspect(record, 0, physical_offset, check_body_crc=True) == Found(Kind.MESSAGE, len(record))
+    assert inspect(record, 0, physical_offset, check_body_crc=True) == Inspection(Kind.MESSAGE, len(record))
 
 
 @pytest.mark.parametrize("born", [V4, V6])
@@ -104,7 +104,7 @@ def test_numpy_types_read_what_the_codec_writes(born: Host, store: Host) -> None
 
 def test_version_2_is_read() -> None:
     record = as_v2(encode(topic="T" * 100, body=b"hello", physical_offset=9, properties=b"TAGS\x01a"), 100)
-    assert inspect(record, 0, 9, check_body_crc=True) == Found(Kind.MESSAGE, len(record))
+    assert inspect(record, 0, 9, check_body_crc=True) == Inspection(Kind.MESSAGE, len(record))
     message = decode(record)
     assert (message.topic, message.body, message.tags, message.magic_code) == ("T" * 100, b"hello", "a", MAGIC_V2)
 
@@ -142,8 +142,8 @@ def test_a_message_is_only_one_at_its_own_position() -> None:
 
 def test_zeros_end_the_log_and_a_blank_record_ends_the_segment() -> None:
     segment = bytes(60) + blank(40) + bytes(32)
-    assert inspect(segment, 0, 0, check_body_crc=True) == Found(Kind.END_OF_LOG, 0)
-    assert inspect(segment, 60, 60, check_body_crc=True) == Found(Kind.BLANK, 40)
+    assert inspect(segment, 0, 0, check_body_crc=True) == Inspection(Kind.END_OF_LOG, 0)
+    assert inspect(segment, 60, 60, check_body_crc=True) == Inspection(Kind.BLANK, 40)
     assert inspect(segment + b"x", 60, 60, check_body_crc=True).reason == (
         "blank record of 40 bytes, but 41 are left in the segment"
     )
@@ -196,7 +196,7 @@ def test_a_host_must_be_an_address() -> None:
 @given(st.binary(max_size=300), st.integers(0, 300), st.booleans())
 def test_any_bytes_get_an_answer(data: bytes, position: int, check: bool) -> None:
     found = inspect(data, min(position, len(data)), position, check_body_crc=check)
-    assert isinstance(found, Found)
+    assert isinstance(found, Inspection)
 
 
 @given(st.data())
@@ -214,7 +214,7 @@ def test_a_mutated_record_is_a_message_or_refused(data: st.DataObject) -> None:
     except CorruptRecord:
         assert found.kind is not Kind.MESSAGE
     else:
-        assert found == Found(Kind.MESSAGE, message.size)
+        assert found == Inspection(Kind.MESSAGE, message.size)
         assert not len(message.body) or message.body_crc == zlib.crc32(message.body) & 0x7FFFFFFF
         assert isinstance(message.message_id, str)
         assert isinstance(message.properties, dict)

@@ -35,7 +35,7 @@ WITH_CRC = ("rocketmq-5.3.3", "features")
 def records(version: str, name: str, directory: Path) -> Iterator[memoryview]:
     commitlog = unpack(version, name, directory) / "commitlog"
     files = SegmentFiles(commitlog, segment_bytes_of(commitlog))
-    return (step.record for step in walk(files, files.base_offsets()[0]) if step.found.kind is Kind.MESSAGE)
+    return (step.record for step in walk(files, files.base_offsets()[0]) if step.inspection.kind is Kind.MESSAGE)
 
 
 def message(**fields: object) -> Message:

@@ -26,15 +26,15 @@ def log(tmp_path: Path) -> SmallLog:
 
 def test_every_record_in_order(log: SmallLog) -> None:
     steps = list(walk(log.files, 0))
-    placed = [(step.physical_offset, len(step.record)) for step in steps if step.found.kind is Kind.MESSAGE]
+    placed = [(step.physical_offset, len(step.record)) for step in steps if step.inspection.kind is Kind.MESSAGE]
     assert placed == [(record.offset, record.size) for record in log.records]
-    others = [step.found.kind for step in steps if step.found.kind is not Kind.MESSAGE]
+    others = [step.inspection.kind for step in steps if step.inspection.kind is not Kind.MESSAGE]
     assert others == [Kind.BLANK, Kind.BLANK, Kind.END_OF_LOG]
 
 
 def test_a_part(log: SmallLog) -> None:
     start, end = log.records[5].offset, log.records[50].offset
-    placed = [step.physical_offset for step in walk(log.files, start, end) if step.found.kind is Kind.MESSAGE]
+    placed = [step.physical_offset for step in walk(log.files, start, end) if step.inspection.kind is Kind.MESSAGE]
     assert placed == [record.offset for record in log.records[5:50]]
 
 
@@ -46,7 +46,7 @@ def test_outside_of_the_log(log: SmallLog) -> None:
 def test_damage_ends_the_walk(log: SmallLog) -> None:
     log.flip(log.records[30].offset + 88)
     last = list(walk(log.files, 0, check_body_crc=True))[-1]
-    assert (last.physical_offset, last.found.kind) == (log.records[30].offset, Kind.CORRUPT)
+    assert (last.physical_offset, last.inspection.kind) == (log.records[30].offset, Kind.CORRUPT)
 
 
 def test_back_onto_a_record_from_anywhere(log: SmallLog) -> None:

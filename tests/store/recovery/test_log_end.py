@@ -23,9 +23,9 @@ def plain_end(log: SmallLog) -> int:
     """The end by the codec in Python."""
     end = 0
     for step in walk(log.files, 0, check_body_crc=True):
-        if step.found.kind not in (Kind.MESSAGE, Kind.BLANK):
+        if step.inspection.kind not in (Kind.MESSAGE, Kind.BLANK):
             return step.physical_offset
-        end = step.physical_offset + step.found.size
+        end = step.physical_offset + step.inspection.size
     return end
 
 

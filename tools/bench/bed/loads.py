@@ -42,12 +42,12 @@ def run_load(store: Path, work: str, size: int, messages: int, producers: int = 
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        told = [json.loads(process.communicate(timeout=TIMEOUT_SECONDS)[0]) for process in processes]
+        reports = [json.loads(process.communicate(timeout=TIMEOUT_SECONDS)[0]) for process in processes]
     finally:
         for process in processes:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-    began = min(line["began_ns"] for line in told)
-    ended = max(line["ended_ns"] for line in told)
-    return Load((ended - began) / 1e9, each * producers, told)
+    began = min(line["began_ns"] for line in reports)
+    ended = max(line["ended_ns"] for line in reports)
+    return Load((ended - began) / 1e9, each * producers, reports)

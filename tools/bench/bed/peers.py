@@ -26,11 +26,11 @@ class Peers:
         command += ["--only", only, *(["--dir", str(directory)] if directory else [])]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
         for line in done.stdout.splitlines():
-            told = json.loads(line)
-            if "skipped" in told:
-                print(f"{peer}: {told['skipped']}", file=sys.stderr)
+            report = json.loads(line)
+            if "skipped" in report:
+                print(f"{peer}: {report['skipped']}", file=sys.stderr)
             else:
-                self._lines.append({**told, "cpus": cpus})
+                self._lines.append({**report, "cpus": cpus})
         if done.returncode:
             print(f"{peer}: {done.stderr[-500:]}", file=sys.stderr)
 

@@ -21,7 +21,7 @@ def _run(folder: Path, *arguments: str) -> list[dict[str, Any]]:
 
 def sync_send(folder: Path) -> tuple[float, float]:
     """Microseconds (p50, p99) of a synchronous send of 1 KB to a SYNC_MASTER 4.9 with one slave."""
-    told = _run(
+    report = _run(
         folder,
         "send",
         "--version",
@@ -35,7 +35,7 @@ def sync_send(folder: Path) -> tuple[float, float]:
         "--sizes",
         "1024",
     )[0]
-    return float(told["us_p50"]), float(told["us_p99"])
+    return float(report["us_p50"]), float(report["us_p99"])
 
 
 class CaughtUp(NamedTuple):
@@ -49,5 +49,5 @@ class CaughtUp(NamedTuple):
 
 def catch_up(folder: Path) -> CaughtUp:
     """A slave that starts beside a master with about a gibibyte in one segment."""
-    told = _run(folder, "catchup", "--version", "4.9", "--gib", "1.0")[0]
-    return CaughtUp(*(float(told[field]) for field in CaughtUp._fields))
+    report = _run(folder, "catchup", "--version", "4.9", "--gib", "1.0")[0]
+    return CaughtUp(*(float(report[field]) for field in CaughtUp._fields))

@@ -29,8 +29,8 @@ def measure(directory: Path, peers: Peers, repeat: int) -> tuple[list[Figure], l
                 warm_memory()
                 load = run_load(broker.store, "batch", size, MESSAGES[size], producers)
                 ours[size, producers].append(load.messages_per_second)
-            told = run_load(broker.store, "nowait", 128, 100_000).producers[0]
-            nowait.append((told["p50_us"], told["p99_us"]))
+            report = run_load(broker.store, "nowait", 128, 100_000).producers[0]
+            nowait.append((report["p50_us"], report["p99_us"]))
         shutil.rmtree(home)
         warm_memory()
         peers.run("chronicle", "append-1,append-processes", directory=directory)

@@ -97,9 +97,9 @@ def measure(directory: Path, peers: Peers, rocketmq: Path | None, repeat: int) -
         warm_memory()
         peers.run("limits", "sendfile", directory=directory)
     figures, ratios = [], []
-    for frame, found in runs.items():
+    for frame, repeats in runs.items():
         work = f"catch-up, frames of {frame // 1024} KiB"
-        middle = Run(*map(statistics.median, zip(*found, strict=True)))
+        middle = Run(*map(statistics.median, zip(*repeats, strict=True)))
         figures.append(Figure(work, "slipstream", middle.mib_per_s, "MiB/s"))
         if frame == FRAMES[0]:
             ours = middle

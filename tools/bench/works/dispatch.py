@@ -57,8 +57,8 @@ def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
     """Messages without keys, which only go to a queue, and with one key each; medians of `repeat` runs."""
     rates: dict[str, list[tuple[float, float]]] = {work: [] for work in WORKS}
     for number in range(repeat):
-        for work, found in rates.items():
-            found.append(_once(directory / f"dispatch-{number}-{work}", work))
+        for work, series in rates.items():
+            series.append(_once(directory / f"dispatch-{number}-{work}", work))
     appended = statistics.median(rate for rate, _ in rates["batch"])
     figures = [Figure("append 128 B in batches", "writer", appended / 1e6, "M msg/s")]
     ratios = []

@@ -39,9 +39,9 @@ def _ours(directory: Path, cpus: str) -> tuple[float, float]:
         LocalBroker(directory / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **keys),
     ):
         await_slaves(master.store)
-        told = run_load(master.store, "sync", SIZE, MESSAGES, cpus=cpus).producers[0]
+        report = run_load(master.store, "sync", SIZE, MESSAGES, cpus=cpus).producers[0]
     shutil.rmtree(directory)
-    return told["p50_us"], told["p99_us"]
+    return report["p50_us"], report["p99_us"]
 
 
 def measure(directory: Path, peers: Peers, rocketmq: Path | None, repeat: int) -> tuple[list[Figure], list[Ratio]]:

@@ -62,8 +62,8 @@ def _open(directory: Path) -> tuple[float, float]:
     began = time.monotonic_ns()
     with LocalBroker(directory, brokerRole="ASYNC_MASTER"):
         ready = (time.monotonic_ns() - began) / 1e6
-        told = RECOVERED.findall(log.read_text()[before:])
-    return ready, float(told[-1])
+        times = RECOVERED.findall(log.read_text()[before:])
+    return ready, float(times[-1])
 
 
 def measure(directory: Path, repeat: int, sizes_gib: tuple[float, ...] = SIZES_GIB) -> tuple[list[Figure], list[Ratio]]:

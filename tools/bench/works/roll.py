@@ -26,9 +26,9 @@ def _once(directory: Path, work: str, segment_bytes: int) -> tuple[float, float]
     """(median, p99.9) of one append, in microseconds."""
     settings: dict[str, Any] = {"mappedFileSizeCommitLog": segment_bytes, "maxMessageSize": 64 * KIB}
     with LocalBroker(directory, brokerRole="ASYNC_MASTER", **settings) as broker:
-        told = run_load(broker.store, work, SIZE, MESSAGES).producers[0]
+        report = run_load(broker.store, work, SIZE, MESSAGES).producers[0]
     shutil.rmtree(directory)
-    return told["p50_us"], told["p999_us"]
+    return report["p50_us"], report["p999_us"]
 
 
 def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:

@@ -18,7 +18,7 @@ GOAL = 1.2
 
 def _medians(directory: Path) -> list[tuple[float, float]]:
     """(p50, p99) with one slave, with two, with four: on one master, which more and more slaves join."""
-    told = []
+    medians = []
     with ExitStack() as brokers:
         master = brokers.enter_context(LocalBroker(directory / "m", brokerRole="SYNC_MASTER"))
         running = 0
@@ -31,9 +31,9 @@ def _medians(directory: Path) -> list[tuple[float, float]]:
             running = count
             await_slaves(master.store, count)
             load = run_load(master.store, "sync", SIZE, MESSAGES).producers[0]
-            told.append((load["p50_us"], load["p99_us"]))
+            medians.append((load["p50_us"], load["p99_us"]))
     shutil.rmtree(directory)
-    return told
+    return medians
 
 
 def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:

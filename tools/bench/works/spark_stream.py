@@ -90,10 +90,10 @@ def batch_latencies(spark: SparkSession, scratch: Path, seconds: int) -> tuple[l
             began = time.monotonic()
             query.awaitTermination(seconds)
             took = time.monotonic() - began
-            found = [progress for progress in _batches(query) if progress["batchId"] > warm]
+            batches = [progress for progress in _batches(query) if progress["batchId"] > warm]
         finally:
             query.stop()
-    return found, sum(progress["numInputRows"] for progress in found) / took
+    return batches, sum(progress["numInputRows"] for progress in batches) / took
 
 
 def backlog_seconds(spark: SparkSession, store: Path, scratch: Path, number: int, rows: int) -> float:
@@ -103,9 +103,9 @@ def backlog_seconds(spark: SparkSession, store: Path, scratch: Path, number: int
     if not query.awaitTermination(END_S):
         raise click.ClickException(f"the query did not end in {END_S} s")
     took = time.perf_counter() - began
-    found = sum(progress["numInputRows"] for progress in query.recentProgress)
-    if found != rows:
-        raise click.ClickException(f"{found} rows of {rows}")
+    count = sum(progress["numInputRows"] for progress in query.recentProgress)
+    if count != rows:
+        raise click.ClickException(f"{count} rows of {rows}")
     return took
 
 
@@ -137,8 +137,8 @@ def _results(batches: list[Any], rate: float, rows: int, took: list[float]) -> t
     ms = sorted(float(progress["durationMs"]["triggerExecution"]) for progress in batches)
     phases = ("addBatch", "walCommit", "commitOffsets", "latestOffset", "queryPlanning")
     parts = {name: statistics.median(progress["durationMs"].get(name, 0) for progress in batches) for name in phases}
-    told = ", ".join(f"{name} {value:.0f}" for name, value in parts.items())
-    note = f"{len(ms)} batches, {rate:,.0f} rows/s; {told}"
+    shares = ", ".join(f"{name} {value:.0f}" for name, value in parts.items())
+    note = f"{len(ms)} batches, {rate:,.0f} rows/s; {shares}"
     middle = statistics.median(ms)
     rates = [rows / one for one in took]
     spread = f"{min(rates):,.0f} / {statistics.median(rates):,.0f} / {max(rates):,.0f} rows/s, whole query"

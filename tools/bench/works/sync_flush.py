@@ -31,15 +31,15 @@ def measure(directory: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
                 load = run_load(broker.store, "sync", SIZE, messages, producers)
                 grouped[producers].append((board.put_messages.read() - put) / (board.log_flushes.read() - flushes))
                 rates[producers].append(load.messages_per_second)
-                medians[producers].append(statistics.median(told["p50_us"] for told in load.producers))
+                medians[producers].append(statistics.median(report["p50_us"] for report in load.producers))
         shutil.rmtree(home)
     figures = [
         Figure(
-            f"SYNC_FLUSH put 128 B, {producers} producer(s)", "slipstream", statistics.median(found), "msg/s",
+            f"SYNC_FLUSH put 128 B, {producers} producer(s)", "slipstream", statistics.median(series), "msg/s",
             note=f"p50 {statistics.median(medians[producers]):,.0f} us, "
             f"{statistics.median(grouped[producers]):.1f} messages each fdatasync",
         )
-        for producers, found in rates.items()
+        for producers, series in rates.items()
     ]  # fmt: skip
     one, many = (statistics.median(rates[producers]) for producers in MESSAGES)
     return figures, [Ratio(f"SYNC_FLUSH, {PRODUCERS} producers", many, one, "1 producer", GOAL)]

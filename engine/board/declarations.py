@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, overload
 
 from ipc.counters import Counters, Cursor
 
-Found = TypeVar("Found")
+Reading = TypeVar("Reading")
 Key = TypeVar("Key")
 
 
@@ -33,33 +33,33 @@ class AddressCursors(NamedTuple):
     low: Cursor
 
 
-class Declaration(Generic[Found]):
+class Declaration(Generic[Reading]):
     """A line of a class of counters; an object of that class has what it finds in the region."""
 
     def __init__(self, kind: str, owner: str, followed_by: str, meaning: str, *, label: str = "") -> None:
-        self._told = Counter(label, kind, owner, followed_by, meaning)
+        self._counter = Counter(label, kind, owner, followed_by, meaning)
 
     def __set_name__(self, _group: type, name: str) -> None:
-        self._told = self._told._replace(label=self._told.label or name)
+        self._counter = self._counter._replace(label=self._counter.label or name)
 
     @overload
     def __get__(self, group: None, kind: type) -> Self: ...
     @overload
-    def __get__(self, group: object, kind: type) -> Found: ...
-    def __get__(self, group: object, kind: type) -> Self | Found:
+    def __get__(self, group: object, kind: type) -> Reading: ...
+    def __get__(self, group: object, kind: type) -> Self | Reading:
         """The declaration; what it finds lies in the object itself, which hides this."""
-        assert group is None, f"{kind.__name__} has not looked for {self._told.label}"
+        assert group is None, f"{kind.__name__} has not looked for {self._counter.label}"
         return self
 
     def counters(self) -> list[Counter]:
         """All its words."""
-        return [self._told]
+        return [self._counter]
 
     def summary(self) -> Counter:
         """All its words in one line."""
-        return self._told
+        return self._counter
 
-    def find(self, cursor: Callable[[str], Cursor]) -> Found:
+    def find(self, cursor: Callable[[str], Cursor]) -> Reading:
         """What an object of the class has."""
         raise AssertionError("one of the classes below")
 
@@ -69,7 +69,7 @@ class One(Declaration[Cursor]):
 
     def find(self, cursor: Callable[[str], Cursor]) -> Cursor:
         """The cursor."""
-        return cursor(self._told.label)
+        return cursor(self._counter.label)
 
 
 class Address(Declaration[AddressCursors]):
@@ -77,7 +77,7 @@ class Address(Declaration[AddressCursors]):
 
     def counters(self) -> list[Counter]:
         """The word, the high and the low half of an IPv6 address."""
-        return [self._told._replace(label=f"{self._told.label}{end}") for end in ("", ".high", ".low")]
+        return [self._counter._replace(label=f"{self._counter.label}{end}") for end in ("", ".high", ".low")]
 
     def find(self, cursor: Callable[[str], Cursor]) -> AddressCursors:
         """The three cursors."""
@@ -98,7 +98,7 @@ class Family(Declaration[dict[Key, Cursor]], Generic[Key]):
         super().__init__(kind, "", followed_by, meaning, label=label)
 
     def _of(self, text: str) -> Counter:
-        return self._told._replace(label=self._told.label.format(text), owner=self._owner(text))
+        return self._counter._replace(label=self._counter.label.format(text), owner=self._owner(text))
 
     def counters(self) -> list[Counter]:
         """One for each key."""
@@ -112,7 +112,7 @@ class Family(Declaration[dict[Key, Cursor]], Generic[Key]):
 
     def find(self, cursor: Callable[[str], Cursor]) -> dict[Key, Cursor]:
         """The cursors by key."""
-        return {key: cursor(self._told.label.format(text)) for key, text in self._keys.items()}
+        return {key: cursor(self._counter.label.format(text)) for key, text in self._keys.items()}
 
 
 class Group:
@@ -127,13 +127,13 @@ class Group:
 
     @classmethod
     def _declarations(cls) -> Iterator[tuple[str, Declaration[Any]]]:
-        return ((name, found) for name, found in vars(cls).items() if isinstance(found, Declaration))
+        return ((name, value) for name, value in vars(cls).items() if isinstance(value, Declaration))
 
     @classmethod
     def declared(cls, number: int | None = None) -> list[Counter]:
         """Every word of one object, in the order of the class."""
-        found = (counter for _name, declaration in cls._declarations() for counter in declaration.counters())
-        return [cls._named(counter, number) for counter in found]
+        counters = (counter for _name, declaration in cls._declarations() for counter in declaration.counters())
+        return [cls._named(counter, number) for counter in counters]
 
     @classmethod
     def summary(cls) -> list[Counter]:

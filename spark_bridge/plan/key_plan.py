@@ -36,12 +36,12 @@ def plan_by_keys(
     hashes = {hash_of(topic, key) for topic in topics for key in selection.keys or ()}
     for key_hash in hashes:
         for file in files:
-            found: list[int] = []
-            file.select(key_hash, OFFSETS_MAX, 0, LONG_MAX, found)
-            if len(found) >= OFFSETS_MAX:
+            hits: list[int] = []
+            file.select(key_hash, OFFSETS_MAX, 0, LONG_MAX, hits)
+            if len(hits) >= OFFSETS_MAX:
                 parts, offsets = [], set()
                 return _splits(log, parts, offsets, selection, split_bytes)
-            offsets.update(found)
+            offsets.update(hits)
     return _splits(log, parts, offsets, selection, split_bytes)
 
 
