@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.harness.distribution import Shared, group_of, order
+from tests.harness.leftovers import Folder
 from tests.harness.scheduler import GroupScheduling, tell_groups
 from tools.common import local_broker
 
@@ -27,6 +28,7 @@ STARTERS = (
 LIVE_MARKS = ("broker", "interop", "crash", "spark")
 SECONDS_KEY = "slipstream/seconds"
 SHARED_MEMORY = Path("/dev/shm")
+REPOSITORY = Folder(Path(__file__).resolve().parent.parent)
 JAVA_OF_SETUP = Path(sys.prefix) / "java"
 
 # How long an example takes says how busy the machine is, and nothing of what is tested.
@@ -143,6 +145,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tests = [_shared(item) for item in items]
     tell_groups(Path(worker_input["groups"]), {test.name: group_of(test) for test in tests})
     items[:] = [items[number] for number in order(tests, worker_input.get("seconds", {}))]
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind() -> Iterator[None]:
+    """No test, and no process of one, writes into the folder that it is run from."""
+    yield
+    news = REPOSITORY.news()
+    assert not news, f"since the last test {sorted(news)} came into the repository's folder, from some worker"
 
 
 @pytest.fixture

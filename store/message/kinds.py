@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-from store.errors import MalformedData
 from store.message.delay import JAVA_INTEGER, SCHEDULE_TOPIC
 from store.message.properties import REAL_QUEUE_ID, REAL_TOPIC
 from store.message.record import TRANSACTION_MASK, Message, SysFlag
 from store.message.topics import DEAD_PREFIX, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, TIMER_TOPIC
-
-OP_TAG = "d"
-OP_OFFSETS_MAX = 65536  # RocketMQ ends an op message at 4096 bytes
 
 
 class MessageKind(Enum):
@@ -66,27 +62,3 @@ def destination_of(message: Message) -> tuple[str, int]:
     if kind_of(message) in _BY_TOPIC.values() and topic and JAVA_INTEGER(queue_id):
         return topic, int(queue_id)
     return message.topic, message.queue_id
-
-
-def half_record_of(message: Message) -> int | None:
-    """The log offset of the half message that a commit or rollback ends; None for any other record."""
-    if kind_of(message) not in (MessageKind.COMMIT, MessageKind.ROLLBACK):
-        return None
-    return message.prepared_transaction_offset
-
-
-def done_halves(message: Message) -> list[int]:
-    """The half queue's offsets (of the op message's own queue id) that it marks as done; 4.9 names one, 5.x any number.
-
-    Empty for other records, and for an op without the tag `d`. Raises MalformedData.
-    """
-    if kind_of(message) is not MessageKind.OP or message.tags != OP_TAG:
-        return []
-    what = f"op message at offset {message.physical_offset}"
-    parts = bytes(message.body).split(b",", OP_OFFSETS_MAX)
-    if len(parts) > OP_OFFSETS_MAX:
-        raise MalformedData(what, f"it names more than {OP_OFFSETS_MAX} messages")
-    numbers = [part for part in parts if part]
-    if not all(part.isdigit() and len(part) < 20 for part in numbers):
-        raise MalformedData(what, "its body is no list of numbers")
-    return [int(part) for part in numbers]

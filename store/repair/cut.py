@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from struct import Struct
 from zlib import crc32
 
-from store.compat import NEWEST, line_of
 from store.errors import OffsetOutOfRange
 from store.files import file_io, flushed_mark
 from store.files.checkpoint import Checkpoint
@@ -22,7 +21,7 @@ from store.index.geometry import geometry_of
 from store.index.index_file import DEFAULT_GEOMETRY
 from store.index.query import index_files
 from store.index.service import IndexService
-from store.manifest.store import DEFAULT_QUEUE_FILE_BYTES
+from store.manifest.store import DEFAULT_QUEUE_FILE_BYTES, line_of_store
 from store.message import rows_kernel as kernel
 from store.message.rows_kernel import Row
 from store.names import CUT_JOURNAL
@@ -97,7 +96,7 @@ class LogCut:
         zero(self._files, self._dirty(offset))
         root = self._directory.root
         file_bytes = queue_file_bytes(self._directory.consumequeue) or file_bytes_of(DEFAULT_QUEUE_FILE_BYTES)
-        queues = QueueRecovery(self._directory.consumequeue, file_bytes, kinds_found(root, line_of(NEWEST).queues))
+        queues = QueueRecovery(self._directory.consumequeue, file_bytes, kinds_found(root, line_of_store(root).queues))
         queues.cut(self._files, self._files.base_offsets()[0], offset, Checkpoint())
         QueueSync(self._directory.consumequeue, file_bytes).sync(0)
         paths = index_files(self._directory.index)

@@ -16,9 +16,10 @@ from store.errors import MalformedData
 from store.files.segment_files import SegmentFiles, segment_bytes_of
 from store.message import properties, topics
 from store.message.inner_batch import BatchItem, decode_batch, encode_batch, messages_in
-from store.message.kinds import MessageKind, destination_of, done_halves, half_record_of, kind_of
+from store.message.kinds import MessageKind, destination_of, kind_of
 from store.message.properties import CRC_PROPERTY_BYTES, crc_property, crc_reason, has_crc_property
 from store.message.record import Kind, Message, SysFlag, decode, encode
+from store.put.resend import OP_TAG
 from store.reading.walk import walk
 from tests.store.golden import unpack
 from tools.log.text import as_json, as_line
@@ -49,14 +50,14 @@ def test_every_golden_record_has_its_kind(version: str, name: str, tmp_path: Pat
     halves = {one.physical_offset: one for one in found if kind_of(one) is MessageKind.HALF}
     half_offsets = {one.queue_offset for one in halves.values()}
     for one in found:
-        of_half = half_record_of(one)
-        if of_half is not None:
-            half = halves[of_half]
+        if kind_of(one) is MessageKind.COMMIT:
+            half = halves[one.prepared_transaction_offset]
             assert destination_of(half) == (one.topic, one.queue_id)
             assert bytes(half.body) == bytes(one.body)
         if kind_of(one) is MessageKind.OP:
-            assert done_halves(one)
-            assert half_offsets.issuperset(done_halves(one))
+            assert one.tags == OP_TAG
+            done = [int(part) for part in bytes(one.body).split(b",") if part]
+            assert done and half_offsets.issuperset(done)
         if kind_of(one) is MessageKind.DELAYED:
             assert destination_of(one)[0].startswith(("alpha", topics.RETRY_PREFIX))
 
@@ -114,8 +115,6 @@ def test_kinds_by_topic_and_flag() -> None:
     assert kind_of(message(sys_flag=SysFlag.TRANSACTION_ROLLBACK)) is MessageKind.ROLLBACK
     assert kind_of(message(topic="%DLQ%g")) is MessageKind.DEAD_LETTER
     assert kind_of(message(topic=topics.TIMER_TOPIC)) is MessageKind.TIMER
-    assert half_record_of(message(sys_flag=8, prepared_transaction_offset=77)) == 77
-    assert half_record_of(message()) is None
     assert destination_of(message(topic=topics.HALF_TOPIC, queue_id=3)) == (topics.HALF_TOPIC, 3)
     real = properties.format({"REAL_TOPIC": "t", "REAL_QID": "5"})
     assert destination_of(message(topic=topics.HALF_TOPIC, properties=real)) == ("t", 5)
@@ -127,19 +126,6 @@ def test_topics_by_name() -> None:
     assert not any(map(topics.is_system_topic, ("topic", "%RETRY%g", "%DLQ%g", "%LMQ%q", "")))
     assert topics.is_not_for_clients(topics.HALF_TOPIC) and not topics.is_not_for_clients("TBW102")
     assert (topics.group_of("%RETRY%g"), topics.group_of("%DLQ%g"), topics.group_of("g")) == ("g", "g", None)
-
-
-@pytest.mark.parametrize(
-    "body, offsets", [(b"7", [7]), (b"7,", [7]), (b"14,15,", [14, 15]), (b"", []), (b"x", None), (b"1" * 20, None)]
-)
-def test_op_bodies_of_both_versions(body: bytes, offsets: list[int] | None) -> None:
-    tagged = message(topic=topics.OP_TOPIC, body=body, properties=properties.format({"TAGS": "d"}))
-    if offsets is None:
-        with pytest.raises(MalformedData, match="op message at offset 0"):
-            done_halves(tagged)
-    else:
-        assert done_halves(tagged) == offsets
-    assert done_halves(message(topic=topics.OP_TOPIC, body=body)) == []
 
 
 items = st.builds(BatchItem, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=20), st.binary(max_size=20))

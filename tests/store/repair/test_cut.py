@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from store.compat import LINES, NEWEST, OLDEST
 from store.errors import BitRot, OffsetOutOfRange
 from store.files import flushed_mark
 from store.files.directory import StoreDirectory
 from store.index.service import IndexService
-from store.names import CUT_JOURNAL
+from store.names import COMPACTION, CUT_JOURNAL
+from store.queues.queue_set import QueueKinds
+from store.recovery.queues import QueueRecovery
 from store.recovery.recovery import Recovered, recover
 from store.repair import cut as log_cut
 from store.repair.cut import LogCut
@@ -109,3 +112,22 @@ def test_a_journal_in_part_was_never_begun(log: SmallLog) -> None:
     (log.root / CUT_JOURNAL).write_bytes(b"SLIPCUT1")
     assert log_cut.finish(log.directory, SEGMENT_BYTES) is None
     assert recovered(log).max_physical_offset == log.end
+
+
+@pytest.mark.parametrize("compat", [OLDEST, NEWEST])
+def test_queues_are_cut_by_the_rules_of_the_line_whose_store_it_is(
+    log: SmallLog, compat: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if compat == NEWEST:
+        (log.root / COMPACTION).mkdir()  # no broker of 4.9 leaves that
+    cut_by = []
+
+    class Seen(QueueRecovery):
+        def __init__(self, root: Path, file_bytes: int, kinds: QueueKinds) -> None:
+            super().__init__(root, file_bytes, kinds)
+            cut_by.append(kinds.rules)
+
+    monkeypatch.setattr(log_cut, "QueueRecovery", Seen)
+    LogCut(log.directory, log.files).cut(log.records[7].offset)
+    assert cut_by == [LINES[compat].queues]
+    check_cut(log, 7)

@@ -1,0 +1,27 @@
+"""What a test leaves in the repository's folder: new names at its top, but for caches and what git ignores."""
+
+from __future__ import annotations
+
+import os
+from fnmatch import fnmatch
+from pathlib import Path
+
+
+class Folder:
+    """The names at the top of a folder, each of them new only once. Hidden ones are editors' and caches'."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        ignored = (root / ".gitignore").read_text().split()
+        self._ignored = [pattern.rstrip("/") for pattern in ignored]
+        self._known = self._names()
+
+    def _names(self) -> set[str]:
+        names = (name for name in os.listdir(self._root) if not name.startswith("."))
+        return {name for name in names if not any(fnmatch(name, pattern) for pattern in self._ignored)}
+
+    def news(self) -> set[str]:
+        """The names that came since the last look."""
+        names = self._names()
+        news, self._known = names - self._known, self._known | names
+        return news
