@@ -21,6 +21,7 @@ from spark_bridge.replica.replica import Stamp, place_of, stamp_of
 from spark_bridge.split.splits import GUIDE_QUEUES_MAX, LogExtent, Queue, Selection
 from store.errors import BrokerOutOfReach, CorruptRecord, NoBroker
 from store.files.directory import StoreDirectory
+from store.files.pointer import COMMIT_LOG_KEY
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
 from store.message.record import Kind, inspect
 from store.message.topics import is_system_topic
@@ -74,7 +75,7 @@ def _directory_of(root: str) -> StoreDirectory:
     """
     plain = StoreDirectory(root)
     settings = (plain.read_pointer() or {}).get("settings", {})
-    named = Path(settings.get("storePathCommitLog") or plain.commitlog)
+    named = Path(settings.get(COMMIT_LOG_KEY) or plain.commitlog)
     if plain.commitlog.is_dir() and (not named.is_dir() or named.samefile(plain.commitlog)):
         return plain
     return StoreDirectory(root, named)

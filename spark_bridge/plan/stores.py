@@ -18,7 +18,7 @@ from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption, nearest
 from spark_bridge.replica import name_servers
 from store.errors import MalformedConfig
-from store.files.directory import StoreDirectory
+from store.files.directory import StoreDirectory, commit_log_apart
 from store.files.segment import file_name
 from store.files.segment_files import named_files
 from store.message.topics import AUTO_CREATE_TOPIC, SYSTEM_PREFIX
@@ -109,8 +109,7 @@ def _is_same_log(root: Path, other: Path) -> bool:
 
 
 def _files(root: Path) -> tuple[Path, list[tuple[int, int]]]:
-    pointer = StoreDirectory(root).read_pointer() or {}
-    commitlog = Path(pointer.get("settings", {}).get("storePathCommitLog") or root / COMMIT_LOG)
+    commitlog = commit_log_apart(root) or root / COMMIT_LOG
     return commitlog, [(base, size) for base, size in named_files(commitlog) if size]
 
 

@@ -21,10 +21,10 @@ from store.message.record import (
     MAGIC_AT,
     MAGIC_V1,
     MAGIC_V2,
+    NOT_FOR_QUEUES,
     PHYSICAL_OFFSET_AT,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
-    SysFlag,
     store_timestamp_at,
 )
 from store.message.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_lmq, is_system_topic
@@ -33,7 +33,6 @@ from store.queues.extension import LAST_ADDRESS
 
 KEY_SEPARATOR = " "
 STORE_TIMESTAMP_AT = store_timestamp_at(0)  # with an IPv4 born host
-PREPARED_OR_ROLLED_BACK = int(SysFlag.TRANSACTION_PREPARED)  # this bit is in both, and in no commit
 SYSTEM_BEGINS = np.unique([int.from_bytes(name.encode()[:4], "big") for name in (*SYSTEM_TOPICS, SYSTEM_PREFIX)])
 SYSTEM_LETTERS = np.isin(np.arange(256), SYSTEM_BEGINS >> 24)
 Mask = npt.NDArray[np.bool_]
@@ -42,7 +41,7 @@ Mask = npt.NDArray[np.bool_]
 def select(window: LogWindow, positions: Positions, selection: Selection) -> Positions:
     """Those of the records that are wanted by topic and queue; never what a transaction has not committed."""
     records = Records(window, positions)
-    pending = records.sys_flag & PREPARED_OR_ROLLED_BACK
+    pending = records.sys_flag & NOT_FOR_QUEUES
     if pending.any():
         positions = positions[pending == 0]
         records = Records(window, positions)

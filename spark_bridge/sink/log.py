@@ -14,7 +14,7 @@ from ipc.counters import Counters, Cursor
 from spark_bridge.sink.index import WrittenKeys
 from spark_bridge.split.splits import LogExtent
 from store.files.directory import StoreDirectory
-from store.files.pointer import COUNTERS_FILE
+from store.files.pointer import COMMIT_LOG_KEY, COUNTERS_FILE
 from store.index.index_file import Geometry
 from store.reading.extent import Running
 
@@ -47,7 +47,7 @@ def written_keys(path: str, broker: Running, since_ms: int, timeout_s: float) ->
     finally:
         counters.close()
     settings = broker.settings
-    directory = StoreDirectory(path, settings.get("storePathCommitLog"))
+    directory = StoreDirectory(path, settings.get(COMMIT_LOG_KEY))
     segment_bytes = int(settings["mappedFileSizeCommitLog"])
     log = LogExtent(str(directory.commitlog), segment_bytes, first, end, end)
     geometry = Geometry(int(settings["maxHashSlotNum"]), int(settings["maxIndexNum"]))

@@ -182,7 +182,7 @@ def store_directory(root: Path | str) -> StoreDirectory:
 def commit_log_apart(root: Path | str) -> Path | None:
     """Where the commit log lies if not below the root: only a broker's pointer file can tell."""
     fields = StoreDirectory(root).read_pointer() or {}
-    path = fields.get("settings", {}).get("storePathCommitLog")
+    path = fields.get("settings", {}).get(pointer.COMMIT_LOG_KEY)
     return Path(path) if path else None
 
 

@@ -109,6 +109,15 @@ def sync_data(fd: int) -> None:
     os.fdatasync(fd)
 
 
+def sync_data_of(path: Path) -> None:
+    """As `sync_data`, of a file by name."""
+    fd = open_file(path, writable=True)
+    try:
+        sync_data(fd)
+    finally:
+        os.close(fd)
+
+
 def start_writing(fd: int, start: int, length: int) -> None:
     """Begin to write the range out, and wait for nothing: it is on disk for sure after the next `sync_data` only.
 

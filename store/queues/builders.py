@@ -31,7 +31,19 @@ class Share:
     with_unit: bool = True  # in the queue's extension, if it has one
 
 
-class PlainBuilder:
+class _Builder:
+    """What both kinds of queues have: their files, and the next queue offset."""
+
+    files: ConsumeQueue
+    end: int
+
+    def refuse_gap(self, share: Share) -> None:
+        """Raise QueueGap when entries before these are missing."""
+        if share.first_queue_offset > self.end:
+            raise QueueGap(str(self.files.directory), self.end, share.first_queue_offset)
+
+
+class PlainBuilder(_Builder):
     """A consume queue, with its extension if it has one."""
 
     def __init__(self, files: ConsumeQueue, from_offset: int, ext: QueueExt | None = None) -> None:
@@ -42,11 +54,6 @@ class PlainBuilder:
         self.expired_below = 0  # records below were not dispatched: a queue of such only begins anew behind them
         if ext is not None:
             ext.seek(files, self.end)
-
-    def refuse_gap(self, share: Share) -> None:
-        """Raise QueueGap when entries before these are missing."""
-        if share.first_queue_offset > self.end:
-            raise QueueGap(str(self.files.directory), self.end, share.first_queue_offset)
 
     def put(self, share: Share) -> list[str]:
         """Write what is not there yet; what was odd about it."""
@@ -101,7 +108,7 @@ class PlainBuilder:
         return findings
 
 
-class BatchBuilder:
+class BatchBuilder(_Builder):
     """A batch consume queue."""
 
     def __init__(self, files: BatchConsumeQueue, from_offset: int) -> None:
@@ -109,11 +116,6 @@ class BatchBuilder:
         self._units = files.end_below(from_offset)
         self.end = files.messages_end(self._units)
         self.max_physical_offset = from_offset
-
-    def refuse_gap(self, share: Share) -> None:
-        """Raise QueueGap when units before these are missing."""
-        if share.first_queue_offset > self.end:
-            raise QueueGap(str(self.files.directory), self.end, share.first_queue_offset)
 
     def put(self, share: Share) -> list[str]:
         """Write what is not there yet; what was odd about it."""

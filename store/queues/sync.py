@@ -94,13 +94,9 @@ class QueueSync:
         for path, mtime_ns in changed:
             between()
             try:
-                fd = file_io.open_file(path, writable=True)
+                file_io.sync_data_of(path)
             except FileNotFoundError:
                 continue  # expired, and deleted meanwhile
-            try:
-                file_io.sync_data(fd)
-            finally:
-                os.close(fd)
             self._synced_mtime_ns[path] = mtime_ns
             synced += 1
         return synced

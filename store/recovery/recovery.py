@@ -250,11 +250,7 @@ def settle(files: SegmentFiles, bases: Sequence[int], floor: int) -> None:
 def _sync(files: SegmentFiles, bases: Sequence[int]) -> None:
     """What was walked is about to be published as flushed, so it has to be."""
     for base in bases:
-        fd = file_io.open_file(files.path_of(base), writable=True)
-        try:
-            file_io.sync_data(fd)
-        finally:
-            os.close(fd)
+        file_io.sync_data_of(files.path_of(base))
 
 
 def _as_finding(end: LogEnd, verdict: Verdict) -> str:

@@ -11,6 +11,7 @@ from rich.text import Text
 from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus
 from engine.protocol.ha.explanation import Explanation, Row
 from engine.protocol.ha.wire import CODES, CloseReason, ReasonCode
+from tools.show.table import table_of
 
 KIB, STEPS = 1024.0, ("B", "KiB", "MiB", "GiB", "TiB")
 MINUTE, HOUR, DAY = 60, 3600, 86_400
@@ -68,17 +69,10 @@ ROWS: tuple[tuple[str, Callable[[ConnectionStatus], str | Text]], ...] = (
 )
 
 
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
-    return table
-
-
 def _replicas(replicas: list[ConnectionStatus]) -> RenderableType:
     if not replicas:
         return Text("no slave is connected")
-    table = _table("replica", *(one.peer for one in replicas))  # a column for each: rows would be too wide
+    table = table_of("replica", *(one.peer for one in replicas))  # a column for each: rows would be too wide
     for label, cell in ROWS:
         table.add_row(label, *(cell(one) for one in replicas))
     return table
@@ -95,7 +89,7 @@ def _gone(gone: list[EndedStatus]) -> list[RenderableType]:
 
 
 def _client(client: ClientStatus) -> RenderableType:
-    table = _table("master", client.master)
+    table = table_of("master", client.master)
     table.add_row("state", client.state)
     table.add_row("reason", Text(client.reason_code, style="green" if client.reason_code == "OK" else "bold red"))
     table.add_row("last end", CloseReason(client.reason).name if client.reason else UNKNOWN)

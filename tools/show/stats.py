@@ -10,17 +10,11 @@ from engine.figures import store_stats
 from engine.figures.store_stats import LatencyStats, StoreStats
 from engine.protocol.store.put_rates import runtime_text
 from tools.common import watch as screen
+from tools.show.table import table_of
 
 MIB = 1 << 20
 TOPICS_SHOWN = 40
 BAR_CELLS = 40
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
-    return table
 
 
 def duration(micros: float) -> str:
@@ -31,7 +25,7 @@ def duration(micros: float) -> str:
 
 
 def _rates(stats: StoreStats) -> Table:
-    table = _table("rate over", "messages/s", "MiB/s", "seconds there are")
+    table = table_of("rate over", "messages/s", "MiB/s", "seconds there are")
     for window, rate in stats.rates.items():
         table.add_row(window, f"{rate.messages:,.0f}", f"{rate.bytes / MIB:,.2f}", f"{rate.seconds:.1f}")
     return table
@@ -41,7 +35,7 @@ def _latencies(latency: LatencyStats) -> RenderableType:
     if not latency.puts:
         return Text("no put was waited for")
     line = "  ".join(f"p{name} {duration(micros)}" for name, micros in latency.percentiles_us.items())
-    table = _table("took", "puts", "")
+    table = table_of("took", "puts", "")
     most = max(latency.distribution.values())
     for name, puts in latency.distribution.items():
         if puts:
@@ -51,7 +45,7 @@ def _latencies(latency: LatencyStats) -> RenderableType:
 
 
 def _topics(stats: StoreStats) -> RenderableType:
-    table = _table("topic", "messages", "MiB")
+    table = table_of("topic", "messages", "MiB")
     most = sorted(stats.topics, key=lambda topic: topic.messages, reverse=True)
     for topic in most[:TOPICS_SHOWN]:
         table.add_row(topic.topic, f"{topic.messages:,}", f"{topic.bytes / MIB:,.2f}")

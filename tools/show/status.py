@@ -12,15 +12,9 @@ from engine.figures.ha_status import ClientStatus, ConnectionStatus
 from engine.figures.status import ProcessStatus, PutStatus, Status, snapshot
 from engine.protocol.ha.wire import CloseReason
 from tools.common import watch as screen
+from tools.show.table import table_of
 
 MIB = 1 << 20
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
-    return table
 
 
 def _seconds(value: float | None) -> str:
@@ -28,7 +22,7 @@ def _seconds(value: float | None) -> str:
 
 
 def _cursors(status: Status) -> Table:
-    table = _table("cursor", "value", "behind the log's end")
+    table = table_of("cursor", "value", "behind the log's end")
     end = status.cursors["max_physical_offset"]
     for label, value in status.cursors.items():
         follows = label in ("flushed_offset", "reput_from_offset", "confirm_offset")
@@ -39,7 +33,7 @@ def _cursors(status: Status) -> Table:
 def _connections(connections: list[ConnectionStatus]) -> RenderableType:
     if not connections:
         return Text("no slave is connected")
-    table = _table("slave", *(one.peer for one in connections))  # a column for each: rows would be too wide
+    table = table_of("slave", *(one.peer for one in connections))  # a column for each: rows would be too wide
     rows: tuple[tuple[str, Callable[[ConnectionStatus], str]], ...] = (
         ("state", lambda one: one.state),
         ("asked for bytes from", lambda one: f"{one.slave_request_offset:,}"),
@@ -57,7 +51,7 @@ def _connections(connections: list[ConnectionStatus]) -> RenderableType:
 
 
 def _client(client: ClientStatus) -> Table:
-    table = _table("master", "state", "received bytes", "silent", "last end")
+    table = table_of("master", "state", "received bytes", "silent", "last end")
     reason = CloseReason(client.reason).name if client.reason else "-"
     table.add_row(client.master, client.state, f"{client.transferred_bytes:,}", _seconds(client.silent_seconds), reason)
     return table
@@ -69,7 +63,7 @@ def _puts(puts: PutStatus) -> Text:
 
 
 def _processes(processes: list[ProcessStatus]) -> Table:
-    table = _table("process", "pid", "CPU %", "RSS MiB", "PSS MiB", "restarts", "heartbeat")
+    table = table_of("process", "pid", "CPU %", "RSS MiB", "PSS MiB", "restarts", "heartbeat")
     for one in processes:
         table.add_row(
             one.role, str(one.pid), f"{one.cpu_percent:.1f}", f"{one.rss_bytes / MIB:.1f}",
@@ -96,7 +90,7 @@ def render(status: Status) -> RenderableType:
 
 def side_by_side(statuses: list[Status]) -> Table:
     """A few figures of several brokers, a column each: small enough for any terminal."""
-    table = _table("broker", *(status.broker_name for status in statuses))
+    table = table_of("broker", *(status.broker_name for status in statuses))
     if any(status.problems for status in statuses):
         table.add_row("PROBLEMS (see status)", *(str(len(status.problems)) for status in statuses), style="bold red")
     labels = ("put_messages", "max_physical_offset", "flushed_offset", "reput_from_offset", "confirm_offset")
