@@ -19,7 +19,8 @@ INDEX_SLOTS = 200
 
 @pytest.fixture(scope="module", params=golden.STORES, ids="-".join)
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return golden.unpack(*request.param, tmp_path_factory.mktemp("store"))
+    version, name = request.param
+    return golden.unpack(version, name, tmp_path_factory.mktemp("store"))
 
 
 def test_a_store_is_equal_to_its_copy(store: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from engine.settings.config import ConfigError
 from ipc.errors import RegionMissing
 from store.errors import NoBroker, StoreError
 from tools import cli
+from tools.common.lazy_group import LazyGroup
 
 
 def test_help_names_every_command_without_importing_one() -> None:
@@ -181,7 +182,7 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda *_: interrupted)
+    monkeypatch.setattr(LazyGroup, "get_command", lambda *_: interrupted)
     assert cli.run_command(["status"]) == 130
     told = capsys.readouterr().err
     assert told.startswith("slipstream: INTERRUPTED: ") and told.count("\n") == 1

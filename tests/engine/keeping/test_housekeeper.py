@@ -12,11 +12,11 @@ import pytest
 
 from engine.board import live_settings
 from engine.board.cursors import Board
-from engine.keeping import housekeeper
 from engine.keeping.housekeeper import MEASURE_MS, local_hour, open_role, policy_of
 from engine.protocol.store.retention import DISK_FULL_BIT, FIRST_ROUND_MS, HOUR_MS, DiskState, Usage
 from engine.settings.config import from_mapping
 from ipc import waiting
+from ipc.clock import monotonic_ms
 from store.compat import LINES
 from store.files import file_io
 from store.queues.consume_queue import ConsumeQueue
@@ -307,6 +307,6 @@ def test_open_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config, board = from_mapping({**SETTINGS, "storePathRootDir": log.root}), Board.create(tmp_path / "counters")
     live_settings.publish(board, config)
     role = open_role(config, board)
-    assert role.do_work(housekeeper.monotonic_ms()) == 0
+    assert role.do_work(monotonic_ms()) == 0
     role.close()
     assert 0 <= local_hour(NOW) <= 23

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import time
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_the_first_is_told_at_once_the_rest_as_a_count(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(log_lines.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     seldom = Seldom(logging.getLogger("slipstream.test"))
     for n in range(5000):
         seldom.tell("peer %d", n)

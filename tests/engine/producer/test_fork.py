@@ -223,7 +223,7 @@ def _send(producer: Any) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_producer_handed_to_a_process_of_multiprocessing_is_an_error(broker: LocalBroker, method: str) -> None:
-    context = multiprocessing.get_context(method)
+    context: Any = multiprocessing.get_context(method)
     with Producer(broker.store) as producer:
         child = context.Process(target=_send, args=(producer,))
         if method == "fork":

@@ -18,7 +18,7 @@ from ipc import waiting
 from ipc.clock import monotonic_ms
 from ipc.errors import RingFull
 from store.errors import InvalidMessage
-from store.put.resend import HALF_TOPIC, OP_TOPIC
+from store.message.topics import HALF_TOPIC, OP_TOPIC
 from store.reading import extent
 from tests.engine.producer.test_producer import DEADLINE_SECONDS, Stopped
 from tests.harness.audit import messages_of

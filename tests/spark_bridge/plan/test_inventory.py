@@ -11,13 +11,13 @@ from ipc import waiting
 from ipc.counters import Counters
 from ipc.process import start_time
 from spark_bridge.options.read import parse_options
-from spark_bridge.plan import inventory
 from spark_bridge.plan.inventory import find_extent, find_queues, selection_of
 from spark_bridge.split.splits import Selection, plan
 from store.errors import NotAStore
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
 from store.files.segment import file_name
+from store.reading import extent
 from tests.spark_bridge.stores import SmallStore, read_rows
 
 
@@ -79,7 +79,7 @@ def test_a_store_at_rest_trusts_its_queues_and_one_that_was_killed_does_not(stor
 
 def test_a_store_at_rest_is_looked_at_again_when_it_changed(store, monkeypatch):
     first = find_extent(str(store.root))
-    monkeypatch.setattr(inventory.store_extent, "readable_range", None)
+    monkeypatch.setattr(extent, "readable_range", None)
     assert find_extent(str(store.root)) is first
     monkeypatch.undo()
     store.put("orders")

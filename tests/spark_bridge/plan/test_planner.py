@@ -15,16 +15,16 @@ import pytest
 from ipc.process import start_time
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.plan import planner
+from spark_bridge.plan import inventory
 from spark_bridge.plan.bounds import OffsetsLost
 from spark_bridge.plan.planner import plan_read
 from spark_bridge.plan.stores import resolve_stores
-from spark_bridge.split import leases as split_leases
 from spark_bridge.split import splits as splits_module
-from spark_bridge.split.splits import RangeSplit, RecordSplit, Split
+from spark_bridge.split.splits import LeaseTerms, RangeSplit, RecordSplit, Split
 from store.files.directory import StoreDirectory
 from store.message.record import SysFlag
 from store.message.topics import is_system_topic
+from store.reading import extent
 from store.upkeep import leases
 from tests.spark_bridge.stores import GOLDEN_STORES, Row, SmallStore, golden_lines, read_rows, unpack_golden
 
@@ -320,14 +320,14 @@ def test_a_replica_is_not_read_twice(tmp_path, golden):
 
 
 def test_a_plan_holds_the_log_from_its_lowest_offset_on_while_its_process_lives(store, monkeypatch):
-    monkeypatch.setattr(split_leases.extent, "running", lambda _root: True)
-    monkeypatch.setattr(planner.inventory, "find_extent", lambda *_a, **_k: store.extent())
+    monkeypatch.setattr(extent, "running", lambda _root: True)
+    monkeypatch.setattr(inventory, "find_extent", lambda *_a, **_k: store.extent())
     root = str(store.root)
     splits = plan_read(parse_options({"path": root, "startingOffsets": '{"orders":{"0":8,"1":8}}'}))
     low = min(offset for offset in offsets_of(splits))
     now_ms = 1_000_000
     assert leases.held_from(root, now_ms) == low
-    assert {split.log.lease for split in splits} == {split_leases.LeaseTerms(root, low, 120_000)}
+    assert {split.log.lease for split in splits} == {LeaseTerms(root, low, 120_000)}
     names = [path.name for path in StoreDirectory(root).leases.iterdir()]
     assert len(names) == 2, "the plan's and this reader's"
     assert all(name.startswith(f"{os.getpid()}-{start_time(os.getpid())}-") for name in names)

@@ -26,6 +26,8 @@ from store.errors import SegmentRemoved, SegmentSizeMismatch
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
 from store.files.segment import file_name
+from store.files.segment_files import named_files
+from store.reading import extent
 from tests.spark_bridge.stores import SmallStore, read_rows
 
 SEGMENT = 2048
@@ -146,7 +148,7 @@ class Broker:
     def __init__(self, root: Path, directory: Path, reput: int, end: int) -> None:
         directory.mkdir()
         counters = Counters.create(directory / COUNTERS_FILE, 8)
-        first = next(base for base, _ in replica.named_files(root / "commitlog"))
+        first = next(base for base, _ in named_files(root / "commitlog"))
         for label, value in (("min_physical_offset", first), ("max_physical_offset", 0), ("reput_from_offset", 0)):
             waiting.publish(counters.allocate(label, kind="cursor", owner="test"), value)
         self.end, self.reput = counters.cursor("max_physical_offset"), counters.cursor("reput_from_offset")
@@ -271,5 +273,5 @@ def test_each_slave_may_end_at_another_place_of_a_record(ahead, here, tmp_path):
 
 def test_what_was_planned_here_is_not_looked_for_again(ahead, here, monkeypatch):
     splits = plan(here)
-    monkeypatch.setattr(replica.extent, "readable_range", None)
+    monkeypatch.setattr(extent, "readable_range", None)
     assert offsets(splits) == ahead.offsets

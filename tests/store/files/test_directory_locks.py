@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -110,7 +112,7 @@ def test_the_children_of_a_dead_owner_own_it_to_their_end(tmp_path: Path, monkey
         DirectoryLocks().take([tmp_path])
     monkeypatch.setattr(directory_locks, "WAIT_SECONDS", 60.0)
     waited: list[int] = []
-    monkeypatch.setattr(directory_locks.time, "sleep", lambda _s: waited.append(1) or os.kill(child, signal.SIGKILL))
+    monkeypatch.setattr(time, "sleep", lambda _s: waited.append(1) or os.kill(child, signal.SIGKILL))
     locks = DirectoryLocks()
     locks.take([tmp_path])
     assert waited
@@ -123,7 +125,7 @@ def test_a_file_system_without_locks_on_directories(tmp_path: Path, monkeypatch:
     def flock(_fd: int, _kind: int) -> None:
         raise OSError(directory_locks.UNSUPPORTED[0], "no locks here")
 
-    monkeypatch.setattr(directory_locks.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     locks = DirectoryLocks()
     locks.take([tmp_path])
     locks.release()

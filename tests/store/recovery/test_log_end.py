@@ -89,8 +89,8 @@ def test_the_walk_looks_back_only_so_far_behind_what_was_on_disk(
         assert found == min(start for start in starts if start >= floor - 1000)
         assert find_end(log.files, [0], found, check_crc=True, whole_to=floor).offset == log.end
     log.flip(starts[-3] + 90)
-    found = find_end(log.files, [0], first_record_to_walk(log.files, 0, log.end), check_crc=True, whole_to=log.end)
-    assert found.offset == starts[-3], "damage near the end is still seen"
+    end = find_end(log.files, [0], first_record_to_walk(log.files, 0, log.end), check_crc=True, whole_to=log.end)
+    assert end.offset == starts[-3], "damage near the end is still seen"
 
 
 def test_reserved_blocks_behind_the_end_are_not_read(tmp_path_factory: pytest.TempPathFactory) -> None:

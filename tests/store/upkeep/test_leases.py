@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipc.process import start_time
+from store.files import file_io
 from store.upkeep import leases
 
 NOW = 1_000_000
@@ -198,7 +199,7 @@ def test_a_lease_that_cannot_be_removed_is_named(tmp_path: Path, monkeypatch: py
     def refuse(path: Path) -> None:
         raise PermissionError(1, "Operation not permitted", str(path))
 
-    monkeypatch.setattr(leases.file_io, "unlink", refuse)
+    monkeypatch.setattr(file_io, "unlink", refuse)
     found = leases.look(tmp_path, NOW + 1000)
     assert found.from_offset is None and str(lease.path) in found.findings[0]
     monkeypatch.undo()

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from engine.producer import Producer
-from store.message.record import Host, decode, encode
+from store.message.host import Host
+from store.message.record import decode, encode
 from tests.harness import command_line
 from tests.harness.command_line import Ran
 from tests.harness.logs import SmallLog
