@@ -84,7 +84,7 @@ class BrokerServer:
         self._ha_server_name: str | None = None
         self._unresolved: str | None = None  # the last name that led nowhere, and was told
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._is_told_to_stop = asyncio.Event()
+        self._ends_turn = asyncio.Event()
         self._loop.add_reader(stop_alarm(), self._on_alarm)
 
     def _change_settings(self) -> None:
@@ -177,17 +177,18 @@ class BrokerServer:
                 self._begin(f"heartbeat {address}", self._send_heartbeat(link, beat))
 
     def idle(self, timeout_ms: int) -> None:
-        """Serve."""
+        """Serve, until a request changed what name servers are to know, or the stop comes."""
         self._loop.run_until_complete(self._serve_for(min(timeout_ms, TURN_MS_MAX) / 1000))
 
     async def _serve_for(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._is_told_to_stop.wait(), seconds)
+            await asyncio.wait_for(self._ends_turn.wait(), seconds)
+        self._ends_turn.clear()
 
     def _on_alarm(self) -> None:
         """The descriptor stays readable: it is heard once."""
         self._loop.remove_reader(stop_alarm())
-        self._is_told_to_stop.set()
+        self._ends_turn.set()
 
     def close(self) -> None:
         """Say goodbye to the name servers, hang up, save."""
@@ -233,6 +234,8 @@ class BrokerServer:
         answer = self._requests.answer(request, connection, wall_ms())
         if self._requests.changed_settings:
             self._change_settings()
+        if self._requests.wants_registration:
+            self._ends_turn.set()
         return answer
 
     def _look(self) -> None:

@@ -20,6 +20,7 @@ from store.files import checkpoint as checkpoint_file
 from store.index.service import IndexService
 from store.reading import extent
 from tests.harness.audit import assert_queue_offsets_dense, assert_queues_hold_exactly, messages_of
+from tests.harness.conditions import await_that
 from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.crash
@@ -73,6 +74,13 @@ def await_offset(board: Board, label: str, goal: int) -> None:
     while (seen := cursor.read()) < goal:
         assert time.monotonic() < end, f"{label} stays at {seen}, wanted {goal}: {list(board.counters)}"
         waiting.await_change(cursor, seen, 100)
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return "zombie" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def answers(paths: list[Path]) -> list[dict[str, object]]:
@@ -137,10 +145,8 @@ def test_the_supervisor_killed_takes_its_children_along_and_the_next_start_goes_
         pids = [cursor.read() for cursor in board.pids.values() if cursor.read() > 0]
         master.process.kill()
         master.process.wait()
-        end = time.monotonic() + DEADLINE_SECONDS
         for pid in pids:
-            while (status := Path(f"/proc/{pid}/status")).exists() and "zombie" not in status.read_text():
-                assert time.monotonic() < end, f"process {pid} outlived its supervisor"
+            await_that(lambda pid=pid: is_gone(pid), f"process {pid} ends with its supervisor")
         assert region_directory.exists(), "the next start removes what was left"
         assert producers[0].wait(DEADLINE_SECONDS) == 0, "its producer is told at once"
     with LocalBroker(tmp_path / "m", brokerRole="ASYNC_MASTER", flushDiskType="SYNC_FLUSH", **SMALL) as again:

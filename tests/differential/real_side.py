@@ -188,9 +188,11 @@ def run(
         side = RealSide(broker, hosts, five=is_five(version))
         try:
             side.make_topics(topics)
-            return side.run(operations)
+            outcomes = side.run(operations)
         finally:
             side.close()
+        broker.stop()
+        return outcomes
 
 
 def new_hosts(*, features: bool) -> Hosts:

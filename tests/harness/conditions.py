@@ -13,10 +13,12 @@ PAUSE_SECONDS = 0.01  # long enough to leave the core to whom we wait for
 Seen = TypeVar("Seen")
 
 
-def await_that(condition: Callable[[], Seen], what: str, seconds: float = SECONDS) -> Seen:
+def await_that(
+    condition: Callable[[], Seen], what: str, seconds: float = SECONDS, pause: float = PAUSE_SECONDS
+) -> Seen:
     """What `condition` said first that is not false. Fails at the deadline."""
     deadline = time.monotonic() + seconds
     while not (seen := condition()):
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        select.select([], [], [], PAUSE_SECONDS)
+        select.select([], [], [], pause)
     return seen

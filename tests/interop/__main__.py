@@ -111,7 +111,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path)
     asked = parser.parse_args()
     for version in rocketmq.VERSIONS:
-        reason = rocketmq.missing(version, client=True)
+        reason = rocketmq.missing(version)
         if reason is not None:
             print(f"make interop: {reason}", file=sys.stderr)
             return 2

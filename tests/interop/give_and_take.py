@@ -116,6 +116,7 @@ class GiveAndTake:
                     with self._timed("theirs, writing"):
                         self._theirs(client, broker, number)
                     stopping = time.monotonic()
+                    broker.stop()
                 self.seconds["theirs, stop"] += time.monotonic() - stopping  # type: ignore[assignment]
         with self._timed("ours"), self._our_broker():
             pass

@@ -11,10 +11,10 @@ import pytest
 from tests.interop import rocketmq
 
 
-def need(versions: Iterable[str] = (rocketmq.VERSION,), *, client: bool = False) -> None:
-    """Go on only if these versions (with the Java client) can be run. In CI (CI=true) their absence is a failure."""
+def need(versions: Iterable[str] = (rocketmq.VERSION,)) -> None:
+    """Go on only if these versions can be run. In CI (CI=true) their absence is a failure."""
     for version in versions:
-        reason = rocketmq.missing(version, client=client)
+        reason = rocketmq.missing(version)
         if reason is not None:
             absent(reason)
 

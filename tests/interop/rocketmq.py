@@ -34,6 +34,7 @@ JAVA_SOURCES = Path(__file__).with_name("java")
 JVM = [
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",  # most of a short life is compiling: half the CPU seconds of a start
+    "-Dtls.server.mode=disabled",  # nobody here speaks TLS; its two key pairs are half of a broker's start
     "-Dfile.encoding=UTF-8",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -67,9 +68,9 @@ def _has_all(jars: Path, version: str) -> bool:
     return all(path.exists() for path in needed)
 
 
-def missing(version: str = VERSION, *, client: bool = False) -> str | None:
-    """Why RocketMQ (with its Java client) cannot be run here; None when it can. Fetches the jars the first time."""
-    for program in ("java", "javac") if client else ("java",):
+def missing(version: str = VERSION) -> str | None:
+    """Why RocketMQ cannot be run here; None when it can. Fetches the jars the first time."""
+    for program in ("java", "javac"):
         if not shutil.which(program):
             return f"no {program} on the PATH"
     if _has_all(_jars(version), version):
@@ -114,7 +115,10 @@ def _classes(version: str) -> Path:
 
 
 class JavaProcess:
-    """A JVM with a directory of its own; a context manager that ends it by its own process id."""
+    """A JVM with a directory of its own; a context manager that kills it by its own process id.
+
+    Its orderly end takes RocketMQ's broker ten seconds of waiting: who wants to see that calls `stop`.
+    """
 
     main_class, heap, ready = "", "256m", b"boot success"
 
@@ -136,7 +140,7 @@ class JavaProcess:
     def command(self) -> list[str]:
         """What is run: heap, class path, main class."""
         command = ["java", f"-Xms{self.heap}", f"-Xmx{self.heap}", "-XX:MaxDirectMemorySize=512m", *JVM]
-        class_path = f"{self.home}/conf:{_jars(self.version)}/*"
+        class_path = f"{self.home}/conf:{_classes(self.version)}:{_jars(self.version)}/*"
         return [*command, f"-Duser.home={self.home}", "-cp", class_path, self.main_class]
 
     def spawn(self, *arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
@@ -151,7 +155,7 @@ class JavaProcess:
         return self._process
 
     def __enter__(self) -> Self:
-        self.spawn("-c", str(self.home / "conf" / "java.conf"))
+        self.spawn("-c", str(self.home / "conf" / "java.conf"), stdin=subprocess.PIPE)
         deadline = time.monotonic() + START_SECONDS
         while self.ready not in self.output.read_bytes():
             if time.monotonic() > deadline or self.ended_within(0.05):
@@ -172,6 +176,7 @@ class JavaProcess:
         """An ordinary shutdown, which flushes; SIGKILL past the deadline."""
         if self._process is not None:
             end(self._process, STOP_SECONDS)
+            self._hang_up()
 
     def kill(self) -> None:
         """SIGKILL, to this process only."""
@@ -179,11 +184,17 @@ class JavaProcess:
         if process is not None and process.poll() is None:
             process.kill()
             process.wait()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
 
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
     ) -> None:
-        self.stop()
+        self.kill()
 
 
 class Addressed(Protocol):
@@ -212,7 +223,7 @@ class NameServer(JavaProcess):
 class RocketMQBroker(JavaProcess):
     """A broker, without a name server unless `namesrvAddr` is given. Its store is `store`, or below its own `home`."""
 
-    main_class = "org.apache.rocketmq.broker.BrokerStartup"
+    main_class = "Broker"
 
     def __init__(self, home: Path, version: str = VERSION, *, store: Path | None = None, **settings: Any) -> None:
         super().__init__(home, version)
@@ -227,7 +238,9 @@ class RocketMQBroker(JavaProcess):
             "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000, "maxIndexNum": 4000,
             "brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": PAGE_CACHE_BUSY_MS,
         }  # fmt: skip
-        five = {"bindAddress": "127.0.0.1", "timerWheelEnable": "false"} if is_five(version) else {}
+        # The first writes 37 MB each time; for the length of the second 5.x spins at its start.
+        spared = {"timerFlushIntervalMs": 60_000, "transactionMetricFlushInterval": 500}
+        five = {"bindAddress": "127.0.0.1", "timerWheelEnable": "false", **spared} if is_five(version) else {}
         self._name_server = settings.get("namesrvAddr")
         self.configure(**{**common, **five, **settings})
 
@@ -246,6 +259,12 @@ class RocketMQBroker(JavaProcess):
                 if time.monotonic() > deadline or self.ended_within(0.1):
                     self.stop()
                     raise RuntimeError(f"RocketMQ {self.version} did not register: {self.output.read_text()[-2000:]}")
+
+    def synchronize(self) -> None:
+        """Have a slave ask for its master's tables now."""
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
 
     def log_bytes(self, start: int, end: int, segment_bytes: int) -> bytes:
         """The commit log's bytes, from its files."""
@@ -269,11 +288,6 @@ class RealClient(JavaProcess):
         self._name_server = name_server.address
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._reader: threading.Thread | None = None
-
-    def command(self) -> list[str]:
-        """As every JVM, with our compiled classes in front."""
-        return [part.replace(f"{self.home}/conf:", f"{self.home}/conf:{_classes(self.version)}:", 1)
-                for part in super().command()]  # fmt: skip
 
     def arguments(self) -> list[str]:
         """What the program is told at its start."""
@@ -327,13 +341,17 @@ class RealClient(JavaProcess):
             raise RuntimeError(f"{command} {options}: {error}")
         return lines
 
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        self.stop()
+
     def stop(self) -> None:
         """The end of its input ends it."""
         process = self._process
         if process is None or process.stdin is None:
             return
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
+        self._hang_up()
         if not self.ended_within(STOP_SECONDS):
             self.kill()
         if self._reader is not None:
@@ -342,14 +360,19 @@ class RealClient(JavaProcess):
             process.stdout.close()
 
 
-def mqadmin(home: Path, version: str, *arguments: str) -> str:
-    """What RocketMQ's own mqadmin prints."""
-    process = MqAdmin(home, version)
-    with process.spawn(*arguments, stdout=subprocess.PIPE) as running:
-        return running.communicate(timeout=ANSWER_SECONDS)[0].decode()
+class MqAdmin(RealClient):
+    """RocketMQ's own mqadmin, one JVM for many commands (java/Admin.java)."""
 
+    main_class, heap = "Admin", "96m"
+    _done = "=== done"
 
-class MqAdmin(JavaProcess):
-    """One command of the administrator's program."""
-
-    main_class, heap = "org.apache.rocketmq.tools.command.MQAdminStartup", "96m"
+    def said(self, command: str, *arguments: str) -> str:
+        """What it prints."""
+        assert self._process is not None and self._process.stdin is not None
+        words = (command, *arguments, "-n", self._name_server)
+        self._process.stdin.write((" ".join(words) + "\n").encode())
+        self._process.stdin.flush()
+        lines: list[str] = []
+        while (line := self._lines.get(timeout=ANSWER_SECONDS)) is not None and line.strip() != self._done:
+            lines.append(line)
+        return "".join(lines)

@@ -6,12 +6,15 @@ What is asked of a broker is asked over remoting, in the same words, whether it 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Protocol
 
+from engine.board.cursors import Board
+from store.reading import extent
 from store.tables import fastjson, json_files
 from tests.interop.remoting import UPDATE_BROKER_CONFIG, Client
 from tests.interop.rocketmq import RocketMQBroker, is_five
@@ -72,6 +75,9 @@ class Side(Protocol):
     def stop(self) -> None:
         """An ordinary end, which leaves everything on disk."""
 
+    def synchronize(self) -> None:
+        """Have a slave ask for its master's tables soon; by its timer one of 5.x does once a minute."""
+
 
 class OurSide:
     """Our broker."""
@@ -102,6 +108,11 @@ class OurSide:
         if self._running is not None:
             self._running.stop()
 
+    def synchronize(self) -> None:
+        """Its remoting process is killed: the next one asks 3 s after its start."""
+        board = Board.attach(extent.require_running(self.store).region_directory)
+        os.kill(board.pids["remoting"].read(), signal.SIGKILL)
+
 
 class RealSide:
     """RocketMQ's broker."""
@@ -129,6 +140,11 @@ class RealSide:
         """SIGTERM."""
         if self._running is not None:
             self._running.stop()
+
+    def synchronize(self) -> None:
+        """It does what its timer does."""
+        assert self._running is not None
+        self._running.synchronize()
 
 
 def end_of(side: Side) -> int:

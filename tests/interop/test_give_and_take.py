@@ -18,7 +18,7 @@ def every_second(round_number: int) -> bool:
 @pytest.mark.interop
 @pytest.mark.parametrize("version", rocketmq.VERSIONS)
 def test_both_brokers_go_on_with_what_the_other_left(version: str, tmp_path: Path) -> None:
-    needs.need([version], client=True)
+    needs.need([version])
     given = GiveAndTake(tmp_path, version, every_second)
     given.run(2)
     assert given.acknowledged and given.unknown

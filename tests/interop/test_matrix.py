@@ -20,7 +20,7 @@ CHOSEN = (
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_pair_under_load_with_each_side_killed_ends_equal(name: str, tmp_path: Path) -> None:
     cell = cell_named(name)
-    needs.need(cell.versions_needed, client=True)
+    needs.need(cell.versions_needed)
     run = Run(cell, tmp_path)
     result = run.run()
     assert result.answered > 0 and result.segments > 3

@@ -10,9 +10,10 @@ import pytest
 from engine.board.cursors import Board
 from engine.producer import Producer
 from store.reading import extent
+from tests.harness.conditions import await_that
 from tests.harness.ha_node import wait_until
 from tests.interop import needs, rocketmq
-from tests.interop.rocketmq import mqadmin
+from tests.interop.rocketmq import MqAdmin
 from tests.interop.sides import OurNameServer
 from tools.common.local_broker import LocalBroker
 
@@ -26,10 +27,8 @@ def test_its_commands_work_at_our_cluster(version: str, tmp_path: Path) -> None:
     needs.need([version])
     five = rocketmq.is_five(version)
 
-    def said(command: str, *arguments: str) -> str:
-        return mqadmin(tmp_path / "mqadmin", version, command, *arguments, "-n", names.address)
-
-    with OurNameServer(tmp_path / "names", version) as names:
+    with OurNameServer(tmp_path / "names", version) as names, MqAdmin(tmp_path / "mqadmin", names) as mqadmin:
+        said = mqadmin.said
         both = {**SIZES, "namesrvAddr": names.address, "compat": "5" if five else "4.9"}
         with (
             LocalBroker(tmp_path / "m", **both) as master,
@@ -44,7 +43,7 @@ def test_its_commands_work_at_our_cluster(version: str, tmp_path: Path) -> None:
             assert at in listed and f"127.0.0.1:{slave.port}" in listed
             assert "commitLogMaxOffset" in said("brokerStatus", "-b", at)
             assert "create topic to" in said("updateTopic", "-b", at, "-t", "made", "-r", "3", "-w", "3")
-            assert {"mine", "made"} <= set(said("topicList").split())
+            await_that(lambda: {"mine", "made"} <= set(said("topicList").split()), "the name server knows both topics")
             route = said("topicRoute", "-t", "made")
             assert at in route and '"writeQueueNums":3' in route.replace(" ", "")
             check_settings(said, at)
@@ -52,7 +51,7 @@ def test_its_commands_work_at_our_cluster(version: str, tmp_path: Path) -> None:
                 told = said("haStatus", "-b", at)
                 assert "#InSyncSlaveNum\t1" in told and "OK" in told
             assert "delete topic" in said("deleteTopic", "-c", "DefaultCluster", "-t", "made")
-            assert "made" not in said("topicList").split()
+            await_that(lambda: "made" not in said("topicList").split(), "the name server has forgotten it")
 
 
 def check_settings(said: Callable[..., str], at: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.interop import needs, rocketmq
-from tests.interop.rocketmq import RealClient, RocketMQBroker, mqadmin
+from tests.interop.rocketmq import MqAdmin, RealClient, RocketMQBroker
 from tests.interop.sides import CLI, OurNameServer
 
 TRIES = 200  # a broker has no figures in its first second
@@ -20,7 +20,7 @@ TRIES = 200  # a broker has no figures in its first second
 
 @pytest.fixture(params=["4.9.7", "5.3.3"])
 def name_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OurNameServer]:
-    needs.need([request.param], client=True)
+    needs.need([request.param])
     server = OurNameServer(tmp_path / "namesrv", request.param, "--order-message-enable")
     yield server
     server.stop()
@@ -40,16 +40,19 @@ def admin(address: str, *arguments: str, code: int = 0) -> Any:
 @pytest.mark.interop
 def test_real_brokers_clients_and_mqadmin_use_it(name_server: OurNameServer, tmp_path: Path) -> None:
     version, at = name_server.version, name_server.address
-    with RocketMQBroker(tmp_path / "broker", version, namesrvAddr=at, timerWheelEnable="true") as broker:
+    with (
+        RocketMQBroker(tmp_path / "broker", version, namesrvAddr=at, timerWheelEnable="true") as broker,
+        MqAdmin(tmp_path / "mqadmin", name_server) as mqadmin,
+    ):
         address = f"127.0.0.1:{broker.port}"
         row = first_row_with_figures(at)
         assert (row["Cluster Name"], row["Broker Name"], row["BID"], row["Addr"]) == (
             "DefaultCluster", "broker-a", 0, address
         )  # fmt: skip
         assert row["Version"] == f"V{version.replace('.', '_')}"
-        listed = mqadmin(tmp_path / "mqadmin", version, "clusterList", "-n", at)
+        listed = mqadmin.said("clusterList")
         assert address in listed and row["Version"] in listed
-        check_topics(at, version, address, tmp_path)
+        check_topics(at, address, mqadmin)
         check_settings(at, version, address)
         with RealClient(tmp_path / "client", name_server) as client:
             assert len(client.ask("produce", topic="mine", first=0, count=20)) == 20
@@ -65,13 +68,13 @@ def first_row_with_figures(at: str) -> dict[str, Any]:
     raise AssertionError("the broker gave no figures")
 
 
-def check_topics(at: str, version: str, address: str, tmp_path: Path) -> None:
+def check_topics(at: str, address: str, mqadmin: MqAdmin) -> None:
     admin(at, "updateTopic", "-c", "DefaultCluster", "-t", "mine", "-r", "3", "-w", "2", "-o", "true")
     admin(at, "updateTopic", "-b", address, "-t", "short-lived")
     route = admin(at, "topicRoute", "-t", "mine")
     assert (route["queueDatas"][0]["readQueueNums"], route["queueDatas"][0]["writeQueueNums"]) == (3, 2)
     assert route["orderTopicConf"] == "broker-a:2"
-    theirs = mqadmin(tmp_path / "mqadmin", version, "topicRoute", "-t", "mine", "-n", at)
+    theirs = mqadmin.said("topicRoute", "-t", "mine")
     assert json.loads(theirs[theirs.index("{") : theirs.rindex("}") + 1].replace("0:", '"0":', 1)) == route
     assert {"mine", "short-lived", "TBW102"} <= set(admin(at, "topicList"))
     admin(at, "deleteTopic", "-t", "short-lived", "-c", "DefaultCluster")

@@ -6,8 +6,6 @@ A real slave takes our log and our tables; ours takes a real master's, whose add
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,11 @@ from engine.producer import Producer
 from store.reading import extent
 from store.tables import json_files
 from tests.harness.audit import messages_of
+from tests.harness.conditions import await_that
 from tests.harness.ha_node import wait_until
 from tests.interop import needs, rocketmq
 from tests.interop.remoting import Client
-from tests.interop.rocketmq import NameServer, RocketMQBroker, mqadmin
+from tests.interop.rocketmq import MqAdmin, NameServer, RocketMQBroker
 from tests.interop.test_name_server import admin
 from tools.common.local_broker import LocalBroker
 
@@ -44,10 +43,7 @@ def board_of(broker: LocalBroker) -> Board:
 
 def wait_for(condition: Callable[[], bool]) -> None:
     """Ask again and again what another process writes into files; fails at the deadline."""
-    deadline, pause = time.monotonic() + SECONDS, threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline
-        pause.wait(0.1)
+    await_that(condition, "what is awaited here", SECONDS, pause=0.05)
 
 
 def table_of(store: Path, name: str) -> Any:
@@ -65,17 +61,23 @@ def test_a_real_slave_takes_our_log_and_our_tables(version: str, tmp_path: Path)
         NameServer(tmp_path / "names", version) as names,
         LocalBroker(tmp_path / "m", namesrvAddr=names.address, compat=compat, **OURS) as ours,
         Producer(str(ours.store)) as producer,
+        MqAdmin(tmp_path / "admin", names) as mqadmin,
     ):
         for number in range(300):
             producer.send("mine", f"body {number}" * 20, keys=f"k{number}", queue_id=number % 4)
-        assert mqadmin(tmp_path / "admin", version, "updateTopic", "-b", f"127.0.0.1:{ours.port}", "-t", "made", "-n",
-                       names.address).startswith("create topic")  # fmt: skip
-        listed = mqadmin(tmp_path / "admin", version, "clusterList", "-n", names.address)
+        made = mqadmin.said("updateTopic", "-b", f"127.0.0.1:{ours.port}", "-t", "made")
+        assert made.startswith("create topic")
+        listed = mqadmin.said("clusterList")
         assert f"127.0.0.1:{ours.port}" in listed and f"V{version.replace('.', '_')}" in listed
         end, log = board_of(ours).max_physical_offset.read(), ours.store / "commitlog"
         settings = {"brokerRole": "SLAVE", "brokerId": 1, "namesrvAddr": names.address, **SIZES}
         with RocketMQBroker(tmp_path / "s", version, **settings) as slave:
-            wait_for(lambda: has_topic(slave.store, "made")() and has_topic(slave.store, "mine")())
+
+            def takes_tables() -> bool:
+                slave.synchronize()  # by its timer it would once a minute, but has no master before it is registered
+                return has_topic(slave.store, "made")() and has_topic(slave.store, "mine")()
+
+            await_that(takes_tables, "the slave has its master's topics", pause=0.5)
             with Client(slave.port) as client:
                 wait_for(lambda: client.request(28)["code"] == 0)
             wait_until(board_of(ours).ha[0].slave_ack_offset, lambda ack: ack >= end, SECONDS * 1000)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socket
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from engine.net.listeners import EVERYWHERE, bind_address, is_loopback, listen
+from tests.harness.conditions import await_that
 from tools.common.local_broker import LocalBroker
 
 SECONDS = 60.0
@@ -50,10 +50,9 @@ def addresses_listened_at(broker: LocalBroker) -> set[tuple[str, int]]:
 def test_all_three_ports_are_reached_where_the_file_says(keys: dict[str, str], address: str, tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "broker", **SMALL, **keys) as broker:
         target = "127.0.0.1" if address == "0.0.0.0" else address
-        wanted, deadline = {(address, 0), (address, 1), (address, -2)}, time.monotonic() + SECONDS
-        while len(found := addresses_listened_at(broker)) < len(wanted) and time.monotonic() < deadline:
-            pass  # the remoting role binds its ports after the store is ready
-        assert found == wanted
+        wanted = {(address, 0), (address, 1), (address, -2)}
+        await_that(lambda: len(addresses_listened_at(broker)) >= len(wanted), "its ports are bound", SECONDS, 0.05)
+        assert addresses_listened_at(broker) == wanted
         for _address, distance in wanted:
             socket.create_connection((target, broker.port + distance), timeout=SECONDS).close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from store.reading import extent
 from tests.engine.producer.test_producer import DEADLINE_SECONDS
 from tests.harness import command_line
 from tests.harness.audit import messages_of
+from tests.harness.conditions import await_that
 from tests.interop.remoting import UPDATE_BROKER_CONFIG, Client
 from tools.common.local_broker import LocalBroker
 
@@ -89,10 +89,11 @@ def set_topic(broker: LocalBroker, topic: str, *, perm: int = 6, read: int = 4, 
         "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
     }  # fmt: skip
     assert asked(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)["code"] == 0
-    path, end = broker.store / "config" / "topics.json", time.monotonic() + DEADLINE_SECONDS
+    path = broker.store / "config" / "topics.json"
     wanted = {"perm": perm, "readQueueNums": read, "writeQueueNums": write}
-    while not wanted.items() <= json.loads(path.read_text())["topicConfigTable"].get(topic, {}).items():
-        assert time.monotonic() < end, "not written"
+    await_that(
+        lambda: wanted.items() <= json.loads(path.read_text())["topicConfigTable"].get(topic, {}).items(), "written"
+    )
     seen = changes_of(broker)
     os.utime(path)
     await_change(broker, seen)
@@ -110,9 +111,7 @@ def changes_of(broker: LocalBroker) -> int:
 
 
 def await_change(broker: LocalBroker, seen: int) -> None:
-    end = time.monotonic() + DEADLINE_SECONDS
-    while changes_of(broker) == seen:
-        assert time.monotonic() < end, "nobody noticed"
+    await_that(lambda: changes_of(broker) != seen, "somebody notices")
 
 
 def all_of(broker: LocalBroker) -> list[Message]:

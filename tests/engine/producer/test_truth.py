@@ -22,6 +22,7 @@ from store.message.topics import HALF_TOPIC, OP_TOPIC
 from store.reading import extent
 from tests.engine.producer.test_producer import DEADLINE_SECONDS, Stopped
 from tests.harness.audit import messages_of
+from tests.harness.conditions import await_that
 from tools.common.local_broker import LocalBroker
 
 SMALL = {
@@ -101,9 +102,7 @@ def test_who_waits_finds_its_place_whatever_other_threads_put_meanwhile(tmp_path
             seen = board.put_messages.read()
             for waiter in waiters:
                 waiter.start()
-            end = time.monotonic() + DEADLINE_SECONDS
-            while board.put_messages.read() < seen + 3:
-                assert time.monotonic() < end
+            await_that(lambda: board.put_messages.read() >= seen + 3, "all three are appended")
             pending = producer.send_async("t", b"a future", queue_id=1, timeout=DEADLINE_SECONDS)
             for _ in range(5 * DESCRIPTORS):
                 producer.send("t", b"passes", queue_id=0, wait=False, timeout=DEADLINE_SECONDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import psutil
 
 from store.reading import extent
 from tests.fuzz.frames import still_answers
+from tests.harness.conditions import await_that
 from tests.interop.sides import OurNameServer
 from tools.common.local_broker import LocalBroker
 
@@ -25,13 +25,14 @@ def connected(stack: ExitStack, port: int) -> socket.socket:
 
 def is_served(port: int) -> bool:
     """Whether it is by the deadline: a broker binds its ports after its store is ready."""
-    deadline = time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
+
+    def is_bound() -> bool:
         try:
             return still_answers(port, ALL_TOPICS)
         except ConnectionRefusedError:
-            continue
-    return False
+            return False
+
+    return await_that(is_bound, f"port {port} is served", SECONDS)
 
 
 def test_idle_connections_beyond_all_descriptors_lock_nobody_out_of_a_broker(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 from store.message.record import Message
 from store.reading.extent import readable_range
 from tests.harness.audit import messages_of
+from tests.harness.conditions import await_that
 from tools.common.local_broker import LocalBroker
 from tools.run.produce import Interrupt, Lines
 
@@ -164,8 +165,8 @@ def test_ctrl_c_counts_what_was_acknowledged(broker: LocalBroker) -> None:
         assert process.stdin is not None
         process.stdin.write(b"one\ntwo\nthe third has no end yet")
         process.stdin.flush()
-        while len(bodies(broker, "stopped")) < 2:
-            assert process.poll() is None
+        await_that(lambda: process.poll() is not None or len(bodies(broker, "stopped")) == 2, "two lines", pause=0.05)
+        assert process.poll() is None
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 130, err
