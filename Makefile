@@ -4,7 +4,7 @@
 #   make run     the main job on real input; INPUT="a.log b.log" adds files, KEEP=1 leaves it running
 #   make quick   the tests that start no broker and no JVM: a few minutes, for every change
 #   make test    all tests, as CI runs them; ARGS="tests/store -k record" chooses, ARGS=--durations=30 says where the time goes
-#   make lint    ruff and mypy --strict
+#   make lint    ruff and mypy --strict, of tests names and arguments
 #   make interop masters, slaves and name servers, ours and RocketMQ's, in every pairing, killed under load; one store in
 #                turn with RocketMQ's broker; writes docs/interop.md
 #   make differential  10^5 operations to RocketMQ 4.9.7, to 5.3.3 and to us, every byte compared; docs/differential.md

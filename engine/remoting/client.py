@@ -13,11 +13,10 @@ from dataclasses import replace
 from typing import Self
 
 from engine.errors import EngineError
-from engine.protocol.remoting.codes import ResponseCode
+from engine.protocol.remoting.codes import REQUEST_VERSION, ResponseCode
 from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
 
 READ_BYTES = 64 * 1024
-VERSION = 409  # 4.9.8: what we speak
 
 
 class PeerUnreachable(EngineError):
@@ -50,7 +49,7 @@ class RemotingClient:
 
     def ask(self, code: int, ext_fields: Mapping[str, str] | None = None, body: bytes = b"") -> RemotingCommand:
         """The answer, whose code is `ResponseCode.SUCCESS`. Raises PeerUnreachable, PeerRefused."""
-        request = RemotingCommand(code, ext_fields=ext_fields, body=body, language="PYTHON", version=VERSION)
+        request = RemotingCommand(code, ext_fields=ext_fields, body=body, language="PYTHON", version=REQUEST_VERSION)
         answer = self.invoke(request)
         if answer.code != ResponseCode.SUCCESS:
             raise PeerRefused(self.address, code, answer)

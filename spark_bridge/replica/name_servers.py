@@ -11,16 +11,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
-from store.compat import OF_BROKERS, line_of
 from store.errors import MalformedData
 from store.tables import fastjson
 
 TIMEOUT_S = 5.0
 READ_BYTES = 1 << 16
 PORT_DEFAULT = 9876
-VERSION = line_of(OF_BROKERS).remoting.version  # what a request says its sender is
 
 
 class NameServersUnreachable(OSError):
@@ -107,7 +105,7 @@ def _is_here(address: str) -> bool:
 def ask(address: str, code: RequestCode) -> bytes:
     """The body of a successful answer. Raises OSError (no answer in time, hung up) and ValueError (another answer)."""
     deadline = time.monotonic() + TIMEOUT_S
-    request = RemotingCommand(code, opaque=1, language="PYTHON", version=VERSION)
+    request = RemotingCommand(code, opaque=1, language="PYTHON", version=REQUEST_VERSION)
     with socket.create_connection(_host_port(address), TIMEOUT_S) as connection:
         connection.sendall(encode(request))
         try:

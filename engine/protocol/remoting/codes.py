@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+REQUEST_VERSION = 409  # MQVersion.V4_9_8: what every request of ours says that its sender is
+
 
 class RequestCode(IntEnum):
     """What a request asks for."""
