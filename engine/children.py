@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from engine.board.cursors import STARTING, Board
+from engine.board.cursors import Board, BrokerState
 from engine.board.failures import STUCK_MAX, Failures, exit_text, first_line, is_passing, needs_no_traceback
 from engine.role import Role, enter_child, run_role
 from engine.settings import affinity
@@ -154,7 +154,7 @@ class Children:
             back_off_ms = STUCK_BACK_OFF_MS
         child.start_at_ms = now_ms + back_off_ms
         why = self._failures.text_of(child.name) if by_itself else how
-        if self._board.broker_state.read() != STARTING:  # else the start is refused, with the same words
+        if self._board.broker_state.read() != BrokerState.STARTING:  # else the start is refused, with the same words
             log.warning("%s ended: %s; it is started again in %d ms", child.name, why, back_off_ms)
 
     def _give_up(self, child: Child) -> None:

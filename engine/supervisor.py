@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from engine.board import live_settings, regions
-from engine.board.cursors import RUNNING, STARTING, STOPPING, Board
+from engine.board.cursors import Board, BrokerState
 from engine.board.failures import Failures
 from engine.board.latencies import create_latencies
 from engine.board.put_samples import Sampler
@@ -165,7 +165,7 @@ class Supervisor:
         if not self._only or "ha_listener" in self._only:
             self._await_ready(wake_read)
         board = self._running_board()
-        waiting.publish(board.broker_state, RUNNING)
+        waiting.publish(board.broker_state, BrokerState.RUNNING)
         self._directory.write_pointer(regions.pointer(self._config, board.directory, board.ha_listen_port.read()))
 
     def _keep_topics(self, queues: Iterable[tuple[str, int]]) -> None:
@@ -177,7 +177,7 @@ class Supervisor:
     def _make_regions(self, recovered: Recovered) -> None:
         directory = self._regions = regions.create(self._config)
         board = self._board = Board.create(directory / COUNTERS_FILE)
-        waiting.publish(board.broker_state, STARTING)
+        waiting.publish(board.broker_state, BrokerState.STARTING)
         end = recovered.max_physical_offset
         # An empty slave does not know yet where its master's log starts; -1: no segment is asked for.
         unknown = self._config.broker_role is BrokerRole.SLAVE and recovered.min_physical_offset == end == 0
@@ -257,7 +257,7 @@ class Supervisor:
     def _shut_down(self) -> int:
         """Stop in order. Raises StopIncomplete when something was lost, or may have been."""
         board = self._running_board()
-        waiting.publish(board.broker_state, STOPPING)
+        waiting.publish(board.broker_state, BrokerState.STOPPING)
         outcomes = {name: self._children_there().stop(name) for name in STOP_ORDER}
         wrong = [what for name, what in outcomes.items() if what and name not in HOLD_NOTHING]
         self._keep_topics((topic, queue_id) for topic, queue_id, _ in queue_directories(self._directory.consumequeue))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.board.cursors import RUNNING, Board
+from engine.board.cursors import Board, BrokerState
 from engine.board.latencies import Clock, create_latencies
 from engine.board.topic_table import TopicTable
 from engine.keeping import allocator, dispatcher
@@ -86,7 +86,7 @@ def warm_up(config: BrokerConfig, *, verification: bool = False) -> None:
         assert slot == 0
         writing = writer.open_role(small, board, root)
         _put(board, claimed, Clock(root, 0))
-        atomics.publish(asking.control, ring.ASKED, 1)
+        atomics.publish(asking.control, int(ring.ControlWord.ASKED), 1)
         while writing.do_work(monotonic_ms()):
             pass
         writing.idle(0)
@@ -140,7 +140,7 @@ def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
     template = encode_kernel.template_of(SELF_TEST_TOPIC, 0, 0, LOCALHOST, LOCALHOST)
     outlet = claimed.outlet(board.counters.words, board.writer_bell.index)
     block = block_of(outlet, board, board.confirm_offset.index, clock.words)
-    waiting.publish(board.broker_state, RUNNING)
+    waiting.publish(board.broker_state, BrokerState.RUNNING)
     put(block, form_of(template).words, b"body", b"", 0)
     keys = properties.format({properties.KEYS: "key"})
     record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST, properties=keys)
@@ -149,8 +149,8 @@ def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
     encode_kernel.put_payload(*outlet, as_bytes(payload_of(draft, lambda _queue: 0)), COMPOSED)
     bodies, nothing = column_of_parts([b"body", b"another"]), column_of_parts([b""])
     encode_kernel.put_many(outlet, template, bodies, nothing, True, 0, 2, monotonic_ms(), -1, 0)
-    atomics.publish(claimed.control, ring.ASKED, 0)
-    atomics.await_change(claimed.control, ring.HEAD, 0, 0)
+    atomics.publish(claimed.control, int(ring.ControlWord.ASKED), 0)
+    atomics.await_change(claimed.control, int(ring.ControlWord.HEAD), 0, 0)
     clock.stop(0)
     follow(block, 0, 1, 0, 0)
 

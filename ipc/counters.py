@@ -14,6 +14,7 @@ label: kind 12 bytes, owner 36 bytes, name 80 bytes (ASCII, zero-padded)
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,13 @@ KINDS = ("cursor", "tally", "gauge", "heartbeat")
 WORDS_PER_SLOT = 8
 LABELS_AT, LABEL_BYTES = 64, 128
 LABEL_DTYPE = np.dtype([("kind", "S12"), ("owner", "S36"), ("label", "S80")])
+
+
+class CountersWord(IntEnum):
+    """The words of the region before its labels."""
+
+    CAPACITY = 0
+    USED = 1
 
 
 class CounterView(NamedTuple):
@@ -62,7 +70,7 @@ class Counters:
     def __init__(self, region: Region) -> None:
         self._region = region
         self.path = region.path
-        self.capacity = int(region.words[0])
+        self.capacity = int(region.words[CountersWord.CAPACITY])
         values_at = (LABELS_AT + self.capacity * LABEL_BYTES) // 8
         self._labels = region.bytes[LABELS_AT : LABELS_AT + self.capacity * LABEL_BYTES].view(LABEL_DTYPE)
         self.words: Words = region.words[values_at:]
@@ -72,7 +80,7 @@ class Counters:
         """A region for `capacity` counters. Raises RegionNoSpace."""
         size = LABELS_AT + capacity * (LABEL_BYTES + WORDS_PER_SLOT * 8)
         region = Region.create(path, size, kind=REGION_KIND, layout=LAYOUT)
-        region.words[0] = capacity
+        region.words[CountersWord.CAPACITY] = capacity
         return cls(region)
 
     @classmethod
@@ -80,30 +88,34 @@ class Counters:
         """The counters of a running broker. Raises RegionMissing, RegionMismatch."""
         return cls(Region.attach(path, kind=REGION_KIND, layout=LAYOUT, writable=writable))
 
+    @property
+    def _used(self) -> int:
+        return int(self._region.words[CountersWord.USED])
+
     def allocate(self, label: str, *, kind: str, owner: str, initial: int = 0) -> Cursor:
         """A new counter; only the region's maker calls this. Raises CountersFull."""
         assert kind in KINDS and label not in self, f"{kind} {label}"
-        used = int(self._region.words[1])
+        used = self._used
         if used == self.capacity:
             raise CountersFull(self.path, self.capacity)
         cursor = Cursor(self.words, used * WORDS_PER_SLOT, label)
         self.words[cursor.index] = initial
         self._labels[used] = (kind.encode("ascii"), owner.encode("ascii"), label.encode("ascii"))
-        self._region.words[1] = used + 1
+        self._region.words[CountersWord.USED] = used + 1
         return cursor
 
     def cursor(self, label: str) -> Cursor:
         """The counter of that label. Raises CounterMissing."""
-        slots = np.flatnonzero(self._labels["label"][: int(self._region.words[1])] == label.encode("ascii"))
+        slots = np.flatnonzero(self._labels["label"][: self._used] == label.encode("ascii"))
         if not len(slots):
             raise CounterMissing(self.path, label)
         return Cursor(self.words, int(slots[0]) * WORDS_PER_SLOT, label)
 
     def __contains__(self, label: str) -> bool:
-        return bool((self._labels["label"][: int(self._region.words[1])] == label.encode("ascii")).any())
+        return bool((self._labels["label"][: self._used] == label.encode("ascii")).any())
 
     def __iter__(self) -> Iterator[CounterView]:
-        for slot in range(int(self._region.words[1])):
+        for slot in range(self._used):
             kind, owner, label = (field.decode("ascii") for field in self._labels[slot])
             yield CounterView(slot, label, kind, owner, int(self.words[slot * WORDS_PER_SLOT]))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,17 @@ VERSION = 1
 WORD_BYTES = 8
 KIND_AT, KIND_BYTES = 64, 32
 FILE_MODE = 0o640  # the group may read
+
+
+class HeaderWord(IntEnum):
+    """The words of a region's header."""
+
+    MAGIC = 0
+    VERSION = 1
+    LAYOUT = 2
+    PAYLOAD_BYTES = 3
+    CREATOR_PID = 4
+    CREATOR_START = 5
 
 
 class Region:
@@ -62,8 +74,9 @@ class Region:
             os.close(fd)
         label = kind.encode("ascii")[:KIND_BYTES]
         region.header.view(np.uint8)[KIND_AT : KIND_AT + len(label)] = np.frombuffer(label, np.uint8)
-        region.header[1:6] = (VERSION, layout, payload_bytes, os.getpid(), start_time(os.getpid()) or 0)
-        region.header[0] = MAGIC
+        words = (VERSION, layout, payload_bytes, os.getpid(), start_time(os.getpid()) or 0)
+        region.header[HeaderWord.VERSION : HeaderWord.CREATOR_START + 1] = words
+        region.header[HeaderWord.MAGIC] = MAGIC
         return region
 
     @classmethod
@@ -91,7 +104,7 @@ class Region:
         return region
 
     def _mismatch(self, kind: str, layout: int, size: int) -> str | None:
-        magic, version, found_layout, payload = (int(word) for word in self.header[:4])
+        magic, version, found_layout, payload = (int(word) for word in self.header[: HeaderWord.CREATOR_PID])
         found_kind = bytes(self.header.view(np.uint8)[KIND_AT : KIND_AT + KIND_BYTES]).rstrip(b"\0")
         if magic != MAGIC:
             return "the magic number is wrong"
@@ -114,7 +127,7 @@ class Region:
     @property
     def creator(self) -> tuple[int, int]:
         """(pid, start time) of the process that made the region."""
-        return int(self.header[4]), int(self.header[5])
+        return int(self.header[HeaderWord.CREATOR_PID]), int(self.header[HeaderWord.CREATOR_START])
 
     def close(self) -> None:
         """Unmap now if no view is left in use, else when the last one goes."""

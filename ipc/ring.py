@@ -22,14 +22,15 @@ from __future__ import annotations
 import fcntl
 import os
 import weakref
+from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ipc.arrays import Bytes, Words
+from ipc.compiled.atomics import Followed, fetch_add, load_acquire
 from ipc.compiled.atomics import await_change as await_word
-from ipc.compiled.atomics import fetch_add, load_acquire
 from ipc.compiled.compiler import inlined, kernel
 from ipc.errors import IpcError
 from ipc.process import start_time
@@ -39,12 +40,42 @@ LAYOUT = 1
 RINGS_FILE, RINGS_KIND = "rings", "rings"
 RING_KIND = "ring"
 WORDS_PER_RING = 32
-TAIL, ASKED, HEAD, ANSWERED, ANSWER, REFUSALS, OWNER_PID, OWNER_START = 0, 2, 8, 16, 18, 20, 24, 25
-DESCRIPTOR_WORDS = 4
 BYTES_PER_DESCRIPTOR = 256  # of data: an average record is not smaller by much
 QUESTION_BYTES = 512
 SLOT_BITS = 32
 SLOT_MASK = (1 << SLOT_BITS) - 1
+
+
+class ControlWord(IntEnum):
+    """The words of a ring's control lines."""
+
+    TAIL = 0
+    ASKED = 2
+    HEAD = 8
+    ANSWERED = 16
+    ANSWER = 18
+    REFUSALS = 20
+    OWNER_PID = 24
+    OWNER_START = 25
+
+
+class Descriptor(IntEnum):
+    """The words of a record's descriptor."""
+
+    POSITION = 0
+    LENGTH_AND_SLOT = 1
+    PHYSICAL_OFFSET = 2  # or -errno
+    QUEUE_OFFSET = 3
+
+
+DESCRIPTOR_WORDS = len(Descriptor)
+
+
+class LocalWord(IntEnum):
+    """A producer's own words: records published, and where the data published ends."""
+
+    TAIL = 0
+    POSITION = 1
 
 
 class NoFreeRing(IpcError):
@@ -59,10 +90,7 @@ class NoFreeRing(IpcError):
 
 
 class Outlet(NamedTuple):
-    """A producer's end of its ring, as kernels take it.
-
-    `local` are the producer's private words: TAIL_LOCAL (records published) and POSITION (end of the data published).
-    """
+    """A producer's end of its ring, as kernels take it."""
 
     data: Bytes
     words: Words
@@ -70,9 +98,6 @@ class Outlet(NamedTuple):
     local: Words
     bell: Words
     bell_index: int
-
-
-TAIL_LOCAL, POSITION, LOCAL_WORDS = 0, 1, 2
 
 
 def create_rings(directory: Path, count: int) -> Region:
@@ -131,14 +156,14 @@ class ClaimedRing:
         self._lock = lock
         self.give_back = weakref.finalize(self, _give_back, self.control, lock, owner)  # once, whoever calls it
         self.ring = Ring.attach(directory, self.number, data_bytes)
-        self.control[OWNER_START] = start_time(owner) or 0
-        self.control[OWNER_PID] = owner
+        self.control[ControlWord.OWNER_START] = start_time(owner) or 0
+        self.control[ControlWord.OWNER_PID] = owner
 
     def outlet(self, bell: Words, bell_index: int) -> Outlet:
         """For kernels that publish: goes on behind what was published before. `bell` is what the consumer sleeps on."""
-        local = np.zeros(LOCAL_WORDS, np.int64)
-        local[TAIL_LOCAL] = self.control[TAIL]
-        local[POSITION] = end_position(self.control, self.ring.words, self.ring.descriptors)
+        local = np.zeros(len(LocalWord), np.int64)
+        local[LocalWord.TAIL] = self.control[ControlWord.TAIL]
+        local[LocalWord.POSITION] = end_position(self.control, self.ring.words)
         return Outlet(self.ring.data, self.ring.words, self.control, local, bell, bell_index)
 
     def close(self) -> None:
@@ -156,7 +181,7 @@ class ClaimedRing:
 def _give_back(control: Words, lock: int, owner: int) -> None:
     """The end of an ownership. A child that the hooks of fork did not reach has only a copy of the descriptor."""
     if os.getpid() == owner:
-        control[OWNER_PID] = 0
+        control[ControlWord.OWNER_PID] = 0
         fcntl.flock(lock, fcntl.LOCK_UN)  # of all copies: a child may have one
     os.close(lock)
 
@@ -193,28 +218,46 @@ def _make(path: Path, data_bytes: int) -> None:
 
 
 @inlined
+def descriptor_at(number: int, descriptors: int) -> int:
+    """Where the descriptor of record `number` lies. No array is handed over: numba would count a reference to it."""
+    return number % descriptors * DESCRIPTOR_WORDS
+
+
+@inlined
+def length_of(length_and_slot: int) -> int:
+    """How long a record is."""
+    return length_and_slot >> SLOT_BITS
+
+
+@inlined
+def slot_of(length_and_slot: int) -> int:
+    """The slot of a record's queue."""
+    return length_and_slot & SLOT_MASK
+
+
+@inlined
 def oldest_position(words: Words, descriptors: int, head: int, tail: int, position: int) -> int:
     """Where the data still in use begins; `position` (the next record's) when all is consumed."""
     if head == tail:
         return position
-    return words[(head % descriptors) * DESCRIPTOR_WORDS]
+    return words[descriptor_at(head, descriptors) + Descriptor.POSITION]
 
 
 @kernel
-def end_position(control: Words, words: Words, descriptors: int) -> int:
+def end_position(control: Words, words: Words) -> int:
     """Where a producer that takes a ring over goes on: behind the last record published."""
-    tail = control[TAIL]
+    tail = control[ControlWord.TAIL]
     if tail == 0:
         return 0
-    last = ((tail - 1) % descriptors) * DESCRIPTOR_WORDS
-    return words[last] + (words[last + 1] >> SLOT_BITS)
+    last = descriptor_at(tail - 1, words.size // DESCRIPTOR_WORDS)
+    return words[last + Descriptor.POSITION] + length_of(words[last + Descriptor.LENGTH_AND_SLOT])
 
 
 @inlined
 def room_at(control: Words, words: Words, data_bytes: int, tail: int, position: int, need: int) -> int:
     """The position for `need` contiguous bytes behind `position`, or -1 while there is no room."""
     descriptors = words.size // DESCRIPTOR_WORDS
-    head = load_acquire(control, HEAD)
+    head = load_acquire(control, ControlWord.HEAD)
     if tail - head >= descriptors:
         return -1
     start = position
@@ -228,9 +271,9 @@ def room_at(control: Words, words: Words, data_bytes: int, tail: int, position: 
 @inlined
 def describe(words: Words, number: int, position: int, length: int, slot: int) -> None:
     """Fill the descriptor of record `number`; it counts once the tail has passed it."""
-    at = (number % (words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS
-    words[at] = position
-    words[at + 1] = (length << SLOT_BITS) | slot
+    at = descriptor_at(number, words.size // DESCRIPTOR_WORDS)
+    words[at + Descriptor.POSITION] = position
+    words[at + Descriptor.LENGTH_AND_SLOT] = (length << SLOT_BITS) | slot
 
 
 @kernel
@@ -240,9 +283,9 @@ def first_pending(controls: Words, start: int) -> int:
     for step in range(rings):
         number = (start + step) % rings
         at = number * WORDS_PER_RING
-        if load_acquire(controls, at + TAIL) != controls[at + HEAD]:
+        if load_acquire(controls, at + ControlWord.TAIL) != controls[at + ControlWord.HEAD]:
             return number
-        if load_acquire(controls, at + ASKED) != controls[at + ANSWERED]:
+        if load_acquire(controls, at + ControlWord.ASKED) != controls[at + ControlWord.ANSWERED]:
             return number
     return -1
 
@@ -254,7 +297,7 @@ def await_bell(bell: Words, index: int, controls: Words, spins: int, timeout_ns:
         if first_pending(controls, 0) >= 0:
             return
     seen = load_acquire(bell, index)
-    fetch_add(bell, index + 1, 1)
+    fetch_add(bell, index + Followed.WAITERS, 1)
     if first_pending(controls, 0) < 0:
         await_word(bell, index, seen, timeout_ns)
-    fetch_add(bell, index + 1, -1)
+    fetch_add(bell, index + Followed.WAITERS, -1)

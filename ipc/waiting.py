@@ -10,12 +10,12 @@ NS_PER_MS = 1_000_000
 
 def publish(cursor: Cursor, value: int) -> None:
     """Announce `value`; wake who waits. Everything it promises must already be in shared memory."""
-    atomics.publish(cursor.words, cursor.index, int(value))  # for a member of an IntEnum it would be compiled again
+    atomics.publish(cursor.words, cursor.index, int(value))  # numba takes 0.1 ms for a member of an IntEnum
 
 
 def raise_to(cursor: Cursor, value: int) -> None:
     """Announce that a cursor with several writers has come to `value`; it never falls."""
-    atomics.raise_to(cursor.words, cursor.index, value)
+    atomics.raise_to(cursor.words, cursor.index, int(value))
 
 
 def note(cursor: Cursor, value: int) -> None:

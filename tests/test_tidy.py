@@ -14,6 +14,7 @@ import pytest
 
 from store import names
 from store.message import properties
+from tests.harness import words_of_arrays
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("ipc", "store", "engine", "spark_bridge", "tools")
@@ -328,6 +329,12 @@ def test_a_property_is_named_once() -> None:
     assert not [each for each in wrong if (each[0], each[2]) != TOPIC_TYPES]
     for text in ("f(b'__CRC32#\\1')", "{'KEYS': 1}", "x = 'a\\1b\\2INNER_NUM\\x011'", "f('INNER_')"):
         assert spelled_properties(ast.parse(text)), text
+
+
+def test_words_of_arrays_are_members_of_enumerations() -> None:
+    """No constants of a module, and no bare numbers in kernels, which the interpreter hands no members but numbers."""
+    trees = {name_of(path).removesuffix(".py").replace("/", "."): tree_of(path) for path in SOURCES}
+    assert not [f"{module}:{node.lineno}: {ast.unparse(node)}" for module, node in words_of_arrays.faults(trees)]
 
 
 def test_no_error_passes_in_silence() -> None:

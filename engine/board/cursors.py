@@ -19,7 +19,13 @@ from store.files.pointer import COUNTERS_FILE
 
 HA_CONNECTIONS_MAX = 8
 
-STARTING, RUNNING, STOPPING = 0, 1, 2
+
+class BrokerState(IntEnum):
+    """What a broker does; `broker_state`."""
+
+    STARTING = 0
+    RUNNING = 1
+    STOPPING = 2
 
 
 class HaSlotState(IntEnum):

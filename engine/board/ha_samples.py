@@ -6,6 +6,7 @@ for each slot: connected at, acknowledged up to, bytes sent), the newest over th
 
 from __future__ import annotations
 
+from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,30 @@ from ipc.compiled.atomics import publish
 from ipc.region import Region
 
 REGION_KIND, LAYOUT, SAMPLES_FILE = "ha_samples", 1, "ha_samples"
-TAKEN, SAMPLES_AT, SAMPLE_WORDS = 0, 8, 32
 SAMPLES = 60
 ROOM = SAMPLES + 1  # the one that may be written just now does not count
-WORDS_USED = 3 + 3 * HA_CONNECTIONS_MAX
-assert WORDS_USED <= SAMPLE_WORDS
+
+
+class HaSamplesWord(IntEnum):
+    """The words of the region; SAMPLES: the first sample's."""
+
+    TAKEN = 0
+    SAMPLES = 8
+
+
+class HaSampleWord(IntEnum):
+    """The words of a sample; SLOTS: the first slot's."""
+
+    TIME_MS = 0
+    MAX_PHYSICAL_OFFSET = 1
+    RECEIVED_BYTES = 2
+    SLOTS = 3
+
+
+SAMPLE_WORDS = 32
+SLOT_WORDS = len(SlotSample._fields)
+SAMPLE_WORDS_USED = HaSampleWord.SLOTS + SLOT_WORDS * HA_CONNECTIONS_MAX
+assert SAMPLE_WORDS_USED <= SAMPLE_WORDS
 
 
 def _places(board: Board) -> Words:
@@ -32,8 +52,10 @@ def _places(board: Board) -> Words:
 
 
 def _sample(words: list[int]) -> HaSample:
-    slots = tuple(SlotSample(*words[at : at + 3]) for at in range(3, WORDS_USED, 3))
-    return HaSample(words[0], words[1], words[2], slots)
+    starts = range(HaSampleWord.SLOTS, SAMPLE_WORDS_USED, SLOT_WORDS)
+    slots = tuple(SlotSample(*words[at : at + SLOT_WORDS]) for at in starts)
+    time_ms, max_physical_offset, received_bytes = words[: HaSampleWord.SLOTS]
+    return HaSample(time_ms, max_physical_offset, received_bytes, slots)
 
 
 def sample_now(board: Board, now_ms: int) -> HaSample:
@@ -46,17 +68,18 @@ class HaSampler:
 
     def __init__(self, directory: Path, board: Board) -> None:
         self._board, self._places = board, _places(board)
-        size = (SAMPLES_AT + ROOM * SAMPLE_WORDS) * 8
+        size = (HaSamplesWord.SAMPLES + ROOM * SAMPLE_WORDS) * 8
         self._region = Region.create(directory / SAMPLES_FILE, size, kind=REGION_KIND, layout=LAYOUT)
         self._words: Words = self._region.words
 
     def take(self, now_ms: int) -> None:
         """One sample; when it is due is the caller's."""
-        taken = int(self._words[TAKEN])
-        at = SAMPLES_AT + taken % ROOM * SAMPLE_WORDS
-        self._words[at] = now_ms
-        self._words[at + 1 : at + WORDS_USED] = self._board.counters.words[self._places]
-        publish(self._words, TAKEN, taken + 1)
+        taken = int(self._words[HaSamplesWord.TAKEN])
+        at = HaSamplesWord.SAMPLES + taken % ROOM * SAMPLE_WORDS
+        sample = self._words[at : at + SAMPLE_WORDS_USED]
+        sample[HaSampleWord.TIME_MS] = now_ms
+        sample[HaSampleWord.MAX_PHYSICAL_OFFSET :] = self._board.counters.words[self._places]
+        publish(self._words, int(HaSamplesWord.TAKEN), taken + 1)
 
     def close(self) -> None:
         """Unmap."""
@@ -68,8 +91,8 @@ def read_ha_samples(directory: Path) -> list[HaSample]:
     """What was sampled so far, oldest first. Raises RegionMissing, RegionMismatch."""
     region = Region.attach(directory / SAMPLES_FILE, kind=REGION_KIND, layout=LAYOUT)
     try:
-        taken = int(region.words[TAKEN])
-        ring = region.words[SAMPLES_AT:].reshape(ROOM, SAMPLE_WORDS)
+        taken = int(region.words[HaSamplesWord.TAKEN])
+        ring = region.words[HaSamplesWord.SAMPLES :].reshape(ROOM, SAMPLE_WORDS)
         return [_sample(ring[number % ROOM].tolist()) for number in range(max(0, taken - SAMPLES), taken)]
     finally:
         region.close()

@@ -13,6 +13,7 @@ Region "latencies": for each ring a block of words: 0 longest put in microsecond
 from __future__ import annotations
 
 import time
+from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,10 +33,19 @@ SUB_BUCKETS = 2 << HALF_BITS
 BUCKETS = (HIGHEST_US // SUB_BUCKETS).bit_length() + 1
 COUNTS = (BUCKETS + 1) << HALF_BITS
 
-MAX_US, SUM_US, DISTRIBUTION_AT, COUNTS_AT = 0, 1, 2, 16
+
+class LatencyWord(IntEnum):
+    """The words of a block; DISTRIBUTION and COUNTS: the first of many."""
+
+    MAX_US = 0
+    SUM_US = 1
+    DISTRIBUTION = 2
+    COUNTS = 16
+
+
 BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)  # RocketMQ's: below each of these
-DISTRIBUTION = len(BOUNDS_MS) + 1
-BLOCK_WORDS = COUNTS_AT + COUNTS
+DISTRIBUTION_WORDS = slice(LatencyWord.DISTRIBUTION, LatencyWord.DISTRIBUTION + len(BOUNDS_MS) + 1)
+BLOCK_WORDS = LatencyWord.COUNTS + COUNTS
 _BOUNDS_MS = np.array(BOUNDS_MS, np.int64)
 
 
@@ -68,11 +78,11 @@ def record(words: Words, at: int, micros: int) -> None:
     milliseconds, bound = micros // 1000, 0
     while bound < _BOUNDS_MS.size and milliseconds >= _BOUNDS_MS[bound]:
         bound += 1
-    fetch_add(words, at + DISTRIBUTION_AT + bound, 1)
-    fetch_add(words, at + COUNTS_AT + _index_of(micros), 1)
-    fetch_add(words, at + SUM_US, micros)
-    if words[at + MAX_US] < micros:
-        fetch_max(words, at + MAX_US, micros)
+    fetch_add(words, at + LatencyWord.DISTRIBUTION + bound, 1)
+    fetch_add(words, at + LatencyWord.COUNTS + _index_of(micros), 1)
+    fetch_add(words, at + LatencyWord.SUM_US, micros)
+    if words[at + LatencyWord.MAX_US] < micros:
+        fetch_max(words, at + LatencyWord.MAX_US, micros)
 
 
 def lowest_of(index: int) -> int:
@@ -106,10 +116,10 @@ class Clock:
 def latencies_of(block: Words) -> Latencies:
     """A block's words, or the difference of two blocks."""
     return Latencies(
-        max_us=int(block[MAX_US]),
-        sum_us=int(block[SUM_US]),
-        distribution=block[DISTRIBUTION_AT : DISTRIBUTION_AT + DISTRIBUTION].tolist(),
-        counts=block[COUNTS_AT:].copy(),
+        max_us=int(block[LatencyWord.MAX_US]),
+        sum_us=int(block[LatencyWord.SUM_US]),
+        distribution=block[DISTRIBUTION_WORDS].tolist(),
+        counts=block[LatencyWord.COUNTS :].copy(),
     )
 
 
@@ -118,9 +128,9 @@ def sum_of_rings(directory: Path) -> Words:
     region = Region.attach(directory / LATENCIES_FILE, kind=REGION_KIND, layout=LAYOUT)
     try:
         blocks = region.words.reshape(-1, BLOCK_WORDS)
-        used = blocks[blocks[:, DISTRIBUTION_AT : DISTRIBUTION_AT + DISTRIBUTION].any(axis=1)]
+        used = blocks[blocks[:, DISTRIBUTION_WORDS].any(axis=1)]
         total: Words = used.sum(axis=0, dtype=np.int64)
-        total[MAX_US] = used[:, MAX_US].max(initial=0)
+        total[LatencyWord.MAX_US] = used[:, LatencyWord.MAX_US].max(initial=0)
         return total
     finally:
         region.close()

@@ -10,6 +10,7 @@ oldest | two blocks as in "latencies", of the last two minutes.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,10 +26,22 @@ from ipc.compiled.atomics import publish
 from ipc.region import Region
 
 REGION_KIND, LAYOUT, SAMPLES_FILE = "samples", 1, "samples"
-BOOT_MS, TAKEN, MINUTES, BEGAN_MS = 0, 1, 2, 3
-SAMPLES_AT, SAMPLE_WORDS = 8, 4
+
+
+class PutSamplesWord(IntEnum):
+    """The words of the region; SAMPLES: the first sample's."""
+
+    BOOT_MS = 0
+    TAKEN = 1
+    MINUTES = 2
+    BEGAN_MS = 3
+    SAMPLES = 8
+
+
+SAMPLE_WORDS = 4
+SAMPLE_WORDS_USED = len(Sample._fields)
 ROOM = SAMPLES + 1  # the one that may be written just now does not count
-MINUTES_AT = SAMPLES_AT + ROOM * SAMPLE_WORDS
+MINUTES_AT = PutSamplesWord.SAMPLES + ROOM * SAMPLE_WORDS
 
 
 class Sampled(NamedTuple):
@@ -58,7 +71,7 @@ class Sampler:
         size = (MINUTES_AT + 2 * BLOCK_WORDS) * 8
         self._region = Region.create(directory / SAMPLES_FILE, size, kind=REGION_KIND, layout=LAYOUT)
         self._words: Words = self._region.words
-        self._words[BOOT_MS], self._words[BEGAN_MS] = boot_ms, now_ms
+        self._words[PutSamplesWord.BOOT_MS], self._words[PutSamplesWord.BEGAN_MS] = boot_ms, now_ms
         self._topics, self._ha = TopicTable.attach(directory), HaSampler(directory, board)
         self._last: list[Sample] = []
         self._minute_at_ms = now_ms
@@ -68,21 +81,21 @@ class Sampler:
         if not is_due(self._last, now_ms):
             return
         messages, size = totals_of(self._board, self._topics, is_slave=self._is_slave)
-        taken = int(self._words[TAKEN])
-        at = SAMPLES_AT + taken % ROOM * SAMPLE_WORDS
-        self._words[at : at + 3] = (now_ms, messages, size)
-        publish(self._words, TAKEN, taken + 1)
+        taken = int(self._words[PutSamplesWord.TAKEN])
+        at = PutSamplesWord.SAMPLES + taken % ROOM * SAMPLE_WORDS
         self._last = [Sample(now_ms, messages, size)]
+        self._words[at : at + SAMPLE_WORDS_USED] = self._last[0]
+        publish(self._words, int(PutSamplesWord.TAKEN), taken + 1)
         self._ha.take(now_ms)
         if now_ms - self._minute_at_ms >= MINUTE_MS:
             self._minute_at_ms = now_ms
             self._take_minute()
 
     def _take_minute(self) -> None:
-        minutes = int(self._words[MINUTES])
+        minutes = int(self._words[PutSamplesWord.MINUTES])
         at = MINUTES_AT + (minutes & 1) * BLOCK_WORDS
         self._words[at : at + BLOCK_WORDS] = sum_of_rings(self._directory)
-        publish(self._words, MINUTES, minutes + 1)
+        publish(self._words, int(PutSamplesWord.MINUTES), minutes + 1)
 
     def close(self) -> None:
         """Unmap."""
@@ -97,13 +110,13 @@ def read_samples(directory: Path) -> Sampled:
     region = Region.attach(directory / SAMPLES_FILE, kind=REGION_KIND, layout=LAYOUT)
     try:
         words = region.words
-        taken, minutes = int(words[TAKEN]), int(words[MINUTES])
-        ring = words[SAMPLES_AT:MINUTES_AT].reshape(ROOM, SAMPLE_WORDS)
-        newest = [ring[number % ROOM, :3].tolist() for number in range(max(0, taken - SAMPLES), taken)]
+        taken, minutes = int(words[PutSamplesWord.TAKEN]), int(words[PutSamplesWord.MINUTES])
+        ring = words[PutSamplesWord.SAMPLES : MINUTES_AT].reshape(ROOM, SAMPLE_WORDS)
+        newest = [ring[number % ROOM, :SAMPLE_WORDS_USED].tolist() for number in range(max(0, taken - SAMPLES), taken)]
         blocks = words[MINUTES_AT : MINUTES_AT + 2 * BLOCK_WORDS].reshape(2, BLOCK_WORDS)
         last, before = blocks[(minutes - 1) & 1], blocks[minutes & 1]
         minute = last - before if minutes else np.zeros(BLOCK_WORDS, np.int64)
-        boot_ms, began_ms = int(words[BOOT_MS]), int(words[BEGAN_MS])
+        boot_ms, began_ms = int(words[PutSamplesWord.BOOT_MS]), int(words[PutSamplesWord.BEGAN_MS])
         return Sampled(boot_ms, began_ms, [Sample(*sample) for sample in newest], latencies_of(minute))
     finally:
         region.close()

@@ -13,6 +13,7 @@ the copies (messages, bytes, counted up to offset) | names, 256 bytes each. A sl
 
 from __future__ import annotations
 
+from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,12 +28,33 @@ from store.message.rows_kernel import Row
 
 REGION_KIND, LAYOUT, TOPICS_FILE = "topics", 1, "topics"
 SLOTS = 4096
-SLOTS_AT, USED = 0, 1
 HEADER_WORDS = SLOT_WORDS = 16
-NAME_LENGTH, COPIES_AT, COPY_WORDS = 1, 2, 6
-MESSAGES, BYTES, COUNTED_TO = 0, 1, 2
+COPY_WORDS = 6
 NAME_BYTES = 256
 OTHERS = b"(other topics)"
+
+
+class TopicsWord(IntEnum):
+    """The words of the region before its slots."""
+
+    SLOTS = 0
+    USED = 1
+
+
+class TopicWord(IntEnum):
+    """The words of a slot; COPIES: the first copy of its TopicSums."""
+
+    VERSION = 0
+    NAME_BYTES = 1
+    COPIES = 2
+
+
+class TopicSum(IntEnum):
+    """What is summed up of a topic's records."""
+
+    MESSAGES = 0
+    BYTES = 1
+    COUNTED_TO = 2
 
 
 class TopicCount(NamedTuple):
@@ -44,8 +66,20 @@ class TopicCount(NamedTuple):
 
 
 @inlined
+def _slot_at(slot: int) -> int:
+    """Where a slot begins."""
+    return HEADER_WORDS + slot * SLOT_WORDS
+
+
+@inlined
+def _copy_of(slot: int, version: int) -> int:
+    """Where the copy begins that a version of the slot holds."""
+    return HEADER_WORDS + slot * SLOT_WORDS + TopicWord.COPIES + (version & 1) * COPY_WORDS
+
+
+@inlined
 def _is_named(names: Bytes, slot: int, words: Words, array: Bytes, at: int, length: int) -> bool:
-    if words[HEADER_WORDS + slot * SLOT_WORDS + NAME_LENGTH] != length:
+    if words[_slot_at(slot) + TopicWord.NAME_BYTES] != length:
         return False
     for i in range(length):
         if names[slot * NAME_BYTES + i] != array[at + i]:
@@ -74,16 +108,15 @@ def count_rows(
             place = _place_of(array, at, length, table.size)
             while table[place] and not _is_named(names, table[place] - 1, words, array, at, length):
                 place = (place + 1) & (table.size - 1)
-            if not table[place] and words[USED] < words[SLOTS_AT]:
+            if not table[place] and words[TopicsWord.USED] < words[TopicsWord.SLOTS]:
                 return index
             slot, is_known = max(table[place] - 1, 0), True
-        copy = HEADER_WORDS + slot * SLOT_WORDS + COPIES_AT
-        copy += (words[HEADER_WORDS + slot * SLOT_WORDS] & 1) * COPY_WORDS
+        copy = _copy_of(slot, words[_slot_at(slot) + TopicWord.VERSION])
         offset = base + rows[index, Row.POSITION]
-        if offset >= words[copy + COUNTED_TO]:
-            sums[slot, MESSAGES] += 1
-            sums[slot, BYTES] += rows[index, Row.SIZE]
-            sums[slot, COUNTED_TO] = offset + rows[index, Row.SIZE]
+        if offset >= words[copy + TopicSum.COUNTED_TO]:
+            sums[slot, TopicSum.MESSAGES] += 1
+            sums[slot, TopicSum.BYTES] += rows[index, Row.SIZE]
+            sums[slot, TopicSum.COUNTED_TO] = offset + rows[index, Row.SIZE]
     return until
 
 
@@ -99,30 +132,30 @@ def enter(table: Words, name: Bytes, slot: int) -> None:
 @kernel
 def commit(words: Words, sums: Words) -> None:
     """Add the sums to their topics, each topic by one word, and clear them."""
-    for slot in range(words[USED]):
-        if sums[slot, MESSAGES]:
-            at = HEADER_WORDS + slot * SLOT_WORDS
-            version = words[at]
-            now, then = at + COPIES_AT + (version & 1) * COPY_WORDS, at + COPIES_AT + (1 - (version & 1)) * COPY_WORDS
-            words[then + MESSAGES] = words[now + MESSAGES] + sums[slot, MESSAGES]
-            words[then + BYTES] = words[now + BYTES] + sums[slot, BYTES]
-            words[then + COUNTED_TO] = sums[slot, COUNTED_TO]
-            store_release(words, at, version + 1)
+    for slot in range(words[TopicsWord.USED]):
+        if sums[slot, TopicSum.MESSAGES]:
+            version_at = _slot_at(slot) + TopicWord.VERSION
+            version = words[version_at]
+            now, then = _copy_of(slot, version), _copy_of(slot, version + 1)
+            words[then + TopicSum.MESSAGES] = words[now + TopicSum.MESSAGES] + sums[slot, TopicSum.MESSAGES]
+            words[then + TopicSum.BYTES] = words[now + TopicSum.BYTES] + sums[slot, TopicSum.BYTES]
+            words[then + TopicSum.COUNTED_TO] = sums[slot, TopicSum.COUNTED_TO]
+            store_release(words, version_at, version + 1)
             for column in range(sums.shape[1]):
                 sums[slot, column] = 0
 
 
 @kernel
 def copy_counts(words: Words, counts: Words) -> None:
-    """The counts of the first slots, each as of one moment, into int64[slots, 2]."""
+    """The messages and bytes of the first slots, each as of one moment, into int64[slots, 2]."""
     for slot in range(counts.shape[0]):
-        at = HEADER_WORDS + slot * SLOT_WORDS
+        version_at = _slot_at(slot) + TopicWord.VERSION
         version = -1
-        while version != load_acquire(words, at):
-            version = load_acquire(words, at)
-            copy = at + COPIES_AT + (version & 1) * COPY_WORDS
-            counts[slot, MESSAGES] = load_acquire(words, copy + MESSAGES)
-            counts[slot, BYTES] = load_acquire(words, copy + BYTES)
+        while version != load_acquire(words, version_at):
+            version = load_acquire(words, version_at)
+            copy = _copy_of(slot, version)
+            counts[slot, TopicSum.MESSAGES] = load_acquire(words, copy + TopicSum.MESSAGES)
+            counts[slot, TopicSum.BYTES] = load_acquire(words, copy + TopicSum.BYTES)
 
 
 class TopicTable:
@@ -131,18 +164,18 @@ class TopicTable:
     def __init__(self, region: Region) -> None:
         self._region = region
         self._words: Words = region.words
-        self._slots = int(region.words[SLOTS_AT])
+        self._slots = int(region.words[TopicsWord.SLOTS])
         names_at = (HEADER_WORDS + self._slots * SLOT_WORDS) * 8
         self._names: Bytes = region.bytes[names_at : names_at + self._slots * NAME_BYTES]
         self._table: Words = np.zeros(2 * self._slots, np.int64)  # slot + 1; the writer's own
-        self._sums: Words = np.zeros((self._slots, 3), np.int64)
+        self._sums: Words = np.zeros((self._slots, len(TopicSum)), np.int64)
 
     @classmethod
     def create(cls, directory: Path, slots: int = SLOTS) -> None:
         """The table of a broker that starts; made by the supervisor. `slots` is a power of two."""
         size = (HEADER_WORDS + slots * SLOT_WORDS) * 8 + slots * NAME_BYTES
         region = Region.create(directory / TOPICS_FILE, size, kind=REGION_KIND, layout=LAYOUT)
-        region.words[SLOTS_AT] = slots
+        region.words[TopicsWord.SLOTS] = slots
         table = cls(region)
         table._add(OTHERS)
         table.close()
@@ -152,7 +185,7 @@ class TopicTable:
         """The table of a running broker. Raises RegionMissing, RegionMismatch."""
         table = cls(Region.attach(directory / TOPICS_FILE, kind=REGION_KIND, layout=LAYOUT, writable=writable))
         if writable:
-            for slot in range(int(table._words[USED])):
+            for slot in range(int(table._words[TopicsWord.USED])):
                 enter(table._table, table._name(slot), slot)
         return table
 
@@ -168,7 +201,7 @@ class TopicTable:
 
     def read(self) -> list[TopicCount]:
         """Every topic with messages, in the order of their first ones."""
-        counts = np.zeros((int(self._words[USED]), 2), np.int64)
+        counts = np.zeros((int(self._words[TopicsWord.USED]), 2), np.int64)
         copy_counts(self._words, counts)
         return [
             TopicCount(java_text(self._name(slot).tobytes()), messages, size)
@@ -178,7 +211,7 @@ class TopicTable:
 
     def totals(self) -> tuple[int, int]:
         """(messages, bytes) of all topics together."""
-        counts = np.zeros((int(self._words[USED]), 2), np.int64)
+        counts = np.zeros((int(self._words[TopicsWord.USED]), 2), np.int64)
         copy_counts(self._words, counts)
         messages, size = counts.sum(axis=0).tolist()
         return messages, size
@@ -190,13 +223,13 @@ class TopicTable:
         self._region.close()
 
     def _name(self, slot: int) -> Bytes:
-        length = int(self._words[HEADER_WORDS + slot * SLOT_WORDS + NAME_LENGTH])
+        length = int(self._words[HEADER_WORDS + slot * SLOT_WORDS + TopicWord.NAME_BYTES])
         return self._names[slot * NAME_BYTES : slot * NAME_BYTES + length]
 
     def _add(self, topic: bytes) -> None:
         """Give a topic its slot; there is one."""
-        slot, name = int(self._words[USED]), np.frombuffer(bytearray(topic), np.uint8)
+        slot, name = int(self._words[TopicsWord.USED]), np.frombuffer(bytearray(topic), np.uint8)
         self._names[slot * NAME_BYTES : slot * NAME_BYTES + len(name)] = name
-        self._words[HEADER_WORDS + slot * SLOT_WORDS + NAME_LENGTH] = len(name)
-        publish(self._words, USED, slot + 1)
+        self._words[HEADER_WORDS + slot * SLOT_WORDS + TopicWord.NAME_BYTES] = len(name)
+        publish(self._words, int(TopicsWord.USED), slot + 1)
         enter(self._table, name, slot)

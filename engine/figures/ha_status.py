@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.board import address_cursors
-from engine.board.cursors import HA_CONNECTIONS_MAX, Board, HaSlotState
+from engine.board.cursors import HA_CONNECTIONS_MAX, Board, BrokerState, HaSlotState
 from engine.board.ha_samples import read_ha_samples, sample_now
 from engine.figures.problems import problems
 from engine.protocol.ha.group_transfer import SlaveAck, push2_slave_max_offset
@@ -28,7 +28,7 @@ from store.reading import extent
 
 CONNECTION_STATES = {int(state): state.name for state in HaSlotState}
 CLIENT_STATES = {0: "READY", 1: "HANDSHAKE", 2: "TRANSFER", 3: "SUSPEND", 4: "SHUTDOWN"}
-BROKER_STATES = {0: "STARTING", 1: "RUNNING", 2: "STOPPING"}
+BROKER_STATES = {int(state): state.name for state in BrokerState}
 LAG_SCAN_BYTES = 1 << 20
 
 

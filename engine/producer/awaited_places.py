@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from engine.errors import EngineError
 from ipc.arrays import Words
-from ipc.ring import DESCRIPTOR_WORDS, HEAD, TAIL
+from ipc.ring import DESCRIPTOR_WORDS, ControlWord, Descriptor
 
 Place = tuple[int, int]  # physical offset, or -errno when refused; queue offset
 
@@ -17,7 +17,7 @@ class AwaitedPlaces:
     """Of one ring. `expect` and `free_until` are for the thread that publishes, the others for any."""
 
     def __init__(self, control: Words, words: Words) -> None:
-        self._control, self._words, self._descriptors = control, words, len(words) // DESCRIPTOR_WORDS
+        self._control, self._descriptors = control, words.reshape(-1, DESCRIPTOR_WORDS)
         self._expected: dict[int, list[Place]] = {}  # by number, ascending; the list is empty until its place is kept
 
     def expect(self, number: int) -> None:
@@ -30,24 +30,25 @@ class AwaitedPlaces:
 
     def free_until(self, tail: int) -> int:
         """Records from `tail` on below the answer may be published: no place that is waited for is lost by that."""
-        head = int(self._control[HEAD])
+        head = int(self._control[ControlWord.HEAD])
         for number, kept in list(self._expected.items()):
             if number >= head:
-                return min(tail, number) + self._descriptors
+                return min(tail, number) + len(self._descriptors)
             if not kept:
-                kept.append(self._read(number))
-        return tail + self._descriptors
+                kept.append(self.described(number))
+        return tail + len(self._descriptors)
 
     def place_of(self, number: int) -> Place:
         """The place of a record that the writer has passed."""
-        place, kept = self._read(number), self._expected.get(number)
+        place, kept = self.described(number), self._expected.get(number)
         # Its descriptor gets another place only once the record that has it now is published.
-        if int(self._control[TAIL]) - number <= self._descriptors:
+        if int(self._control[ControlWord.TAIL]) - number <= len(self._descriptors):
             return place
         if kept:
             return kept[0]
         raise EngineError(f"the place of record {number} was overwritten by later ones before it was asked for")
 
-    def _read(self, number: int) -> Place:
-        at = (number % self._descriptors) * DESCRIPTOR_WORDS
-        return int(self._words[at + 2]), int(self._words[at + 3])
+    def described(self, number: int) -> Place:
+        """What the descriptor of a record says now: its place, if no later record has the descriptor."""
+        descriptor = self._descriptors[number % len(self._descriptors)]
+        return int(descriptor[Descriptor.PHYSICAL_OFFSET]), int(descriptor[Descriptor.QUEUE_OFFSET])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,24 @@ from engine.producer.connection import Connection
 from engine.producer.property_texts import PropertyColumn
 from engine.rings import encode_kernel
 from engine.rings.encode_kernel import Column
-from ipc import ring
 from ipc.clock import monotonic_ms, wall_ms
+from ipc.ring import DESCRIPTOR_WORDS, Descriptor, LocalWord
 from store.errors import PropertiesTooLarge
 from store.message.properties import MAX_PROPERTIES_BYTES
 
-Places = npt.NDArray[np.int64]  # a row for each message: physical offset (or -errno), queue offset
+Places = npt.NDArray[np.int64]  # a row of PlaceColumns for each message
+
+
+class PlaceColumn(IntEnum):
+    """Where a message is."""
+
+    PHYSICAL_OFFSET = 0  # or -errno
+    QUEUE_OFFSET = 1
+
+
+def places_for(count: int) -> Places:
+    """To be filled for so many messages."""
+    return np.zeros((count, len(PlaceColumn)), np.int64)
 
 
 def check_sizes(connection: Connection, bodies: Column, properties: Column) -> None:
@@ -51,7 +64,7 @@ def publish_batch(
     connection.require_running()
     connection.raise_refusals()
     count = len(bodies.ends) - 1
-    first_number, began_ms = int(connection.outlet.local[ring.TAIL_LOCAL]), monotonic_ms()
+    first_number, began_ms = int(connection.outlet.local[LocalWord.TAIL]), monotonic_ms()
     published = collected = 0
     chunk, shared = connection.ring.descriptors // 4, len(texts.ends) == 2
     numbers: tuple[Any, ...] = (properties.unique_at, properties.unique_first)
@@ -77,8 +90,10 @@ def _collect(
     connection: Connection, first_number: int, begin: int, end: int, places: Places, deadline_ms: int
 ) -> int:
     connection.await_appended(first_number + end - 1, deadline_ms)
-    descriptors = connection.ring.words.reshape(-1, ring.DESCRIPTOR_WORDS)
+    descriptors = connection.ring.words.reshape(-1, DESCRIPTOR_WORDS)
     numbers = np.arange(first_number + begin, first_number + end) % connection.ring.descriptors
-    places[begin:end] = descriptors[numbers, 2:4]
-    connection.refusals_seen += int((places[begin:end, 0] < 0).sum())
+    physical_offsets = descriptors[numbers, Descriptor.PHYSICAL_OFFSET]
+    places[begin:end, PlaceColumn.PHYSICAL_OFFSET] = physical_offsets
+    places[begin:end, PlaceColumn.QUEUE_OFFSET] = descriptors[numbers, Descriptor.QUEUE_OFFSET]
+    connection.refusals_seen += int((physical_offsets < 0).sum())
     return end

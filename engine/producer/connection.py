@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from engine.board import address_cursors
-from engine.board.cursors import RUNNING, Board
+from engine.board.cursors import Board, BrokerState
 from engine.board.latencies import Clock
 from engine.errors import (
     BrokerGone,
@@ -30,7 +30,7 @@ from engine.errors import (
 )
 from engine.producer.awaited_places import AwaitedPlaces
 from engine.producer.broker_facts import BrokerFacts
-from engine.producer.put_kernel import APPENDED, KEEP_UNTIL, REFUSALS_SEEN, TOPICS_SEEN, block_of
+from engine.producer.put_kernel import APPENDED, BlockWord, block_of
 from engine.producer.topic_rules import TopicRules
 from engine.protocol.ha.group_transfer import PutMessageStatus, put_status
 from engine.protocol.ha.policy import may_append, put_policy, replicas_needed
@@ -42,6 +42,7 @@ from ipc.arrays import Words
 from ipc.clock import monotonic_ms
 from ipc.compiled import atomics
 from ipc.counters import Cursor
+from ipc.ring import ControlWord, LocalWord
 from store.message.host import Host, offset_message_id
 from store.message.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES, MAX_TOPIC_BYTES_V2, SysFlag
 from store.message.topics import TOPIC_PATTERN
@@ -69,7 +70,7 @@ class Connection:
         self.ring, self.control = self._claimed.ring, self._claimed.control
         self.clock = Clock(running.region_directory, self._claimed.number)
         self.outlet = self._claimed.outlet(self.board.counters.words, self.board.writer_bell.index)
-        self._first_number = int(self.outlet.local[ring.TAIL_LOCAL])  # what came before is another producer's
+        self._first_number = int(self.outlet.local[LocalWord.TAIL])  # what came before is another producer's
         self.places = AwaitedPlaces(self.control, self.ring.words)
         address, port = str(settings["storeHost"]).rsplit(":", 1)
         self.store_host = Host(address.strip("[]"), int(port))
@@ -121,16 +122,16 @@ class Connection:
     @property
     def refusals_seen(self) -> int:
         """How many of our records the writer had refused when we last looked."""
-        return int(self.block[REFUSALS_SEEN])
+        return int(self.block[BlockWord.REFUSALS_SEEN])
 
     @refusals_seen.setter
     def refusals_seen(self, refused: int) -> None:
-        self.block[REFUSALS_SEEN] = refused
+        self.block[BlockWord.REFUSALS_SEEN] = refused
 
     @property
     def topics_are_seen(self) -> bool:
         """Whether topics are what they were when they were seen last."""
-        return bool(self.board.topics_changes.read() == self.block[TOPICS_SEEN])
+        return bool(self.board.topics_changes.read() == self.block[BlockWord.TOPICS_SEEN])
 
     @contextmanager
     def seeing_topics(self) -> Iterator[None]:
@@ -140,7 +141,7 @@ class Connection:
         """
         changes = self.board.topics_changes.read()
         yield
-        self.block[TOPICS_SEEN] = changes
+        self.block[BlockWord.TOPICS_SEEN] = changes
 
     # the ring
 
@@ -165,20 +166,20 @@ class Connection:
         name = topic.encode()
         question = queue_id.to_bytes(8, "little") + len(name).to_bytes(8, "little") + name
         self.ring.question[: len(question)] = np.frombuffer(question, np.uint8)
-        atomics.publish(self.control, ring.ASKED, int(self.control[ring.ASKED]) + 1)
+        atomics.publish(self.control, int(ControlWord.ASKED), int(self.control[ControlWord.ASKED]) + 1)
         waiting.ring(self.board.writer_bell)
         self._await_answer(began_ms, deadline_ms)
-        slot = int(self.control[ring.ANSWER])
+        slot = int(self.control[ControlWord.ANSWER])
         if slot < 0:
             raise NoQueueLeft(self.store, topic, queue_id, -slot)
         return slot
 
     def _await_answer(self, began_ms: int, deadline_ms: int) -> None:
         """Wait until the writer has answered all our questions. Raises SendTimeout, BrokerGone."""
-        asked = int(self.control[ring.ASKED])
-        while (answered := int(self.control[ring.ANSWERED])) != asked:
+        asked = int(self.control[ControlWord.ASKED])
+        while (answered := int(self.control[ControlWord.ANSWERED])) != asked:
             left_ms = self._left(began_ms, deadline_ms, may_be_appended=False)
-            self._pause(self.control, ring.ANSWERED, answered, left_ms)
+            self._pause(self.control, ControlWord.ANSWERED, answered, left_ms)
 
     def check_record(self, length: int) -> None:
         """Raises MessageIllegal for a record that no segment, or this ring, can ever hold."""
@@ -205,21 +206,21 @@ class Connection:
             return False
         if self.is_gone:  # closed by another thread
             self.require_running()
-        head = int(self.control[ring.HEAD])
-        atomics.await_change(self.control, ring.HEAD, head, min(left_ms, LIVENESS_MS) * waiting.NS_PER_MS)
+        head = int(self.control[ControlWord.HEAD])
+        atomics.await_change(self.control, int(ControlWord.HEAD), head, min(left_ms, LIVENESS_MS) * waiting.NS_PER_MS)
         self.check_alive()
         return True
 
     def await_appended(self, number: int, deadline_ms: int) -> None:
         """Wait until the writer has passed record `number`. Raises SendTimeout, BrokerGone."""
         began_ms = monotonic_ms()
-        while (head := int(self.control[ring.HEAD])) <= number:
-            self._pause(self.control, ring.HEAD, head, self._left(began_ms, deadline_ms, may_be_appended=True))
+        while (head := int(self.control[ControlWord.HEAD])) <= number:
+            self._pause(self.control, ControlWord.HEAD, head, self._left(began_ms, deadline_ms, may_be_appended=True))
 
     def room_to_publish(self) -> int:
         """How many records may be published now without the loss of a place that somebody waits for."""
-        tail = int(self.outlet.local[ring.TAIL_LOCAL])
-        self.block[KEEP_UNTIL] = until = self.places.free_until(tail)
+        tail = int(self.outlet.local[LocalWord.TAIL])
+        self.block[BlockWord.KEEP_UNTIL] = until = self.places.free_until(tail)
         return until - tail
 
     def await_place(self, number: int, deadline_ms: int) -> tuple[int, int]:
@@ -233,13 +234,13 @@ class Connection:
 
     def raise_refusals(self) -> None:
         """Raises MessagesRefused when the writer refused anything of ours since the last look."""
-        refused = int(self.control[ring.REFUSALS])
+        refused = int(self.control[ControlWord.REFUSALS])
         if refused != self.refusals_seen:
-            head = int(self.control[ring.HEAD])
+            head = int(self.control[ControlWord.HEAD])
             count, self.refusals_seen = min(refused - self.refusals_seen, head - self._first_number), refused
             if count > 0:
-                at = (head - 1) % self.ring.descriptors * ring.DESCRIPTOR_WORDS
-                raise MessagesRefused(self.store, count, max(0, -int(self.ring.words[at + 2])), earlier=True)
+                physical_offset, _queue_offset = self.places.described(head - 1)
+                raise MessagesRefused(self.store, count, max(0, -physical_offset), earlier=True)
 
     # answers
 
@@ -286,7 +287,7 @@ class Connection:
 
     def _pause(self, words: Words, index: int, seen: int, pause_ms: int) -> None:
         """Sleep until a word changes, or for `pause_ms`. Raises BrokerGone."""
-        if atomics.await_change(words, index, seen, pause_ms * waiting.NS_PER_MS) == seen:
+        if atomics.await_change(words, int(index), seen, pause_ms * waiting.NS_PER_MS) == seen:
             self.check_alive()
 
     def _left(self, began_ms: int, deadline_ms: int, *, may_be_appended: bool) -> int:
@@ -308,7 +309,7 @@ class Connection:
     def require_running(self) -> None:
         """Raises BrokerGone, ServiceNotAvailable unless the broker takes messages; and what `require_owned` raises."""
         self.require_owned()
-        if self.is_gone or self.board.broker_state.read() != RUNNING:
+        if self.is_gone or self.board.broker_state.read() != BrokerState.RUNNING:
             raise BrokerGone(self.store, self._pid)
         if (state := self.board.disk_state.read()) >= DiskState.READ_ONLY:
             raise ServiceNotAvailable(self.store, DiskState(state).name, self.board.disk_used_percent.read())

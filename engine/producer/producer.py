@@ -21,18 +21,18 @@ import numpy.typing as npt
 from engine.errors import BatchIncomplete, EngineError, MessageIllegal, MessagesRefused, SendTimeout
 from engine.producer.answers import Answers
 from engine.producer.argument_checks import body_bytes, joined, named, store_path, text, whole
-from engine.producer.batch import check_sizes, publish_batch
+from engine.producer.batch import PlaceColumn, check_sizes, places_for, publish_batch
 from engine.producer.broker_puts import BrokerPuts, SendResult, Sent
 from engine.producer.columns import check_property, column_of
 from engine.producer.connection import Connection
 from engine.producer.property_texts import PropertyTexts, rows_of
-from engine.producer.put_kernel import LOOK, Form, form_of, put
+from engine.producer.put_kernel import Form, NotPut, form_of, put
 from engine.protocol.ha.group_transfer import PutMessageStatus
 from engine.rings import encode_kernel
 from engine.rings.encode_kernel import Column
-from ipc import ring
 from ipc.clock import NS_PER_MS, monotonic_ms, wall_ms
 from ipc.errors import RingFull
+from ipc.ring import LocalWord
 from store.errors import PropertiesTooLarge
 from store.message.properties import (
     DELAY,
@@ -186,11 +186,11 @@ class Producer(BrokerPuts):
             self._connection.require_replicas(in_sync_slaves)
         with self._lock:
             sent_to, template = self._queue(topic, queue_id, deadline_ms)
-            places = np.zeros((count if wait else 0, 2), np.int64)
+            places = places_for(count if wait else 0)
             publish_batch(self._connection, template, column, texts, places, deadline_ms)
         if not wait:
             return None
-        physical_offsets, queue_offsets = places[:, 0], places[:, 1]
+        physical_offsets, queue_offsets = places[:, PlaceColumn.PHYSICAL_OFFSET], places[:, PlaceColumn.QUEUE_OFFSET]
         refused = physical_offsets[physical_offsets < 0]
         if len(refused):
             raise MessagesRefused(self._connection.store, len(refused), -int(refused[-1]))
@@ -211,7 +211,7 @@ class Producer(BrokerPuts):
         connection, deadline_ms = self._connection, self.deadline(timeout)
         connection.require_owned()
         with self._lock:
-            connection.await_appended(int(connection.outlet.local[ring.TAIL_LOCAL]) - 1, deadline_ms)
+            connection.await_appended(int(connection.outlet.local[LocalWord.TAIL]) - 1, deadline_ms)
             connection.raise_refusals()
             end_offset = connection.board.max_physical_offset.read()
         if appended_only:
@@ -320,7 +320,7 @@ class Producer(BrokerPuts):
             connection.check_record(length)
         began_ms = 0
         while (number := put(connection.block, form.words, data, encoded, flag)) < 0:
-            if number == LOOK:
+            if number == NotPut.LOOK:
                 connection.require_running()
                 connection.raise_refusals()
                 if not connection.topics_are_seen:
@@ -369,8 +369,9 @@ class Producer(BrokerPuts):
         if not wait:
             return None
         status = results[-1].status if results else PutMessageStatus.PUT_OK
-        places = np.array([(one.physical_offset, one.queue_offset) for one in results], np.int64).reshape(-1, 2)
-        return BatchResult(status, len(places), sent_to, places[:, 1], places[:, 0])
+        queue_offsets = np.array([one.queue_offset for one in results], np.int64)
+        physical_offsets = np.array([one.physical_offset for one in results], np.int64)
+        return BatchResult(status, count, sent_to, queue_offsets, physical_offsets)
 
 
 def _fields(tags: Any, keys: Any, properties: Mapping[str, Any] | None, delay_level: int = 0) -> dict[str, Any]:

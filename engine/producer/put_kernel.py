@@ -11,47 +11,86 @@ addresses of all they look at. What is not usual they leave to `engine.producer`
 from __future__ import annotations
 
 import mmap
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
-from engine.board.cursors import RUNNING, Board
+from engine.board.cursors import Board, BrokerState
 from engine.board.latencies import record
 from engine.protocol.store.retention import DiskState
 from engine.rings.encode_kernel import Template, put_one
 from ipc.arrays import Bytes, Words
-from ipc.compiled.atomics import await_change, load_acquire, monotonic_ns, wall_clock_ms
+from ipc.compiled.atomics import Followed, await_change, load_acquire, monotonic_ns, wall_clock_ms
 from ipc.compiled.compiler import kernel
 from ipc.compiled.memory import address_of_bytes, bytes_at, words_at
 from ipc.compiled.placement import PLACE_WORDS, hold_to, let_go
-from ipc.ring import DESCRIPTOR_WORDS, HEAD, LOCAL_WORDS, REFUSALS, TAIL, TAIL_LOCAL, WORDS_PER_RING, Outlet
+from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, Descriptor, LocalWord, Outlet, descriptor_at
 
-CONTROL_AT, DESCRIPTORS_AT, DESCRIPTORS, COUNTERS_AT, COUNTERS = 0, 1, 2, 3, 4
-FOLLOWED, FAILED, LATENCIES_AT, LATENCIES = 5, 6, 7, 8
-DATA_AT, DATA_BYTES, LOCAL_AT, BELL, STATE, DISK, REFUSALS_SEEN, SYNC_CPU = 9, 10, 11, 12, 13, 14, 15, 16
-KEEP_UNTIL = 17  # the number from which on a record's descriptor may still be asked for
-TOPICS, TOPICS_SEEN = 18, 19
-BLOCK_WORDS = 20
 APPENDED = -1  # as `followed`: the ring's own head is followed, to be in the log is enough
 WAKES_MAX = 64  # in one call, each for somebody else's record
-NO_ROOM, LOOK = -1, -2  # of `put`: the ring is full; there is something to look at before
 MADV_WIPEONFORK = 18  # of a mapping: zeros in a forked child
-READ_ONLY = int(DiskState.READ_ONLY)
+
+
+class BlockWord(IntEnum):
+    """The words of a block: addresses with lengths in words or bytes, indices of counters, and what was seen."""
+
+    CONTROL_AT = 0
+    DESCRIPTORS_AT = 1
+    DESCRIPTORS = 2
+    COUNTERS_AT = 3
+    COUNTERS = 4
+    FOLLOWED = 5
+    FAILED = 6
+    LATENCIES_AT = 7
+    LATENCIES = 8
+    DATA_AT = 9
+    DATA_BYTES = 10
+    LOCAL_AT = 11
+    BELL = 12
+    STATE = 13
+    DISK = 14
+    REFUSALS_SEEN = 15
+    SYNC_CPU = 16
+    KEEP_UNTIL = 17  # the number from which on a record's descriptor may still be asked for
+    TOPICS = 18
+    TOPICS_SEEN = 19
+
+
+class FormWord(IntEnum):
+    """The words of a form: the empty record's address and length, where the body goes, the queue's slot."""
+
+    RECORD_AT = 0
+    RECORD_BYTES = 1
+    BODY_AT = 2
+    SLOT = 3
+
+
+class NotPut(IntEnum):
+    """What `put` returns instead of a number."""
+
+    NO_ROOM = -1  # the ring is full
+    LOOK = -2  # there is something to look at before
+
+
+LOCAL_WORDS = len(LocalWord)
 
 
 class Form(NamedTuple):
     """A queue's template as `put` takes it; `record` keeps mapped what `words` has the address of."""
 
-    words: Words  # address of the empty record, its length, where the body goes, the queue's slot
+    words: Words
     length: int
     record: Bytes
 
 
 def form_of(template: Template) -> Form:
     """The template's form."""
-    record, length = template.record, len(template.record)
-    return Form(np.array([record.ctypes.data, length, template.body_at, template.slot]), length, record)
+    record, words = template.record, np.zeros(len(FormWord), np.int64)
+    words[FormWord.RECORD_AT], words[FormWord.RECORD_BYTES] = record.ctypes.data, len(record)
+    words[FormWord.BODY_AT], words[FormWord.SLOT] = template.body_at, template.slot
+    return Form(words, len(record), record)
 
 
 def block_of(outlet: Outlet, board: Board, followed: int, latencies: Words, sync_cpu: int = -1) -> Words:
@@ -62,17 +101,18 @@ def block_of(outlet: Outlet, board: Board, followed: int, latencies: Words, sync
     """
     own = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     own.madvise(MADV_WIPEONFORK)
-    block, counters = np.frombuffer(own, np.int64, BLOCK_WORDS), board.counters.words
-    block[CONTROL_AT] = outlet.control.ctypes.data
-    block[DESCRIPTORS_AT], block[DESCRIPTORS] = outlet.words.ctypes.data, len(outlet.words) // DESCRIPTOR_WORDS
-    block[COUNTERS_AT], block[COUNTERS] = counters.ctypes.data, len(counters)
-    block[FOLLOWED], block[FAILED] = followed, board.flush_errno.index
-    block[LATENCIES_AT], block[LATENCIES] = latencies.ctypes.data, len(latencies)
-    block[DATA_AT], block[DATA_BYTES] = outlet.data.ctypes.data, len(outlet.data)
-    block[LOCAL_AT], block[BELL] = outlet.local.ctypes.data, outlet.bell_index
-    block[STATE], block[DISK] = board.broker_state.index, board.disk_state.index
-    block[REFUSALS_SEEN], block[SYNC_CPU] = outlet.control[REFUSALS], sync_cpu
-    block[TOPICS], block[TOPICS_SEEN] = board.topics_changes.index, board.topics_changes.read()
+    block, counters = np.frombuffer(own, np.int64, len(BlockWord)), board.counters.words
+    block[BlockWord.CONTROL_AT] = outlet.control.ctypes.data
+    block[BlockWord.DESCRIPTORS_AT] = outlet.words.ctypes.data
+    block[BlockWord.DESCRIPTORS] = len(outlet.words) // DESCRIPTOR_WORDS
+    block[BlockWord.COUNTERS_AT], block[BlockWord.COUNTERS] = counters.ctypes.data, len(counters)
+    block[BlockWord.FOLLOWED], block[BlockWord.FAILED] = followed, board.flush_errno.index
+    block[BlockWord.LATENCIES_AT], block[BlockWord.LATENCIES] = latencies.ctypes.data, len(latencies)
+    block[BlockWord.DATA_AT], block[BlockWord.DATA_BYTES] = outlet.data.ctypes.data, len(outlet.data)
+    block[BlockWord.LOCAL_AT], block[BlockWord.BELL] = outlet.local.ctypes.data, outlet.bell_index
+    block[BlockWord.STATE], block[BlockWord.DISK] = board.broker_state.index, board.disk_state.index
+    block[BlockWord.REFUSALS_SEEN], block[BlockWord.SYNC_CPU] = outlet.control[ControlWord.REFUSALS], sync_cpu
+    block[BlockWord.TOPICS], block[BlockWord.TOPICS_SEEN] = board.topics_changes.index, board.topics_changes.read()
     return block
 
 
@@ -80,22 +120,27 @@ def block_of(outlet: Outlet, board: Board, followed: int, latencies: Words, sync
 def put(block: Words, form: Words, body: bytes, properties: bytes, flag: int) -> int:
     """Publish one message; its number in the ring, NO_ROOM, or LOOK: not ours, not running, disk full, some refused,
     a place to be kept first."""
-    if block[CONTROL_AT] == 0:
-        return LOOK
-    counters = carray(words_at(block[COUNTERS_AT]), (block[COUNTERS],))
-    control = carray(words_at(block[CONTROL_AT]), (WORDS_PER_RING,))
-    if counters[block[STATE]] != RUNNING or counters[block[DISK]] >= READ_ONLY:
-        return LOOK
-    if counters[block[TOPICS]] != block[TOPICS_SEEN]:
-        return LOOK
-    local = carray(words_at(block[LOCAL_AT]), (LOCAL_WORDS,))
-    if control[REFUSALS] != block[REFUSALS_SEEN] or local[TAIL_LOCAL] >= block[KEEP_UNTIL]:
-        return LOOK
+    if block[BlockWord.CONTROL_AT] == 0:
+        return NotPut.LOOK
+    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
+    control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
+    if counters[block[BlockWord.STATE]] != BrokerState.RUNNING:
+        return NotPut.LOOK
+    if counters[block[BlockWord.DISK]] >= DiskState.READ_ONLY:
+        return NotPut.LOOK
+    if counters[block[BlockWord.TOPICS]] != block[BlockWord.TOPICS_SEEN]:
+        return NotPut.LOOK
+    local = carray(words_at(block[BlockWord.LOCAL_AT]), (LOCAL_WORDS,))
+    if control[ControlWord.REFUSALS] != block[BlockWord.REFUSALS_SEEN]:
+        return NotPut.LOOK
+    if local[LocalWord.TAIL] >= block[BlockWord.KEEP_UNTIL]:
+        return NotPut.LOOK
     return put_one(
-        carray(bytes_at(block[DATA_AT]), (block[DATA_BYTES],)),
-        carray(words_at(block[DESCRIPTORS_AT]), (block[DESCRIPTORS] * DESCRIPTOR_WORDS,)), control,
-        local, counters, block[BELL],
-        carray(bytes_at(form[0]), (form[1],)), form[2], form[3], flag,
+        carray(bytes_at(block[BlockWord.DATA_AT]), (block[BlockWord.DATA_BYTES],)),
+        carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,)), control,
+        local, counters, block[BlockWord.BELL],
+        carray(bytes_at(form[FormWord.RECORD_AT]), (form[FormWord.RECORD_BYTES],)),
+        form[FormWord.BODY_AT], form[FormWord.SLOT], flag,
         carray(bytes_at(address_of_bytes(body)), (len(body),)),
         carray(bytes_at(address_of_bytes(properties)), (len(properties),)), wall_clock_ms(),
     )  # fmt: skip
@@ -104,24 +149,24 @@ def put(block: Words, form: Words, body: bytes, properties: bytes, flag: int) ->
 @kernel
 def _follow(block: Words, number: int, length: int, timeout_ns: int, began_ns: int) -> tuple[bool, int, int]:
     """As `follow`, wherever the thread may run."""
-    control = carray(words_at(block[CONTROL_AT]), (WORDS_PER_RING,))
-    words = carray(words_at(block[DESCRIPTORS_AT]), (block[DESCRIPTORS] * DESCRIPTOR_WORDS,))
-    counters = carray(words_at(block[COUNTERS_AT]), (block[COUNTERS],))
-    at, followed = (number % block[DESCRIPTORS]) * DESCRIPTOR_WORDS, block[FOLLOWED]
+    control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
+    words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
+    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
+    at, followed = descriptor_at(number, block[BlockWord.DESCRIPTORS]), block[BlockWord.FOLLOWED]
     for _ in range(WAKES_MAX):
-        seen = load_acquire(control, HEAD) if followed == APPENDED else load_acquire(counters, followed)
-        if load_acquire(control, HEAD) > number:
-            offset, queue_offset = words[at + 2], words[at + 3]
-            if offset < 0 or control[TAIL] - number > block[DESCRIPTORS]:
+        seen = load_acquire(control, ControlWord.HEAD) if followed == APPENDED else load_acquire(counters, followed)
+        if load_acquire(control, ControlWord.HEAD) > number:
+            offset, queue_offset = words[at + Descriptor.PHYSICAL_OFFSET], words[at + Descriptor.QUEUE_OFFSET]
+            if offset < 0 or control[ControlWord.TAIL] - number > block[BlockWord.DESCRIPTORS]:
                 return False, 0, 0
             if followed == APPENDED or seen >= offset + length:
-                if load_acquire(counters, block[FAILED]) != 0:
+                if load_acquire(counters, block[BlockWord.FAILED]) != 0:
                     return False, 0, 0
-                latencies = carray(words_at(block[LATENCIES_AT]), (block[LATENCIES],))
+                latencies = carray(words_at(block[BlockWord.LATENCIES_AT]), (block[BlockWord.LATENCIES],))
                 record(latencies, 0, (monotonic_ns() - began_ns) // 1000)
                 return True, offset, queue_offset
         if followed == APPENDED:
-            now = await_change(control, HEAD, seen, timeout_ns)
+            now = await_change(control, ControlWord.HEAD, seen, timeout_ns)
         else:
             now = await_change(counters, followed, seen, timeout_ns)
         if now == seen:
@@ -137,11 +182,12 @@ def follow(block: Words, number: int, length: int, timeout_ns: int, began_ns: in
     on the followed word alone: in a chain of stages only the last one's says that this record is done. Who is alone
     there sleeps on the CPU of those who will wake it: a wake-up on another one costs more than all the rest of a put.
     """
-    counters = carray(words_at(block[COUNTERS_AT]), (block[COUNTERS],))
-    if block[SYNC_CPU] < 0 or block[FOLLOWED] == APPENDED or load_acquire(counters, block[FOLLOWED] + 1) != 0:
+    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
+    cpu, followed = block[BlockWord.SYNC_CPU], block[BlockWord.FOLLOWED]
+    if cpu < 0 or followed == APPENDED or load_acquire(counters, followed + Followed.WAITERS) != 0:
         return _follow(block, number, length, timeout_ns, began_ns)
     place = np.empty(PLACE_WORDS, np.int64)
-    is_held = hold_to(block[SYNC_CPU], place)
+    is_held = hold_to(cpu, place)
     answer = _follow(block, number, length, timeout_ns, began_ns)
     if is_held:
         let_go(place)

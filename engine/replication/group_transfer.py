@@ -27,10 +27,15 @@ from engine.settings import replication
 from engine.settings.config import BrokerConfig
 from ipc import waiting
 from ipc.arrays import Words
-from ipc.compiled.atomics import await_change, load_acquire, monotonic_ms, raise_to
+from ipc.compiled.atomics import Followed, await_change, load_acquire, monotonic_ms, raise_to
 from ipc.compiled.compiler import kernel
 
-LOG_END = 0  # of `places`: the index of max_physical_offset; a SlotPlace for each slot follows
+
+class Place(IntEnum):
+    """`places`: the index of max_physical_offset, then a SlotPlace for each slot."""
+
+    LOG_END = 0
+    SLOTS = 1
 
 
 class SlotPlace(IntEnum):
@@ -58,7 +63,7 @@ def follow_single_slave(
     while True:
         seen = load_acquire(words, bell)
         slave = 0
-        for at in range(LOG_END + 1, places.size, SLOT_PLACES):
+        for at in range(Place.SLOTS, places.size, SLOT_PLACES):
             if load_acquire(words, places[at + SlotPlace.STATE]) == HaSlotState.TRANSFER:
                 if slave:
                     return confirmed
@@ -66,7 +71,7 @@ def follow_single_slave(
         if not slave:
             return confirmed
         acked = load_acquire(words, places[slave + SlotPlace.ACK])
-        end = load_acquire(words, places[LOG_END])
+        end = load_acquire(words, places[Place.LOG_END])
         if end - acked >= fallbehind_bytes_max:
             return confirmed
         held = load_acquire(words, places[slave + SlotPlace.HELD])
@@ -101,7 +106,7 @@ class GroupTransfer:
         # A bell counts only while somebody is registered. We are, for life: a ring between our look at the
         # acknowledgements and our sleep would be lost otherwise. One that a kill left costs a system call a ring.
         bell = board.ack_bell
-        bell.words[bell.index + 1] += 1
+        bell.words[bell.index + Followed.WAITERS] += 1
 
     def do_work(self, _now_ms: int) -> int:
         """Compare all acknowledgements. Always 0: what comes after that rings, and `idle` does not sleep then."""
@@ -152,7 +157,7 @@ class GroupTransfer:
     def close(self) -> None:
         """No longer registered at the bell."""
         bell = self._board.ack_bell
-        bell.words[bell.index + 1] -= 1
+        bell.words[bell.index + Followed.WAITERS] -= 1
 
 
 def open_role(config: BrokerConfig, board: Board) -> GroupTransfer:

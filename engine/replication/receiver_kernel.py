@@ -35,7 +35,7 @@ from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import address_of, monotonic_ms, publish, wall_clock_ms
 from ipc.compiled.compiler import kernel
 from ipc.compiled.memory import copy_bytes, store_be64
-from ipc.compiled.system_calls import ADDRESS, LENGTH, PIECE_WORDS, recv, send, write_pieces
+from ipc.compiled.system_calls import PIECE_WORDS, Piece, recv, send, write_pieces
 
 INBOX_BYTES = 512 * 1024
 SMALL_BYTES = 16 * 1024  # a read that brought less has emptied the socket: another one would only say so
@@ -134,8 +134,8 @@ def take(line: Line, target: Target, segment_bytes: int) -> int:
                 outcome = Outcome.UNFIT
             if size == 0:
                 break
-            pieces[count * PIECE_WORDS + ADDRESS] = address_of(line.inbox, held[HeldWord.BEGIN])
-            pieces[count * PIECE_WORDS + LENGTH] = size
+            pieces[count * PIECE_WORDS + Piece.ADDRESS] = address_of(line.inbox, held[HeldWord.BEGIN])
+            pieces[count * PIECE_WORDS + Piece.LENGTH] = size
             count += 1
             held[HeldWord.BEGIN] += size
             take_body(client, size)

@@ -41,7 +41,7 @@ from ipc.compiled.atomics import (
 )
 from ipc.compiled.compiler import inlined, kernel
 from ipc.compiled.memory import store_be32, store_be64
-from ipc.compiled.system_calls import ADDRESS, LENGTH, PIECE_WORDS, recv, send, sendfile, writev
+from ipc.compiled.system_calls import PIECE_WORDS, Piece, recv, send, sendfile, writev
 
 NS_PER_MS = 1_000_000
 ONE_CALL_BYTES = 8 * 1024  # up to here a copy out of the mapped segment costs less than a second system call
@@ -137,9 +137,9 @@ def _write(line: Line, fd: int) -> int:
     left, body_left = frame[FrameWord.HEADER_LEFT], frame[FrameWord.BODY_LEFT]
     header_at = address_of(header, 0) + FRAME_HEADER_BYTES - left
     if left and 0 < body_left <= ONE_CALL_BYTES:
-        frame[FrameWord.PIECES + ADDRESS], frame[FrameWord.PIECES + LENGTH] = header_at, left
-        frame[FrameWord.PIECES + PIECE_WORDS + ADDRESS] = segment[SegmentWord.ADDRESS] + frame[FrameWord.BODY_AT]
-        frame[FrameWord.PIECES + PIECE_WORDS + LENGTH] = body_left
+        frame[FrameWord.PIECES + Piece.ADDRESS], frame[FrameWord.PIECES + Piece.LENGTH] = header_at, left
+        frame[FrameWord.PIECES + PIECE_WORDS + Piece.ADDRESS] = segment[SegmentWord.ADDRESS] + frame[FrameWord.BODY_AT]
+        frame[FrameWord.PIECES + PIECE_WORDS + Piece.LENGTH] = body_left
         written = writev(fd, address_of(frame, FrameWord.PIECES), 2)
     elif left:
         written = send(fd, header_at, left, MSG_MORE if body_left else 0)

@@ -20,7 +20,7 @@ from ipc.compiled.atomics import ring, store_release
 from ipc.compiled.compiler import inlined, kernel
 from ipc.compiled.crc import crc32
 from ipc.compiled.memory import copy_bytes, load_be32, store_be16, store_be32, store_be64
-from ipc.ring import POSITION, TAIL, TAIL_LOCAL, Outlet, describe, room_at
+from ipc.ring import ControlWord, LocalWord, Outlet, describe, room_at
 from store.message.host import Host
 from store.message.record import BODY_CRC_AT, BORN_TIMESTAMP_AT, CRC_MASK, FIXED_BYTES, FLAG_AT, MAGIC_AT, encode
 
@@ -91,7 +91,7 @@ def _write(
 
 @inlined
 def _publish(outlet: Outlet, number: int) -> None:
-    store_release(outlet.control, TAIL, number)
+    store_release(outlet.control, ControlWord.TAIL, number)
     ring(outlet.bell, outlet.bell_index)
 
 
@@ -113,8 +113,8 @@ def put_one(
     An outlet and a template, taken apart: handing a kernel two tuples costs more than all it does here.
     """
     outlet, template = Outlet(data, words, control, local, bell, bell_index), Template(record, body_at, slot)
-    number, length = local[TAIL_LOCAL], record.size + body.size + properties.size
-    position = room_at(control, words, data.size, number, local[POSITION], length)
+    number, length = local[LocalWord.TAIL], record.size + body.size + properties.size
+    position = room_at(control, words, data.size, number, local[LocalWord.POSITION], length)
     if position < 0:
         return -1
     at = position % data.size
@@ -122,8 +122,8 @@ def put_one(
     if flag != 0:
         store_be32(data, at + FLAG_AT, flag)
     describe(words, number, position, length, slot)
-    local[POSITION] = position + length
-    local[TAIL_LOCAL] = number + 1
+    local[LocalWord.POSITION] = position + length
+    local[LocalWord.TAIL] = number + 1
     _publish(outlet, number + 1)
     return number
 
@@ -133,14 +133,14 @@ def put_payload(
     data: Bytes, words: Words, control: Words, local: Words, bell: Words, bell_index: int, payload: Bytes, slot: int
 ) -> int:
     """Publish bytes as they are; their number in the ring, or -1 when there is no room now."""
-    number = local[TAIL_LOCAL]
-    position = room_at(control, words, data.size, number, local[POSITION], payload.size)
+    number = local[LocalWord.TAIL]
+    position = room_at(control, words, data.size, number, local[LocalWord.POSITION], payload.size)
     if position < 0:
         return -1
     copy_bytes(data, position % data.size, payload, 0, payload.size)
     describe(words, number, position, payload.size, slot)
-    local[POSITION] = position + payload.size
-    local[TAIL_LOCAL] = number + 1
+    local[LocalWord.POSITION] = position + payload.size
+    local[LocalWord.TAIL] = number + 1
     _publish(Outlet(data, words, control, local, bell, bell_index), number + 1)
     return number
 
@@ -164,7 +164,7 @@ def put_many(
     UNIQUE_DIGITS at `unique_at` in them (-1: none) that counts up from message to message.
     """
     data, local = outlet.data, outlet.local
-    number, position = local[TAIL_LOCAL], local[POSITION]
+    number, position = local[LocalWord.TAIL], local[LocalWord.POSITION]
     published, published_position = number, position
     k = first
     while k < until:
@@ -189,7 +189,7 @@ def put_many(
         if number - published >= PUBLISH_RECORDS or position - published_position >= PUBLISH_BYTES:
             _publish(outlet, number)
             published, published_position = number, position
-    local[TAIL_LOCAL], local[POSITION] = number, position
+    local[LocalWord.TAIL], local[LocalWord.POSITION] = number, position
     if number != published:
         _publish(outlet, number)
     return k

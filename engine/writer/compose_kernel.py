@@ -18,31 +18,15 @@ from typing import Any
 import numpy as np
 
 from engine.rings.encode_kernel import flip_magic
-from engine.rings.payload import (
-    BYTES_MAX,
-    COMPOSED,
-    FLAGS,
-    HAS_CRC,
-    HEAD_WORDS,
-    IS_COUNTED,
-    OTHERS,
-    OTHERS_COUNT,
-    OTHERS_REPEAT,
-    PARTS,
-    PROPERTIES_AT,
-    RECORDS,
-    STEP,
-)
+from engine.rings.payload import COMPOSED, HEAD_WORDS, PayloadFlag, PayloadWord
 from engine.writer.drain_kernel import (
-    DRAINED,
-    END,
-    HEADS,
-    NEEDS_ROLL,
     STORE_TIMESTAMP_V4_AT,
     STORE_TIMESTAMP_V6_AT,
     SYS_FLAG_LAST_BYTE_AT,
-    TIMESTAMP,
-    VERSION,
+    CommitWord,
+    DrainStop,
+    JournalWord,
+    ScratchColumn,
     Shared,
     Source,
     Target,
@@ -55,12 +39,11 @@ from ipc.compiled.atomics import release_fence
 from ipc.compiled.compiler import inlined, kernel
 from ipc.compiled.crc import crc32
 from ipc.compiled.memory import copy_bytes, load_be32, load_be64, store_be16, store_be32, store_be64
-from ipc.ring import DESCRIPTOR_WORDS, SLOT_BITS, SLOT_MASK, WORDS_PER_RING
+from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, Descriptor, descriptor_at, length_of, slot_of
 from store.message.properties import CRC_DIGITS, CRC_HEAD, CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, PAIR_SEPARATOR
 from store.message.record import BLANK_BYTES, BORN_V6, CRC_MASK, FIXED_BYTES, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
 from store.put.draft import DISPATCHES_MAX, Hole
 
-OWN_OFFSET, OTHER_OFFSETS = int(Hole.OWN_OFFSET), int(Hole.OTHER_OFFSETS)
 PARTS_MAX = 8
 STEP_MAX, RECORDS_MAX = (1 << 15) - 1, 1 << 20
 CRC_NAME = np.frombuffer(CRC_HEAD, np.uint8)
@@ -71,6 +54,12 @@ EBADMSG, EMSGSIZE = errno.EBADMSG, errno.EMSGSIZE
 @inlined
 def _word(data: Bytes, start: int, number: int) -> int:
     return load_be64(data, start + number * 8)
+
+
+@inlined
+def _messages(data: Bytes, start: int) -> int:
+    """How many queue offsets the payload's records take."""
+    return _word(data, start, PayloadWord.STEP) * _word(data, start, PayloadWord.RECORDS)
 
 
 @inlined
@@ -97,10 +86,11 @@ def _measure(data: Bytes, start: int, length: int, slot: int, shared: Shared, sl
     """How many bytes the payload makes, or -errno: another process wrote it, nothing in it is taken for granted."""
     if length < HEAD_WORDS * 8 or slot >= slots or start + length > data.size:
         return -EBADMSG
-    others, parts = _word(data, start, OTHERS), _word(data, start, PARTS)
+    others, parts = _word(data, start, PayloadWord.OTHERS), _word(data, start, PayloadWord.PARTS)
     if others < 0 or others > DISPATCHES_MAX or parts < 1 or parts > PARTS_MAX or parts % 2 == 0:
         return -EBADMSG
-    if not 1 <= _word(data, start, STEP) <= STEP_MAX or not 1 <= _word(data, start, RECORDS) <= RECORDS_MAX:
+    step, records = _word(data, start, PayloadWord.STEP), _word(data, start, PayloadWord.RECORDS)
+    if not 1 <= step <= STEP_MAX or not 1 <= records <= RECORDS_MAX:
         return -EBADMSG
     used = (HEAD_WORDS + others + parts) * 8
     others_bytes = max(others - 1, 0)
@@ -118,9 +108,9 @@ def _measure(data: Bytes, start: int, length: int, slot: int, shared: Shared, sl
                 return -EBADMSG
             used += part
             total += part
-        elif part == OWN_OFFSET:
+        elif part == Hole.OWN_OFFSET:
             total += _digits(shared.next_offsets[slot])
-        elif part == OTHER_OFFSETS:
+        elif part == Hole.OTHER_OFFSETS:
             total += others_bytes
         else:
             return -EBADMSG
@@ -130,7 +120,7 @@ def _measure(data: Bytes, start: int, length: int, slot: int, shared: Shared, sl
 @kernel
 def _compose(data: Bytes, start: int, slot: int, shared: Shared, made: Bytes) -> None:
     """Write all pieces, and what belongs between them."""
-    others, parts = _word(data, start, OTHERS), _word(data, start, PARTS)
+    others, parts = _word(data, start, PayloadWord.OTHERS), _word(data, start, PayloadWord.PARTS)
     piece_at, at = start + (HEAD_WORDS + others + parts) * 8, 0
     for k in range(parts):
         part = _word(data, start, HEAD_WORDS + others + k)
@@ -138,7 +128,7 @@ def _compose(data: Bytes, start: int, slot: int, shared: Shared, made: Bytes) ->
             copy_bytes(made, at, data, piece_at, part)
             piece_at += part
             at += part
-        elif part == OWN_OFFSET:
+        elif part == Hole.OWN_OFFSET:
             at = _write_number(made, at, shared.next_offsets[slot])
         else:
             for j in range(others):
@@ -171,11 +161,11 @@ def _fill(made: Bytes, records: int, flags: int, queue_offset: int, end: int, no
         size = load_be32(made, at) if at + FIXED_BYTES <= made.size else 0
         if size < FIXED_BYTES or size > bytes_max or at + size > made.size:
             return False
-        store_be64(made, at + QUEUE_OFFSET_AT, queue_offset + number if flags & IS_COUNTED else 0)
+        store_be64(made, at + QUEUE_OFFSET_AT, queue_offset + number if flags & PayloadFlag.IS_COUNTED else 0)
         store_be64(made, at + PHYSICAL_OFFSET_AT, end + at)
         is_v6 = made[at + SYS_FLAG_LAST_BYTE_AT] & BORN_V6
         store_be64(made, at + (STORE_TIMESTAMP_V6_AT if is_v6 else STORE_TIMESTAMP_V4_AT), now_ms)
-        if flags & HAS_CRC:
+        if flags & PayloadFlag.HAS_CRC:
             _write_crc(made, at, size)
         flip_magic(made, at)
         at += size
@@ -211,31 +201,34 @@ def _reveal(segment: Bytes, begin: int, made: Bytes, records: int) -> None:
 @kernel
 def _count(data: Bytes, start: int, slot: int, shared: Shared, scratch: Any, there: int, slots_at: int) -> None:
     """Move the offsets of all queues concerned on."""
-    flags, others = _word(data, start, FLAGS), _word(data, start, OTHERS)
-    stamp = shared.journal[VERSION] + 1
+    flags, others = _word(data, start, PayloadWord.FLAGS), _word(data, start, PayloadWord.OTHERS)
+    stamp = shared.journal[JournalWord.VERSION] + 1
     touch(slot, stamp, shared, scratch, there, slots_at)
-    if flags & IS_COUNTED:
-        scratch[slot, 1] += _word(data, start, STEP) * _word(data, start, RECORDS)
+    if flags & PayloadFlag.IS_COUNTED:
+        scratch[slot, ScratchColumn.NEXT_OFFSET] += _messages(data, start)
     for k in range(others):
         other = _word(data, start, HEAD_WORDS + k)
-        if other >= 0 and flags & OTHERS_COUNT:
+        if other >= 0 and flags & PayloadFlag.OTHERS_COUNT:
             touch(other, stamp, shared, scratch, there, slots_at)
-            scratch[other, 1] = (scratch[other, 1] if flags & OTHERS_REPEAT else shared.next_offsets[other]) + 1
+            repeats = flags & PayloadFlag.OTHERS_REPEAT
+            before = scratch[other, ScratchColumn.NEXT_OFFSET] if repeats else shared.next_offsets[other]
+            scratch[other, ScratchColumn.NEXT_OFFSET] = before + 1
 
 
 @kernel
 def _place(source: Source, described: int, target: Target, shared: Shared, slots: int, end: int, now_ms: int) -> int:
     """Put what a descriptor says behind the end of the log; its bytes, 0 when the segment is full, or -errno."""
-    data, start = source.data, source.words[described] % source.data.size
-    length, slot = source.words[described + 1] >> SLOT_BITS, source.words[described + 1] & SLOT_MASK & ~COMPOSED
+    data, start = source.data, source.words[described + Descriptor.POSITION] % source.data.size
+    length_and_slot = source.words[described + Descriptor.LENGTH_AND_SLOT]
+    length, slot = length_of(length_and_slot), slot_of(length_and_slot) & ~COMPOSED
     total = _measure(data, start, length, slot, shared, slots)
     if total < 0:
         return total
-    bytes_max = min(_word(data, start, BYTES_MAX), target.record_bytes_max)
+    bytes_max = min(_word(data, start, PayloadWord.BYTES_MAX), target.record_bytes_max)
     made = np.empty(total, np.uint8)
     _compose(data, start, slot, shared, made)
-    if _word(data, start, PARTS) > 1:
-        failed = _set_lengths(made, _word(data, start, PROPERTIES_AT))
+    if _word(data, start, PayloadWord.PARTS) > 1:
+        failed = _set_lengths(made, _word(data, start, PayloadWord.PROPERTIES_AT))
         if failed == 0 and total > bytes_max:
             failed = -EMSGSIZE
         if failed != 0:
@@ -244,13 +237,14 @@ def _place(source: Source, described: int, target: Target, shared: Shared, slots
         return -EMSGSIZE
     if total + BLANK_BYTES > target.base + target.segment.size - end:
         return 0
-    flags, records, queue_offset = _word(data, start, FLAGS), _word(data, start, RECORDS), shared.next_offsets[slot]
+    flags, records = _word(data, start, PayloadWord.FLAGS), _word(data, start, PayloadWord.RECORDS)
+    queue_offset = shared.next_offsets[slot]
     if not _fill(made, records, flags, queue_offset, end, now_ms, bytes_max):
         return -EBADMSG
     copy_bytes(target.segment, end - target.base, made, 0, total)
     _reveal(target.segment, end - target.base, made, records)
-    source.words[described + 2] = end
-    source.words[described + 3] = queue_offset if flags & IS_COUNTED else 0
+    source.words[described + Descriptor.PHYSICAL_OFFSET] = end
+    source.words[described + Descriptor.QUEUE_OFFSET] = queue_offset if flags & PayloadFlag.IS_COUNTED else 0
     return total
 
 
@@ -259,19 +253,20 @@ def append_composed(source: Source, target: Target, shared: Shared, slots: int, 
     """Append what the first descriptor of a ring says, which is marked, and commit it: DRAINED, or NEEDS_ROLL."""
     journal, rings = shared.journal, shared.controls.size // WORDS_PER_RING
     there = begin_commit(journal, rings)
-    head, end = journal[there + HEADS + source.ring], journal[there + END]
-    now_ms = max(now_ms, journal[there + TIMESTAMP])
-    described = (head % (source.words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS
+    head, end = journal[there + CommitWord.HEADS + source.ring], journal[there + CommitWord.END]
+    now_ms = max(now_ms, journal[there + CommitWord.TIMESTAMP])
+    described = descriptor_at(head, source.words.size // DESCRIPTOR_WORDS)
     total = _place(source, described, target, shared, slots, end, now_ms)
     if total == 0:
-        return NEEDS_ROLL
+        return DrainStop.NEEDS_ROLL
     messages = 0
     if total > 0:
-        start, slot = source.words[described] % source.data.size, source.words[described + 1] & SLOT_MASK & ~COMPOSED
-        messages = _word(source.data, start, STEP) * _word(source.data, start, RECORDS)
-        _count(source.data, start, slot, shared, target.scratch, there, there + HEADS + 2 * rings)
+        start = source.words[described + Descriptor.POSITION] % source.data.size
+        slot = slot_of(source.words[described + Descriptor.LENGTH_AND_SLOT]) & ~COMPOSED
+        messages = _messages(source.data, start)
+        _count(source.data, start, slot, shared, target.scratch, there, there + CommitWord.HEADS + 2 * rings)
     else:
-        source.words[described + 2] = total
+        source.words[described + Descriptor.PHYSICAL_OFFSET] = total
     refused = 1 if total < 0 else 0
     end_commit(shared, there, source.ring, target.scratch, head + 1, messages, max(total, 0), refused, now_ms)
-    return DRAINED
+    return DrainStop.DRAINED

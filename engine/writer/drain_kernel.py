@@ -18,23 +18,16 @@ records refused of all rings | touched slots | their next queue offsets
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from engine.rings.encode_kernel import flip_magic
 from engine.rings.payload import COMPOSED
 from ipc.arrays import Bytes, Words
-from ipc.compiled.atomics import load_acquire, release_fence, store_release, wake
+from ipc.compiled.atomics import Followed, load_acquire, release_fence, store_release, wake
 from ipc.compiled.compiler import inlined, kernel
 from ipc.compiled.memory import copy_bytes, load_be32, store_be32, store_be64
-from ipc.ring import (
-    DESCRIPTOR_WORDS,
-    HEAD,
-    REFUSALS,
-    SLOT_BITS,
-    SLOT_MASK,
-    TAIL,
-    WORDS_PER_RING,
-)
+from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, Descriptor, descriptor_at, length_of, slot_of
 from store.message.record import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -47,18 +40,53 @@ from store.message.record import (
 )
 
 BATCH_RECORDS_MAX = 8192
-VERSION, RECORDS_AT = 0, 8
-END, TIMESTAMP, MESSAGES, BYTES, REFUSED, TOUCHED, HEADS = 0, 1, 2, 3, 4, 5, 8
-
-# What a call of `drain` came to
-DRAINED, NEEDS_ROLL, NEEDS_COMPOSING = 0, 1, 2
-
-# `places`: indices of the counters that `redo` moves
-MAX_PHYSICAL, PUT_MESSAGES, PUT_BYTES, PUT_REFUSED, STORE_TIMESTAMP, PLACES = 0, 1, 2, 3, 4, 5
-
 SYS_FLAG_LAST_BYTE_AT = SYS_FLAG_AT + 3  # of a big-endian word: the one with the bits of the hosts
 STORE_TIMESTAMP_V4_AT, STORE_TIMESTAMP_V6_AT = store_timestamp_at(0), store_timestamp_at(BORN_V6)
 EBADMSG = 74
+
+
+class JournalWord(IntEnum):
+    """The words of the journal: the version, then the two commit records."""
+
+    VERSION = 0
+    RECORDS = 8
+
+
+class CommitWord(IntEnum):
+    """The words of a commit record before those that each ring has; HEADS: the first of these."""
+
+    END = 0
+    TIMESTAMP = 1
+    MESSAGES = 2
+    BYTES = 3
+    REFUSED = 4
+    TOUCHED = 5
+    HEADS = 8
+
+
+class Place(IntEnum):
+    """`Shared.places`: indices of the counters that `redo` moves."""
+
+    MAX_PHYSICAL = 0
+    PUT_MESSAGES = 1
+    PUT_BYTES = 2
+    PUT_REFUSED = 3
+    STORE_TIMESTAMP = 4
+
+
+class ScratchColumn(IntEnum):
+    """`Target.scratch`: the stamp of the last batch that touched a queue, its next offset in that batch."""
+
+    STAMP = 0
+    NEXT_OFFSET = 1
+
+
+class DrainStop(IntEnum):
+    """What a call of `drain` came to."""
+
+    DRAINED = 0
+    NEEDS_ROLL = 1
+    NEEDS_COMPOSING = 2
 
 
 class Shared(NamedTuple):
@@ -72,10 +100,7 @@ class Shared(NamedTuple):
 
 
 class Target(NamedTuple):
-    """The open segment and the writer's own memory.
-
-    `scratch` (int64[slots, 2]): the stamp of the last batch that touched a queue, its next offset in that batch.
-    """
+    """The open segment and the writer's own memory; `scratch` has a row for each queue."""
 
     segment: Bytes
     base: int
@@ -93,58 +118,59 @@ class Source(NamedTuple):
 
 def record_words(rings: int) -> int:
     """Length of one commit record, in words."""
-    return HEADS + 2 * rings + 2 * BATCH_RECORDS_MAX
+    return CommitWord.HEADS + 2 * rings + 2 * BATCH_RECORDS_MAX
 
 
 def journal_bytes(rings: int) -> int:
     """Size of the journal's payload."""
-    return (RECORDS_AT + 2 * record_words(rings)) * 8
+    return (JournalWord.RECORDS + 2 * record_words(rings)) * 8
 
 
 @inlined
 def record_at(journal: Words, version: int) -> int:
     """Where the commit record of a version lies."""
-    return RECORDS_AT + (version & 1) * ((journal.size - RECORDS_AT) // 2)
+    return JournalWord.RECORDS + (version & 1) * ((journal.size - JournalWord.RECORDS) // 2)
 
 
 @kernel
 def redo(shared: Shared) -> None:
     """Bring every word that others follow to what the current commit record says; harmless when done already."""
     journal, controls, counters, places = shared.journal, shared.controls, shared.counters, shared.places
-    at = record_at(journal, journal[VERSION])
+    at = record_at(journal, journal[JournalWord.VERSION])
     rings = controls.size // WORDS_PER_RING
-    slots_at = at + HEADS + 2 * rings
-    for k in range(journal[at + TOUCHED]):
+    slots_at = at + CommitWord.HEADS + 2 * rings
+    for k in range(journal[at + CommitWord.TOUCHED]):
         shared.next_offsets[journal[slots_at + k]] = journal[slots_at + BATCH_RECORDS_MAX + k]
-    counters[places[STORE_TIMESTAMP]] = journal[at + TIMESTAMP]
-    counters[places[PUT_MESSAGES]] = journal[at + MESSAGES]
-    counters[places[PUT_BYTES]] = journal[at + BYTES]
-    counters[places[PUT_REFUSED]] = journal[at + REFUSED]
+    counters[places[Place.STORE_TIMESTAMP]] = journal[at + CommitWord.TIMESTAMP]
+    counters[places[Place.PUT_MESSAGES]] = journal[at + CommitWord.MESSAGES]
+    counters[places[Place.PUT_BYTES]] = journal[at + CommitWord.BYTES]
+    counters[places[Place.PUT_REFUSED]] = journal[at + CommitWord.REFUSED]
     # All words before any wake-up: waking may cost this process the CPU, and a put that is confirmed by then must see
     # that its ring's head has passed it.
-    store_release(counters, places[MAX_PHYSICAL], journal[at + END])
+    store_release(counters, places[Place.MAX_PHYSICAL], journal[at + CommitWord.END])
     for ring in range(rings):
-        controls[ring * WORDS_PER_RING + REFUSALS] = journal[at + HEADS + rings + ring]
-        store_release(controls, ring * WORDS_PER_RING + HEAD, journal[at + HEADS + ring])
-    wake(counters, places[MAX_PHYSICAL])
+        controls[ring * WORDS_PER_RING + ControlWord.REFUSALS] = journal[at + CommitWord.HEADS + rings + ring]
+        store_release(controls, ring * WORDS_PER_RING + ControlWord.HEAD, journal[at + CommitWord.HEADS + ring])
+    wake(counters, places[Place.MAX_PHYSICAL])
     for ring in range(rings):
-        if controls[ring * WORDS_PER_RING + HEAD + 1] != 0:
-            wake(controls, ring * WORDS_PER_RING + HEAD)
+        if controls[ring * WORDS_PER_RING + ControlWord.HEAD + Followed.WAITERS] != 0:
+            wake(controls, ring * WORDS_PER_RING + ControlWord.HEAD)
 
 
 @inlined
 def begin_commit(journal: Words, rings: int) -> int:
     """Copy the current record, but for its touched slots, to the other one; where that lies."""
-    here, there = record_at(journal, journal[VERSION]), record_at(journal, journal[VERSION] + 1)
-    for k in range(HEADS + 2 * rings):
+    version = journal[JournalWord.VERSION]
+    here, there = record_at(journal, version), record_at(journal, version + 1)
+    for k in range(CommitWord.HEADS + 2 * rings):
         journal[there + k] = journal[here + k]
-    journal[there + TOUCHED] = 0
+    journal[there + CommitWord.TOUCHED] = 0
     return there
 
 
 @kernel
 def _commit(shared: Shared) -> None:
-    store_release(shared.journal, VERSION, shared.journal[VERSION] + 1)
+    store_release(shared.journal, JournalWord.VERSION, shared.journal[JournalWord.VERSION] + 1)
     redo(shared)
 
 
@@ -155,25 +181,26 @@ def end_commit(
 ) -> None:  # fmt: skip
     """Commit what was taken from one ring: its head, the messages and bytes put, the records refused."""
     journal, rings = shared.journal, shared.controls.size // WORDS_PER_RING
-    slots_at = there + HEADS + 2 * rings
-    for k in range(journal[there + TOUCHED]):
-        journal[slots_at + BATCH_RECORDS_MAX + k] = scratch[journal[slots_at + k], 1]
-    journal[there + MESSAGES] += messages
-    journal[there + BYTES] += put_bytes
-    journal[there + REFUSED] += refused
-    journal[there + HEADS + rings + ring] += refused
-    journal[there + TIMESTAMP] = now_ms
-    journal[there + END] += put_bytes
-    journal[there + HEADS + ring] = head
+    slots_at = there + CommitWord.HEADS + 2 * rings
+    for k in range(journal[there + CommitWord.TOUCHED]):
+        journal[slots_at + BATCH_RECORDS_MAX + k] = scratch[journal[slots_at + k], ScratchColumn.NEXT_OFFSET]
+    journal[there + CommitWord.MESSAGES] += messages
+    journal[there + CommitWord.BYTES] += put_bytes
+    journal[there + CommitWord.REFUSED] += refused
+    journal[there + CommitWord.HEADS + rings + ring] += refused
+    journal[there + CommitWord.TIMESTAMP] = now_ms
+    journal[there + CommitWord.END] += put_bytes
+    journal[there + CommitWord.HEADS + ring] = head
     _commit(shared)
 
 
 @inlined
 def _is_sound(source: Source, number: int, slots: int, length_max: int) -> bool:
     """Whether a descriptor and its record agree: another process wrote both."""
-    at = (number % (source.words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS
-    length, start = source.words[at + 1] >> SLOT_BITS, source.words[at] % source.data.size
-    if length < FIXED_BYTES or length > length_max or source.words[at + 1] & SLOT_MASK >= slots:
+    at = descriptor_at(number, source.words.size // DESCRIPTOR_WORDS)
+    length_and_slot, start = source.words[at + Descriptor.LENGTH_AND_SLOT], source.words[at + Descriptor.POSITION]
+    length, start = length_of(length_and_slot), start % source.data.size
+    if length < FIXED_BYTES or length > length_max or slot_of(length_and_slot) >= slots:
         return False
     return start + length <= source.data.size and load_be32(source.data, start) == length
 
@@ -185,14 +212,14 @@ def _run_of(source: Source, head: int, tail: int, room: int, bytes_max: int, slo
 
     A record may end exactly where the ring does: the one behind it lies at the ring's beginning, in another run."""
     words, descriptors = source.words, source.words.size // DESCRIPTOR_WORDS
-    start, run_bytes = words[(head % descriptors) * DESCRIPTOR_WORDS], 0
+    start, run_bytes = words[descriptor_at(head, descriptors) + Descriptor.POSITION], 0
     ring_rest = source.data.size - start % source.data.size
     while head < tail and run_bytes < bytes_max:
-        at = (head % descriptors) * DESCRIPTOR_WORDS
-        is_behind = words[at] == start + run_bytes and run_bytes < ring_rest
+        at = descriptor_at(head, descriptors)
+        is_behind = words[at + Descriptor.POSITION] == start + run_bytes and run_bytes < ring_rest
         if not is_behind or not _is_sound(source, head, slots, length_max):
             break
-        length = words[at + 1] >> SLOT_BITS
+        length = length_of(words[at + Descriptor.LENGTH_AND_SLOT])
         if run_bytes + length + BLANK_BYTES > room:
             return head, run_bytes, True
         run_bytes += length
@@ -203,20 +230,20 @@ def _run_of(source: Source, head: int, tail: int, room: int, bytes_max: int, slo
 @inlined
 def touch(slot: int, stamp: int, shared: Shared, scratch: Any, there: int, slots_at: int) -> None:
     """Have the queue's next offset in `scratch`; the first time in a batch, note the queue as touched."""
-    if scratch[slot, 0] != stamp:
-        scratch[slot, 0] = stamp
-        scratch[slot, 1] = shared.next_offsets[slot]
-        touched = shared.journal[there + TOUCHED]
+    if scratch[slot, ScratchColumn.STAMP] != stamp:
+        scratch[slot, ScratchColumn.STAMP] = stamp
+        scratch[slot, ScratchColumn.NEXT_OFFSET] = shared.next_offsets[slot]
+        touched = shared.journal[there + CommitWord.TOUCHED]
         shared.journal[slots_at + touched] = slot
-        shared.journal[there + TOUCHED] = touched + 1
+        shared.journal[there + CommitWord.TOUCHED] = touched + 1
 
 
 @inlined
 def _next_queue_offset(slot: int, stamp: int, shared: Shared, scratch: Any, there: int, slots_at: int) -> int:
     """Take the next offset of the queue for this batch."""
     touch(slot, stamp, shared, scratch, there, slots_at)
-    queue_offset = scratch[slot, 1]
-    scratch[slot, 1] = queue_offset + 1
+    queue_offset = scratch[slot, ScratchColumn.NEXT_OFFSET]
+    scratch[slot, ScratchColumn.NEXT_OFFSET] = queue_offset + 1
     return queue_offset
 
 
@@ -234,10 +261,11 @@ def _place(
 ) -> int:
     """Give the records of a run, copied already, their offsets and time; tell their descriptors. The new end."""
     segment, words, descriptors = target.segment, source.words, source.words.size // DESCRIPTOR_WORDS
-    stamp = shared.journal[VERSION] + 1
+    stamp = shared.journal[JournalWord.VERSION] + 1
     for number in range(first, head):
-        described = (number % descriptors) * DESCRIPTOR_WORDS
-        slot = words[described + 1] & SLOT_MASK
+        described = descriptor_at(number, descriptors)
+        length_and_slot = words[described + Descriptor.LENGTH_AND_SLOT]
+        slot = slot_of(length_and_slot)
         queue_offset = _next_queue_offset(slot, stamp, shared, target.scratch, there, slots_at)
         at = end - target.base
         store_be64(segment, at + QUEUE_OFFSET_AT, queue_offset)
@@ -246,9 +274,9 @@ def _place(
         store_be64(segment, at + (STORE_TIMESTAMP_V6_AT if is_v6 else STORE_TIMESTAMP_V4_AT), now_ms)
         release_fence()
         flip_magic(segment, at)
-        words[described + 2] = end
-        words[described + 3] = queue_offset
-        end += words[described + 1] >> SLOT_BITS
+        words[described + Descriptor.PHYSICAL_OFFSET] = end
+        words[described + Descriptor.QUEUE_OFFSET] = queue_offset
+        end += length_of(length_and_slot)
     return end
 
 
@@ -262,31 +290,33 @@ def drain(source: Source, target: Target, shared: Shared, slots: int, now_ms: in
     journal, ring = shared.journal, source.ring
     rings, descriptors = shared.controls.size // WORDS_PER_RING, source.words.size // DESCRIPTOR_WORDS
     there = begin_commit(journal, rings)
-    slots_at = there + HEADS + 2 * rings
-    begun = head = journal[there + HEADS + ring]
-    tail = min(load_acquire(shared.controls, ring * WORDS_PER_RING + TAIL), head + BATCH_RECORDS_MAX)
-    end = begun_at = journal[there + END]
-    now_ms = max(now_ms, journal[there + TIMESTAMP])
+    slots_at = there + CommitWord.HEADS + 2 * rings
+    begun = head = journal[there + CommitWord.HEADS + ring]
+    tail = min(load_acquire(shared.controls, ring * WORDS_PER_RING + ControlWord.TAIL), head + BATCH_RECORDS_MAX)
+    end = begun_at = journal[there + CommitWord.END]
+    now_ms = max(now_ms, journal[there + CommitWord.TIMESTAMP])
     segment_end, refused, is_full, is_composed = target.base + target.segment.size, 0, False, False
     while head < tail and end - begun_at < bytes_max and not is_full:
-        first, start = head, source.words[(head % descriptors) * DESCRIPTOR_WORDS] % source.data.size
+        at = descriptor_at(head, descriptors)
+        first, start = head, source.words[at + Descriptor.POSITION] % source.data.size
         left = bytes_max - (end - begun_at)
         head, run_bytes, is_full = _run_of(source, head, tail, segment_end - end, left, slots, target.record_bytes_max)
         copy_bytes(target.segment, end - target.base, source.data, start, run_bytes)
         end = _place(source, first, head, target, end, now_ms, shared, there, slots_at)
         if head == first and not is_full:  # not even one: the record is not sound, or not for us
-            if source.words[(head % descriptors) * DESCRIPTOR_WORDS + 1] & COMPOSED:
+            at = descriptor_at(head, descriptors)
+            if source.words[at + Descriptor.LENGTH_AND_SLOT] & COMPOSED:
                 is_composed = True
                 break
-            source.words[(head % descriptors) * DESCRIPTOR_WORDS + 2] = -EBADMSG
+            source.words[at + Descriptor.PHYSICAL_OFFSET] = -EBADMSG
             refused += 1
             head += 1
     if head != begun:
         messages = head - begun - refused
         end_commit(shared, there, ring, target.scratch, head, messages, end - begun_at, refused, now_ms)
     if is_composed:
-        return NEEDS_COMPOSING
-    return NEEDS_ROLL if is_full else DRAINED
+        return DrainStop.NEEDS_COMPOSING
+    return DrainStop.NEEDS_ROLL if is_full else DrainStop.DRAINED
 
 
 @kernel
@@ -294,12 +324,14 @@ def refuse(source: Source, errno: int, shared: Shared) -> int:
     """Refuse all that a ring holds, because of `errno`; how many."""
     journal, ring, rings = shared.journal, source.ring, shared.controls.size // WORDS_PER_RING
     there = begin_commit(journal, rings)
-    head, tail = journal[there + HEADS + ring], load_acquire(shared.controls, ring * WORDS_PER_RING + TAIL)
+    head = journal[there + CommitWord.HEADS + ring]
+    tail = load_acquire(shared.controls, ring * WORDS_PER_RING + ControlWord.TAIL)
+    descriptors = source.words.size // DESCRIPTOR_WORDS
     for number in range(head, tail):
-        source.words[(number % (source.words.size // DESCRIPTOR_WORDS)) * DESCRIPTOR_WORDS + 2] = -errno
-    journal[there + REFUSED] += tail - head
-    journal[there + HEADS + rings + ring] += tail - head
-    journal[there + HEADS + ring] = tail
+        source.words[descriptor_at(number, descriptors) + Descriptor.PHYSICAL_OFFSET] = -errno
+    journal[there + CommitWord.REFUSED] += tail - head
+    journal[there + CommitWord.HEADS + rings + ring] += tail - head
+    journal[there + CommitWord.HEADS + ring] = tail
     _commit(shared)
     return tail - head
 
@@ -308,9 +340,9 @@ def refuse(source: Source, errno: int, shared: Shared) -> int:
 def roll(segment: Bytes, base: int, shared: Shared) -> int:
     """Fill the rest of the segment with one blank record; the new end of the log, where the next segment begins."""
     there = begin_commit(shared.journal, shared.controls.size // WORDS_PER_RING)
-    at = shared.journal[there + END] - base
+    at = shared.journal[there + CommitWord.END] - base
     store_be32(segment, at, segment.size - at)
     store_be32(segment, at + 4, BLANK_MAGIC)
-    shared.journal[there + END] = base + segment.size
+    shared.journal[there + CommitWord.END] = base + segment.size
     _commit(shared)
     return base + segment.size

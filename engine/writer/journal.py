@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.writer import drain_kernel
+from engine.writer.drain_kernel import CommitWord, JournalWord, journal_bytes
 from ipc.region import Region
 
 JOURNAL_FILE, JOURNAL_KIND, JOURNAL_LAYOUT = "journal", "journal", 1
@@ -12,9 +12,8 @@ JOURNAL_FILE, JOURNAL_KIND, JOURNAL_LAYOUT = "journal", "journal", 1
 
 def create_journal(directory: Path, rings: int, end_offset: int) -> None:
     """The journal of a store whose log ends at `end_offset`; made by the supervisor."""
-    size = drain_kernel.journal_bytes(rings)
-    region = Region.create(directory / JOURNAL_FILE, size, kind=JOURNAL_KIND, layout=JOURNAL_LAYOUT)
-    region.words[drain_kernel.RECORDS_AT + drain_kernel.END] = end_offset
+    region = Region.create(directory / JOURNAL_FILE, journal_bytes(rings), kind=JOURNAL_KIND, layout=JOURNAL_LAYOUT)
+    region.words[JournalWord.RECORDS + CommitWord.END] = end_offset
     region.close()
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
+from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +26,18 @@ from ipc.region import Region
 
 REGION_KIND, LAYOUT = "queues", 2
 QUEUES_FILE = "queues"
-CAPACITY, USED, RESERVED, NEXT_AT = 0, 1, 2, 8
 NAME_DTYPE = np.dtype([("queue_id", "<i4"), ("topic_bytes", "<i4"), ("topic", "V256")])
 QUEUES_STEP = 16384  # 4.3 MiB
 QUEUES_MAX = 1 << 20
+
+
+class TableWord(IntEnum):
+    """The words of the region; NEXT_OFFSETS: the first slot's."""
+
+    CAPACITY = 0
+    USED = 1
+    RESERVED = 2
+    NEXT_OFFSETS = 8
 
 
 class NoQueueSlot(Exception):
@@ -45,12 +54,12 @@ class QueueTable:
     def __init__(self, region: Region) -> None:
         self._region = region
         self.words: Words = region.words
-        self.capacity = int(region.words[CAPACITY])
-        self.next_offsets: Words = region.words[NEXT_AT : NEXT_AT + self.capacity]
-        names_at = (NEXT_AT + self.capacity) * 8
+        self.capacity = int(region.words[TableWord.CAPACITY])
+        self.next_offsets: Words = region.words[TableWord.NEXT_OFFSETS : TableWord.NEXT_OFFSETS + self.capacity]
+        names_at = (TableWord.NEXT_OFFSETS + self.capacity) * 8
         self._names = region.bytes[names_at : names_at + self.capacity * NAME_DTYPE.itemsize].view(NAME_DTYPE)
         self._slots: dict[tuple[bytes, int], int] = {}
-        for slot in range(int(self.words[USED])):
+        for slot in range(int(self.words[TableWord.USED])):
             self._slots[self._name(slot)] = slot
 
     @classmethod
@@ -59,10 +68,10 @@ class QueueTable:
     ) -> QueueTable:
         """The table of a store as recovery found it. Raises RegionNoSpace."""
         capacity = max(queues_max, len(queue_offsets))
-        size = NEXT_AT * 8 + capacity * (8 + NAME_DTYPE.itemsize)
+        size = TableWord.NEXT_OFFSETS * 8 + capacity * (8 + NAME_DTYPE.itemsize)
         path = directory / QUEUES_FILE
-        region = Region.create(path, size, kind=REGION_KIND, layout=LAYOUT, reserved_bytes=NEXT_AT * 8)
-        region.words[CAPACITY] = capacity
+        region = Region.create(path, size, kind=REGION_KIND, layout=LAYOUT, reserved_bytes=TableWord.NEXT_OFFSETS * 8)
+        region.words[TableWord.CAPACITY] = capacity
         table = cls(region)
         while table._reserved < min(len(queue_offsets) + 1, capacity):
             table._reserve_step()
@@ -92,7 +101,7 @@ class QueueTable:
         slot = self._slots.get((topic, queue_id))
         if slot is not None:
             return slot
-        slot = int(self.words[USED])
+        slot = int(self.words[TableWord.USED])
         if slot == self.capacity:
             raise NoQueueSlot(errno.ENOSPC)
         if slot == self._reserved:
@@ -102,20 +111,21 @@ class QueueTable:
                 raise NoQueueSlot(errno.ENOMEM) from None
         self._names[slot] = (queue_id, len(topic), topic.ljust(256, b"\0"))
         self.next_offsets[slot] = 0
-        publish(self.words, USED, slot + 1)
+        publish(self.words, int(TableWord.USED), slot + 1)
         self._slots[topic, queue_id] = slot
         return slot
 
     @property
     def _reserved(self) -> int:
-        return int(self.words[RESERVED])
+        return int(self.words[TableWord.RESERVED])
 
     def _reserve_step(self) -> None:
         """Blocks for the next slots. Raises RegionNoSpace."""
         first, until = self._reserved, min(self._reserved + QUEUES_STEP, self.capacity)
-        for start, width in ((NEXT_AT * 8, 8), ((NEXT_AT + self.capacity) * 8, NAME_DTYPE.itemsize)):
+        offsets_at, names_at = TableWord.NEXT_OFFSETS * 8, (TableWord.NEXT_OFFSETS + self.capacity) * 8
+        for start, width in ((offsets_at, 8), (names_at, NAME_DTYPE.itemsize)):
             self._region.reserve(start + first * width, (until - first) * width)
-        self.words[RESERVED] = until
+        self.words[TableWord.RESERVED] = until
 
     def close(self) -> None:
         """Unmap."""

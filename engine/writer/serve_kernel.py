@@ -7,20 +7,28 @@ Implements: the part of CommitLog.asyncPutMessage between two locks
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from numba import carray  # type: ignore[attr-defined]
 
 from engine.writer.compose_kernel import append_composed
-from engine.writer.drain_kernel import DRAINED, END, NEEDS_COMPOSING, VERSION, Shared, Source, Target, drain, record_at
+from engine.writer.drain_kernel import CommitWord, DrainStop, JournalWord, Shared, Source, Target, drain, record_at
 from ipc.arrays import Words
 from ipc.compiled.atomics import monotonic_ms, wall_clock_ms
 from ipc.compiled.compiler import kernel
 from ipc.compiled.memory import bytes_at, words_at
-from ipc.ring import ANSWERED, ASKED, WORDS_PER_RING, await_bell, first_pending
+from ipc.ring import WORDS_PER_RING, ControlWord, await_bell, first_pending
 
 SERVE_MS, NS_PER_MS = 200, 1_000_000
 
-# A row of `sources`, which has one for every ring: where an opened ring's data and words lie; zeros: not opened.
-DATA_AT, DATA_BYTES, WORDS_AT, WORDS, SOURCE_COLUMNS = 0, 1, 2, 3, 4
+
+class SourceColumn(IntEnum):
+    """`sources` has a row for every ring: where an opened ring's data and words lie; zeros: not opened."""
+
+    DATA_AT = 0
+    DATA_BYTES = 1
+    WORDS_AT = 2
+    WORDS = 3
 
 
 @kernel
@@ -33,24 +41,26 @@ def serve(
     turn of the interpreter. `errno_at`, `bell`: counters to look at, to sleep on.
     """
     journal, controls = shared.journal, shared.controls
-    begun_at = journal[record_at(journal, journal[VERSION]) + END]
+    begun_at = journal[record_at(journal, journal[JournalWord.VERSION]) + CommitWord.END]
     until_ms = monotonic_ms() + SERVE_MS
     while True:
         now_ms = monotonic_ms()
-        left = bytes_max - (journal[record_at(journal, journal[VERSION]) + END] - begun_at)
+        left = bytes_max - (journal[record_at(journal, journal[JournalWord.VERSION]) + CommitWord.END] - begun_at)
         if left <= 0 or now_ms >= until_ms or shared.counters[errno_at] != 0:
-            return DRAINED
-        data = carray(bytes_at(sources[ring, DATA_AT]), (sources[ring, DATA_BYTES],))
-        words = carray(words_at(sources[ring, WORDS_AT]), (sources[ring, WORDS],))
+            return DrainStop.DRAINED
+        data = carray(bytes_at(sources[ring, SourceColumn.DATA_AT]), (sources[ring, SourceColumn.DATA_BYTES],))
+        words = carray(words_at(sources[ring, SourceColumn.WORDS_AT]), (sources[ring, SourceColumn.WORDS],))
         outcome = drain(Source(data, words, ring), target, shared, slots, wall_clock_ms(), left)
-        if outcome == NEEDS_COMPOSING:
+        if outcome == DrainStop.NEEDS_COMPOSING:
             outcome = append_composed(Source(data, words, ring), target, shared, slots, wall_clock_ms())
-        if outcome != DRAINED:
+        if outcome != DrainStop.DRAINED:
             return outcome
         following = (ring + 1) % (controls.size // WORDS_PER_RING)  # the others first
         if first_pending(controls, following) < 0:
             await_bell(shared.counters, bell, controls, 0, (until_ms - now_ms) * NS_PER_MS)
         ring = first_pending(controls, following)
         at = ring * WORDS_PER_RING
-        if ring < 0 or sources[ring, DATA_AT] == 0 or controls[at + ASKED] != controls[at + ANSWERED]:
-            return DRAINED
+        if ring < 0 or sources[ring, SourceColumn.DATA_AT] == 0:
+            return DrainStop.DRAINED
+        if controls[at + ControlWord.ASKED] != controls[at + ControlWord.ANSWERED]:
+            return DrainStop.DRAINED

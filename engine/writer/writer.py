@@ -18,6 +18,7 @@ import numpy as np
 from engine.board.cursors import Board
 from engine.settings.config import BrokerConfig
 from engine.writer import drain_kernel, serve_kernel
+from engine.writer.drain_kernel import DrainStop, Place, ScratchColumn
 from engine.writer.journal import attach_journal
 from engine.writer.next_segment import SegmentAhead
 from engine.writer.queue_table import NoQueueSlot, QueueTable
@@ -26,6 +27,7 @@ from ipc import ring, waiting
 from ipc.arrays import Words
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.compiled.atomics import publish
+from ipc.ring import ControlWord
 from store.files import file_io
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
@@ -38,6 +40,18 @@ ALLOCATION_DEADLINE_MS = 5000  # RocketMQ's wait for the next file
 BEAT_SECONDS = 0.2
 QUESTION = struct.Struct("<qq")
 QUEUE_ID_MAX = (1 << 31) - 1
+
+
+def places_of(board: Board) -> Words:
+    """Where in the counters those lie that a commit changes."""
+    places: Words = np.zeros(len(Place), np.int64)
+    for place, cursor in (
+        (Place.MAX_PHYSICAL, board.max_physical_offset), (Place.PUT_MESSAGES, board.put_messages),
+        (Place.PUT_BYTES, board.put_bytes), (Place.PUT_REFUSED, board.put_refused),
+        (Place.STORE_TIMESTAMP, board.store_timestamp_ms),
+    ):  # fmt: skip
+        places[place] = cursor.index
+    return places
 
 
 class Writer:
@@ -53,22 +67,16 @@ class Writer:
         self._journal = attach_journal(directory)
         self._rings: dict[int, ring.Ring] = {}
         rings = len(self._controls.words) // ring.WORDS_PER_RING
-        self._sources = np.zeros((rings, serve_kernel.SOURCE_COLUMNS), np.int64)
+        self._sources = np.zeros((rings, len(serve_kernel.SourceColumn)), np.int64)
         self._segment: Segment | None = None
         self._ahead = SegmentAhead(board, self._files, POPULATE_BYTES)
         self._populated_offset = 0
         self._next_ring = 0
-        self._scratch = np.zeros((self._queues.capacity, 2), np.int64)
+        self._scratch = np.zeros((self._queues.capacity, len(ScratchColumn)), np.int64)
         largest = self._files.segment_bytes - BLANK_BYTES  # a larger one would ask for a new segment forever
         self._record_bytes_max = min(config.max_message_bytes + MAX_RECORD_OVERHEAD_BYTES, largest)
-        places: Words = np.zeros(drain_kernel.PLACES, np.int64)
-        places[drain_kernel.MAX_PHYSICAL] = board.max_physical_offset.index
-        places[drain_kernel.PUT_MESSAGES] = board.put_messages.index
-        places[drain_kernel.PUT_BYTES] = board.put_bytes.index
-        places[drain_kernel.PUT_REFUSED] = board.put_refused.index
-        places[drain_kernel.STORE_TIMESTAMP] = board.store_timestamp_ms.index
         self._shared = drain_kernel.Shared(
-            self._journal.words, self._queues.next_offsets, self._controls.words, board.counters.words, places
+            self._journal.words, self._queues.next_offsets, self._controls.words, board.counters.words, places_of(board)
         )
         self._target: drain_kernel.Target | None = None
         drain_kernel.redo(self._shared)
@@ -85,9 +93,9 @@ class Writer:
         opened = self._open_ring(number)
         at = number * ring.WORDS_PER_RING
         control = self._controls.words[at : at + ring.WORDS_PER_RING]
-        if control[ring.ASKED] != control[ring.ANSWERED]:
+        if control[ControlWord.ASKED] != control[ControlWord.ANSWERED]:
             self._answer(opened, control)
-        if control[ring.TAIL] != control[ring.HEAD]:
+        if control[ControlWord.TAIL] != control[ControlWord.HEAD]:
             self._append(opened, number)
         return 1
 
@@ -117,21 +125,21 @@ class Writer:
 
     def _answer(self, opened: ring.Ring, control: Words) -> None:
         """Tell a producer the slot of the queue it asks for; -errno when there is none for it."""
-        asked = int(control[ring.ASKED])
+        asked = int(control[ControlWord.ASKED])
         question = opened.question.tobytes()
         queue_id, topic_bytes = QUESTION.unpack_from(question)
         if not (0 < topic_bytes <= MAX_TOPIC_BYTES_V2 and 0 <= queue_id <= QUEUE_ID_MAX):
-            control[ring.ANSWER] = -errno.EINVAL  # its producer died while it wrote the question, or is damaged
+            control[ControlWord.ANSWER] = -errno.EINVAL  # its producer died while it wrote the question, or is damaged
         else:
             topic, known = question[QUESTION.size : QUESTION.size + topic_bytes], len(self._queues)
             try:
-                control[ring.ANSWER] = self._queues.slot_of(topic, queue_id)
+                control[ControlWord.ANSWER] = self._queues.slot_of(topic, queue_id)
             except NoQueueSlot as error:
-                control[ring.ANSWER] = -error.errno
+                control[ControlWord.ANSWER] = -error.errno
             if len(self._queues) > known:
                 self._topics.note([(topic.decode(errors="replace"), queue_id)], in_use=True)
                 self._topics.save_if_due()
-        publish(control, ring.ANSWERED, asked)
+        publish(control, int(ControlWord.ANSWERED), asked)
 
     def _append(self, opened: ring.Ring, number: int) -> None:
         failed = self._board.flush_errno.read()
@@ -152,7 +160,7 @@ class Writer:
         errno_at, bell = self._board.flush_errno.index, self._board.writer_bell.index
         queues = len(self._queues)
         outcome = serve_kernel.serve(self._sources, number, self._target, self._shared, queues, room, errno_at, bell)
-        if outcome == drain_kernel.NEEDS_ROLL:
+        if outcome == DrainStop.NEEDS_ROLL:
             drain_kernel.roll(self._segment.array, self._segment.base_offset, self._shared)
 
     def _refuse(self, opened: ring.Ring, number: int, because: int) -> None:

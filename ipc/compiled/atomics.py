@@ -4,7 +4,7 @@ A waiter does "waiters += 1; fence; look again; futex_wait"; a publisher "store-
 Without the two fences a wake-up is lost on x86 too (the store is still in its buffer when the other side looks).
 A waiter killed in its sleep leaves `waiters` one too high: that costs a needless system call, never a lost wake-up.
 
-`words` is any C-contiguous int64 array over shared memory; `index + 1` is the waiters' word of `index`.
+`words` is any C-contiguous int64 array over shared memory; `index` and the next one are a `Followed`.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -12,6 +12,7 @@ A waiter killed in its sleep leaves `waiters` one too high: that costs a needles
 from __future__ import annotations
 
 import platform
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,23 @@ FUTEX_WAIT, FUTEX_WAKE = 0, 1
 WAKE_ALL = 0x7FFFFFFF
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}[platform.machine()]
 NS_PER_S = 1_000_000_000
+
+
+class Followed(IntEnum):
+    """A word that others follow, from its index on: its value, and how many sleep until that changes."""
+
+    VALUE = 0
+    WAITERS = 1
+
+
+class Timespec(IntEnum):
+    """The system's struct timespec."""
+
+    SECONDS = 0
+    NANOSECONDS = 1
+
+
+TIMESPEC_WORDS = len(Timespec)
 
 # libc's syscall(2): resolved by name when loaded, so that compiled code can be kept on disk.
 _syscall: Any = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
@@ -113,7 +131,7 @@ def address_of(_typing: Any, array: Any, index: Any) -> Any:
 def wake(words: Words, index: int) -> None:
     """Wake everybody who sleeps on the word, if anybody does."""
     fence()
-    if load_acquire(words, index + 1) != 0:
+    if load_acquire(words, index + Followed.WAITERS) != 0:
         _syscall(SYS_FUTEX, address_of(words, index), FUTEX_WAKE, WAKE_ALL, 0, 0, 0)
 
 
@@ -137,7 +155,7 @@ def raise_to(words: Words, index: int, value: int) -> bool:
 def ring(words: Words, index: int) -> None:
     """Ring a doorbell: a word with many writers, which only ever counts up while somebody sleeps on it."""
     fence()
-    if load_acquire(words, index + 1) != 0:
+    if load_acquire(words, index + Followed.WAITERS) != 0:
         fetch_add(words, index, 1)
         _syscall(SYS_FUTEX, address_of(words, index), FUTEX_WAKE, WAKE_ALL, 0, 0, 0)
 
@@ -149,17 +167,17 @@ CLOCK_REALTIME, CLOCK_MONOTONIC = 0, 1
 @kernel
 def wall_clock_ms() -> int:
     """Milliseconds since the epoch: for what is written. What is measured goes by `monotonic_ms`."""
-    now = np.empty(2, np.int64)
+    now = np.empty(TIMESPEC_WORDS, np.int64)
     _clock_gettime(CLOCK_REALTIME, address_of(now, 0))
-    return now[0] * 1000 + now[1] // 1_000_000
+    return now[Timespec.SECONDS] * 1000 + now[Timespec.NANOSECONDS] // 1_000_000
 
 
 @kernel
 def monotonic_ns() -> int:
     """The clock of time.monotonic_ns."""
-    now = np.empty(2, np.int64)
+    now = np.empty(TIMESPEC_WORDS, np.int64)
     _clock_gettime(CLOCK_MONOTONIC, address_of(now, 0))
-    return now[0] * NS_PER_S + now[1]
+    return now[Timespec.SECONDS] * NS_PER_S + now[Timespec.NANOSECONDS]
 
 
 @kernel
@@ -177,10 +195,10 @@ def await_change(words: Words, index: int, seen: int, timeout_ns: int) -> int:
     now = load_acquire(words, index)
     if now != seen or timeout_ns <= 0:
         return now
-    time_to_wait = np.empty(2, np.int64)
-    time_to_wait[0] = timeout_ns // NS_PER_S
-    time_to_wait[1] = timeout_ns % NS_PER_S
-    fetch_add(words, index + 1, 1)
+    time_to_wait = np.empty(TIMESPEC_WORDS, np.int64)
+    time_to_wait[Timespec.SECONDS] = timeout_ns // NS_PER_S
+    time_to_wait[Timespec.NANOSECONDS] = timeout_ns % NS_PER_S
+    fetch_add(words, index + Followed.WAITERS, 1)
     fence()
     now = load_acquire(words, index)
     if now == seen:
@@ -188,5 +206,5 @@ def await_change(words: Words, index: int, seen: int, timeout_ns: int) -> int:
         low = seen & 0xFFFFFFFF
         _syscall(SYS_FUTEX, address_of(words, index), FUTEX_WAIT, low, address_of(time_to_wait, 0), 0, 0)
         now = load_acquire(words, index)
-    fetch_add(words, index + 1, -1)
+    fetch_add(words, index + Followed.WAITERS, -1)
     return now

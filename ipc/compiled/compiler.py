@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba import njit
-from numba.core import event
+from numba import njit, types
+from numba.core import event, sigutils
 from numba.extending import intrinsic
 
 from ipc.compiled.kernel_cache import Folders, KernelCache
@@ -27,6 +27,7 @@ from ipc.compiled.kernel_folders import folder_of
 
 config: Any = numba.config  # untyped
 numba_event: Any = event
+signatures: Any = sigutils
 
 _given_folder: str = config.CACHE_DIR  # what NUMBA_CACHE_DIR says
 TOLD_EACH_SECONDS = 3.0
@@ -122,6 +123,12 @@ def stopped_by(asked: Callable[[], bool]) -> Iterator[None]:
 
 
 def _compile(function: Callable[..., Any], **options: Any) -> Any:
+    compiled = _kept(function, **options)
+    compiled.compile = _taking_members_as_numbers(compiled.compile)
+    return compiled
+
+
+def _kept(function: Callable[..., Any], **options: Any) -> Any:
     """numba looks for its folder when a function is decorated, so each is given its own there."""
     folder = folder_of(Path(function.__code__.co_filename), _given_folder)
     if folder is None:  # nothing here may be written: compiled anew by every process
@@ -134,6 +141,19 @@ def _compile(function: Callable[..., Any], **options: Any) -> Any:
         config.CACHE_DIR = _given_folder
     compiled._compiler.compile = _giving_up(cache, compiled._compiler.compile)
     return compiled
+
+
+def _taking_members_as_numbers(compiling: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What compiles, or finds compiled, a form of a kernel: for a member of an IntEnum that of plain numbers.
+
+    numba would compile the kernel anew for each enumeration, in the midst of work where Python calls it.
+    """
+
+    def compile_for_numbers(signature: Any) -> Any:
+        arguments, _result = signatures.normalize_signature(signature)
+        return compiling(tuple(of.dtype if isinstance(of, types.IntEnumMember) else of for of in arguments))
+
+    return compile_for_numbers
 
 
 def _giving_up(cache: KernelCache, compiling: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ The arguments are what the kernel takes (descriptors, addresses, lengths): who c
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 from llvmlite import ir
@@ -23,7 +24,15 @@ _pwritev: Any = types.ExternalFunction("pwritev", types.int64(types.int32, types
 _sendfile: Any = types.ExternalFunction("sendfile", types.int64(types.int32, types.int32, types.int64, types.int64))
 _errno_address: Any = types.ExternalFunction("__errno_location", types.int64())
 
-ADDRESS, LENGTH, PIECE_WORDS = 0, 1, 2  # a row of `pieces`: a struct iovec
+
+class Piece(IntEnum):
+    """A row of `pieces`: the system's struct iovec."""
+
+    ADDRESS = 0
+    LENGTH = 1
+
+
+PIECE_WORDS = len(Piece)
 
 
 @instruction
@@ -73,10 +82,10 @@ def write_pieces(fd: int, pieces: Words, address: int, count: int, position: int
         if written <= 0:
             return written if written < 0 else -5  # EIO: a file that takes nothing
         position += written
-        while first < count and written >= pieces[first * PIECE_WORDS + LENGTH]:
-            written -= pieces[first * PIECE_WORDS + LENGTH]
+        while first < count and written >= pieces[first * PIECE_WORDS + Piece.LENGTH]:
+            written -= pieces[first * PIECE_WORDS + Piece.LENGTH]
             first += 1
         if written:
-            pieces[first * PIECE_WORDS + ADDRESS] += written
-            pieces[first * PIECE_WORDS + LENGTH] -= written
+            pieces[first * PIECE_WORDS + Piece.ADDRESS] += written
+            pieces[first * PIECE_WORDS + Piece.LENGTH] -= written
     return 0

@@ -59,8 +59,8 @@ def _await_rings(path: str, regions: Path, deadline: float) -> None:
     region = ring.attach_rings(regions)
     try:
         words = region.words.reshape(-1, ring.WORDS_PER_RING)
-        tails = words[:, ring.TAIL].copy()
-        while (words[:, ring.HEAD] < tails).any():
+        tails = words[:, ring.ControlWord.TAIL].copy()
+        while (words[:, ring.ControlWord.HEAD] < tails).any():
             if time.monotonic() > deadline:
                 raise NotIndexed(path, "the writer does not take what lies in the rings")
             time.sleep(STEP_MS / 1000)

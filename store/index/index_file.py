@@ -184,7 +184,8 @@ class IndexFile:
 
     def is_time_matched(self, begin_ms: int, end_ms: int) -> bool:
         """Whether the file may hold entries between those times, both included."""
-        first, last = self.header[:2]
+        header = self.header
+        first, last = header.begin_timestamp_ms, header.end_timestamp_ms
         return (begin_ms < first and end_ms > last) or first <= begin_ms <= last or first <= end_ms <= last
 
     def select(self, key_hash: int, max_num: int, begin_ms: int, end_ms: int, offsets: list[int]) -> None:
@@ -238,9 +239,11 @@ class IndexFile:
             seconds = 0
         self.entries[count] = (key_hash, physical_offset, max(0, min(seconds, INT_MAX)), previous)
         self.slots[slot] = count
-        begin = (store_timestamp_ms, physical_offset) if count <= 1 else (header[0], header[2])
+        first_ms, first_offset = header.begin_timestamp_ms, header.begin_physical_offset
+        if count <= 1:
+            first_ms, first_offset = store_timestamp_ms, physical_offset
         self.write_header(
-            Header(begin[0], store_timestamp_ms, begin[1], physical_offset,
+            Header(first_ms, store_timestamp_ms, first_offset, physical_offset,
                    _int32(header.hash_slot_count + (previous == 0)), count + 1)
         )  # fmt: skip
         return True

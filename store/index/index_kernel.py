@@ -41,12 +41,19 @@ class Key(IntEnum):
     KEY_HASH, SLOT_AT = 0, 1
 
 
+class KeyPlace(IntEnum):
+    """Where the values of a record's UNIQ_KEY and KEYS begin and end, 0 without."""
+
+    UNIQ_AT, UNIQ_END, KEYS_AT, KEYS_END = 0, 1, 2, 3
+
+
 class PutStop(IntEnum):
     """Why it stopped."""
 
     ALL_DONE, FILE_FULL, NO_ROOM, NOT_ASCII, NO_CAPACITY = 0, 1, 2, 3, 4
 
 
+KEY_PLACES = len(KeyPlace)
 MASK, ROLLBACK = TRANSACTION_MASK, int(SysFlag.TRANSACTION_ROLLBACK)
 HEADER_BYTES, SLOT_BYTES, ENTRY_BYTES = index_file.HEADER_BYTES, index_file.SLOT_BYTES, index_file.ENTRY_BYTES
 INT_MAX = index_file.INT_MAX
@@ -141,15 +148,15 @@ def _pair_end(array: Bytes, at: int, end: int) -> int:
 
 @kernel
 def _find_keys(array: Bytes, start: int, end: int, places: Words) -> None:
-    """Where the values of UNIQ_KEY and KEYS lie in the properties [start, end): begin and end of each, 0 without."""
+    """Where the values of UNIQ_KEY and KEYS lie in the properties [start, end)."""
     places[:] = 0
     at = start
     while at < end:
         stop = _pair_end(array, at, end)
         if _begins(array, at, stop, UNIQ_NAME):
-            places[0], places[1] = at + len(UNIQ_NAME), stop
+            places[KeyPlace.UNIQ_AT], places[KeyPlace.UNIQ_END] = at + len(UNIQ_NAME), stop
         elif _begins(array, at, stop, KEYS_NAME):
-            places[2], places[3] = at + len(KEYS_NAME), stop
+            places[KeyPlace.KEYS_AT], places[KeyPlace.KEYS_END] = at + len(KEYS_NAME), stop
         at = stop + 1
 
 
@@ -168,10 +175,10 @@ def add_key(keys: Words, number: int, key_hash: int, slots: int) -> None:
 @kernel
 def _add_keys(array: Bytes, places: Words, topic_hash: int, keys: Words, number: int, slots: int) -> int:
     """UNIQ_KEY, then every part of KEYS that is not empty; the number of the next key."""
-    if places[1] > 0:
-        _add_key(keys, number, _key_hash(topic_hash, array, places[0], places[1]), slots)
+    if places[KeyPlace.UNIQ_END] > 0:
+        _add_key(keys, number, _key_hash(topic_hash, array, places[KeyPlace.UNIQ_AT], places[KeyPlace.UNIQ_END]), slots)
         number += 1
-    at, end = places[2], places[3]
+    at, end = places[KeyPlace.KEYS_AT], places[KeyPlace.KEYS_END]
     while at < end:
         stop = at
         while stop < end and array[stop] != KEY_SEPARATOR:
@@ -191,7 +198,7 @@ def keys_of_rows(
 
     `ends[row]` is the number of the first key behind the row's own.
     """
-    places = np.zeros(4, np.int64)
+    places = np.zeros(KEY_PLACES, np.int64)
     topic_at = topic_hash = np.int64(0)
     topic_bytes, topic_is_ascii, address = np.int64(-1), False, array.ctypes.data
     for number_of_row in range(first, count):
@@ -201,14 +208,15 @@ def keys_of_rows(
         prefetch(ahead + CACHE_LINE_BYTES)
         at, end = row[Row.TOPIC_AT], row[Row.TOPIC_AT] + row[Row.TOPIC_BYTES]
         _find_keys(array, end + PROPERTIES_LENGTH_BYTES, row[Row.POSITION] + row[Row.SIZE], places)
-        if places[1] > 0 or places[3] > 0:
-            if number + 2 + (places[3] - places[2]) // 2 > KEYS_MAX:
+        if places[KeyPlace.UNIQ_END] > 0 or places[KeyPlace.KEYS_END] > 0:
+            if number + 2 + (places[KeyPlace.KEYS_END] - places[KeyPlace.KEYS_AT]) // 2 > KEYS_MAX:
                 return number_of_row, number, PutStop.NO_CAPACITY
             if end - at != topic_bytes or not _same(array, at, topic_at, topic_bytes):
                 topic_hash, topic_is_ascii = _hash_on(0, array, at, end), _is_ascii(array, at, end)
             topic_at, topic_bytes = at, end - at
-            ascii_keys = _is_ascii(array, places[0], places[1]) and _is_ascii(array, places[2], places[3])
-            if not (topic_is_ascii and ascii_keys):
+            uniq_is_ascii = _is_ascii(array, places[KeyPlace.UNIQ_AT], places[KeyPlace.UNIQ_END])
+            keys_are_ascii = _is_ascii(array, places[KeyPlace.KEYS_AT], places[KeyPlace.KEYS_END])
+            if not (topic_is_ascii and uniq_is_ascii and keys_are_ascii):
                 return number_of_row, number, PutStop.NOT_ASCII
             number = _add_keys(array, places, topic_hash, keys, number, slots)
         ends[number_of_row] = number

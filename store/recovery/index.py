@@ -126,7 +126,9 @@ class _IndexRecovery:
     def _compare_times(self, path: Path, header: Header) -> None:
         if header.index_count <= 1:
             return
-        for time_ms, offset in zip(header[:2], header[2:4], strict=True):
+        first = (header.begin_timestamp_ms, header.begin_physical_offset)
+        last = (header.end_timestamp_ms, header.end_physical_offset)
+        for time_ms, offset in (first, last):
             stored_ms = self._stored_at(offset)
             if stored_ms not in (None, time_ms):
                 reason = f"its record at offset {offset} was stored at {stored_ms}, its header says {time_ms}"

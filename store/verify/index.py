@@ -131,7 +131,7 @@ class IndexCheck:
         message = decode(self._segment.view, position, check_body_crc=False)
         hashes = [hash_of(message.topic, key) for key in chain(*keys_of(message.properties))]
         state[IndexWord.LAST_KEYS] = len(hashes)
-        kernel.note(state, IndexWord.KEY, int(int(entry["key_hash"]) not in hashes), number)
+        kernel.note(state, int(IndexWord.KEY), int(int(entry["key_hash"]) not in hashes), number)
 
     def _entry_findings(self, file: IndexFile) -> Iterator[Finding]:
         kinds = (

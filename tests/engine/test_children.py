@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import RUNNING, Board
+from engine.board.cursors import Board, BrokerState
 from engine.board.failures import LOOPING_DEATHS, STUCK_MAX, Failures, failing, first_line
 from engine.children import STALL_MS, Children
 from engine.figures.problems import problems
@@ -31,7 +31,7 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.directory, self.now_ms = directory, 1_000_000
         self.board = Board.create(directory / COUNTERS_FILE)
-        waiting.publish(self.board.broker_state, RUNNING)
+        waiting.publish(self.board.broker_state, BrokerState.RUNNING)
         self.children = Children(self.board, Failures.create(directory), "", lambda: self.now_ms)
 
     def start(self, name: str, role: Callable[[], Role]) -> None:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from engine import role
-from engine.board.cursors import RUNNING, Board
+from engine.board.cursors import Board, BrokerState
 from engine.producer import Producer
 from engine.remoting import broker_server
 from engine.replication.ha_senders import has_ended, pidfd_of
@@ -49,7 +49,7 @@ def test_under_nohup_a_broker_outlives_its_terminal(tmp_path: Path) -> None:
                 os.kill(pid, signal.SIGHUP)
             with Producer(broker.store, timeout=30) as producer:
                 assert producer.send("t", b"one").status.name == "PUT_OK"
-            assert board.broker_state.read() == RUNNING
+            assert board.broker_state.read() == BrokerState.RUNNING
             assert not any(word.read() for word in board.restarts.values())
     finally:
         signal.signal(signal.SIGHUP, previous)

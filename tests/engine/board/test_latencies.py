@@ -13,14 +13,13 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.board import latencies
 from engine.board.latencies import (
     BLOCK_WORDS,
     COUNTS,
-    COUNTS_AT,
     HIGHEST_US,
     SIGNIFICANT_DIGITS,
     Clock,
+    LatencyWord,
     create_latencies,
     latencies_of,
     lowest_of,
@@ -43,10 +42,10 @@ def test_a_latency_falls_into_the_librarys_bucket(micros: int) -> None:
     words, theirs = np.zeros(BLOCK_WORDS, np.int64), library()
     record(words, 0, micros)
     counted = min(micros, HIGHEST_US)
-    (index,) = words[COUNTS_AT:].nonzero()[0].tolist()
+    (index,) = words[LatencyWord.COUNTS :].nonzero()[0].tolist()
     assert theirs.get_value_from_index(index) == lowest_of(index)
     assert lowest_of(index) == theirs.get_lowest_equivalent_value(counted)
-    assert (words[latencies.MAX_US], words[latencies.SUM_US]) == (counted, counted)
+    assert (words[LatencyWord.MAX_US], words[LatencyWord.SUM_US]) == (counted, counted)
 
 
 def test_there_are_as_many_buckets_as_the_library_has() -> None:

@@ -175,7 +175,7 @@ def test_a_child_sends_with_a_producer_of_its_own_and_so_does_its_child(broker: 
 
 def test_a_child_that_closes_or_ends_leaves_the_parents_ring(broker: LocalBroker) -> None:
     controls = ring.attach_rings(extent.require_running(broker.store).region_directory)
-    owners = controls.words.reshape(-1, ring.WORDS_PER_RING)[:, ring.OWNER_PID]
+    owners = controls.words.reshape(-1, ring.WORDS_PER_RING)[:, ring.ControlWord.OWNER_PID]
     with Producer(broker.store) as producer:
         producer.send("t", b"x")
         mine = [int(owner) for owner in owners].index(os.getpid())
@@ -259,7 +259,7 @@ def test_producers_that_are_dropped_give_their_rings_back(broker: LocalBroker) -
 def _until_free(store: Path, number: int) -> None:
     """Wait until the threads of a dropped producer have let go of it, and nobody has a ring."""
     region = extent.require_running(store).region_directory
-    owners = ring.attach_rings(region).words.reshape(-1, ring.WORDS_PER_RING)[:, ring.OWNER_PID]
+    owners = ring.attach_rings(region).words.reshape(-1, ring.WORDS_PER_RING)[:, ring.ControlWord.OWNER_PID]
     end = time.monotonic() + DEADLINE_SECONDS
     while owners.any():
         assert time.monotonic() < end, f"{number} dropped, {owners} are left"

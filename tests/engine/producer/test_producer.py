@@ -290,7 +290,7 @@ def test_a_producer_killed_in_the_middle_harms_nobody(tmp_path: Path) -> None:
         with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
             assert producer.send("alive", b"x").status is PutMessageStatus.PUT_OK
             controls = ring.attach_rings(extent.require_running(broker.store).region_directory)
-            assert controls.words[ring.OWNER_PID] == os.getpid(), "the dead one's ring was taken over"
+            assert controls.words[ring.ControlWord.OWNER_PID] == os.getpid(), "the dead one's ring was taken over"
         assert_queue_offsets_dense(messages_of(broker.store, board.max_physical_offset.read()))
 
 

@@ -15,6 +15,7 @@ from engine.producer.columns import as_bytes
 from engine.rings import encode_kernel
 from engine.rings.payload import COMPOSED, HEAD_WORDS, payload_of
 from engine.writer import compose_kernel, drain_kernel
+from engine.writer.drain_kernel import DrainStop, JournalWord, Place
 from ipc import ring
 from store.message.host import Host
 from store.message.record import Kind, SysFlag, inspect
@@ -62,12 +63,12 @@ class Log(Bench):
 
     def write(self, now_ms: int = NOW_MS) -> None:
         """Empty the ring, whatever it holds."""
-        while self.claimed.control[ring.TAIL] != self.claimed.control[ring.HEAD]:
+        while self.claimed.control[ring.ControlWord.TAIL] != self.claimed.control[ring.ControlWord.HEAD]:
             slots, target = len(self.queues), self.target()
             outcome = drain_kernel.drain(self.source(), target, self.shared, slots, now_ms, 1 << 20)
-            if outcome == drain_kernel.NEEDS_COMPOSING:
+            if outcome == DrainStop.NEEDS_COMPOSING:
                 outcome = compose_kernel.append_composed(self.source(), target, self.shared, slots, now_ms)
-            if outcome == drain_kernel.NEEDS_ROLL:
+            if outcome == DrainStop.NEEDS_ROLL:
                 drain_kernel.roll(target.segment, target.base, self.shared)
                 self.segments.append(np.zeros(SEGMENT_BYTES, np.uint8))
 
@@ -75,8 +76,8 @@ class Log(Bench):
         return b"".join(segment.tobytes() for segment in self.segments)[: self.board.max_physical_offset.read()]
 
     def place(self, number: int) -> tuple[int, int]:
-        at = number % self.claimed.ring.descriptors * ring.DESCRIPTOR_WORDS
-        return int(self.claimed.ring.words[at + 2]), int(self.claimed.ring.words[at + 3])
+        descriptor = self.descriptors()[number % self.claimed.ring.descriptors]
+        return int(descriptor[ring.Descriptor.PHYSICAL_OFFSET]), int(descriptor[ring.Descriptor.QUEUE_OFFSET])
 
 
 @pytest.fixture
@@ -192,17 +193,17 @@ def test_properties_that_the_offsets_make_too_long_are_refused(log: Log) -> None
 def test_killed_before_the_commit_nothing_is_there_and_the_next_writer_puts_it_once(log: Log) -> None:
     log.put_draft(single(FACTS["5"], "plain", b"before"))
     log.write()
-    end, version = log.board.max_physical_offset.read(), int(log.journal.words[drain_kernel.VERSION])
+    end, version = log.board.max_physical_offset.read(), int(log.journal.words[JournalWord.VERSION])
     shared = (log.journal.words, log.queues.next_offsets, log.controls.words, log.board.counters.words)
     kept = [words.copy() for words in shared]
     log.put_draft(batch(CRC, "plain", [b"1", b"22", b"333"]))
-    tail = int(log.claimed.control[ring.TAIL])
+    tail = int(log.claimed.control[ring.ControlWord.TAIL])
     log.write()
     whole = log.data()
     for words, before in zip(shared, kept, strict=True):
         words[:] = before
-    log.claimed.control[ring.TAIL] = tail
-    assert (log.board.max_physical_offset.read(), int(log.journal.words[drain_kernel.VERSION])) == (end, version)
+    log.claimed.control[ring.ControlWord.TAIL] = tail
+    assert (log.board.max_physical_offset.read(), int(log.journal.words[JournalWord.VERSION])) == (end, version)
     log.redo()
     log.write()
     assert log.data() == whole
@@ -213,12 +214,12 @@ def test_killed_after_the_commit_the_next_writer_finishes_what_it_says(log: Log)
     log.write()
     whole, offsets = log.data(), log.queues.next_offsets.copy()
     log.queues.next_offsets[:] = 0
-    log.board.counters.words[log.shared.places[drain_kernel.MAX_PHYSICAL]] = 0
-    log.claimed.control[ring.HEAD] = 0
+    log.board.counters.words[log.shared.places[Place.MAX_PHYSICAL]] = 0
+    log.claimed.control[ring.ControlWord.HEAD] = 0
     log.redo()
     assert log.data() == whole
     assert (log.queues.next_offsets == offsets).all()
-    assert log.claimed.control[ring.HEAD] == 1
+    assert log.claimed.control[ring.ControlWord.HEAD] == 1
 
 
 def test_without_its_first_magic_number_a_batch_is_no_record_to_anybody(log: Log) -> None:

@@ -15,8 +15,11 @@ from engine.producer.columns import as_bytes, column_of_parts
 from engine.rings import encode_kernel
 from engine.writer import drain_kernel as drain
 from engine.writer import queue_table
+from engine.writer.drain_kernel import DrainStop, ScratchColumn
 from engine.writer.journal import attach_journal, create_journal
+from engine.writer.writer import places_of
 from ipc import ring
+from ipc.arrays import Words
 from store.files.pointer import COUNTERS_FILE
 from store.message.host import Host
 from store.message.record import BLANK_MAGIC, Kind, decode, inspect
@@ -41,12 +44,10 @@ class Bench:
         self.claimed = ring.ClaimedRing(self.directory, self.controls, RING_BYTES)
         self.segment = np.zeros(SEGMENT_BYTES, np.uint8)
         self.outlet = self.claimed.outlet(self.board.counters.words, self.board.writer_bell.index)
-        self.scratch = np.zeros((self.queues.capacity, 2), np.int64)
-        board = self.board
-        cursors = (board.max_physical_offset, board.put_messages, board.put_bytes, board.put_refused)
-        places = np.array([cursor.index for cursor in (*cursors, board.store_timestamp_ms)], np.int64)
+        self.scratch = np.zeros((self.queues.capacity, len(ScratchColumn)), np.int64)
+        words, places = self.board.counters.words, places_of(self.board)
         self.shared = drain.Shared(
-            self.journal.words, self.queues.next_offsets, self.controls.words, board.counters.words, places
+            self.journal.words, self.queues.next_offsets, self.controls.words, words, places
         )
 
     def template(self, topic: str, queue_id: int = 0) -> encode_kernel.Template:
@@ -64,6 +65,9 @@ class Bench:
     def drain(self, bytes_max: int = 1 << 20, now_ms: int = NOW_MS) -> int:
         target = drain.Target(self.segment, 0, self.scratch, len(self.segment))
         return int(drain.drain(self.source(), target, self.shared, len(self.queues), now_ms, bytes_max))
+
+    def descriptors(self) -> Words:
+        return self.claimed.ring.words.reshape(-1, ring.DESCRIPTOR_WORDS)
 
     def redo(self) -> None:
         drain.redo(self.shared)
@@ -92,7 +96,7 @@ def test_records_arrive_whole_in_order_and_with_their_offsets(bench: Bench) -> N
     bench.put(orders, [b"a", b"", b"c" * 1000], b"TAGS\x01x")
     bench.put(bills, [b"d"])
     bench.put(orders, [b"e"])
-    assert bench.drain() == drain.DRAINED
+    assert bench.drain() == DrainStop.DRAINED
     assert bench.messages() == [
         ("orders", 0, b"a"), ("orders", 1, b""), ("orders", 2, b"c" * 1000), ("bills", 0, b"d"), ("orders", 3, b"e"),
     ]  # fmt: skip
@@ -100,14 +104,14 @@ def test_records_arrive_whole_in_order_and_with_their_offsets(bench: Bench) -> N
     assert (first.queue_id, first.born_host, first.store_host, first.tags) == (3, HERE, HERE, "x")
     assert (first.born_timestamp_ms, first.store_timestamp_ms) == (NOW_MS - 5, NOW_MS)
     assert bench.board.put_messages.read() == 5
-    assert bench.claimed.control[ring.HEAD] == 5
+    assert bench.claimed.control[ring.ControlWord.HEAD] == 5
 
 
 def test_a_batch_stops_at_its_bytes_and_goes_on_from_there(bench: Bench) -> None:
     bench.put(bench.template("t"), [bytes([k]) * 100 for k in range(50)])
     turns = 0
-    while bench.claimed.control[ring.HEAD] != bench.claimed.control[ring.TAIL]:
-        assert bench.drain(bytes_max=1000) == drain.DRAINED
+    while bench.claimed.control[ring.ControlWord.HEAD] != bench.claimed.control[ring.ControlWord.TAIL]:
+        assert bench.drain(bytes_max=1000) == DrainStop.DRAINED
         turns += 1
     assert turns == 9
     assert [(offset, body[:1]) for _, offset, body in bench.messages()] == [(k, bytes([k])) for k in range(50)]
@@ -130,7 +134,7 @@ def test_a_record_that_does_not_fit_asks_for_a_roll_and_a_blank_record_fills_the
     template = bench.template("t")
     body = b"x" * 100_000
     bench.put(template, [body, body, body])
-    assert bench.drain() == drain.NEEDS_ROLL
+    assert bench.drain() == DrainStop.NEEDS_ROLL
     end = bench.board.max_physical_offset.read()
     assert [offset for _, offset, _ in bench.messages()] == [0, 1]
     drain.roll(bench.segment, 0, bench.shared)
@@ -138,7 +142,7 @@ def test_a_record_that_does_not_fit_asks_for_a_roll_and_a_blank_record_fills_the
     assert bench.board.max_physical_offset.read() == SEGMENT_BYTES
 
 
-@pytest.mark.parametrize(("spare", "outcome"), [(8, drain.DRAINED), (7, drain.NEEDS_ROLL)])
+@pytest.mark.parametrize(("spare", "outcome"), [(8, DrainStop.DRAINED), (7, DrainStop.NEEDS_ROLL)])
 def test_a_record_goes_in_only_if_a_blank_record_still_fits_behind_it(bench: Bench, spare: int, outcome: int) -> None:
     template = bench.template("t")
     bench.put(template, [b"x" * (SEGMENT_BYTES - len(template.record) - spare)])
@@ -191,24 +195,24 @@ def test_killed_after_the_commit_the_next_writer_finishes_what_it_says(bench: Be
 
 
 @pytest.mark.parametrize(
-    ("why", "word", "value"),
+    ("why", "value"),
     [
-        ("a length beyond the ring", 1, (1 << 30) << 32),
-        ("a length that the record does not say", 1, 100 << 32),
-        ("a queue that is not there", 1, 7),
-        ("too short for a record", 1, 10 << 32),
+        ("a length beyond the ring", (1 << 30) << 32),
+        ("a length that the record does not say", 100 << 32),
+        ("a queue that is not there", 7),
+        ("too short for a record", 10 << 32),
     ],
 )
-def test_a_damaged_descriptor_harms_only_its_own_record(bench: Bench, why: str, word: int, value: int) -> None:
+def test_a_damaged_descriptor_harms_only_its_own_record(bench: Bench, why: str, value: int) -> None:
     template = bench.template("t")
     bench.put(template, [b"good", b"bad", b"good again"])
-    at = ring.DESCRIPTOR_WORDS + word
-    length = int(bench.claimed.ring.words[at]) >> 32
-    bench.claimed.ring.words[at] = value if value >> 32 else (length << 32) | value
+    descriptor = bench.descriptors()[1]
+    length = int(descriptor[ring.Descriptor.LENGTH_AND_SLOT]) >> ring.SLOT_BITS
+    descriptor[ring.Descriptor.LENGTH_AND_SLOT] = value if value >> 32 else (length << ring.SLOT_BITS) | value
     bench.drain()
     assert bench.messages() == [("t", 0, b"good"), ("t", 1, b"good again")]
-    assert bench.claimed.ring.words[ring.DESCRIPTOR_WORDS + 2] == -drain.EBADMSG
-    assert bench.claimed.control[ring.REFUSALS] == bench.board.put_refused.read() == 1
+    assert descriptor[ring.Descriptor.PHYSICAL_OFFSET] == -drain.EBADMSG
+    assert bench.claimed.control[ring.ControlWord.REFUSALS] == bench.board.put_refused.read() == 1
     assert bench.board.put_messages.read() == 2
 
 
@@ -216,9 +220,9 @@ def test_a_refusal_takes_everything_out_of_the_ring_and_nothing_into_the_log(ben
     bench.put(bench.template("t"), [b"a", b"b"])
     drain.refuse(bench.source(), 28, bench.shared)
     assert bench.messages() == []
-    assert bench.claimed.control[ring.HEAD] == 2
-    assert [int(bench.claimed.ring.words[k * ring.DESCRIPTOR_WORDS + 2]) for k in range(2)] == [-28, -28]
-    assert bench.claimed.control[ring.REFUSALS] == 2
+    assert bench.claimed.control[ring.ControlWord.HEAD] == 2
+    assert bench.descriptors()[:2, ring.Descriptor.PHYSICAL_OFFSET].tolist() == [-28, -28]
+    assert bench.claimed.control[ring.ControlWord.REFUSALS] == 2
 
 
 def test_a_full_ring_takes_nothing_more_until_it_is_drained(bench: Bench) -> None:
@@ -228,7 +232,7 @@ def test_a_full_ring_takes_nothing_more_until_it_is_drained(bench: Bench) -> Non
     assert 0 < first < 200
     assert bench.put(template, [b"x" * 10_000]) == 0
     bench.segment = np.zeros(8 << 20, np.uint8)
-    while bench.claimed.control[ring.HEAD] != bench.claimed.control[ring.TAIL]:
+    while bench.claimed.control[ring.ControlWord.HEAD] != bench.claimed.control[ring.ControlWord.TAIL]:
         bench.drain()
     assert bench.put(template, [b"x" * 10_000]) == 1
 
@@ -242,7 +246,7 @@ def test_the_ring_goes_round_many_times_with_records_of_every_size(bench: Bench)
         bodies = [random.bytes(int(size)) for size in random.integers(0, 20_000, 20)]
         sent += bodies[: bench.put(template, bodies)]
         bench.drain(bytes_max=int(random.integers(1, 400_000)))
-    while bench.claimed.control[ring.HEAD] != bench.claimed.control[ring.TAIL]:
+    while bench.claimed.control[ring.ControlWord.HEAD] != bench.claimed.control[ring.ControlWord.TAIL]:
         bench.drain()
     assert [body for _, _, body in bench.messages()] == sent
 
@@ -252,7 +256,7 @@ def test_records_before_and_behind_the_rings_exact_end_are_two_runs(bench: Bench
     bench.segment = np.zeros(4 << 20, np.uint8)
     bodies = [bytes([n % 256]) * (length - len(template.record)) for n in range(RING_BYTES // length + 6)]
     assert bench.put(template, bodies[:250]) == 250
-    while bench.claimed.control[ring.HEAD] != bench.claimed.control[ring.TAIL]:
+    while bench.claimed.control[ring.ControlWord.HEAD] != bench.claimed.control[ring.ControlWord.TAIL]:
         bench.drain()
     assert bench.put(template, bodies[250:]) == len(bodies) - 250
     bench.drain()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.board.cursors import Board
 from engine.producer import Producer
-from engine.writer.queue_table import RESERVED, QueueTable
+from engine.writer.queue_table import QueueTable, TableWord
 from store.queues.consume_queue import ConsumeQueue, queue_directories
 from store.queues.sync import MANY_FILES
 from store.reading import extent
@@ -43,7 +43,7 @@ def reserved(broker: LocalBroker) -> int:
     """How many queues its table has room for without growing."""
     table = QueueTable.attach(extent.require_running(broker.store).region_directory)
     try:
-        return int(table.words[RESERVED])
+        return int(table.words[TableWord.RESERVED])
     finally:
         table.close()
 
