@@ -52,6 +52,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -m pip install --quiet --no-build-isolation -r $(VENV)/requirements.txt
 	@$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --config-settings editable_mode=compat --editable .
 	@$(PYTHON) -m spark_bridge.java_home
+	@$(PYTHON) -m spark_bridge.spark_home
 	@$(VENV)/bin/slipstream warm
 	@touch $@
 
@@ -62,9 +63,10 @@ run: setup
 quick: setup
 	@$(PYTHON) -m pytest -n auto -m "not (broker or crash or interop or slow or spark)" $(ARGS)
 
-# Kernels first: no broker of a test spends its time to start on compiling.
+# Kernels first, and Java's archive of Spark's classes: nothing that a test starts spends its time on making them.
 test: setup
 	@$(VENV)/bin/slipstream warm
+	@$(PYTHON) -m tests.harness.spark_java
 	@$(PYTHON) -m pytest -n auto $(ARGS)
 
 lint: setup

@@ -18,6 +18,7 @@ from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
+from spark_bridge import spark_home
 from spark_bridge.options.conditions import admitted, columns_named
 from spark_bridge.options.rows import parse_row_options
 from spark_bridge.options.where import COLUMNS, where_text
@@ -46,6 +47,7 @@ def session(app_name: str = "slipstream", master: str = "local[2]", **conf: Any)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # a virtual environment that is not activated has no PATH
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     _make_importable(Path(__file__).resolve().parent.parent)
+    spark_home.ensure(master)
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in {**RECOMMENDED_CONF, **conf}.items():
         builder = builder.config(name, value)

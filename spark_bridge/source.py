@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_bridge import worker_process
 from spark_bridge.catalogue import keeping, kept_options, options_of_creation
 from spark_bridge.options.read import ReadOptions, parse_options
 from spark_bridge.options.values import InvalidOption
@@ -158,3 +159,6 @@ def _refuse_two_lists(options: ReadOptions, schema: StructType) -> None:
     if options.columns is not None and _schema(options).fieldNames() != schema.fieldNames():
         what = f"columns={','.join(options.columns)!r}, and a schema of {', '.join(schema.fieldNames())}"
         raise InvalidOption(f"{what}: name the columns once, by the option or by the schema")
+
+
+worker_process.keep_modules()

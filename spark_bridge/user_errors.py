@@ -10,7 +10,6 @@ import getpass
 import inspect
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -18,6 +17,8 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from spark_bridge import worker_process
 
 HIDE_STACK = "SPARK_HIDE_TRACEBACK"  # PySpark's own switch (spark.sql.execution.pyspark.udf.hideTraceback.enabled)
 
@@ -47,7 +48,7 @@ def one_line(*, of_files: bool = True) -> Iterator[None]:
         code = getattr(readable, "code", None)
         if not isinstance(code, str):
             raise
-        if _in_a_worker():
+        if worker_process.module_run().startswith("pyspark."):
             os.environ[HIDE_STACK] = "1"  # it ends with this error
             text = " ".join(str(readable).split("\n"))
             readable.args = (text if text.startswith(code) else f"{code}: {text}",)
@@ -75,12 +76,6 @@ def in_one_line(method: Callable[Asked, Answer]) -> Callable[Asked, Answer]:
 
 def _is_about_a_file(error: OSError) -> bool:
     return bool(error.filename) and not hasattr(error, "code")
-
-
-def _in_a_worker() -> bool:
-    """Whether this is a process that Spark made, and not a program of the user's."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name.startswith("pyspark.")
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):

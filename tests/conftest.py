@@ -132,6 +132,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """The tiers, by what a test's module can start."""
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker("spark")
+    if item.get_closest_marker("spark"):
+        from tests.harness import spark_java  # it imports PySpark: only where a test's module did
+
+        spark_java.prepare()
     known = vars(getattr(item, "module")).values()  # noqa: B009  pytest.Item does not promise it
     if any(str(getattr(value, "__module__", "")).startswith(STARTERS) for value in known):
         item.add_marker("broker")

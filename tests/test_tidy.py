@@ -39,8 +39,8 @@ ROOMS = (
     ("engine", "protocol.remoting < errors < protocol.ha | protocol.tables | protocol.store"
      " < protocol.naming | protocol.broker < settings < board < net | rings | role"
      " < figures | keeping | producer | replication | writer < remoting < children | warm < supervisor"),
-    ("spark_bridge", "options < split | user_errors | catalogue | java_home < replica < records < plan"
-     " < stream | tables | sink < source < session | map_segments < ."),
+    ("spark_bridge", "options | worker_process < split | user_errors | catalogue | java_home | spark_home < replica"
+     " < records < plan < stream | tables | sink < source < session | map_segments < ."),
     ("tools", "common < admin | log | run | show | bench.bed < demo | bench.works < bench < ."),
 )  # fmt: skip
 HANDS_ON = ("engine/producer/__init__.py", "spark_bridge/__init__.py")  # public faces: other rooms' import nothing
