@@ -30,12 +30,16 @@ class SparkCluster:
 
     def __enter__(self) -> Self:
         try:
-            line = self._start("deploy.master.Master", "Starting Spark master at", "--port", "0")
-            self.url = line.rsplit(" ", 1)[1]
-            for number in range(WORKERS):
-                folder = str(self._directory / f"worker-{number}")
-                sizes = ["--cores", "1", "--memory", "1g", "--work-dir", folder, self.url]
-                self._start("deploy.worker.Worker", "Successfully registered with master", "--port", "0", *sizes)
+            master = self._start("deploy.master.Master", "Starting Spark master at", "--port", "0")
+            self.url = master.get(timeout=START_SECONDS).rsplit(" ", 1)[1]
+            sizes = ["--port", "0", "--cores", "1", "--memory", "1g"]
+            folders = [str(self._directory / f"worker-{number}") for number in range(WORKERS)]
+            workers = [
+                self._start("deploy.worker.Worker", "registered with master", *sizes, "--work-dir", folder, self.url)
+                for folder in folders
+            ]
+            for worker in workers:
+                worker.get(timeout=START_SECONDS)
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -47,19 +51,20 @@ class SparkCluster:
         for process in reversed(self._processes):  # the workers first, before they miss their master
             end(process, STOP_SECONDS)
 
-    def _start(self, name: str, until: str, *arguments: str) -> str:
-        """Start one of the cluster's processes; the line of its log that says that it serves."""
+    def _start(self, name: str, until: str, *arguments: str) -> queue.Queue[str]:
+        """Start one of the cluster's processes; there comes the line of its log that says that it serves."""
         java_home.ensure()
         script = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
         command = [script, f"org.apache.spark.{name}", "--host", LOOPBACK, "--webui-port", "0", *arguments]
         process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-            env={**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_DAEMON_MEMORY": "256m"},
+            env={**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_DAEMON_MEMORY": "256m",
+                 "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"},
         )  # fmt: skip
         self._processes.append(process)
         lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=_read, args=(process, until, lines), daemon=True).start()
-        return lines.get(timeout=START_SECONDS)
+        return lines
 
 
 def _read(process: subprocess.Popen[str], until: str, lines: queue.Queue[str]) -> None:

@@ -1,6 +1,8 @@
-"""Driver programs of the standalone cluster's tests; what they found is one JSON object on the last line.
+"""Driver programs of the standalone cluster's tests; what each task found is a line of its own, "name: JSON object".
 
-    python -m tests.spark_bridge.cluster_driver read|write|stream MASTER STORE [DIRECTORY]
+    python -m tests.spark_bridge.cluster_driver MASTER STORE DIRECTORY read|write|stream ...
+
+One driver does several tasks, one after the other: most of its time it starts, and so do its executors.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from pyspark import TaskContext
@@ -25,7 +28,7 @@ WAIT_SECONDS, POLL_SECONDS = 120.0, 0.05
 STREAM_SECONDS = 600
 CONF = {
     "spark.executor.memory": "512m", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "200", "spark.cores.max": "2", "spark.executor.cores": "1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "200", "spark.executor.cores": "1",
 }  # fmt: skip
 
 
@@ -34,7 +37,7 @@ def who(records: Any) -> list[Any]:
     return [[os.getppid()], [len(records.starts)]]
 
 
-def read(spark: SparkSession, store: str) -> dict[str, Any]:
+def read(spark: SparkSession, store: str, _directory: str) -> dict[str, Any]:
     """Count by row and by kernel."""
     counted = spark_bridge.read(spark, store, columns=["queueId"], topics=["before"]).count()
     kernel = spark_bridge.map_segments(spark, store, who, "executor bigint, n bigint", splitBytes=65536).collect()
@@ -46,27 +49,27 @@ def read(spark: SparkSession, store: str) -> dict[str, Any]:
 
 def dying(store: str) -> Any:
     """Rows whose first attempt of one partition kills its executor once some of them are in the log."""
-    begin = extent.readable_range(store).max_physical_offset
+    grown = extent.readable_range(store).max_physical_offset + 10_000
 
     def rows(partition: int, numbers: Iterable[int]) -> Iterator[tuple[str]]:
         first_attempt = TaskContext.get().attemptNumber() == 0
         for count, number in enumerate(numbers):
             if partition == 1 and first_attempt and count == DIES_AFTER:
-                await_growth(store, begin)
+                await_that(lambda: extent.readable_range(store).max_physical_offset > grown, "no row came into the log")
                 os.kill(parent_of(os.getppid()), signal.SIGKILL)  # the executor's JVM
             yield (f"row {number}",)
 
     return rows
 
 
-def await_growth(store: str, begin: int) -> None:
-    """Until the log has grown by some rows."""
+def await_that(met: Callable[[], bool], told: str) -> None:
+    """Until that is so."""
     waiting = threading.Event()
     for _ in range(int(WAIT_SECONDS / POLL_SECONDS)):
-        if extent.readable_range(store).max_physical_offset > begin + 10_000:
+        if met():
             return
         waiting.wait(POLL_SECONDS)
-    raise TimeoutError("no row came into the log")
+    raise TimeoutError(told)
 
 
 def parent_of(pid: int) -> int:
@@ -75,7 +78,7 @@ def parent_of(pid: int) -> int:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-def write(spark: SparkSession, store: str) -> dict[str, Any]:
+def write(spark: SparkSession, store: str, _directory: str) -> dict[str, Any]:
     """Write rows while an executor is killed; how many there are, and how many different ones."""
     numbers = spark.sparkContext.parallelize(range(ROWS), PARTITIONS)
     frame = spark.createDataFrame(numbers.mapPartitionsWithIndex(dying(store)), "body string")
@@ -84,7 +87,8 @@ def write(spark: SparkSession, store: str) -> dict[str, Any]:
 
 
 def stream(spark: SparkSession, store: str, directory: str) -> dict[str, Any]:
-    """Lines of files, one file an epoch, into a topic."""
+    """Lines of files, one file an epoch, into a topic; the files come when the test has seen what was before."""
+    await_that(Path(f"{directory}/source").exists, "no source")
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(f"{directory}/source")
     writer = lines.writeStream.format("rocketmq").option("path", store).option("topic", "lines")
     query = writer.option("checkpointLocation", f"{directory}/checkpoint").trigger(availableNow=True).start()
@@ -92,11 +96,13 @@ def stream(spark: SparkSession, store: str, directory: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    task, master, store, *rest = sys.argv[1:]
-    spark = spark_bridge.session("cluster", master=master, **CONF)
-    result = {"read": read, "write": write, "stream": stream}[task](spark, store, *rest)  # type: ignore[operator]
+    master, store, directory, *tasks = sys.argv[1:]
+    both = {"read", "write"} & set(tasks)  # a stream that goes on needs one executor
+    spark = spark_bridge.session("cluster", master=master, **CONF, **{"spark.cores.max": "2" if both else "1"})
+    for task in tasks:
+        found = {"read": read, "write": write, "stream": stream}[task](spark, store, directory)
+        print(f"{task}: {json.dumps(found)}", flush=True)
     spark.stop()
-    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -45,25 +46,52 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
         yield running
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    """A driver in a session of its own, so that it can be killed with its JVM."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.spark_bridge.cluster_driver", *arguments], cwd=ROOT, text=True,
-        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+class Driver:
+    """A driver program in a session of its own, so that it can be killed with its JVM."""
+
+    def __init__(self, master: str, store: str, directory: Path, *tasks: str) -> None:
+        self.directory = directory
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark_bridge.cluster_driver", master, store, str(directory), *tasks],
+            cwd=ROOT, text=True, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        self._lines: queue.Queue[str] = queue.Queue()
+        self._found: dict[str, dict[str, Any]] = {}
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout:
+            for line in self.process.stdout:
+                self._lines.put(line)
+        self._lines.put("")
+
+    def found(self, task: str) -> dict[str, Any]:
+        """What that task found, once it is done."""
+        while task not in self._found:
+            line = self._lines.get(timeout=DRIVER_SECONDS)
+            assert line, f"the driver ended before the task {task}: {self.process.wait(DRIVER_SECONDS)}"
+            name, _, text = line.partition(": ")
+            if text.startswith("{"):
+                self._found[name] = json.loads(text)
+        return self._found[task]
+
+    def kill(self) -> None:
+        """It and all that it started, unless it has ended."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self._reader.join()
 
 
-def finished(driver: subprocess.Popen[str]) -> dict[str, Any]:
-    """What it found."""
-    try:
-        output, _ = driver.communicate(timeout=DRIVER_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(driver.pid, signal.SIGKILL)
-        raise
-    assert driver.returncode == 0
-    found: dict[str, Any] = json.loads(output.splitlines()[-1])
-    return found
+@pytest.fixture(scope="module")
+def driver(cluster: SparkCluster, store: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """It reads, writes, and then begins the stream in which it is killed."""
+    begun = Driver(cluster.url, store, tmp_path_factory.mktemp("driver"), "read", "write", "stream")
+    yield begun
+    begun.kill()
 
 
 def bodies_of(store: str, topic: str) -> Counter[str]:
@@ -72,33 +100,37 @@ def bodies_of(store: str, topic: str) -> Counter[str]:
     return Counter(bytes(message.body).decode() for message in found if message.topic == topic)
 
 
-def test_both_workers_read_the_files_of_this_host(cluster: SparkCluster, store: str) -> None:
-    found = finished(start("read", cluster.url, store))
+def test_both_workers_read_the_files_of_this_host(driver: Driver) -> None:
+    found = driver.found("read")
     assert (found["counted"], found["total"]) == (ROWS, sum(range(ROWS)))
     assert found["kernel"] >= ROWS
     assert found["executors"] == 2
 
 
-def test_rows_of_a_killed_executor_are_written_once(cluster: SparkCluster, store: str) -> None:
-    finished(start("write", cluster.url, store))
+def test_rows_of_a_killed_executor_are_written_once(driver: Driver, store: str) -> None:
+    driver.found("write")
     assert bodies_of(store, "rows") == Counter(f"row {number}" for number in range(ROWS))
 
 
 def test_rows_of_a_stream_whose_driver_is_killed_are_written_once(
-    cluster: SparkCluster, store: str, tmp_path: Path
+    cluster: SparkCluster, driver: Driver, store: str
 ) -> None:
-    source = tmp_path / "source"
+    driver.found("write")
+    begin = extent.readable_range(store).max_physical_offset
+    source = driver.directory / "unfinished"
     source.mkdir()
     for part in range(FILES):
         (source / f"{part}.txt").write_text("".join(f"{part} {number}\n" for number in range(LINES)))
-    killed = start("stream", cluster.url, store, str(tmp_path))
-    begin = extent.readable_range(store).max_physical_offset
+    source.rename(driver.directory / "source")
     waiting = threading.Event()
-    while extent.readable_range(store).max_physical_offset == begin and killed.poll() is None:
+    while extent.readable_range(store).max_physical_offset == begin and driver.process.poll() is None:
         waiting.wait(POLL_SECONDS)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.communicate(timeout=DRIVER_SECONDS)
+    driver.kill()
     assert bodies_of(store, "lines").total() < FILES * LINES
-    assert finished(start("stream", cluster.url, store, str(tmp_path))) == {"ended": True}
+    again = Driver(cluster.url, store, driver.directory, "stream")
+    try:
+        assert again.found("stream") == {"ended": True}
+    finally:
+        again.kill()
     expected = Counter(f"{part} {number}" for part in range(FILES) for number in range(LINES))
     assert bodies_of(store, "lines") == expected
