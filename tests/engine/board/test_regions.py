@@ -229,7 +229,9 @@ def test_a_second_broker_on_one_commit_log_does_not_start(tmp_path: Path, region
 
 
 def test_a_broker_on_a_copy_made_of_links_changes_nothing_of_the_original(tmp_path: Path, region_dir: Path) -> None:
-    keys: dict[str, object] = {"regionPath": region_dir, "mappedFileSizeCommitLog": 1 << 20}
+    keys: dict[str, object] = {
+        "regionPath": region_dir, "mappedFileSizeCommitLog": 1 << 20, "maxHashSlotNum": 1000, "maxIndexNum": 4000,
+    }  # fmt: skip
     with LocalBroker(tmp_path / "one", **keys) as broker, Producer(str(broker.store)) as producer:
         producer.send("t", b"first", keys="k")
     (tmp_path / "two").mkdir()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -126,26 +127,42 @@ def test_json_is_asked_for_in_either_way(
     assert cli.run_command([*command, "--json", "-o", "table", str(broker.store)]) == 2
 
 
+Watching = dict[tuple[str, bool], "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture(scope="module")
+def watching(broker: LocalBroker) -> Iterator[Watching]:
+    """All views at once, with and without JSON: what they cost is waiting for their seconds."""
+    environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    with ExitStack() as stack:
+        begun: Watching = {}
+        for command in SHOWN:
+            for as_json in (False, True):
+                form = ["--json"] if as_json else []
+                words = [sys.executable, "-m", "tools.cli", *command, "--watch", *form, str(broker.store)]
+                process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+                begun[" ".join(command), as_json] = stack.enter_context(process)
+                stack.callback(process.kill)
+        yield begun
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize("command", SHOWN, ids=" ".join)
 def test_watched_into_a_pipe_it_is_a_plain_block_a_second(
-    command: list[str], as_json: bool, broker: LocalBroker
+    command: list[str], as_json: bool, watching: Watching
 ) -> None:
-    form = ["--json"] if as_json else []
-    words = [sys.executable, "-m", "tools.cli", *command, "--watch", *form, str(broker.store)]
-    environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color"}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        blocks, read = [first], [first]
-        while len(blocks) < 3:  # the first line of a view stands in each of its blocks
-            line = process.stdout.readline()
-            assert line, process.stderr and process.stderr.read()
-            read.append(line)
-            if line[:12] == first[:12]:
-                blocks.append(line)
-        process.send_signal(signal.SIGINT)
-        _out, err = process.communicate(timeout=60)
+    process = watching[" ".join(command), as_json]
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    blocks, read = [first], [first]
+    while len(blocks) < 3:  # the first line of a view stands in each of its blocks
+        line = process.stdout.readline()
+        assert line, process.stderr and process.stderr.read()
+        read.append(line)
+        if line[:12] == first[:12]:
+            blocks.append(line)
+    process.send_signal(signal.SIGINT)
+    _out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and err.startswith(b"slipstream: INTERRUPTED: ") and err.count(b"\n") == 1
     assert not any(CONTROL in line for line in read)
     if as_json:
