@@ -1,7 +1,7 @@
 """Compile and load every kernel before the first message: once in the supervisor, for all its forked children.
 
 A miniature store is made in a temporary directory and one message goes all the way through, by hand. `slipstream warm`
-fills the folder of compiled kernels by it, those of verification included; the set-up does that once.
+fills the folder of compiled kernels by it, those of verification and recovery included; the set-up does that once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from engine.protocol.ha.client_kernel import ClientLimits
 from engine.protocol.ha.connection import HaConnection
 from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.flow_monitor import FlowMonitor
-from engine.replication import receiver_kernel, sender_kernel
+from engine.replication import group_transfer, receiver_kernel, sender_kernel
 from engine.rings import encode_kernel
 from engine.rings.payload import COMPOSED, payload_of
 from engine.settings.config import BrokerConfig
@@ -38,14 +38,16 @@ from ipc.clock import monotonic_ms
 from ipc.compiled import atomics
 from ipc.compiled.kernel_folders import note_as_installed
 from store.files.pointer import COUNTERS_FILE
+from store.files.segment_files import SegmentFiles
 from store.index import index_kernel
 from store.index.index_file import Geometry
-from store.message import properties
+from store.message import properties, rows_kernel
 from store.message.host import Host
 from store.message.record import encode
 from store.message.topics import SELF_TEST_TOPIC
 from store.names import COMMIT_LOG
 from store.put.draft import Draft
+from store.recovery.log_end import new_rows
 from store.verify.verification import Verification
 
 SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
@@ -76,7 +78,8 @@ def _miniature(config: BrokerConfig) -> Iterator[tuple[BrokerConfig, Board, Path
 
 
 def warm_up(config: BrokerConfig, *, verification: bool = False) -> None:
-    """Put a message and a batch into a ring, and have them appended and dispatched; and what is there verified."""
+    """Put a message and a batch into a ring, and have them appended and dispatched; and what is there verified, and
+    looked at as recovery does."""
     with _miniature(config) as (small, board, root):
         controls = ring.attach_rings(root)
         claimed, asking = (ring.ClaimedRing(root, controls, RING_BYTES) for _ in range(PRODUCERS))
@@ -107,6 +110,7 @@ def warm_up(config: BrokerConfig, *, verification: bool = False) -> None:
         waiting.publish(board.flushed_offset, 1)
         waiting.raise_to(board.confirm_offset, 1)
         if verification:
+            _warm_recovery(small)
             list(Verification(small.store_path_root_dir).findings())  # what it says of a store so odd is of no interest
     note_as_installed()
 
@@ -134,6 +138,17 @@ def _warm_replication(board: Board) -> None:
         receiver_kernel.receive(following, receiver_kernel.NO_SEGMENT, client.limits, slave.fileno(), now_ms, 1, 0)
         slave.shutdown(socket.SHUT_WR)
         sender_kernel.hear(line, master.fileno(), np.zeros(1, np.uint8), False, 0)
+    words, places = board.counters.words, np.array([board.max_physical_offset.index])  # no slave's
+    bell, confirm = board.ack_bell.index, board.confirm_offset.index
+    group_transfer.follow_single_slave(words, places, bell, confirm, 0, 0, 0)
+
+
+def _warm_recovery(config: BrokerConfig) -> None:
+    """What the recovery of a log with damage asks."""
+    with SegmentFiles(config.store_path_commit_log, SEGMENT_BYTES).open(0) as segment:
+        rows = new_rows(1)
+        rows_kernel.find_record(segment.array, 0, 1, 0, rows)
+        rows_kernel.first_bad_crc(segment.array, rows, 1)
 
 
 def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
