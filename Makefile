@@ -65,8 +65,7 @@ quick: setup
 
 # Kernels first, and Java's archive of Spark's classes: nothing that a test starts spends its time on making them.
 test: setup
-	@$(VENV)/bin/slipstream warm
-	@$(PYTHON) -m tests.harness.spark_java
+	@$(PYTHON) -m tests.harness.spark_java & classes=$$!; $(VENV)/bin/slipstream warm && wait $$classes
 	@$(PYTHON) -m pytest -n auto $(ARGS)
 
 lint: setup

@@ -44,6 +44,7 @@ IN_COMMAND = {
     SOURCE: "python_streaming_source_runner",
 }
 MASTER = "local-cluster[1,2,512]"
+DRAIN_MASTER = "local[2]"  # of the driver that reads the rest: nothing of it is killed
 TOPICS = ("orders", "payments", "returns")
 SIZES = {"mappedFileSizeCommitLog": 1 << 20, "maxMessageSize": 1 << 16}
 BATCH, PAUSE_S = 30, 0.2  # messages put at a time, and the pause between
@@ -103,7 +104,8 @@ class Query:
 
     def start(self, mode: str) -> None:
         """Start it on its checkpoint."""
-        command = [sys.executable, "-m", "tests.spark_bridge.stream_driver", self.master, str(self.store)]
+        master = self.master if mode == "live" else DRAIN_MASTER
+        command = [sys.executable, "-m", "tests.spark_bridge.stream_driver", master, str(self.store)]
         command += [str(self.work), mode, *(["maxOffsetsPerTrigger=5000"] if mode == "live" else [])]
         self.starts += 1
         with self.log.open("ab") as log:
