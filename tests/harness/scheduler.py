@@ -31,8 +31,9 @@ class GroupScheduling(LoadScopeScheduling):
         self._groups: dict[str, str] = {}
 
     def schedule(self) -> None:
-        """All workers have collected, and told."""
-        self._groups = json.loads(self._path.read_text())
+        """All workers have collected, and told, unless they found no test."""
+        if self._path.exists():
+            self._groups = json.loads(self._path.read_text())
         super().schedule()
 
     def _split_scope(self, nodeid: str) -> str:
