@@ -83,7 +83,7 @@ class Sender:
 @pytest.mark.parametrize("shift_s", [-HOUR_S, HOUR_S])
 def test_a_clock_that_is_set_stops_no_flush_no_slave_and_no_timeout(tmp_path: Path, shift_s: int) -> None:
     clock = ShiftedClock(tmp_path)
-    settings = {**SMALL, "haReconnectInterval": 100}
+    settings = {**SMALL, "haReconnectInterval": 100, "flushCommitLogThoroughInterval": 500}  # a page or two
     with (
         LocalBroker(tmp_path / "m", inside=clock.command, brokerRole="ASYNC_MASTER", **settings) as master,
         LocalBroker(
