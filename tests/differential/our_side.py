@@ -91,13 +91,13 @@ class OurSide:
 
 
 def run(
-    home: Path, operations: Iterable[Operation], real_store: Path, hosts: Hosts, *, five: bool, features: bool
+    home: Path, operations: Iterable[Operation], config: Path, hosts: Hosts, *, five: bool, features: bool
 ) -> dict[int, Outcome]:
     """Everything from the start of our broker to its orderly end; its store is `home / "store"`.
 
     The topics are made by giving it the configuration that the real one wrote: no part of what is compared.
     """
-    shutil.copytree(real_store / "config", home / "store" / "config")
+    shutil.copytree(config, home / "store" / "config")
     with LocalBroker(home, **our_settings(hosts, five=five, features=features)) as broker:
         board = Board.attach(extent.require_running(broker.store).region_directory, writable=True)
         with Producer(str(broker.store), timeout=SEND_SECONDS) as producer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -181,18 +182,21 @@ def new_broker(home: Path, version: str, *, features: bool, hosts: Hosts) -> Roc
 
 
 def run(
-    home: Path, version: str, operations: Iterable[Operation], topics: Iterable[Topic], hosts: Hosts, *, features: bool
+    broker: RocketMQBroker, version: str, operations: Iterable[Operation], topics: Iterable[Topic], hosts: Hosts
 ) -> dict[int, Outcome]:
-    """Everything from the start of a broker to its orderly end; its store is `home / "store"`."""
-    with new_broker(home, version, features=features, hosts=hosts) as broker:
-        side = RealSide(broker, hosts, five=is_five(version))
-        try:
-            side.make_topics(topics)
-            outcomes = side.run(operations)
-        finally:
-            side.close()
-        broker.stop()
-        return outcomes
+    """Give a running broker everything, then tell it to stop: that takes it ten seconds of waiting.
+
+    What it wrote of its configuration until then is in `home / "config"`.
+    """
+    side = RealSide(broker, hosts, five=is_five(version))
+    try:
+        side.make_topics(topics)
+        outcomes = side.run(operations)
+    finally:
+        side.close()
+    shutil.copytree(broker.store / "config", broker.home / "config")
+    broker.begin_to_stop()
+    return outcomes
 
 
 def new_hosts(*, features: bool) -> Hosts:

@@ -39,13 +39,15 @@ class Trial:
 
 
 def run_trial(work: Path, version: str, *, features: bool, seed: int, count: int) -> Trial:
-    """Both sides below `work`, one after the other."""
+    """Both sides below `work`, one after the other; the real one ends while ours works."""
     five = is_five(version)
     wanted = list(operations(seed, count, five=five, features=features))
     hosts = real_side.new_hosts(features=features)
     made = topics(five=five, features=features)
-    real = real_side.run(work / "real", version, wanted, made, hosts, features=features)
-    ours = our_side.run(work / "ours", wanted, work / "real" / "store", hosts, five=five, features=features)
+    with real_side.new_broker(work / "real", version, features=features, hosts=hosts) as broker:
+        real = real_side.run(broker, version, wanted, made, hosts)
+        ours = our_side.run(work / "ours", wanted, work / "real" / "config", hosts, five=five, features=features)
+        broker.stop()
     places = {
         outcome.physical_offsets[0]: f"operation {number} ({wanted[number].what})"
         for number, outcome in real.items()

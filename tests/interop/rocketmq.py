@@ -172,6 +172,11 @@ class JavaProcess:
             return False
         return True
 
+    def begin_to_stop(self) -> None:
+        """Ask for the ordinary shutdown that `stop` waits for."""
+        assert self._process is not None
+        self._process.terminate()
+
     def stop(self) -> None:
         """An ordinary shutdown, which flushes; SIGKILL past the deadline."""
         if self._process is not None:
