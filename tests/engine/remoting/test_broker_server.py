@@ -30,6 +30,7 @@ from ipc.clock import monotonic_ms, wall_ms
 from store.compat import LINES
 from tools.common.local_broker import free_port
 
+LATE_SECONDS = 30
 TURNS_MAX = 2000  # of 10 ms: a machine that is busy needs more of them
 
 
@@ -124,6 +125,32 @@ def test_a_silent_and_a_dead_name_server_harm_nothing(
             turn_until(server, lambda: "made" in topics)
             assert topics["made"]["a"].read_queue_nums == 3
     assert not well.state.routes.brokers, "it said goodbye"
+
+
+def test_a_changed_topic_ends_a_turn_however_long_that_would_be(
+    store_dir: Path, region_dir: Path, well: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_server, "TURN_MS_MAX", 10 * LATE_SECONDS * 1000)
+    late: list[bool] = []
+    fields = {"topic": "made", "readQueueNums": "3", "writeQueueNums": "2", "perm": "6"}
+    with (
+        role(store_dir, region_dir, f"127.0.0.1:{well.port}") as (server, config),
+        RemotingClient(f"127.0.0.1:{config.listen_port}", timeout=60) as client,
+    ):
+        turn_until(server, lambda: "TBW102" in well.state.routes.topics)
+        update = RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, "topicFilterType": "SINGLE_TAG", "order": "false"}
+        asking = threading.Thread(target=lambda: client.ask(*update), daemon=True)
+        asking.start()
+
+        def give_up() -> None:
+            late.append(True)
+            server._ends_turn.set()
+
+        server._loop.call_later(LATE_SECONDS, give_up)
+        server.idle(10 * LATE_SECONDS * 1000)
+        assert not late
+        turn_until(server, lambda: "made" in well.state.routes.topics)
+        asking.join()
 
 
 def test_permission_and_period_outlive_the_role(store_dir: Path, region_dir: Path, well: Serving) -> None:
