@@ -119,8 +119,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One for a core: more of them make Spark give up its Python workers, to which it grants ten seconds to start."""
-    return len(os.sched_getaffinity(0))
+    """One more than cores: a third of the tests' time is waiting. More of them would make tests with time limits of
+    others fail: Spark grants its Python workers ten seconds to start."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def _shared(item: pytest.Item) -> Shared:
