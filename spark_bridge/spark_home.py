@@ -49,6 +49,11 @@ def make(home: Path) -> Path | None:
     return home
 
 
+def keep() -> Path | None:
+    """Make the one of this environment; None where there can be none."""
+    return make(Path(sys.prefix) / KEPT_NAME)
+
+
 def kept() -> Path | None:
     """The one of this environment, if it is that of the PySpark installed now."""
     home, pyspark = Path(sys.prefix) / KEPT_NAME, installed("pyspark")
@@ -65,7 +70,7 @@ def ensure(master: str) -> None:
 
 def main() -> int:
     """Make it, and say so."""
-    home = make(Path(sys.prefix) / KEPT_NAME)
+    home = keep()
     print(f"setup: Spark's Python processes load modules from {home}" if home else "setup: PySpark came without Spark")
     return 0
 

@@ -48,10 +48,7 @@ def payload_of(draft: Draft, slot_of: Callable[[tuple[str, int]], int]) -> bytes
     parts = [len(draft.pieces[0])]
     for hole, piece in zip(draft.holes, draft.pieces[1:], strict=True):
         parts += [int(hole), len(piece)]
-    head = {
-        PayloadWord.FLAGS: flags, PayloadWord.STEP: draft.step, PayloadWord.RECORDS: draft.records,
-        PayloadWord.PROPERTIES_AT: draft.properties_at, PayloadWord.BYTES_MAX: draft.record_bytes_max,
-        PayloadWord.OTHERS: len(others), PayloadWord.PARTS: len(parts),
-    }  # fmt: skip
-    words = (*(head[word] for word in PayloadWord), *others, *parts)
+    # in the order of PayloadWord
+    head = (flags, draft.step, draft.records, draft.properties_at, draft.record_bytes_max, len(others), len(parts))
+    words = (*head, *others, *parts)
     return struct.pack(f">{len(words)}q", *words) + b"".join(draft.pieces)

@@ -17,7 +17,8 @@ from store.errors import BrokerOutOfReach
 from store.reading import extent
 from store.upkeep import leases
 from tests.harness import containers
-from tests.harness.containers import OWN_BOTH, OWN_MEMORY, OWN_PIDS, python, until
+from tests.harness.conditions import await_that
+from tests.harness.containers import OWN_BOTH, OWN_MEMORY, OWN_PIDS, python
 from tools.common.local_broker import LocalBroker
 
 WHY_NOT = containers.missing()
@@ -90,7 +91,7 @@ def test_a_lease_from_a_container_holds_while_its_process_lives(broker: LocalBro
         assert reader.stdout is not None and reader.stdout.readline() == b"held\n"
         assert leases.held_from(broker.store, 0) == 5
         reader.kill()
-    until(lambda: leases.held_from(broker.store, 0) is None)
+    await_that(lambda: leases.held_from(broker.store, 0) is None, "the lease of who was killed there ends")
 
 
 def test_a_lease_of_ours_holds_for_a_broker_in_a_container(broker: LocalBroker) -> None:
@@ -115,7 +116,7 @@ def test_a_broker_in_a_container(tmp_path: Path, inside: list[str]) -> None:
         assert second.process.wait(300) and "STORE_LOCKED" in second.log.read_text()
         assert running.is_alive()
         _kill(broker)
-        until(lambda: not running.is_alive())
+        await_that(lambda: not running.is_alive(), "the broker that was killed there ends")
     assert extent.running(broker.store) is None
     with LocalBroker(tmp_path / "broker", inside=inside) as again:
         assert not running.is_alive() and extent.require_running(again.store).is_alive()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import select
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,14 +20,6 @@ def missing() -> str | None:
         return "no unshare on the PATH"
     tried = subprocess.run([*OWN_BOTH, "true"], check=False, capture_output=True, text=True)
     return f"no namespaces can be made here: {tried.stderr.strip()}" if tried.returncode else None
-
-
-def until(is_so: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait for what comes to pass in other namespaces: who is killed there ends in his own time."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        select.select([], [], [], 0.01)
 
 
 def python(inside: list[str], code: str, *arguments: object) -> subprocess.CompletedProcess[str]:

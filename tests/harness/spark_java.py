@@ -65,10 +65,9 @@ def options() -> str:
 @cache
 def prepare() -> None:
     """Tell all of Spark that this process and its children start."""
-    if "SPARK_HOME" not in os.environ:
-        home = spark_home.kept() or spark_home.make(Path(sys.prefix) / spark_home.KEPT_NAME)
-        if home is not None:
-            os.environ["SPARK_HOME"] = str(home)
+    if "SPARK_HOME" not in os.environ and spark_home.kept() is None:
+        spark_home.keep()
+    spark_home.ensure("local")
     java = options()
     os.environ["SPARK_LAUNCHER_OPTS"] = QUICK
     os.environ["SPARK_DAEMON_JAVA_OPTS"] = java

@@ -191,6 +191,12 @@ class JavaProcess:
             process.wait()
         self._hang_up()
 
+    def _type(self, line: str) -> None:
+        """A line for the program's input."""
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
+
     def _hang_up(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -267,9 +273,7 @@ class RocketMQBroker(JavaProcess):
 
     def synchronize(self) -> None:
         """Have a slave ask for its master's tables now."""
-        assert self._process is not None and self._process.stdin is not None
-        self._process.stdin.write(b"\n")
-        self._process.stdin.flush()
+        self._type("")
 
     def log_bytes(self, start: int, end: int, segment_bytes: int) -> bytes:
         """The commit log's bytes, from its files."""
@@ -316,10 +320,7 @@ class RealClient(JavaProcess):
 
     def tell(self, command: str, **options: Any) -> None:
         """Begin a command."""
-        assert self._process is not None and self._process.stdin is not None
-        words = [command, *(f"{key}={value}" for key, value in options.items())]
-        self._process.stdin.write((" ".join(words) + "\n").encode())
-        self._process.stdin.flush()
+        self._type(" ".join([command, *(f"{key}={value}" for key, value in options.items())]))
 
     def answer(self) -> dict[str, Any]:
         """Its next line."""
@@ -373,10 +374,7 @@ class MqAdmin(RealClient):
 
     def said(self, command: str, *arguments: str) -> str:
         """What it prints."""
-        assert self._process is not None and self._process.stdin is not None
-        words = (command, *arguments, "-n", self._name_server)
-        self._process.stdin.write((" ".join(words) + "\n").encode())
-        self._process.stdin.flush()
+        self._type(" ".join([command, *arguments, "-n", self._name_server]))
         lines: list[str] = []
         while (line := self._lines.get(timeout=ANSWER_SECONDS)) is not None and line.strip() != self._done:
             lines.append(line)
