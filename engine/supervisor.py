@@ -38,7 +38,7 @@ from ipc import ring, waiting
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.compiled.compiler import CompilingStopped, stopped_by, tell_progress_to
 from ipc.stop_signals import handle_stop_signals
-from store.files import file_io, flushed_mark, own_files, pointer
+from store.files import divergence, epochs, file_io, flushed_mark, own_files, pointer
 from store.files.access import GROUP_UMASK, group_id
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
@@ -125,6 +125,9 @@ class Supervisor:
     def _prepare(self) -> Children:
         """All that comes before the first change of the log, and whatever is to be compiled for that."""
         self._give_to_group()
+        epochs.read(self._directory.root)  # what is damaged stops the start
+        if (parted := divergence.read(self._directory.root)) is not None:
+            log.warning("%s; see `slipstream ha status`", parted.text())
         cut_at = log_cut.finish(self._directory, self._config.mapped_file_size_commit_log_bytes)
         if cut_at is not None:
             log.warning("finished an interrupted cut of the log at offset %d", cut_at)

@@ -8,6 +8,7 @@ StoreError
 ├── OffsetOutOfRange     asked for bytes before the oldest segment or behind the end
 ├── NotAStore            the directory does not hold a store
 ├── AccessDenied         this process's user may not read (or write) a file of the store
+├── OwnFileDamaged       a small file of ours beside the store is not what we wrote
 ├── ForeignFile          something else has the name of one of the store's files
 ├── SegmentSizeMismatch  a file of the log has another length than its store's segments
 ├── MissingSegment       the log has a gap
@@ -112,6 +113,16 @@ class ForeignFile(StoreError):
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path}: {what}; move it away, nothing was changed")
         self.path, self.what = path, what
+
+
+class OwnFileDamaged(StoreError):
+    """A small file that only we write, beside the store's own, is not what was written."""
+
+    code = "OWN_FILE_DAMAGED"
+
+    def __init__(self, path: str, reason: str, advice: str) -> None:
+        super().__init__(f"{path}: {reason}; {advice}")
+        self.path, self.reason = path, reason
 
 
 class SegmentSizeMismatch(StoreError):

@@ -21,4 +21,5 @@ TIMER_CHECKPOINT = "timercheck"  # 5.x, no JSON
 POINTER, MARK, DIGESTS = "slipstream.run", "slipstream.mark", "slipstream.digests.json"
 LEASES, AUDIT, CONFIG_LOCK = "slipstream.leases", "slipstream.audit.jsonl", "slipstream.lock"
 CUT_JOURNAL, REPAIR_JOURNAL = "slipstream.cut", "slipstream.repair"
+EPOCHS, DIVERGED = "slipstream.epochs", "slipstream.diverged"
 DELETED_TOPICS = "deletedTopics.json"  # below config: {"deletedTopics": [...]}, topics that an administrator deleted

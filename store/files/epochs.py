@@ -1,0 +1,200 @@
+"""Who was the master from which offset on, and what an operator said last: the file `slipstream.epochs` of a store.
+
+An epoch is the reign of one master; a promotion begins the next one. A slave takes its master's epochs over, so the
+file tells of every broker of the pair. The broker is named by its name and the brokerId of its own file, NAME:ID, which
+a promotion does not change. A store without the file has had one master only, of epoch 0.
+
+One process writes it at a time: the receiver while a slave runs (`following`), the supervisor between two roles and for
+a fence, a command that holds the store's lock while no broker runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from store.errors import OwnFileDamaged
+from store.files import summed_json
+from store.files.summed_json import Damaged
+from store.names import EPOCHS
+
+ENTRIES_MAX = 1000  # more are forgotten, the oldest first
+TEXT_MAX = 600
+INT64_MAX = (1 << 63) - 1
+ADVICE = (
+    "restore it from a backup; or make sure that no other broker of this name is a master, and remove it: then"
+    " brokerRole of the broker's own file counts"
+)
+
+
+class SaidRole(StrEnum):
+    """What an operator said last: `slipstream promote` or `slipstream demote`."""
+
+    NONE = ""
+    MASTER = "MASTER"
+    SLAVE = "SLAVE"
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One master's reign: its log's bytes from `start_offset` on were written by `broker`, up to the next epoch's."""
+
+    epoch: int
+    start_offset: int
+    broker: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A newer master that this store has heard of; `master` is its HA address, "" when nobody said it."""
+
+    epoch: int
+    broker: str
+    master: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """All that the file says."""
+
+    entries: tuple[Epoch, ...] = ()
+    role: SaidRole = SaidRole.NONE
+    master: str = ""  # with role SLAVE: the HA address that `demote` was given
+    fenced_by: Fence | None = None
+    seen_epoch: int = 0  # the highest ever seen here, also of what was cut off since
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the log's last bytes; 0 before the first promotion."""
+        return self.entries[-1].epoch if self.entries else 0
+
+    @property
+    def next_epoch(self) -> int:
+        """What a promotion begins."""
+        return max(self.seen_epoch, self.last_epoch, self.fenced_by.epoch if self.fenced_by else 0) + 1
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether a newer master is known: this store must not be one."""
+        return self.fenced_by is not None and self.fenced_by.epoch > self.last_epoch
+
+    def makes_master(self, broker: str, *, is_master_by_file: bool) -> bool:
+        """Whether this store's broker, so named, is a master; the last word is this file's where it has one.
+
+        The file of a store that was copied for another broker names that one: it makes nobody else a master.
+        """
+        if self.is_fenced or self.role is SaidRole.SLAVE:
+            return False
+        return self.entries[-1].broker == broker if self.entries else is_master_by_file
+
+    def promoted(self, broker: str, start_offset: int, at_ms: int) -> Epochs:
+        """After a promotion of this broker, whose log ends there."""
+        epoch = Epoch(self.next_epoch, start_offset, broker, at_ms)
+        entries = (*(one for one in self.entries if one.start_offset <= start_offset), epoch)
+        return Epochs(entries[-ENTRIES_MAX:], SaidRole.MASTER, "", None, epoch.epoch)
+
+    def demoted(self, master: str) -> Epochs:
+        """After an operator's word that this broker is a slave, of the master at that HA address if one is given."""
+        return replace(self, role=SaidRole.SLAVE, master=master)
+
+    def fenced(self, fence: Fence) -> Epochs:
+        """After word of a newer master; of two the newer one is kept."""
+        if fence.epoch <= self.last_epoch or (self.fenced_by and fence.epoch < self.fenced_by.epoch):
+            return self
+        return replace(self, fenced_by=fence, seen_epoch=max(self.seen_epoch, fence.epoch))
+
+    def following(self, entries: Iterable[Epoch]) -> Epochs:
+        """A slave's, whose master has these epochs and whose log is a part of that master's."""
+        taken = tuple(entries)[-ENTRIES_MAX:]
+        seen = max([self.seen_epoch, self.last_epoch, *(one.epoch for one in taken)])
+        return replace(self, entries=taken, seen_epoch=seen)
+
+    def cut(self, offset: int) -> Epochs:
+        """After a cut of the log there: no epoch begins behind it."""
+        kept = tuple(one for one in self.entries if one.start_offset < offset)
+        return replace(self, entries=kept, seen_epoch=max(self.seen_epoch, self.last_epoch))
+
+
+def path_of(root: Path | str) -> Path:
+    """The file of that store."""
+    return Path(root) / EPOCHS
+
+
+def read(root: Path | str) -> Epochs:
+    """What it says; nothing without the file. Raises OwnFileDamaged, AccessDenied, OSError."""
+    path = path_of(root)
+    try:
+        fields = summed_json.read(path)
+        return Epochs() if fields is None else _epochs(fields)
+    except Damaged as damaged:
+        raise OwnFileDamaged(str(path), f"not a file of epochs: {damaged}", ADVICE) from None
+
+
+def write(root: Path | str, epochs: Epochs) -> None:
+    """Replace the file, durably. Raises OSError."""
+    fence = epochs.fenced_by
+    fields = {
+        "epochs": [entry_fields(one) for one in epochs.entries], "role": epochs.role.value, "master": epochs.master,
+        "fenced_by": None if fence is None else
+        {"epoch": fence.epoch, "broker": fence.broker, "master": fence.master, "at_ms": fence.at_ms},
+        "seen_epoch": epochs.seen_epoch,
+    }  # fmt: skip
+    summed_json.write(path_of(root), fields)
+
+
+def entry_fields(one: Epoch) -> dict[str, Any]:
+    """An epoch as JSON, in the file and on the wire."""
+    return {"epoch": one.epoch, "start_offset": one.start_offset, "broker": one.broker, "at_ms": one.at_ms}
+
+
+def entries_of(said: Any) -> tuple[Epoch, ...]:
+    """Epochs out of a stranger's JSON: growing numbers, offsets that never fall. Raises ValueError."""
+    if not isinstance(said, list) or len(said) > ENTRIES_MAX:
+        raise Damaged("its epochs are no list that is allowed")
+    entries: list[Epoch] = []
+    for one in said:
+        _require_fields(one, "epoch", "start_offset", "broker", "at_ms")
+        number, start = _number(one, "epoch", 1), _number(one, "start_offset")
+        entry = Epoch(number, start, _text(one, "broker"), _number(one, "at_ms"))
+        if entries and (entry.epoch <= entries[-1].epoch or entry.start_offset < entries[-1].start_offset):
+            raise Damaged("its epochs are not in order")
+        entries.append(entry)
+    return tuple(entries)
+
+
+def _epochs(fields: dict[str, Any]) -> Epochs:
+    """Raises Damaged."""
+    _require_fields(fields, "epochs", "role", "master", "fenced_by", "seen_epoch")
+    fence, role = fields["fenced_by"], fields["role"]
+    if role not in tuple(SaidRole):
+        raise Damaged("its role is none")
+    if fence is not None:
+        _require_fields(fence, "epoch", "broker", "master", "at_ms")
+        number, at_ms = _number(fence, "epoch", 1), _number(fence, "at_ms")
+        fence = Fence(number, _text(fence, "broker"), _text(fence, "master"), at_ms)
+    seen = _number(fields, "seen_epoch")
+    return Epochs(entries_of(fields["epochs"]), SaidRole(role), _text(fields, "master"), fence, seen)
+
+
+def _require_fields(fields: Any, *names: str) -> None:
+    if not isinstance(fields, dict) or set(fields) != set(names):
+        raise Damaged(f"it has other fields than {', '.join(names)}")
+
+
+def _number(fields: dict[str, Any], name: str, low: int = 0) -> int:
+    value = fields[name]
+    if type(value) is not int or not low <= value <= INT64_MAX:
+        raise Damaged(f"{name} is no whole number that is allowed")
+    return value
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    value = fields[name]
+    if not isinstance(value, str) or len(value) > TEXT_MAX or not value.isprintable():
+        raise Damaged(f"{name} is no text that is allowed")
+    return value

@@ -1,0 +1,75 @@
+"""Small files of ours beside a store, as JSON with a sum: written whole, durably, and believed to the byte."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from store.files import file_io, held_files
+
+VERSION = 1
+BYTES_MAX = 1 << 20
+
+
+class Damaged(ValueError):
+    """Raised for bytes that are not what `encode` makes; the text says why."""
+
+
+def encode(fields: Mapping[str, Any]) -> bytes:
+    """The file's content."""
+    said = {"version": VERSION, **fields}
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**said, "sum": digest}, indent=1).encode() + b"\n"
+
+
+def decode(content: bytes) -> dict[str, Any]:
+    """The fields that were encoded. Raises Damaged."""
+    if len(content) > BYTES_MAX:
+        raise Damaged(f"it is longer than {BYTES_MAX} bytes")
+    try:
+        fields = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"it is no JSON ({error})") from None
+    if not isinstance(fields, dict):
+        raise Damaged("it is no JSON object")
+    if fields.pop("version", None) != VERSION:
+        raise Damaged(f"it is not of version {VERSION}")
+    fields.pop("sum", None)
+    if encode(fields) != content:
+        raise Damaged("its own sum is wrong")
+    return fields
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """The fields of that file; None without one. Raises Damaged, OSError."""
+    try:
+        content = held_files.read_small(path, BYTES_MAX + 1)
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        raise file_io.denied(path) from None
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ELOOP):
+            raise Damaged("it is no plain file") from None
+        raise
+    return decode(content)
+
+
+def write(path: Path, fields: Mapping[str, Any]) -> None:
+    """Replace the file: all or nothing, and on disk when this returns. Raises OSError."""
+    content = encode(fields)
+    if len(content) > BYTES_MAX:
+        raise ValueError(f"{path}: more than {BYTES_MAX} bytes")
+    file_io.replace_file(path, content)
+
+
+def remove(path: Path) -> bool:
+    """Remove the file, durably; whether there was one. Raises OSError."""
+    was_there = path.is_symlink() or path.exists()
+    file_io.unlink(path)
+    file_io.sync_directory(path.parent)
+    return was_there
