@@ -34,6 +34,7 @@ EXIT_CODES = {  # by an error's code; all others are `STORE`
     "NO_BROKER": ExitCode.NO_BROKER,
     "BROKER_OUT_OF_REACH": ExitCode.NO_BROKER,
     "PEER_UNREACHABLE": ExitCode.NO_BROKER,
+    "PEER_IS_NO_SLIPSTREAM": ExitCode.USAGE,
     "REGION_MISSING": ExitCode.NO_BROKER,
 }
 REMEDIES = {  # by the error of the system
@@ -55,6 +56,7 @@ COMMANDS = {  # name: where it is, what it does
     "log": ("tools.log.commands:log", "Look into a store's commit log and queues, with or without a broker."),
     "namesrv": ("tools.run.namesrv_command:namesrv", "Run a name server until it is stopped."),
     "produce": ("tools.run.produce:produce", "Append lines of files, or of standard input, as messages."),
+    "replica": ("tools.replica.commands:replica", "Compare a store's log with another one of its pair."),
     "run": ("tools.demo.command:run", "Replicate real input between two brokers and query it with Spark."),
     "stats": ("tools.show.commands:stats", "Show what was put: counts, rates, latencies, topics."),
     "status": ("tools.show.commands:status", "Show a broker's role, cursors, connections and processes."),

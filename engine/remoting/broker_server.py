@@ -35,10 +35,11 @@ from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand
 from engine.protocol.tables.register_body import Member
 from engine.remoting.broker_files import BrokerFiles
 from engine.remoting.link import NoAnswer, RemotingLink
-from engine.remoting.server import RemotingServer
+from engine.remoting.log_answers import LogAnswers
+from engine.remoting.server import Answered, RemotingServer
+from engine.remoting.shown_settings import settings_of
 from engine.role import stop_alarm
 from engine.settings.config import BrokerConfig, BrokerRole
-from engine.settings.keys import KEYS
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.errors import StoreError
@@ -68,6 +69,7 @@ class BrokerServer:
             config.compat, self._files.metadata, self._facts(), is_slave=self._is_slave,
             has_timers=config.timer_wheel_enable,
         )  # fmt: skip
+        self._log_answers = LogAnswers(config, board)
         self._servers: dict[int, RemotingServer] = {}
         self._unbound: dict[int, str] = {}  # port: why not, as it was told
         self._metrics = MetricsServer(config, board, self._sizes)
@@ -230,7 +232,9 @@ class BrokerServer:
         tables = self._files.metadata
         return TableSizes(self._board.broker_permission.read(), len(tables.topics), len(tables.groups))
 
-    def _answer(self, request: RemotingCommand, connection: int) -> RemotingCommand | None:
+    def _answer(self, request: RemotingCommand, connection: int) -> Answered | asyncio.Future[Answered]:
+        if (of_log := self._log_answers.begin(request, connection, wall_ms())) is not None:
+            return of_log
         answer = self._requests.answer(request, connection, wall_ms())
         if self._requests.changed_settings:
             self._change_settings()
@@ -339,6 +343,7 @@ class BrokerServer:
             link.close()
         for server in self._servers.values():
             await server.stop()
+        self._log_answers.close()
         await self._metrics.stop()
 
     # the master's tables
@@ -371,23 +376,6 @@ class BrokerServer:
                 address, reason,
             )  # fmt: skip
         return all_of_it
-
-
-def settings_of(config: BrokerConfig, board: Board) -> dict[str, str]:
-    """The settings by RocketMQ's names, as GET_BROKER_CONFIG shows them."""
-    known = {"bindAddress": bind_address(config.bind_address, config.broker_ip1), **live_settings.values(board)}
-    return {key.name: _setting_text(known.get(key.name, getattr(config, key.field)), key.kind) for key in KEYS}
-
-
-def _setting_text(value: object, kind: str) -> str:
-    """A setting as its file could say it."""
-    if value is None:
-        return ""
-    if isinstance(value, frozenset):
-        return ";".join(f"{hour:02d}" for hour in sorted(value))
-    if isinstance(value, tuple):
-        return addresses.host_and_port(*value) if kind == "host_port" else ";".join(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def open_role(config: BrokerConfig, board: Board) -> BrokerServer:

@@ -52,6 +52,8 @@ class RequestCode(IntEnum):
     GET_BROKER_MEMBER_GROUP = 901  # 5.x
     BROKER_HEARTBEAT = 904  # 5.x
     GET_BROKER_HA_STATUS = 907  # 5.x
+    GET_LOG_EXTENT = 29001  # ours: who the broker is, and what its log holds
+    GET_LOG_DIGESTS = 29002  # ours: digests of a range of the log
 
 
 class ResponseCode(IntEnum):

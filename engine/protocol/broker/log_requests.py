@@ -1,0 +1,114 @@
+"""What one broker of ours asks another about its log, and the answers: requests of our own, which RocketMQ refuses.
+
+GET_LOG_EXTENT   nothing -> JSON: `Extent`
+GET_LOG_DIGESTS  start, end, parts -> JSON: {"digests": [SHA-256 of each part]}
+Both sides of each stand here. What an answer says is a stranger's, and checked.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from engine.protocol.remoting.answers import Json, Refused, whole_number
+from engine.protocol.remoting.codes import ResponseCode
+from engine.protocol.remoting.frame import RemotingCommand
+from store.errors import MalformedData
+from store.tables import fastjson
+
+EXTENT_BYTES_MAX = DIGESTS_BYTES_MAX = 1 << 20
+TEXT_MAX = 600
+SEGMENT_BYTES_MAX = 2**31 - 1
+DIGEST_DIGITS = 64
+
+
+class Extent(NamedTuple):
+    """A broker and its log. `epochs` is as its file of epochs writes them, not yet looked at."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    own_id: int  # of its own file: a promotion does not change it
+    is_master: bool
+    takes_puts: bool
+    segment_bytes: int
+    min_offset: int
+    max_offset: int
+    ha_address: str
+    epoch: int
+    epochs: list[Any]
+
+    @property
+    def identity(self) -> str:
+        """The broker as epochs name it."""
+        return f"{self.broker_name}:{self.own_id}"
+
+
+class Wanted(NamedTuple):
+    """A range of the log, and in how many parts its digests are wanted."""
+
+    start: int
+    end: int
+    parts: int
+
+
+def extent_body(extent: Extent) -> Json:
+    """The answer's body."""
+    return extent._asdict()
+
+
+def extent_of(body: bytes | memoryview) -> Extent:
+    """What a peer said of itself. Raises MalformedData."""
+    value = _object(body, "the extent of a log", EXTENT_BYTES_MAX)
+    fields: Json = {}
+    for name, kind in (
+        ("cluster", str), ("broker_name", str), ("ha_address", str), ("broker_id", int), ("own_id", int),
+        ("segment_bytes", int), ("min_offset", int), ("max_offset", int), ("epoch", int), ("is_master", bool),
+        ("takes_puts", bool), ("epochs", list),
+    ):  # fmt: skip
+        fields[name] = value.get(name)
+        if type(fields[name]) is not kind or (kind is str and not _is_text(fields[name])):
+            raise MalformedData("the extent of a log", f"{name} is not what it should be")
+    extent = Extent(**fields)
+    if not (0 <= extent.min_offset <= extent.max_offset and 0 < extent.segment_bytes <= SEGMENT_BYTES_MAX):
+        raise MalformedData("the extent of a log", "its offsets or its size of segments are impossible")
+    if min(extent.broker_id, extent.own_id, extent.epoch) < 0 or extent.max_offset > fastjson.INT64_MAX:
+        raise MalformedData("the extent of a log", "a number is below zero or too large")
+    return extent
+
+
+def _is_text(text: str) -> bool:
+    return len(text) <= TEXT_MAX and text.isprintable()
+
+
+def digests_fields(wanted: Wanted) -> dict[str, str]:
+    """The request's fields."""
+    return {name: str(value) for name, value in wanted._asdict().items()}
+
+
+def wanted_of(request: RemotingCommand, low: int, high: int, bytes_max: int, parts_max: int) -> Wanted:
+    """The range asked for, which lies in [low, high]. Raises Refused."""
+    start, end = (whole_number(request, name, 0) for name in ("start", "end"))
+    parts = whole_number(request, "parts", 1, parts_max)
+    if start is None or end is None or parts is None or not 0 < end - start <= bytes_max:
+        what = f"start, end and parts: 1 to {bytes_max} bytes, 1 to {parts_max} parts"
+        raise Refused(ResponseCode.SYSTEM_ERROR, what)
+    if not low <= start < end <= high:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"the log holds offsets {low} to {high}")
+    return Wanted(start, end, parts)
+
+
+def digests_of(body: bytes | memoryview, count: int) -> list[str]:
+    """The digests in an answer. Raises MalformedData."""
+    digests = _object(body, "digests of a log", DIGESTS_BYTES_MAX).get("digests")
+    if not isinstance(digests, list) or len(digests) != count:
+        raise MalformedData("digests of a log", f"they are not {count}")
+    if not all(isinstance(each, str) and len(each) == DIGEST_DIGITS for each in digests):
+        raise MalformedData("digests of a log", "one is none")
+    return digests
+
+
+def _object(body: bytes | memoryview, what: str, bytes_max: int) -> Json:
+    value = fastjson.loads(body, what, bytes_max)
+    if not isinstance(value, dict):
+        raise MalformedData(what, "it is no object")
+    return value

@@ -1,0 +1,81 @@
+"""Answers what other brokers of ours ask about this one's log: what it holds, and digests of its ranges.
+
+A digest is made on a thread of its own, one request after the other: the loop goes on answering others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from engine.board.addresses import host_and_port
+from engine.board.cursors import Board
+from engine.protocol.broker.log_requests import Extent, Wanted, extent_body, wanted_of
+from engine.protocol.remoting.answers import Answerer, Refused
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.frame import RemotingCommand
+from engine.settings.config import BrokerConfig, BrokerRole
+from store.errors import StoreError
+from store.files import epochs
+from store.files.segment_files import SegmentFiles
+from store.reading import log_ranges
+
+WAITING_MAX = 16  # requests for digests; more are refused
+
+
+class LogAnswers(Answerer):
+    """The requests of our own that a broker answers."""
+
+    def __init__(self, config: BrokerConfig, board: Board) -> None:
+        super().__init__(config.compat)
+        self._config, self._board = config, board
+        self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+        self._hashing = ThreadPoolExecutor(1, "digests")
+        self._waiting = 0
+        self.handlers = {RequestCode.GET_LOG_EXTENT: self._extent}
+
+    def begin(
+        self, request: RemotingCommand, connection: int, now_ms: int
+    ) -> RemotingCommand | asyncio.Future[RemotingCommand | None] | None:
+        """The answer, or what it is awaited from; None where the request is none of these."""
+        if request.code == RequestCode.GET_LOG_DIGESTS and not request.is_response:
+            return asyncio.ensure_future(self._digests(request))
+        return self.answer(request, connection, now_ms) if request.code in self.handlers else None
+
+    def close(self) -> None:
+        """Begin no more."""
+        self._hashing.shutdown(wait=False, cancel_futures=True)
+
+    def _extent(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        config, board = self._config, self._board
+        known = epochs.read(config.store_path_root_dir)
+        is_master = config.broker_role is not BrokerRole.SLAVE
+        return self.with_json(request, extent_body(Extent(
+            config.broker_cluster_name, config.broker_name, config.broker_id, config.broker_id, is_master, is_master,
+            self._files.segment_bytes, board.min_physical_offset.read(), board.max_physical_offset.read(),
+            host_and_port(config.broker_ip2, board.ha_listen_port.read()), known.last_epoch,
+            [epochs.entry_fields(one) for one in known.entries],
+        )))  # fmt: skip
+
+    async def _digests(self, request: RemotingCommand) -> RemotingCommand | None:
+        low, high = self._board.min_physical_offset.read(), self._board.max_physical_offset.read()
+        try:
+            wanted = wanted_of(request, low, high, log_ranges.BYTES_MAX, log_ranges.PARTS_MAX)
+            if self._waiting >= WAITING_MAX:
+                raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "too many digests are asked for at once")
+            digests = await self._made(wanted)
+        except Refused as refused:
+            answer = self.answered(request, refused.code, refused.remark)
+        except (StoreError, OSError) as error:
+            answer = self.answered(request, ResponseCode.SYSTEM_ERROR, f"the range cannot be read: {error}")
+        else:
+            answer = self.with_json(request, {"digests": digests})
+        return None if request.is_oneway else answer
+
+    async def _made(self, wanted: Wanted) -> list[str]:
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._hashing, log_ranges.digests, self._files, *wanted)
+        finally:
+            self._waiting -= 1
