@@ -36,7 +36,7 @@ ROOMS = (
     ("ipc", "arrays < compiled < ."),
     ("store", "names < compat | errors < files | message < index | tables < queues < recovery < reading"
      " < upkeep | put | manifest < verify < repair"),
-    ("engine", "protocol.remoting < errors < protocol.ha | protocol.tables | protocol.store"
+    ("engine", "protocol.remoting < errors < protocol.access | protocol.ha | protocol.tables | protocol.store"
      " < protocol.naming | protocol.broker < settings < board < net | rings | role"
      " < figures | keeping | producer | replication | writer < remoting < children | warm < supervisor"),
     ("spark_bridge", "options | worker_process < split | user_errors | catalogue | java_home | spark_home < replica"

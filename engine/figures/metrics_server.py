@@ -25,6 +25,7 @@ from engine.board.cursors import Board
 from engine.figures.metrics import TableSizes, families
 from engine.net.listeners import listen
 from engine.net.log_lines import Seldom
+from engine.protocol.access.allow_list import may_enter
 from engine.settings.config import BrokerConfig
 from ipc import waiting
 from store.errors import NoBroker
@@ -32,7 +33,7 @@ from store.errors import NoBroker
 log = logging.getLogger("slipstream.metrics")
 
 PATH, DEFAULT_PORT = "/metrics", 5557
-REQUEST_BYTES_MAX, CONNECTIONS_MAX = 8192, 32
+REQUEST_BYTES_MAX = 8192
 REQUEST_SECONDS = 5.0
 FRESH_SECONDS = 0.5  # whoever asks again so soon gets the same figures
 ENCODINGS_MAX = 8  # of those figures: what clients accept is theirs to choose
@@ -93,11 +94,17 @@ class MetricsServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request; the oldest connection makes room for this one, so that silent ones lock nobody out."""
-        if len(self._connections) >= CONNECTIONS_MAX:
+        peer, own = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+        if not peer or not own or not may_enter(self._config.metrics_allow_list, peer[0], own[0]):
+            self._seldom.tell("%s: refused, metricsAllowList does not list its address", peer)
+            writer.transport.abort()
+            return
+        most = self._config.metrics_connections_max
+        if len(self._connections) >= most:
             oldest = next(iter(self._connections))
             del self._connections[oldest]
             oldest.transport.abort()
-            self._seldom.tell("there are %d connections for metrics: the oldest is hung up on", CONNECTIONS_MAX)
+            self._seldom.tell("there are %d connections for metrics: the oldest is hung up on", most)
         self._connections[writer] = None
         try:
             async with asyncio.timeout(REQUEST_SECONDS):

@@ -27,6 +27,7 @@ from engine.figures.metrics_server import MetricsServer
 from engine.figures.runtime_info import ha_status, runtime_info
 from engine.net.listeners import bind_address
 from engine.net.rare_lines import RareLines
+from engine.protocol.access.rights import Rules
 from engine.protocol.broker import slave_synchronize
 from engine.protocol.broker.requests import BrokerRequests, Facts
 from engine.protocol.ha.client import HaClientState
@@ -36,7 +37,7 @@ from engine.protocol.tables.register_body import Member
 from engine.remoting.broker_files import BrokerFiles
 from engine.remoting.link import NoAnswer, RemotingLink
 from engine.remoting.log_answers import LogAnswers
-from engine.remoting.server import Answered, RemotingServer
+from engine.remoting.server import Answered, Limits, RemotingServer
 from engine.remoting.shown_settings import settings_of
 from engine.role import stop_alarm
 from engine.settings.config import BrokerConfig, BrokerRole
@@ -214,7 +215,10 @@ class BrokerServer:
         for port in (self._config.listen_port, self._config.listen_port - FAST_BELOW):
             if port in self._servers or port <= 0:
                 continue
-            server = RemotingServer(self._answer, lambda _connection: None)
+            config = self._config
+            rules = Rules(config.remoting_allow_list, config.admin_allow_list, follow=config.ha_allow_list)
+            limits = Limits(connections=config.remoting_connections_max)
+            server = RemotingServer(self._answer, lambda _connection: None, limits, rules=rules)
             try:
                 bound = await server.start(bind_address(self._config.bind_address, self._config.broker_ip1), port)
             except OSError as error:

@@ -17,6 +17,7 @@ from engine.protocol.remoting.codes import REQUEST_VERSION, ResponseCode
 from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
 
 READ_BYTES = 64 * 1024
+HUNG_UP = "it hung up, as one does that stops, or whose remotingAllowList does not list this host"
 
 
 class PeerUnreachable(EngineError):
@@ -67,6 +68,9 @@ class RemotingClient:
                 self._splitter = FrameSplitter()
             self._socket.sendall(encode(request))
             return self._await(request.opaque, deadline)
+        except (ConnectionResetError, BrokenPipeError) as reason:
+            self.close()
+            raise PeerUnreachable(self.address, HUNG_UP) from reason
         except (OSError, ValueError, MalformedFrame) as reason:
             self.close()
             raise PeerUnreachable(self.address, reason) from reason
@@ -78,7 +82,7 @@ class RemotingClient:
             self._socket.settimeout(left)
             data = self._socket.recv(READ_BYTES)
             if not data:
-                raise ConnectionError("it hung up")
+                raise ConnectionResetError(HUNG_UP)
             for answer in map(decode, self._splitter.feed(data)):
                 if answer.is_response and answer.opaque == opaque:
                     return answer

@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from engine.net.log_lines import Seldom
+from engine.protocol.access.rights import ALL, Rights
+from engine.settings.keys import REMOTING_CONNECTIONS
 
 log = logging.getLogger("slipstream.remoting")
 
-CONNECTIONS_MAX, CONNECTIONS_MIN = 4096, 8
+CONNECTIONS_MIN = 8
 DESCRIPTORS_WANTED, DESCRIPTORS_RESERVED = 16_384, 128  # for files, links, other servers
 SERVERS_OF_A_PROCESS = 2
 BYTES_IN_FLIGHT_MAX = 64 * 1024 * 1024
@@ -37,12 +39,13 @@ class Connection:
     heard_at: float = field(default_factory=time.monotonic)
     bytes_held: int = 0
     waits_since: float | None = None
+    rights: Rights = ALL
 
 
 class Bounds(NamedTuple):
     """What all connections of a server may cost together."""
 
-    connections: int = CONNECTIONS_MAX
+    connections: int = REMOTING_CONNECTIONS
     bytes_in_flight: int = BYTES_IN_FLIGHT_MAX
 
 
@@ -132,7 +135,7 @@ class Connections:
         return list(self._table.values())
 
 
-def allowed_connections(wanted: int = CONNECTIONS_MAX) -> int:
+def allowed_connections(wanted: int = REMOTING_CONNECTIONS) -> int:
     """How many one of the servers of this process may have, once the limit of descriptors is as high as it may be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from engine.net.log_lines import Seldom
+from engine.protocol.access.rights import Rules
 from engine.protocol.naming.name_server import NameServer
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
@@ -34,10 +35,13 @@ def _now_ms() -> int:
 class ServingNames:
     """The server; `write_kv(content)` puts the key-value config on disk, from another thread."""
 
-    def __init__(self, state: NameServer, write_kv: Callable[[bytes], None], limits: Limits | None = None) -> None:
+    def __init__(
+        self, state: NameServer, write_kv: Callable[[bytes], None], limits: Limits | None = None,
+        rules: Rules | None = None,
+    ) -> None:  # fmt: skip
         self._state, self._write_kv = state, write_kv
         routes = state.routes
-        self._server = RemotingServer(self._answer, routes.connection_closed, limits, routes.is_registrar)
+        self._server = RemotingServer(self._answer, routes.connection_closed, limits, routes.is_registrar, rules)
         self._reader = ThreadPoolExecutor(1, "registrations")
         self._writer = ThreadPoolExecutor(1, "key-values")
         self._saving = asyncio.Lock()

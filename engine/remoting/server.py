@@ -3,7 +3,7 @@
 Implements: NettyRemotingServer, without TLS (spec: remoting, 3 server behaviour)
 Bounded: connections and the bytes that all of them have in flight (`engine.remoting.connections`), the frame that one
 may send and the time for it, how long one may be silent or not read, and how long one is answered while others wait. A
-connection that sends what is no frame is closed at once.
+connection that sends what is no frame is closed at once, and one whose address may not connect before it is read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import NamedTuple
 
 from engine.net.listeners import listen
 from engine.net.log_lines import Seldom
-from engine.protocol.remoting.codes import ResponseCode
+from engine.protocol.access import rights
+from engine.protocol.access.rights import Rules
+from engine.protocol.remoting.codes import REQUEST_VERSION, ResponseCode
 from engine.protocol.remoting.frame import (
     FRAME_BYTES_MAX,
     FrameSplitter,
@@ -28,12 +30,12 @@ from engine.protocol.remoting.frame import (
 )
 from engine.remoting.connections import (
     BYTES_IN_FLIGHT_MAX,
-    CONNECTIONS_MAX,
     Bounds,
     Connection,
     Connections,
     allowed_connections,
 )
+from engine.settings.keys import REMOTING_CONNECTIONS
 
 log = logging.getLogger("slipstream.remoting")
 
@@ -52,7 +54,7 @@ class Limits(NamedTuple):
     """What one connection may cost, and all of them."""
 
     frame_bytes: int = FRAME_BYTES_MAX
-    connections: int = CONNECTIONS_MAX
+    connections: int = REMOTING_CONNECTIONS
     idle_seconds: float = IDLE_SECONDS
     frame_seconds: float = FRAME_SECONDS
     bytes_in_flight: int = BYTES_IN_FLIGHT_MAX
@@ -62,13 +64,14 @@ class RemotingServer:
     """One listening port. `answer(request, connection)` gives the answer, None for none, or what it is awaited from.
 
     `on_close(connection)` is told of every end; connections of which `is_kept` says so are the last to make room.
+    `rules` say which addresses may connect, and what each may ask.
     """
 
     def __init__(
         self, answer: Answer, on_close: Callable[[int], None], limits: Limits | None = None,
-        is_kept: Callable[[int], bool] = lambda _connection: False,
+        is_kept: Callable[[int], bool] = lambda _connection: False, rules: Rules | None = None,
     ) -> None:  # fmt: skip
-        self._answer, self._on_close, self._limits = answer, on_close, limits or Limits()
+        self._answer, self._on_close, self._limits, self._rules = answer, on_close, limits or Limits(), rules or Rules()
         bounds = Bounds(allowed_connections(self._limits.connections), self._limits.bytes_in_flight)
         self._connections = Connections(bounds, is_kept)
         self._tasks: set[asyncio.Task[None] | None] = set()
@@ -104,7 +107,7 @@ class RemotingServer:
             connection.transport.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = self._connections.admit(writer.transport, writer.get_extra_info("peername"))
+        connection = self._admit(writer)
         if connection is None:
             writer.transport.abort()
             return
@@ -127,6 +130,20 @@ class RemotingServer:
             self._tasks.discard(task)
             self._on_close(connection.number)
 
+    def _admit(self, writer: asyncio.StreamWriter) -> Connection | None:
+        """Enter it, with what its address may do; None where it may not connect, or finds no room."""
+        peer, own = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+        if not peer or not own:  # it is gone
+            return None
+        allowed = self._rules.rights_of(peer[0], own[0])
+        if not allowed.may_connect:
+            self._seldom.tell("%s may not connect: %s does not list its address", peer, rights.CONNECT_KEY)
+            return None
+        connection = self._connections.admit(writer.transport, peer)
+        if connection is not None:
+            connection.rights = allowed
+        return connection
+
     async def _talk(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         splitter, limits = FrameSplitter(self._limits.frame_bytes), self._limits
         left = limits.idle_seconds
@@ -147,7 +164,14 @@ class RemotingServer:
                 left = min(left, connection.waits_since + limits.frame_seconds - time.monotonic())
 
     async def _respond(self, connection: Connection, request: RemotingCommand, writer: asyncio.StreamWriter) -> None:
-        answer = self._answer(request, connection.number)
+        answer: Answered | Awaitable[Answered]
+        refusal = None if request.is_response else rights.refusal(request.code, connection.rights)
+        if refusal is None:
+            answer = self._answer(request, connection.number)
+        else:
+            self._seldom.tell("%s", refusal)
+            answer = request.answer(ResponseCode.NO_PERMISSION, refusal, version=REQUEST_VERSION)
+            answer = None if request.is_oneway else answer
         if answer is not None and not isinstance(answer, RemotingCommand):
             answer = await answer
         if answer is None or writer.transport.is_closing():

@@ -24,18 +24,19 @@ from engine.board.cursors import HA_CONNECTIONS_MAX, Board, HaSlotState
 from engine.board.failures import Failures
 from engine.net.listeners import bind_address, listen
 from engine.net.rare_lines import RareLines
+from engine.protocol.access.allow_list import may_enter
 from engine.protocol.ha.callers import Caller, CallerLimits, Callers, Holder
 from engine.protocol.ha.connection import is_of_a_slave
 from engine.protocol.ha.wire import ADVICE, REPORT, CloseReason
 from engine.replication.ha_senders import SenderDeaths, SenderProcess, has_ended, pidfd_of
 from engine.role import Role, enter_child, run_role, stop_alarm
 from engine.settings.config import BrokerConfig
+from engine.settings.keys import HA_CALLERS
 from ipc import waiting
 from ipc.clock import monotonic_ms
 
 log = logging.getLogger("slipstream.ha_listener")
 
-CALLERS_MAX = 512
 ACCEPTS_PER_TURN = 64
 LOOK_MS = 100  # while there are callers: who is overdue, whether a slot is free by now
 NO_ROOM_PAUSE_MS = 100
@@ -72,7 +73,7 @@ class HaListener:
 
     def __init__(
         self, config: BrokerConfig, board: Board, failures: Failures, listening: socket.socket,
-        open_sender: OpenSender, callers_max: int = CALLERS_MAX,
+        open_sender: OpenSender, callers_max: int = HA_CALLERS,
     ) -> None:  # fmt: skip
         self._config = config
         self._board = board
@@ -159,6 +160,8 @@ class HaListener:
                 continue
             sock.setblocking(False)
             peer = str(address[0]), int(address[1])
+            if not self._lets_in(sock, peer, now_ms):
+                continue
             self._accepted[sock.fileno()] = Accepted(sock, peer)
             self._poll.register(sock, select.EPOLLIN | select.EPOLLRDHUP)
             leaves = self._callers.arrived(sock.fileno(), addresses.network_of(peer[0]), now_ms)
@@ -171,6 +174,17 @@ class HaListener:
                 )  # fmt: skip
                 self._forget(leaves)
         return ACCEPTS_PER_TURN
+
+    def _lets_in(self, sock: socket.socket, peer: Address, now_ms: int) -> bool:
+        """Whether its address may follow; else it is closed before it costs a place, and before a byte is read."""
+        allowed = self._config.ha_allow_list
+        if allowed is None or may_enter(allowed, peer[0], str(sock.getsockname()[0])):
+            return True
+        sock.close()
+        reason = CloseReason.NOT_ALLOWED
+        waiting.add(self._board.ha_ended[reason], 1)
+        self._lines.tell(reason.name, now_ms, "%s: %s; %s", addresses.host_and_port(*peer), reason.name, ADVICE[reason])
+        return False
 
     def _make_room(self, error: OSError, now_ms: int) -> None:
         """The system has no descriptor for one more: one caller goes, and nobody is accepted for a moment."""
@@ -358,4 +372,5 @@ def open_role(config: BrokerConfig, board: Board, failures: Failures, open_sende
     except OSError as error:
         raise OSError(error.errno, f"HA port {error.strerror} (haListenPort, bindAddress)") from error
     descriptors, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return HaListener(config, board, failures, listening, open_sender, min(CALLERS_MAX, max(1, descriptors // 2)))
+    callers_max = min(config.ha_callers_max, max(1, descriptors // 2))
+    return HaListener(config, board, failures, listening, open_sender, callers_max)

@@ -17,6 +17,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from engine.protocol.access import allow_list
+from engine.protocol.access.allow_list import AllowList
 from engine.settings.keys import KEYS, OLD_SPELLINGS, OWN_KEYS, SYNONYMS, Key
 from engine.settings.properties_file import Entry, MalformedEscape, parse
 from engine.settings.unused_names import REFUSED, ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS, SAMPLES_ONLY, UNGUARDED
@@ -26,6 +28,8 @@ from store.names import COMMIT_LOG
 
 CONSUME_QUEUE_UNIT_BYTES = 20
 BY_NAME = {key.name: key for key in KEYS}
+NO_GUARD = "nothing here asks who calls by a name; remotingAllowList and adminAllowList say from where one may"
+EXPLAINED = ("address", "allow_list")  # what is wrong with them cannot be seen from what is allowed
 EXPORTERS, EXPORTER_NUMBERS = ("DISABLE", "OTLP_GRPC", "PROM", "LOG"), ("0", "1", "2", "3")
 
 
@@ -125,6 +129,13 @@ class BrokerConfig:
     metrics_port: int | None
     ha_flow_control_enable: bool
     max_ha_transfer_byte_in_second: int
+    remoting_allow_list: AllowList | None
+    admin_allow_list: AllowList | None
+    ha_allow_list: AllowList | None
+    metrics_allow_list: AllowList | None
+    remoting_connections_max: int
+    ha_callers_max: int
+    metrics_connections_max: int
     compat: str
     region_path: Path
     store_group: str | None
@@ -195,7 +206,7 @@ def _key_of(file: str, entry: Entry, warnings: list[str]) -> Key | None:
         raise ConfigError(file, entry.line, f"{entry.key}={entry.value.strip()}: not allowed; {REFUSED[name]}")
     if name in ROCKETMQ_KEYS or name in ROCKETMQ_LATER_KEYS:
         only = " 5.x" if name in ROCKETMQ_LATER_KEYS else ""
-        without = "; nothing here asks who calls, bindAddress says who can" if name in UNGUARDED else ""
+        without = f"; {NO_GUARD}" if name in UNGUARDED else ""
         warnings.append(f"{where}: a key of RocketMQ{only} that this version does not use; accepted{without}")
         return None
     if name in SAMPLES_ONLY:
@@ -223,7 +234,7 @@ def _value(file: str, key: Key, entry: Entry, warnings: list[str]) -> Any:
     try:
         return converted(key, text)
     except ValueError as malformed:
-        because = f" ({malformed})" if key.kind == "address" or (key.kind == "path" and text) else ""
+        because = f" ({malformed})" if key.kind in EXPLAINED or (key.kind == "path" and text) else ""
         what = f"{entry.key}={text}: not allowed{because}; allowed: {key.allowed}"
         raise ConfigError(file, entry.line, what) from malformed
 
@@ -254,6 +265,8 @@ def converted(key: Key, text: str) -> Any:
             return text if text in LINES else _refuse(text)
         case "addresses":
             return tuple(_checked_address(part.strip()) for part in text.split(";") if part.strip())
+        case "allow_list":
+            return allow_list.parsed(text)
         case "delays":
             return text if levels_ms(text) else _refuse(text)
         case "hours":  # Java's split drops empty parts at the end

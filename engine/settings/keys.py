@@ -13,11 +13,13 @@ from store.message.delay import DEFAULT_LEVELS
 
 Kind = Literal[
     "int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity", "hours",
-    "addresses", "exporter", "delays",
+    "addresses", "exporter", "delays", "allow_list",
 ]
 INT_MAX = 2**31 - 1
 MIB = 1 << 20
 SENDERS_MAX = 8  # engine.board.cursors.HA_CONNECTIONS_MAX; a test compares them
+REMOTING_CONNECTIONS, HA_CALLERS, METRICS_CONNECTIONS = 4096, 512, 32
+CONNECTIONS_MAX = 65_536
 FRAME_BODY_BYTES_MAX = 4 * MIB - 12  # what a Java slave's buffer holds
 
 
@@ -51,6 +53,7 @@ ALLOWED: dict[str, str] = {
     "compat": " or ".join(LINES),
     "exporter": "PROM or DISABLE (OTLP_GRPC and LOG are taken as PROM), or RocketMQ's numbers for them, 0 to 3",
     "addresses": "host:port, several separated by ;",
+    "allow_list": "addresses and networks, separated by ; or commas, as in 10.1.0.0/16;192.0.2.7;2001:db8::/32",
     "delays": "levels of delay, each a number with s, m, h or d, separated by spaces, as in 1s 5s 1m 2h",
     "hours": "hours of the day from 0 to 23, separated by ;",
     "affinity": "empty (the kernel decides), sync (the synchronous path on one CPU), or CPU numbers as in 0,2-3",
@@ -141,6 +144,14 @@ KEYS = (
     Key("metricsExporterType", "metrics_exporter_type", "exporter", "PROM"),
     Key("metricsPromExporterHost", "metrics_host", "address", "127.0.0.1"),
     Key("metricsPromExporterPort", "metrics_port", "int", None, 0, 65535, "0 lets the kernel choose"),
+    # who may connect and what for, from where: engine/protocol/access; this host always may, all of it
+    Key("remotingAllowList", "remoting_allow_list", "allow_list", None),
+    Key("adminAllowList", "admin_allow_list", "allow_list", None),
+    Key("haAllowList", "ha_allow_list", "allow_list", None),
+    Key("metricsAllowList", "metrics_allow_list", "allow_list", None),
+    Key("remotingConnectionsMax", "remoting_connections_max", "int", REMOTING_CONNECTIONS, 8, CONNECTIONS_MAX),
+    Key("haCallersMax", "ha_callers_max", "int", HA_CALLERS, 8, CONNECTIONS_MAX),  # those that wait for a slot
+    Key("metricsConnectionsMax", "metrics_connections_max", "int", METRICS_CONNECTIONS, 1, CONNECTIONS_MAX),
     # our own
     Key("compat", "compat", "compat", OF_BROKERS),
     Key("regionPath", "region_path", "path", "/dev/shm"),
@@ -150,7 +161,10 @@ KEYS = (
     Key("affinity", "affinity", "affinity", None),
 )
 OWN_KEYS = frozenset(
-    {"compat", "regionPath", "storeGroup", "ringSizeInBytes", "maxProducers", "affinity", "haReconnectInterval"}
+    """
+    compat regionPath storeGroup ringSizeInBytes maxProducers affinity haReconnectInterval remotingAllowList
+    adminAllowList haAllowList metricsAllowList remotingConnectionsMax haCallersMax metricsConnectionsMax
+    """.split()
 )
 
 # Other names of the same setting: without a warning, and with one.

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from engine.settings.config import ConfigError, converted, entries_of
-from engine.settings.keys import Key
+from engine.settings.config import EXPLAINED, ConfigError, converted, entries_of
+from engine.settings.keys import CONNECTIONS_MAX, REMOTING_CONNECTIONS, Key
 from engine.settings.unused_names import ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS
 
 KEYS = (
@@ -18,6 +18,11 @@ KEYS = (
     Key("kvConfigPath", "kv_path", "path", None),
     Key("orderMessageEnable", "order_message_enable", "bool", False),
     Key("supportActingMaster", "support_acting_master", "bool", False),
+    # our own: who may connect and what for, from where; this host always may, all of it
+    Key("remotingAllowList", "remoting_allow_list", "allow_list", None),
+    Key("adminAllowList", "admin_allow_list", "allow_list", None),
+    Key("registerAllowList", "register_allow_list", "allow_list", None),
+    Key("remotingConnectionsMax", "remoting_connections_max", "int", REMOTING_CONNECTIONS, 8, CONNECTIONS_MAX),
 )
 BY_NAME = {key.name: key for key in KEYS}
 NAMESRV_ONLY = frozenset(
@@ -40,8 +45,9 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
         if key is not None:
             try:
                 values[key.field] = converted(key, text)
-            except ValueError:
-                what = f"{entry.key}={text}: not allowed; allowed: {key.allowed}"
+            except ValueError as malformed:
+                because = f" ({malformed})" if key.kind in EXPLAINED else ""
+                what = f"{entry.key}={text}: not allowed{because}; allowed: {key.allowed}"
                 raise ConfigError(file, entry.line, what) from None
         elif entry.key == "enableControllerInNamesrv" and text.lower() == "true":
             raise ConfigError(file, entry.line, f"{entry.key}={text}: not allowed; {NO_CONTROLLER}")

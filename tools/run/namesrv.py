@@ -15,8 +15,10 @@ import uvloop
 
 from engine.board import addresses
 from engine.net import log_lines
+from engine.protocol.access.rights import Rules
 from engine.protocol.naming.name_server import NameServer
 from engine.remoting.name_server import ServingNames
+from engine.remoting.server import Limits
 from ipc.stop_signals import stop_signals
 from store.errors import MalformedData, NotAStore
 from store.files import file_io
@@ -26,23 +28,24 @@ KV_BYTES_MAX = 64 * 1024 * 1024
 
 
 def serve(
-    listening: socket.socket, compat: str, kv_path: Path, *, order_message_enable: bool, support_acting_master: bool
-) -> int:
+    listening: socket.socket, compat: str, kv_path: Path, *, order_message_enable: bool, support_acting_master: bool,
+    rules: Rules, limits: Limits,
+) -> int:  # fmt: skip
     """Serve until SIGTERM, SIGINT or SIGHUP. Raises NotAStore when the key-value config is none."""
     log_lines.configure()
     state = NameServer(
         compat, read_kv(kv_path), order_message_enable=order_message_enable,
         support_acting_master=support_acting_master,
     )  # fmt: skip
-    return uvloop.run(_until_stopped(listening, compat, state, kv_path))
+    server = ServingNames(state, lambda content: write_kv(kv_path, content), limits, rules)
+    return uvloop.run(_until_stopped(listening, compat, server))
 
 
-async def _until_stopped(listening: socket.socket, compat: str, state: NameServer, kv_path: Path) -> int:
+async def _until_stopped(listening: socket.socket, compat: str, server: ServingNames) -> int:
     stop = asyncio.Event()
     for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     host = listening.getsockname()[0]
-    server = ServingNames(state, lambda content: write_kv(kv_path, content))
     at = addresses.host_and_port(host, await server.start_on(listening))
     click.echo(f"ready: name server on {at}, as RocketMQ {compat}, process {os.getpid()}")
     await server.serve(stop)

@@ -33,8 +33,8 @@ def namesrv(
 ) -> int:  # fmt: skip
     """Run a name server: brokers register there, clients ask it where topics are.
 
-    Once it serves, one line that begins with `ready:` goes to standard output. Nobody is asked who it is: let only
-    hosts that you trust reach the port.
+    Once it serves, one line that begins with `ready:` goes to standard output. Nobody is asked for a name: the file's
+    remotingAllowList, registerAllowList and adminAllowList say which addresses may connect, register, change.
     """
     from engine.net.listeners import bind_address, listen
 
@@ -44,12 +44,17 @@ def namesrv(
         listening = listen(at, written.get("port", PORT) if port is None else port)
     except OSError as error:
         raise StartRefused("the name server", error.strerror or str(error), "see --port and --host") from None
+    from engine.protocol.access.rights import Rules
+    from engine.remoting.server import Limits
+    from engine.settings.keys import REMOTING_CONNECTIONS
     from tools.run.namesrv import serve  # some time later: what keeps it from serving is told at once
 
+    lists = (written.get(f"{who}_allow_list") for who in ("remoting", "admin", "register"))
     return serve(
         listening, compat, written.get("kv_path", directory / KV_FILE),
         order_message_enable=order_message_enable or written.get("order_message_enable", False),
         support_acting_master=support_acting_master or written.get("support_acting_master", False),
+        rules=Rules(*lists), limits=Limits(connections=written.get("remoting_connections_max", REMOTING_CONNECTIONS)),
     )  # fmt: skip
 
 

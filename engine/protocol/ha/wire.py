@@ -78,6 +78,8 @@ class CloseReason(IntEnum):
     OWN_ADDRESS = 35
     REFUSED = 36
     LOG_UNREADABLE = 37
+    # who may connect at all
+    NOT_ALLOWED = 40
 
 
 class ReasonCode(StrEnum):
@@ -92,6 +94,7 @@ class ReasonCode(StrEnum):
     UNREACHABLE = "UNREACHABLE"
     NO_ADDRESS = "NO_ADDRESS"
     REFUSED = "REFUSED"
+    NOT_ALLOWED = "NOT_ALLOWED"
     GAP = "GAP"
     IDENTITY = "IDENTITY"
     DIVERGED = "DIVERGED"
@@ -129,6 +132,7 @@ CODES = {
     CloseReason.OWN_ADDRESS: ReasonCode.IDENTITY,
     CloseReason.REFUSED: ReasonCode.REFUSED,
     CloseReason.LOG_UNREADABLE: ReasonCode.UNREADABLE,
+    CloseReason.NOT_ALLOWED: ReasonCode.NOT_ALLOWED,
 }
 NOT_CONNECTED = {  # by the error of connect()
     errno.ECONNREFUSED: CloseReason.NO_LISTENER,
@@ -174,6 +178,7 @@ ADVICE = {
     CloseReason.OWN_ADDRESS: "this slave's own HA port: haMasterAddress must be its master's",
     CloseReason.REFUSED: "the master hung up before its first frame; its log and `ha status` say why",
     CloseReason.LOG_UNREADABLE: "this slave's dispatcher cannot read what was received; `slipstream status` says why",
+    CloseReason.NOT_ALLOWED: "its address may not follow; if it is a replica of yours, add it to haAllowList here",
 }
 
 

@@ -1,11 +1,13 @@
 """What is asked and what is answered, by RocketMQ's numbers and names: every code that we send, answer or know.
 
+`KINDS` says of each request what it does, and so who may ask: `engine/protocol/access/rights.py`.
+
 Implements: RequestCode, ResponseCode, RemotingSysResponseCode (spec: remoting, 4 response codes, 5, 6, 8)
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 REQUEST_VERSION = 409  # MQVersion.V4_9_8: what every request of ours says that its sender is
 
@@ -68,3 +70,47 @@ class ResponseCode(IntEnum):
     TOPIC_NOT_EXIST = 17
     QUERY_NOT_FOUND = 22
     INVALID_PARAMETER = 29  # 5.x
+
+
+class RequestKind(Enum):
+    """What a request does to the server that is asked."""
+
+    LOOK = "routes, lists, figures, heartbeats of clients: whoever may connect"
+    TABLES = "what a slave copies from its master: whoever may connect"
+    LOG = "what is in the log: whoever may follow it"
+    SETTINGS = "reads settings: administrators"
+    CHANGE = "changes or deletes: administrators"
+    REGISTRATION = "what a broker says of itself to a name server: brokers"
+
+
+_BY_KIND = {
+    RequestKind.LOOK: (
+        RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_TOPICS_BY_CLUSTER,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        RequestCode.GET_UNIT_TOPIC_LIST, RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, RequestCode.GET_BROKER_MEMBER_GROUP,
+        RequestCode.GET_BROKER_HA_STATUS, RequestCode.GET_LOG_EXTENT,
+    ),
+    RequestKind.TABLES: (
+        RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.GET_TIMER_CHECK_POINT, RequestCode.GET_TIMER_METRICS,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    ),
+    RequestKind.LOG: (RequestCode.GET_LOG_DIGESTS,),
+    RequestKind.SETTINGS: (
+        RequestCode.GET_BROKER_CONFIG, RequestCode.GET_KV_CONFIG, RequestCode.GET_KVLIST_BY_NAMESPACE,
+    ),
+    RequestKind.CHANGE: (
+        RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_BROKER_CONFIG, RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.ADD_WRITE_PERM_OF_BROKER,
+    ),
+    RequestKind.REGISTRATION: (
+        RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.QUERY_DATA_VERSION, RequestCode.BROKER_HEARTBEAT,
+    ),
+}  # fmt: skip
+KINDS: dict[int, RequestKind] = {code: kind for kind, codes in _BY_KIND.items() for code in codes}

@@ -15,10 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from engine.board.cursors import Board
 from engine.figures.ha_status import ha_status
 from engine.figures.metrics import TableSizes
-from engine.figures.metrics_server import CONNECTIONS_MAX, REQUEST_BYTES_MAX, MetricsServer
+from engine.figures.metrics_server import REQUEST_BYTES_MAX, MetricsServer
 from engine.producer import Producer
 from engine.protocol.ha.wire import REPORT
 from engine.settings.config import from_mapping
+from engine.settings.keys import METRICS_CONNECTIONS
 from ipc import waiting
 from store.reading import extent
 from tests.harness.conditions import await_that
@@ -173,9 +174,9 @@ def test_who_talks_nonsense_is_hung_up_on_and_others_are_served(
 
 def test_silent_connections_make_room_for_those_that_ask(pair: tuple[LocalBroker, LocalBroker]) -> None:
     address = ("127.0.0.1", port_of(pair[1]))
-    silent = [socket.create_connection(address, timeout=20) for _ in range(3 * CONNECTIONS_MAX)]
+    silent = [socket.create_connection(address, timeout=20) for _ in range(3 * METRICS_CONNECTIONS)]
     assert get(pair[1])[0] == 200
-    assert [sock.recv(1) for sock in silent[:CONNECTIONS_MAX]] == [b""] * CONNECTIONS_MAX
+    assert [sock.recv(1) for sock in silent[:METRICS_CONNECTIONS]] == [b""] * METRICS_CONNECTIONS
     for sock in silent:
         sock.close()
     assert get(pair[1])[0] == 200
@@ -201,7 +202,7 @@ def test_whatever_a_client_accepts_it_gets_figures(pair: tuple[LocalBroker, Loca
 
 def test_a_client_that_does_not_read_harms_nobody(pair: tuple[LocalBroker, LocalBroker]) -> None:
     slow = []
-    for n in range(2 * CONNECTIONS_MAX):
+    for n in range(2 * METRICS_CONNECTIONS):
         slow.append(socket.socket())
         slow[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         slow[-1].connect(("127.0.0.1", port_of(pair[0])))

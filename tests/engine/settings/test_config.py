@@ -291,6 +291,18 @@ def test_a_key_without_effect_is_no_key_of_ours(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["remotingAllowList", "adminAllowList", "haAllowList", "metricsAllowList"])
+def test_allow_lists_are_read_at_the_start_or_refused(name: str, tmp_path: Path) -> None:
+    field = next(key.field for key in config_keys.KEYS if key.name == name)
+    config, warnings = load(written(tmp_path, f"{name}=10.0.0.0/8, ::ffff:192.0.2.7;2001:db8::/32\n"))
+    assert str(getattr(config, field)) == "10.0.0.0/8;192.0.2.7/32;2001:db8::/32" and not warnings
+    assert getattr(load(written(tmp_path, ""))[0], field) is None
+    for text, why in (("10.0.0.1/8", r"write 10\.0\.0\.0/8"), ("", "empty"), ("somewhere", "no address")):
+        said = rf"broker.properties:2: {name}=.*not allowed \(.*{why}.*allowed: addresses"
+        with pytest.raises(ConfigError, match=said):
+            load(written(tmp_path, f"\n{name}={text}\n"))
+
+
 @pytest.mark.parametrize("name", ["enableDLegerCommitLog", "enableControllerMode"])
 @pytest.mark.parametrize("value", ["true", "TRUE", "true "])
 def test_what_asks_for_another_kind_of_broker_stops_the_start(name: str, value: str, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Who may do what from where: lists of networks, and what an address that is not on them may still ask."""
