@@ -153,8 +153,15 @@ def _ha(figures: Figures, status: HaStatus) -> Iterator[Metric]:
     yield figures.family(COUNTER, "rocketmq_ha_connections_ended", "Ended connections by reason", labels, ended)
 
 
+def replica_labels(replicas: list[ConnectionStatus]) -> list[str]:
+    """What each replica is called in metrics: its address; where several have the same, with the port of its day."""
+    hosts = [one.peer.rpartition(":")[0].strip("[]") or one.peer for one in replicas]
+    return [one.peer if hosts.count(host) > 1 else host for one, host in zip(replicas, hosts, strict=True)]
+
+
 def _replicas(figures: Figures, replicas: list[ConnectionStatus]) -> Iterator[Metric]:
-    states = [((one.peer, one.state, one.reason), 1.0) for one in replicas]
+    names = replica_labels(replicas)
+    states = [((name, one.state, one.reason), 1.0) for name, one in zip(names, replicas, strict=True)]
     labels = ("replica", "state", "reason")
     yield figures.family(GAUGE, "rocketmq_ha_replica_state", "State and reason code of a replica", labels, states)
     for name, what, values in (
@@ -170,7 +177,7 @@ def _replicas(figures: Figures, replicas: list[ConnectionStatus]) -> Iterator[Me
         ("connection_acks_rejected", "Acknowledgements not believed", [one.acks_rejected for one in replicas]),
         ("connection_transferred_bytes", "Sent on this connection", [one.transferred_bytes for one in replicas]),
     ):
-        samples = [((one.peer,), value) for one, value in zip(replicas, values, strict=True) if value is not None]
+        samples = [((name,), value) for name, value in zip(names, values, strict=True) if value is not None]
         yield figures.family(GAUGE, f"rocketmq_ha_replica_{name}", what, ("replica",), samples)
 
 

@@ -1,4 +1,4 @@
-"""Serves `/metrics` over HTTP, on loopback unless told otherwise: one request a connection, every length bounded.
+"""Serves `/metrics`, `/healthz` and `/readyz` over HTTP, on loopback unless told otherwise: one request a connection.
 
 Implements: PrometheusHttpServer behind metricsExporterType=PROM (metricsPromExporterHost, metricsPromExporterPort)
 Publishes:  metrics_port
@@ -9,10 +9,11 @@ cannot be had is tried again; nothing else waits for it.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry
@@ -22,17 +23,20 @@ from prometheus_client.registry import Collector
 
 from engine.board import addresses
 from engine.board.cursors import Board
+from engine.figures.health import Health, alive, ready
 from engine.figures.metrics import TableSizes, families
 from engine.net.listeners import listen
 from engine.net.log_lines import Seldom
 from engine.protocol.access.allow_list import may_enter
-from engine.settings.config import BrokerConfig
+from engine.settings.config import BrokerConfig, BrokerRole
 from ipc import waiting
 from store.errors import NoBroker
 
 log = logging.getLogger("slipstream.metrics")
 
 PATH, DEFAULT_PORT = "/metrics", 5557
+HEALTH, READINESS = "/healthz", "/readyz"
+PATHS = (PATH, HEALTH, READINESS)
 REQUEST_BYTES_MAX = 8192
 REQUEST_SECONDS = 5.0
 FRESH_SECONDS = 0.5  # whoever asks again so soon gets the same figures
@@ -41,10 +45,13 @@ END_OF_REQUEST = b"\r\n\r\n"
 
 
 class MetricsServer:
-    """The server; `sizes` is asked at each request."""
+    """The server; `sizes` is asked at each request for figures, a slave's `master_end` at each for its readiness."""
 
-    def __init__(self, config: BrokerConfig, board: Board, sizes: Callable[[], TableSizes]) -> None:
-        self._config, self._board, self._sizes = config, board, sizes
+    def __init__(
+        self, config: BrokerConfig, board: Board, sizes: Callable[[], TableSizes],
+        master_end: Callable[[], Awaitable[int | None]],
+    ) -> None:  # fmt: skip
+        self._config, self._board, self._sizes, self._master_end = config, board, sizes, master_end
         self._store = os.fspath(config.store_path_root_dir)
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.StreamWriter, None] = {}  # oldest first
@@ -121,7 +128,7 @@ class MetricsServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = (await reader.readuntil(END_OF_REQUEST)).decode("latin-1").split("\r\n")
-        status, content_type, body = self._response(request)
+        status, content_type, body = await self._response(request)
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
@@ -129,20 +136,31 @@ class MetricsServer:
         writer.write(head.encode() + (b"" if request[0].startswith("HEAD ") else body))
         await writer.drain()
 
-    def _response(self, request: list[str]) -> tuple[HTTPStatus, str, bytes]:
+    async def _response(self, request: list[str]) -> tuple[HTTPStatus, str, bytes]:
         """(status, content type, body) for the lines of a request."""
         plain = "text/plain; charset=utf-8"
         method, _space, rest = request[0].partition(" ")
         if method not in ("GET", "HEAD"):
             return HTTPStatus.METHOD_NOT_ALLOWED, plain, b"only GET and HEAD\n"
-        if rest.partition(" ")[0].partition("?")[0] != PATH:
-            return HTTPStatus.NOT_FOUND, plain, f"only {PATH}\n".encode()
+        path = rest.partition(" ")[0].partition("?")[0]
+        if path not in PATHS:
+            return HTTPStatus.NOT_FOUND, plain, f"only {', '.join(PATHS)}\n".encode()
+        if path != PATH:
+            health = await self._health(path)
+            body = json.dumps(health.to_json()).encode() + b"\n"
+            return HTTPStatus.OK if health.ok else HTTPStatus.SERVICE_UNAVAILABLE, "application/json", body
         headers = dict(line.lower().split(":", 1) for line in request[1:] if ":" in line)
         try:
             content_type, body = self._figures(headers.get("accept", "").strip())
         except NoBroker:
             return HTTPStatus.SERVICE_UNAVAILABLE, plain, b"this broker is starting or stopping\n"
         return HTTPStatus.OK, content_type, body
+
+    async def _health(self, path: str) -> Health:
+        if path == HEALTH:
+            return alive(self._config, self._board)
+        is_slave = self._config.broker_role is BrokerRole.SLAVE
+        return ready(self._config, self._board, await self._master_end() if is_slave else None)
 
     def _figures(self, accept: str) -> tuple[str, bytes]:
         """(content type, body) of figures that are hardly older than this moment. Raises NoBroker."""

@@ -16,7 +16,7 @@ REMEDIES = {
 
 def problems(board: Board, directory: Path, role: str) -> list[str]:
     """Of the broker with these regions and that brokerRole; none when all is well. Raises RegionMissing."""
-    lines = _of_the_disk(board)
+    lines = of_the_disk(board)
     for one in failing(board, directory):
         lines.append(problem_line(one))
         if one.role == "dispatcher" and role == "SLAVE" and is_unreadable(board):
@@ -36,7 +36,8 @@ def problem_line(one: Failing) -> str:
     return f"the {one.role} died at the same place until it was given up: {why}. {remedy}; then restart the broker"
 
 
-def _of_the_disk(board: Board) -> list[str]:
+def of_the_disk(board: Board) -> list[str]:
+    """What is wrong with it; nothing when all is well."""
     lines = []
     flush_errno, allocation_errno = board.flush_errno.read(), board.allocation_errno.read()
     if flush_errno:

@@ -37,6 +37,7 @@ from engine.protocol.tables.register_body import Member
 from engine.remoting.broker_files import BrokerFiles
 from engine.remoting.link import NoAnswer, RemotingLink
 from engine.remoting.log_answers import LogAnswers
+from engine.remoting.master_end import MasterEnd
 from engine.remoting.server import Answered, Limits, RemotingServer
 from engine.remoting.shown_settings import settings_of
 from engine.role import stop_alarm
@@ -73,7 +74,8 @@ class BrokerServer:
         self._log_answers = LogAnswers(config, board)
         self._servers: dict[int, RemotingServer] = {}
         self._unbound: dict[int, str] = {}  # port: why not, as it was told
-        self._metrics = MetricsServer(config, board, self._sizes)
+        self._master_end = MasterEnd(config, lambda: self._master_address)
+        self._metrics = MetricsServer(config, board, self._sizes, self._master_end.read)
         self._bind_at_ms = self._look_at_ms = 0
         self._topics_seen: tuple[int, int] | None = (0, 0)  # no state that a file has: what was told before is unknown
         self._registrations: dict[str, tuple[Registration, RemotingLink]] = {}  # made once the HA port is known
@@ -349,6 +351,7 @@ class BrokerServer:
             await server.stop()
         self._log_answers.close()
         await self._metrics.stop()
+        self._master_end.close()
 
     # the master's tables
 

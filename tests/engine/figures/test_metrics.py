@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.board.cursors import Board
-from engine.figures.ha_status import ha_status
-from engine.figures.metrics import TableSizes
+from engine.figures.ha_status import ConnectionStatus, ha_status
+from engine.figures.metrics import TableSizes, replica_labels
 from engine.figures.metrics_server import REQUEST_BYTES_MAX, MetricsServer
 from engine.producer import Producer
-from engine.protocol.ha.wire import REPORT
+from engine.protocol.ha.wire import REPORT, CloseReason
 from engine.settings.config import from_mapping
 from engine.settings.keys import METRICS_CONNECTIONS
 from ipc import waiting
@@ -38,6 +39,8 @@ ROCKETMQS = {  # names and labels as a 5.3.3 broker with metricsExporterType=PRO
     "rocketmq_storage_flush_behind_bytes": STORAGE,
     "rocketmq_storage_dispatch_behind_bytes": STORAGE,
 }
+REPLICA = "127.0.0.1"  # its address, whatever port it comes from
+REPLICA_STATUS = ConnectionStatus(0, "-", "TRANSFER", 0, 0, 0, 0, 0.0, 0, 0, 0.0, 0.0)
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
@@ -59,6 +62,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker
 
 def board_of(broker: LocalBroker) -> Board:
     return Board.attach(extent.require_running(broker.store).region_directory, writable=True)
+
+
+async def nobody_tells() -> int | None:
+    return None
 
 
 def port_of(broker: LocalBroker) -> int:
@@ -105,14 +112,13 @@ def test_rocketmqs_names_have_rocketmqs_labels(pair: tuple[LocalBroker, LocalBro
 
 def test_a_masters_figures_are_those_of_ha_status(pair: tuple[LocalBroker, LocalBroker]) -> None:
     found, status = samples_of(pair[0]), ha_status(pair[0].store)
-    (replica,) = status.replicas
     assert one(found, "rocketmq_ha_max_physical_offset") == status.max_physical_offset > 0
     assert one(found, "rocketmq_ha_in_sync_slaves") == 1
     assert one(found, "rocketmq_ha_replicas_needed") == 2
     assert one(found, "rocketmq_ha_slave_fall_behind_bytes") == 0
-    assert one(found, "rocketmq_ha_replica_state", replica=replica.peer, state="TRANSFER", reason="OK") == 1
+    assert one(found, "rocketmq_ha_replica_state", replica=REPLICA, state="TRANSFER", reason="OK") == 1
     for name in ("lag_bytes", "lag_seconds", "catch_up_seconds"):
-        assert one(found, f"rocketmq_ha_replica_{name}", replica=replica.peer) == 0
+        assert one(found, f"rocketmq_ha_replica_{name}", replica=REPLICA) == 0
     assert one(found, "rocketmq_ha_info", role="SYNC_MASTER", compat="5") == 1
 
 
@@ -137,10 +143,38 @@ def test_a_rejected_acknowledgement_is_counted_with_its_reason(pair: tuple[Local
     assert one(found, "rocketmq_ha_connections_ended_total", **labels) == 1
 
 
+def test_replicas_are_called_by_their_addresses_and_never_two_the_same() -> None:
+    def called(*peers: str) -> list[str]:
+        return replica_labels([replace(REPLICA_STATUS, peer=peer) for peer in peers])
+
+    assert called("10.0.0.1:40000", "10.0.0.2:40000", "[2001:db8::1]:1") == ["10.0.0.1", "10.0.0.2", "2001:db8::1"]
+    assert called("10.0.0.1:4", "10.0.0.1:5", "10.0.0.2:4") == ["10.0.0.1:4", "10.0.0.1:5", "10.0.0.2"]
+    assert called("-") == ["-"]
+
+
 def test_open_metrics_for_who_asks_for_it(pair: tuple[LocalBroker, LocalBroker]) -> None:
     status, content_type, text = get(pair[0], Accept="application/openmetrics-text; version=1.0.0")
     assert (status, content_type.partition(";")[0]) == (200, "application/openmetrics-text")
     assert {"rocketmq_ha_in_sync_slaves", "rocketmq_storage_size_bytes"} <= {one.name for one in open_metrics(text)}
+
+
+def test_a_pair_that_works_is_alive_and_ready(pair: tuple[LocalBroker, LocalBroker]) -> None:
+    for broker, role, lag in ((pair[0], "SYNC_MASTER", None), (pair[1], "SLAVE", 0)):
+        for path in ("/healthz", "/readyz"):
+            status, content_type, text = get(broker, path)
+            assert (status, content_type) == (200, "application/json"), text
+            health = json.loads(text)
+            assert (health["ok"], health["role"], health["state"], health["reasons"]) == (True, role, "RUNNING", [])
+            assert health["lag_bytes"] == (lag if path == "/readyz" else None)
+
+
+def test_a_slave_without_its_master_is_alive_and_not_ready(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "s", brokerRole="SLAVE", brokerId=1, haMasterAddress="127.0.0.1:9", **SMALL) as slave:
+        wait_until(board_of(slave).ha_client.reason, lambda reason: reason == CloseReason.NO_LISTENER)
+        assert get(slave, "/healthz")[0] == 200
+        status, _type, text = get(slave, "/readyz")
+        (reason,) = json.loads(text)["reasons"]
+        assert status == 503 and reason["reason"] == "NO_LISTENER" and "127.0.0.1:9" in reason["what"]
 
 
 def test_other_requests(pair: tuple[LocalBroker, LocalBroker]) -> None:
@@ -221,7 +255,7 @@ def test_which_ports_are_tried(tmp_path: Path, settings: dict[str, int], before:
     board = Board.create(tmp_path / "counters")
     waiting.publish(board.metrics_port, before)
     sizes = TableSizes(6, 0, 0)
-    assert MetricsServer(from_mapping(settings), board, lambda: sizes).ports() == ports
+    assert MetricsServer(from_mapping(settings), board, lambda: sizes, nobody_tells).ports() == ports
 
 
 def test_a_port_that_is_taken_is_tried_again_and_disable_means_none(tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""Alive and ready, from the words of a board: each trouble has its reason code, and what is well has none."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.board.cursors import Board, BrokerState
+from engine.board.failures import Failures
+from engine.figures.health import alive, ready
+from engine.protocol.ha.client import HaClientState
+from engine.protocol.ha.wire import ADVICE, CloseReason
+from engine.protocol.store.retention import DiskState
+from engine.settings.config import BrokerConfig, from_mapping
+from ipc import waiting
+
+MASTER = from_mapping({"brokerName": "a"})
+SLAVE = from_mapping(
+    {"brokerName": "a", "brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": "10.0.0.1:10912",
+     "haSlaveFallbehindMax": 1000}
+)  # fmt: skip
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Board]:
+    """Of a broker that is well."""
+    made = Board.create(tmp_path / "counters")
+    Failures.create(tmp_path).close()
+    waiting.publish(made.broker_state, BrokerState.RUNNING)
+    waiting.publish(made.listen_port, 10911)
+    waiting.publish(made.ha_listen_port, 10912)
+    waiting.publish(made.ha_client.state, HaClientState.TRANSFER)
+    yield made
+    made.counters.close()
+
+
+def reasons(config: BrokerConfig, board: Board, master_end: int | None = None) -> list[str]:
+    health = ready(config, board, master_end)
+    assert health.ok is (not health.reasons)
+    assert all(one.what for one in health.reasons)
+    return [str(one.reason) for one in health.reasons]
+
+
+@pytest.mark.parametrize("config", [MASTER, SLAVE], ids=["master", "slave"])
+def test_what_works_is_alive_and_ready(config: BrokerConfig, board: Board) -> None:
+    assert alive(config, board).ok and reasons(config, board, 0) == []
+
+
+@pytest.mark.parametrize(("state", "said"), [(BrokerState.STARTING, "STARTING"), (BrokerState.STOPPING, "STOPPING")])
+def test_who_starts_or_stops_is_alive_and_not_ready(state: BrokerState, said: str, board: Board) -> None:
+    waiting.publish(board.broker_state, state)
+    assert alive(MASTER, board).ok and reasons(MASTER, board) == ["STOPPED"]
+    assert ready(MASTER, board, None).state == said
+
+
+def test_a_port_that_is_not_bound_is_named(board: Board) -> None:
+    waiting.publish(board.listen_port, 0)
+    waiting.publish(board.ha_listen_port, 0)
+    health = ready(MASTER, board, None)
+    assert [one.what.split()[0] for one in health.reasons] == ["listenPort", "haListenPort"]
+    assert reasons(MASTER, board) == ["NO_LISTENER"] * 2
+
+
+def test_a_role_that_was_given_up_is_dead(board: Board) -> None:
+    waiting.publish(board.given_up["flusher"], 1)
+    health = alive(MASTER, board)
+    assert not health.ok and health.reasons[0].reason == "KILLED" and "flusher" in health.reasons[0].what
+    waiting.publish(board.given_up["dispatcher"], 1)
+    assert {str(one.reason) for one in alive(SLAVE, board).reasons} == {"KILLED", "UNREADABLE"}
+
+
+def test_a_disk_that_failed_is_dead_and_a_full_one_is_not_ready(board: Board) -> None:
+    waiting.publish(board.disk_state, DiskState.READ_ONLY)
+    assert alive(MASTER, board).ok and reasons(MASTER, board) == ["DISK"]
+    waiting.publish(board.disk_state, DiskState.NORMAL)
+    waiting.publish(board.flush_errno, errno.EIO)
+    health = alive(MASTER, board)
+    assert [str(one.reason) for one in health.reasons] == ["DISK"] and "Input/output error" in health.reasons[0].what
+
+
+def test_a_slave_is_ready_by_its_masters_rule(board: Board) -> None:
+    waiting.publish(board.max_physical_offset, 5000)
+    assert reasons(SLAVE, board, 5999) == []
+    assert ready(SLAVE, board, 5999).lag_bytes == 999
+    assert reasons(SLAVE, board, 6000) == ["BEHIND"]
+    assert reasons(SLAVE, board, None) == [], "its connection is all that is known"
+    assert reasons(MASTER, board, 6000) == []
+
+
+def test_a_slave_that_is_not_connected_says_why(board: Board) -> None:
+    waiting.publish(board.ha_client.state, HaClientState.READY)
+    for reason, code in ((CloseReason.NONE, "NO_ADDRESS"), (CloseReason.NOT_ALLOWED, "NOT_ALLOWED")):
+        waiting.note(board.ha_client.reason, reason)
+        assert reasons(SLAVE, board, 0) == [code]
+    assert ADVICE[CloseReason.NOT_ALLOWED] in ready(SLAVE, board, 0).reasons[0].what
