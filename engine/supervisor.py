@@ -46,6 +46,7 @@ from store.queues.consume_queue import queue_directories
 from store.recovery import last_run
 from store.recovery.recovery import Recovered, recover
 from store.repair import cut as log_cut
+from store.repair import rewind
 
 log = logging.getLogger("slipstream")
 
@@ -125,12 +126,15 @@ class Supervisor:
     def _prepare(self) -> Children:
         """All that comes before the first change of the log, and whatever is to be compiled for that."""
         self._give_to_group()
-        epochs.read(self._directory.root)  # what is damaged stops the start
-        if (parted := divergence.read(self._directory.root)) is not None:
-            log.warning("%s; see `slipstream ha status`", parted.text())
+        rewound_to = rewind.finish(self._directory, self._config.mapped_file_size_commit_log_bytes)
+        if rewound_to is not None:
+            log.warning("finished an interrupted rewind of the log to offset %d", rewound_to)
         cut_at = log_cut.finish(self._directory, self._config.mapped_file_size_commit_log_bytes)
         if cut_at is not None:
             log.warning("finished an interrupted cut of the log at offset %d", cut_at)
+        epochs.read(self._directory.root)  # what is damaged stops the start
+        if (parted := divergence.read(self._directory.root)) is not None:
+            log.warning("%s; see `slipstream ha status`", parted.text())
         last = last_run.read(self._directory)
         self._remove_leftovers()
         own_files.make_rest_own(self._directory)

@@ -22,4 +22,5 @@ POINTER, MARK, DIGESTS = "slipstream.run", "slipstream.mark", "slipstream.digest
 LEASES, AUDIT, CONFIG_LOCK = "slipstream.leases", "slipstream.audit.jsonl", "slipstream.lock"
 CUT_JOURNAL, REPAIR_JOURNAL = "slipstream.cut", "slipstream.repair"
 EPOCHS, DIVERGED = "slipstream.epochs", "slipstream.diverged"
+REWIND_JOURNAL, KEPT_CUT = "slipstream.rewind", "slipstream.kept"  # ... with an offset behind its name
 DELETED_TOPICS = "deletedTopics.json"  # below config: {"deletedTopics": [...]}, topics that an administrator deleted

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from struct import Struct
 from zlib import crc32
 
-from store.errors import OffsetOutOfRange
+from store.errors import NotAStore, OffsetOutOfRange
 from store.files import file_io, flushed_mark
 from store.files.checkpoint import Checkpoint
 from store.files.directory import StoreDirectory
@@ -33,6 +33,7 @@ from store.recovery.log_end import Dirty
 from store.recovery.queues import QueueRecovery
 from store.recovery.recovery import zero
 from store.repair.rebuild import forget_in_checkpoint
+from store.verify import digests
 
 JOURNAL = Struct(">8sqI")  # magic, log offset, CRC-32 of both
 JOURNAL_MAGIC = b"SLIPCUT1"
@@ -92,6 +93,7 @@ class LogCut:
 
     def _do(self, offset: int) -> None:
         forget_in_checkpoint(self._directory)
+        self._forget_digests(offset)
         flushed_mark.lower(self._directory, offset)
         zero(self._files, self._dirty(offset))
         root = self._directory.root
@@ -106,6 +108,16 @@ class LogCut:
             index.close()
             index.sync()
         self._remove_journal()
+
+    def _forget_digests(self, offset: int) -> None:
+        """Of segments that do not stay whole; what is no file of digests stays, and `log verify` says so."""
+        try:
+            known = digests.read(self._directory.root)
+        except NotAStore:
+            return
+        kept = {base: digest for base, digest in known.items() if base + self._files.segment_bytes <= offset}
+        if kept != known:
+            digests.write(self._directory.root, kept)
 
     def _remove_journal(self) -> None:
         file_io.unlink(self._journal)

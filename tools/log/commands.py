@@ -31,9 +31,9 @@ def log() -> None:
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
 @click.option("--follow", is_flag=True, help="Go on with what the running broker appends, until it stops or Ctrl-C.")
 @form("One JSON object a line.", "as_objects")
-@store_command("tools.log.show:cat")
+@store_command("tools.log.show:cat", or_file=True)
 def cat() -> None:
-    """Print the messages of STORE in log order."""
+    """Print the messages of STORE in log order; or of a file that `slipstream replica rewind` left."""
 
 
 @log.command(epilog=EPILOG)

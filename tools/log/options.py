@@ -55,24 +55,27 @@ class NotReadable(click.ClickException):
     exit_code = ExitCode.USAGE
 
 
-def _require_stores(arguments: dict[str, Any]) -> None:
+def _require_stores(arguments: dict[str, Any], *, or_file: bool) -> None:
     """What is no store is told before what the work needs is loaded. Raises NotAStore."""
     from store.files.directory import store_directory
 
     for name in ("store", "store_a", "store_b"):
-        if name in arguments:
+        if name in arguments and not (or_file and arguments[name].is_file()):
             store_directory(arguments[name])
 
 
-def store_command(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
-    """A command of `slipstream log`, done by the function that `where` names, which returns its exit code."""
+def store_command(where: str, *, or_file: bool = False) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """A command on a store, done by the function that `where` names, which returns its exit code.
+
+    With `or_file` it takes a file, too.
+    """
 
     def declared(declaration: Callable[[], None]) -> Callable[..., Any]:
         work = done_by(where)(declaration)
 
         @wraps(declaration)
         def run(**arguments: Any) -> Any:
-            _require_stores(arguments)
+            _require_stores(arguments, or_file=or_file)
             return work(**arguments)
 
         return run

@@ -21,6 +21,7 @@ from store.reading.comparison import compare, what_lies_at
 from store.reading.extent import Running, require_running, running
 from store.reading.log_reader import LogReader, open_log
 from store.reading.summary import TopicSummary, by_topic, messages
+from store.repair import kept
 from tools.common.exit_codes import ExitCode
 from tools.log.text import as_json, as_line, time_text
 
@@ -32,15 +33,24 @@ def cat(
     store: Path, as_objects: bool, topic: str | None, start: int | None, limit: int | None, follow: bool
 ) -> int:
     """Print the messages of STORE in log order."""
+    if store.is_file():
+        _print(kept.messages(store), as_objects, topic, start, limit)
+        return 0
     broker = require_running(store) if follow else None
     reader = open_log(store)
     offset = reader.min_offset if start is None else reader.boundary_at(start)
     records = _following(store, reader, offset, broker) if broker else messages(reader, offset)
+    _print(records, as_objects, topic, offset, limit)
+    return 0
+
+
+def _print(
+    records: Iterator[Message], as_objects: bool, topic: str | None, start: int | None, limit: int | None
+) -> None:
     show = as_json if as_objects else as_line
-    chosen = (message for message in records if topic is None or message.topic == topic)
+    chosen = (each for each in records if each.physical_offset >= (start or 0) and topic in (None, each.topic))
     for message in islice(chosen, limit):
         sys.stdout.write(show(message) + "\n")
-    return 0
 
 
 def _following(store: Path, reader: LogReader, offset: int, broker: Running) -> Iterator[Message]:

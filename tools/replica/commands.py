@@ -31,3 +31,31 @@ def check() -> None:
 
     A log that a broker is writing is compared up to its published end; nothing is changed.
     """
+
+
+@replica.command(epilog=EPILOG)
+@STORE
+@click.option("--with", "other", metavar="OTHER", help=WITH)
+@click.option("--to", type=click.IntRange(min=0), metavar="OFFSET", help="Where a record begins or ends, or the log.")
+@click.option("--discard", is_flag=True, help="Keep nothing of what goes.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@OPTION
+@form("One JSON object.")
+@store_command("tools.replica.rewind:rewind")
+def rewind() -> None:
+    """Cut STORE's log, with its queues and index, back to OFFSET, or to its last record in common with OTHER.
+
+    No broker may run on STORE. What goes is kept in STORE/slipstream.kept-OFFSET, which `slipstream log cat` reads. The
+    note that the log has diverged is removed: STORE's broker may follow its master again. Consumers' offsets stay.
+    Killed at any moment, the next rewind or the next start of STORE's broker finishes it.
+    """
+
+
+@replica.command(epilog=EPILOG)
+@STORE
+@store_command("tools.replica.rewind:forget")
+def forget() -> None:
+    """Remove the note that STORE's log has diverged, and change nothing else; no broker may run on STORE.
+
+    A slave then asks its master again, and notes it again if the logs still differ where they are compared.
+    """

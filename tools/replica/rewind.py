@@ -1,0 +1,83 @@
+"""`slipstream replica rewind` and `forget`, at work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from store.errors import NotAStore
+from store.files import divergence
+from store.files.directory import store_directory
+from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
+from store.reading.log_reader import open_log
+from store.reading.replicas import LocalLog, State, relation
+from store.repair.rebuild import locked
+from store.repair.rewind import Rewind
+from tools.common.exit_codes import ExitCode
+from tools.common.progress import progress
+from tools.log.options import NotReadable
+from tools.replica.check import advice
+from tools.replica.other_log import open_other
+
+
+def rewind(
+    store: Path, to: int | None, other: str | None, discard: bool, dry_run: bool, shown: bool | None, as_json: bool
+) -> int:
+    """Cut STORE's log back, to an offset or to its last record in common with another one."""
+    if (to is None) == (other is None):
+        raise NotReadable("give either --to OFFSET or --with OTHER")
+    directory = store_directory(store)
+    with locked(directory):
+        if not any(size for _, size in named_files(directory.commitlog)):
+            raise NotAStore(str(store), "its log is empty; there is nothing to rewind")
+        work = Rewind(directory, SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog)))
+        if not dry_run and (finished := work.finish()) is not None:
+            click.echo(f"finished an interrupted rewind to offset {finished}", err=True)
+        offset, refused = (to, "") if other is None else _last_common(store, other, shown)
+        if refused:
+            click.echo(refused, err=True)
+            return ExitCode.FOUND
+        if offset is None:
+            was_noted = not dry_run and divergence.remove(store)
+            _say(as_json, {"offset": None, "endBefore": None, "records": 0, "kept": None}, _nothing(was_noted))
+            return 0
+        going = work.going(offset)
+        file = None if dry_run else work.to(offset, discard=discard).file
+    fields = {"offset": offset, "endBefore": going.end, "records": going.records, "kept": file and str(file)}
+    done = "would go" if dry_run else "gone"
+    text = f"{done}: offsets {offset} to {going.end}, with {going.records} whole records"
+    _say(as_json, fields, text + (f"; kept in {file}: `slipstream log cat {file}`" if file else ""))
+    return 0
+
+
+def forget(store: Path) -> int:
+    """Remove the note of a divergence."""
+    directory = store_directory(store)
+    with locked(directory):
+        was_noted = divergence.remove(directory.root)
+    click.echo("the note of the divergence is removed" if was_noted else "no divergence was noted")
+    return 0
+
+
+def _last_common(store: Path, other: str, shown: bool | None) -> tuple[int | None, str]:
+    """Where to cut, None where nothing is to go; or why that cannot be told."""
+    own = LocalLog(open_log(store))
+    with open_other(other) as its, progress("compare", shown) as update:
+        outcome = relation(own, its, update)
+    if outcome.state in (State.IDENTICAL, State.BEHIND):
+        return None, ""
+    if outcome.common_end is None:
+        return None, f"{outcome.state}: nothing was changed; {advice(str(store), other, own, its, outcome)}"
+    return outcome.common_end, ""
+
+
+def _nothing(was_noted: bool) -> str:
+    forgotten = "; the note of the divergence is removed" if was_noted else ""
+    return f"nothing is to go: all of this log is in the other one{forgotten}"
+
+
+def _say(as_json: bool, fields: dict[str, Any], text: str) -> None:
+    click.echo(json.dumps(fields) if as_json else text)
