@@ -25,6 +25,7 @@ from ipc.clock import monotonic_ms
 from store.files.segment_files import SegmentFiles
 from store.message.record import FIXED_BYTES, Kind, decode, inspect
 from store.reading import extent
+from store.reading.history import History, held
 
 CONNECTION_STATES = {int(state): state.name for state in HaSlotState}
 CLIENT_STATES = {0: "READY", 1: "HANDSHAKE", 2: "TRANSFER", 3: "SUSPEND", 4: "SHUTDOWN"}
@@ -103,6 +104,7 @@ class HaStatus:
     client: ClientStatus | None = None
     client_ended: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    history: History | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for json.dumps."""
@@ -150,6 +152,7 @@ def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: di
         ended={reason.name: count for reason, at in board.ha_ended.items() if (count := at.read())},
         client=client(board, samples) if asked.broker_role == "SLAVE" else None,
         client_ended={reason.name: count for reason, at in board.ha_client.ended.items() if (count := at.read())},
+        history=held(files, board.min_physical_offset.read(), board.max_physical_offset.read()),
     )
 
 

@@ -15,6 +15,7 @@ from engine.figures.ha_status import BROKER_STATES, ClientStatus, ConnectionStat
 from engine.figures.store_stats import stats
 from ipc.clock import monotonic_ms
 from store.reading import extent
+from store.reading.history import History
 
 CPU_SAMPLE_SECONDS = 0.2
 
@@ -59,6 +60,7 @@ class Status:
     processes: list[ProcessStatus] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     puts: PutStatus | None = None
+    history: History | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for json.dumps."""
@@ -86,6 +88,7 @@ def snapshot(store_root: str | os.PathLike[str], *, cpu_sample_seconds: float = 
             processes=_processes(board, running.pid, cpu_sample_seconds),
             problems=replication.problems,
             puts=_puts(store_root),
+            history=replication.history,
         )
     finally:
         board.counters.close()

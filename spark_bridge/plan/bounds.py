@@ -13,11 +13,9 @@ from spark_bridge.split.splits import LogExtent, Queue, QueueBounds, Selection, 
 from store.errors import StoreError
 from store.files.segment import file_name
 from store.files.segment_files import SegmentFiles
-from store.message.record import BLANK_BYTES, MAGIC_AT, MAGIC_V1, MAGIC_V2, SYS_FLAG_AT, store_timestamp_at
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.time_search import Log, files_of, offset_by_entries
-
-TIMESTAMP_BYTES = 8
+from store.reading.history import stored_ms
 
 
 class OffsetsLost(StoreError):
@@ -140,17 +138,3 @@ def pruned_by_time(log: LogExtent, stored: Sequence[StoredBounds]) -> LogExtent:
         high = max(start, min(high, bases[behind] if behind < len(bases) else high))
     reput = min(max(log.reput_from_offset, start), high)
     return replace(log, min_physical_offset=start, reput_from_offset=reput, max_physical_offset=high)
-
-
-def stored_ms(files: SegmentFiles, offset: int) -> int | None:
-    """When the record at that offset was stored; None where none begins."""
-    base = files.base_of(offset)
-    with files.open(base) as segment:
-        at = offset - base
-        head = bytes(segment.view[at : at + SYS_FLAG_AT + 4])
-        if len(head) < max(BLANK_BYTES, SYS_FLAG_AT + 4):
-            return None
-        if int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4]) not in (MAGIC_V1, MAGIC_V2):
-            return None
-        stored_at = at + store_timestamp_at(int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4]))
-        return int.from_bytes(segment.view[stored_at : stored_at + TIMESTAMP_BYTES], signed=True)

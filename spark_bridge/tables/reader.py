@@ -48,6 +48,7 @@ TABLES: dict[str, Columns] = {
         ("brokerName", STRING), ("path", STRING), ("cluster", STRING), ("brokerId", INT), ("role", STRING),
         ("storeHost", STRING), ("pid", INT), ("minPhysicalOffset", BIGINT), ("maxPhysicalOffset", BIGINT),
         ("reputFromOffset", BIGINT), ("flushedOffset", BIGINT), ("confirmOffset", BIGINT), ("inSyncSlaves", INT),
+        ("minTimestamp", TIMESTAMP),
     ),
     "consumer_groups": (
         ("brokerName", STRING), ("group", STRING), ("topic", STRING), ("queueId", INT), ("consumerOffset", BIGINT),

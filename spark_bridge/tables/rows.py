@@ -16,7 +16,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.plan import inventory
-from spark_bridge.plan.bounds import stored_ms
 from spark_bridge.plan.stores import StoreAt
 from spark_bridge.records.columns import columns_of, schema_of
 from spark_bridge.records.reader import read_split
@@ -25,6 +24,7 @@ from store.files.segment_files import SegmentFiles, stated_files
 from store.message.topics import is_system_topic
 from store.names import CONFIG, CONSUMER_OFFSETS, TOPICS
 from store.reading import extent
+from store.reading.history import held, stored_ms
 from store.tables import json_files
 from store.tables import tables as broker_tables
 
@@ -163,12 +163,14 @@ def _replicas(store: StoreAt, _options: ReadOptions) -> Iterator[Row]:
     flushed, confirmed, in_sync = (
         inventory.cursor_of(store.root, name) for name in ("flushed_offset", "confirm_offset", "in_sync_slaves")
     )
+    files = SegmentFiles(log.commitlog, log.segment_bytes)
     is_master = str(settings.get("brokerRole", "")).endswith(inventory.MASTER_ROLE)
     yield (
         os.path.abspath(store.root), settings.get("brokerClusterName"), _whole(settings.get("brokerId")),
         settings.get("brokerRole"), settings.get("storeHost"), broker.pid if broker is not None else None,
         log.min_physical_offset, log.max_physical_offset, log.reput_from_offset, flushed,
         confirmed if is_master else None, in_sync if is_master else None,
+        held(files, log.min_physical_offset, log.max_physical_offset).from_ms,
     )  # fmt: skip
 
 

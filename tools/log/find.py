@@ -21,7 +21,8 @@ from store.reading.extent import running, tell_unreached
 from store.reading.log_reader import LogReader, open_log
 from store.reading.search import Finder, SearchResult
 from tools.common.exit_codes import ExitCode
-from tools.log.text import as_json, as_line, time_text
+from tools.common.moments import time_text
+from tools.log.text import as_json, as_line
 
 
 def find(

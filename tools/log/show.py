@@ -23,7 +23,8 @@ from store.reading.log_reader import LogReader, open_log
 from store.reading.summary import TopicSummary, by_topic, messages
 from store.repair import kept
 from tools.common.exit_codes import ExitCode
-from tools.log.text import as_json, as_line, time_text
+from tools.common.moments import time_text
+from tools.log.text import as_json, as_line
 
 FOLLOW_SECONDS = 0.1
 PIPE_COLUMNS = 160  # a table's width where there is no terminal to ask

@@ -9,8 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 from store.errors import MalformedData
@@ -18,9 +16,9 @@ from store.message.compression import body_of
 from store.message.inner_batch import messages_in
 from store.message.kinds import MessageKind, destination_of, kind_of
 from store.message.record import Message, SysFlag
+from tools.common.moments import time_text
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-LATEST_MS = 253_402_300_799_999  # the year 9999, the last that datetime knows
 
 
 def as_json(message: Message) -> str:
@@ -92,18 +90,6 @@ def as_line(message: Message) -> str:
     except UnicodeDecodeError:
         text = f"<{len(body)} bytes> {body[:32].hex()}{'…' if len(body) > 32 else ''}"
     return _escaped(f"{head}  {text}")
-
-
-def time_text(milliseconds: int) -> str:
-    """UTC, to the millisecond."""
-    if not 0 <= milliseconds <= LATEST_MS:
-        return f"{milliseconds} ms"
-    return f"{_second_text(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
-
-
-@lru_cache(maxsize=1024)
-def _second_text(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _body(message: Message) -> bytes:

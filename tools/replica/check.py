@@ -12,8 +12,8 @@ from store.message.record import Message
 from store.reading.log_reader import open_log
 from store.reading.replicas import LocalLog, LogView, Relation, State, relation
 from tools.common.exit_codes import ExitCode
+from tools.common.moments import time_text
 from tools.common.progress import progress
-from tools.log.text import time_text
 from tools.replica.other_log import open_other
 
 WELL = (State.IDENTICAL, State.BEHIND)

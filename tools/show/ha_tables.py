@@ -11,6 +11,7 @@ from rich.text import Text
 from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus
 from engine.protocol.ha.explanation import Explanation, Row
 from engine.protocol.ha.wire import CODES, CloseReason, ReasonCode
+from tools.show.history import history_text
 from tools.show.table import table_of
 
 KIB, STEPS = 1024.0, ("B", "KiB", "MiB", "GiB", "TiB")
@@ -114,6 +115,7 @@ def status_view(status: HaStatus) -> RenderableType:
         f"log end {status.max_physical_offset:,}, confirmed {status.confirm_offset:,}; "
         f"{status.in_sync_slaves} slave(s) in sync, a put waits for {waits or 'none'}; "
         f"{status.acks_rejected:,} acks rejected\n"
+        f"{history_text(status.history)}\n"
     )
     parts: list[RenderableType] = [Text(heading)]
     parts += [Text(f"PROBLEM: {problem}\n", style="bold red") for problem in status.problems]

@@ -12,6 +12,7 @@ from engine.figures.ha_status import ClientStatus, ConnectionStatus
 from engine.figures.status import ProcessStatus, PutStatus, Status, snapshot
 from engine.protocol.ha.wire import CloseReason
 from tools.common import watch as screen
+from tools.show.history import history_text
 from tools.show.table import table_of
 
 MIB = 1 << 20
@@ -76,7 +77,7 @@ def render(status: Status) -> RenderableType:
     """The whole view."""
     heading = (
         f"{status.broker_name}  {status.role}  {status.flush_disk_type}  {status.state}  process {status.pid}  "
-        f"HA port {status.ha_listen_port}\n{status.store}\n"
+        f"HA port {status.ha_listen_port}\n{status.store}\n{history_text(status.history)}\n"
     )
     parts: list[RenderableType] = [Text(heading)]
     parts += [Text(f"PROBLEM: {problem}\n", style="bold red") for problem in status.problems]

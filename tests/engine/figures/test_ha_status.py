@@ -16,6 +16,7 @@ from engine.protocol.ha.wire import CloseReason
 from engine.settings import replication
 from ipc import waiting
 from ipc.clock import monotonic_ms
+from store.reading.history import History
 from tests.harness.ha_node import Node
 
 SEGMENT, GAP = 1 << 20, 1000
@@ -52,6 +53,14 @@ def test_in_sync_behind_and_nothing_said_yet(node: Node) -> None:
         ("OK", True, 999), ("BEHIND", False, 1000), ("NO_REPORT", False, 5001),
     ]  # fmt: skip
     assert (found.push2_slave_max_offset, found.replicas_needed) == (4001, 2)
+
+
+def test_from_where_on_the_log_has_its_history(node: Node) -> None:
+    assert status_of(node).history == History(0, None)
+    node.append(bytes(5000))
+    waiting.publish(node.board.min_physical_offset, 4000)
+    assert status_of(node).history == History(4000, None)
+    assert status_of(node).to_json()["history"] == {"from_offset": 4000, "from_ms": None}
 
 
 def test_rate_and_time_to_catch_up_come_from_the_samples(node: Node) -> None:

@@ -106,6 +106,7 @@ def test_topics_segments_replicas_and_groups_of_a_golden_store(tmp_path):
     assert [milliseconds(row, "minTimestamp") for row in segments] == [line["storeTimestamp"] for line in starts]
     (replica,) = table_of(root, "replicas")
     assert (replica["maxPhysicalOffset"], replica["role"], replica["pid"]) == (segments[-1]["endOffset"], None, None)
+    assert (replica["minPhysicalOffset"], milliseconds(replica, "minTimestamp")) == (0, messages[0]["storeTimestamp"])
     config = (Path(root) / "config" / "consumerOffset.json").read_text()
     groups = {(row["topic"], row["group"], row["queueId"]): row for row in table_of(root, "consumer_groups")}
     assert groups["alphaOne", "G_alpha", 0]["consumerOffset"] == 61

@@ -61,6 +61,7 @@ def test_status_for_people(broker: LocalBroker, capsys: pytest.CaptureFixture[st
     out = capsys.readouterr().out
     assert "ASYNC_MASTER  ASYNC_FLUSH  RUNNING" in out
     assert "no slave is connected" in out
+    assert "history from offset 0 on" in out
 
 
 def rendered(status: Status) -> str:
