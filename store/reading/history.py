@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from store.errors import StoreError
 from store.files.segment_files import SegmentFiles
 from store.message.record import BLANK_BYTES, MAGIC_AT, MAGIC_V1, MAGIC_V2, SYS_FLAG_AT, store_timestamp_at
 
@@ -24,12 +25,12 @@ def held(files: SegmentFiles, min_offset: int, max_offset: int) -> History:
         return History(min_offset, None)
     try:
         return History(min_offset, stored_ms(files, min_offset))
-    except OSError:  # it expires just now
+    except (OSError, StoreError):  # it expires just now, or is no segment: others say so
         return History(min_offset, None)
 
 
 def stored_ms(files: SegmentFiles, offset: int) -> int | None:
-    """When the record at that offset was stored; None where none begins. Raises OSError."""
+    """When the record at that offset was stored; None where none begins. Raises OSError, SegmentSizeMismatch."""
     base = files.base_of(offset)
     with files.open(base) as segment:
         at = offset - base

@@ -23,5 +23,6 @@ def test_a_time_that_cannot_be_told_is_none(tmp_path: Path) -> None:
     log.fill(100)
     assert held(log.files, log.records[0].offset + 1, log.end).from_ms is None, "no record begins there"
     assert held(log.files, 100 * SEGMENT_BYTES, 101 * SEGMENT_BYTES).from_ms is None, "no segment is there"
-    log.files.path_of(SEGMENT_BYTES).write_bytes(b"\xff" * 20)
-    assert held(log.files, SEGMENT_BYTES, log.end).from_ms is None
+    for noise in (b"\xff" * SEGMENT_BYTES, bytes(SEGMENT_BYTES), b"\xff" * 20):
+        log.files.path_of(SEGMENT_BYTES).write_bytes(noise)
+        assert held(log.files, SEGMENT_BYTES, log.end).from_ms is None
