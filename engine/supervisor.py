@@ -25,6 +25,7 @@ from engine.board.topic_table import TopicTable
 from engine.children import Children
 from engine.errors import StartRefused, StopIncomplete
 from engine.keeping import allocator, dispatcher, flusher, housekeeper
+from engine.net import tls
 from engine.remoting import broker_server
 from engine.replication import group_transfer, ha_listener, receiver, sender
 from engine.role import Role, StopFlag
@@ -73,6 +74,7 @@ class Supervisor:
         self._board: Board | None = None
         self._failures: Failures | None = None
         self._sampler: Sampler | None = None
+        self._tls: tls.BrokerTls | None = None
 
     def run(self, on_ready: Callable[[], None] | None = None) -> int:
         """Start, serve until SIGTERM, SIGINT or SIGHUP, stop. 0 after a stop in order.
@@ -126,6 +128,7 @@ class Supervisor:
     def _prepare(self) -> Children:
         """All that comes before the first change of the log, and whatever is to be compiled for that."""
         self._give_to_group()
+        self._tls = tls.of_broker(self._config)
         rewound_to = rewind.finish(self._directory, self._config.mapped_file_size_commit_log_bytes)
         if rewound_to is not None:
             log.warning("finished an interrupted rewind of the log to offset %d", rewound_to)
@@ -220,7 +223,7 @@ class Supervisor:
         else:
             shared.append(("group_transfer", partial(group_transfer.open_role, config, board)))
             shared.append(("writer", partial(writer.open_role, config, board, directory)))
-        shared.append(("remoting", partial(broker_server.open_role, config, board)))
+        shared.append(("remoting", partial(broker_server.open_role, config, board, self._tls)))
         open_listener = partial(ha_listener.open_role, config, board, self._failures_there(), sender.open_role)
         return [*shared, ("ha_listener", open_listener)]
 

@@ -28,6 +28,15 @@ class BrokerState(IntEnum):
     STOPPING = 2
 
 
+class TlsOutcome(IntEnum):
+    """What became of a connection to a remoting port that spoke TLS, or should have."""
+
+    SERVED = 0
+    FAILED = 1
+    PLAINTEXT_REFUSED = 2
+    TLS_REFUSED = 3
+
+
 class HaSlotState(IntEnum):
     """What the slot of a slave is; `ha.N.state`."""
 
@@ -152,6 +161,10 @@ class Board(Group):
         "gauge", "remoting", "receiver", "where a slave's name server says its master sends the log from"
     )
     metrics_port = One("gauge", "remoting", "status", "0: /metrics is not served")
+    tls_outcomes = Family(
+        {outcome: outcome.name for outcome in TlsOutcome}, "OUTCOME", "tally", "remoting", "status",
+        "connections to the remoting ports by what became of their first byte", label="tls.{}",
+    )  # fmt: skip
     # engine.board.live_settings: as the file says, which the supervisor noted before it forked, or as set since
     broker_permission = One("gauge", "remoting", "producers, remoting", "brokerPermission")
     topics_changes = One(

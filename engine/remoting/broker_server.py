@@ -20,13 +20,15 @@ from typing import Any
 import uvloop
 
 from engine.board import address_cursors, addresses, live_settings
-from engine.board.cursors import Board
+from engine.board.cursors import Board, TlsOutcome
 from engine.board.ha_samples import read_ha_samples
 from engine.figures.metrics import TableSizes
 from engine.figures.metrics_server import MetricsServer
 from engine.figures.runtime_info import ha_status, runtime_info
+from engine.net import tls
 from engine.net.listeners import bind_address
 from engine.net.rare_lines import RareLines
+from engine.net.tls import BrokerTls
 from engine.protocol.access.rights import Rules
 from engine.protocol.broker import slave_synchronize
 from engine.protocol.broker.requests import BrokerRequests, Facts
@@ -63,7 +65,7 @@ class BrokerServer:
 
     name = "remoting"
 
-    def __init__(self, config: BrokerConfig, board: Board) -> None:
+    def __init__(self, config: BrokerConfig, board: Board, how: BrokerTls | None = None) -> None:
         self._config, self._board, self._loop = config, board, uvloop.new_event_loop()
         self._is_slave = config.broker_role is BrokerRole.SLAVE
         self._files = BrokerFiles(config, wall_ms(), board.directory)
@@ -72,6 +74,7 @@ class BrokerServer:
             has_timers=config.timer_wheel_enable,
         )  # fmt: skip
         self._log_answers = LogAnswers(config, board)
+        self._tls = how or tls.of_broker(config)
         self._servers: dict[int, RemotingServer] = {}
         self._unbound: dict[int, str] = {}  # port: why not, as it was told
         self._master_end = MasterEnd(config, lambda: self._master_address)
@@ -150,7 +153,8 @@ class BrokerServer:
         self._files.save(now_ms)
         self._note_topics()
         if not self._registrations and self._board.ha_listen_port.read():
-            links = {address: RemotingLink(address, ANSWER_SECONDS) for address in self._config.name_servers}
+            how = self._tls.client
+            links = {address: RemotingLink(address, ANSWER_SECONDS, how) for address in self._config.name_servers}
             self._registrations = {address: (self._registration(), link) for address, link in links.items()}
         self._register_where_due(now_ms)
         if self._is_slave and "synchronize" not in self._tasks:
@@ -219,8 +223,10 @@ class BrokerServer:
                 continue
             config = self._config
             rules = Rules(config.remoting_allow_list, config.admin_allow_list, follow=config.ha_allow_list)
-            limits = Limits(connections=config.remoting_connections_max)
-            server = RemotingServer(self._answer, lambda _connection: None, limits, rules=rules)
+            server = RemotingServer(
+                self._answer, lambda _connection: None, Limits(connections=config.remoting_connections_max),
+                rules=rules, how=self._tls.server, on_tls=self._count_tls,
+            )  # fmt: skip
             try:
                 bound = await server.start(bind_address(self._config.bind_address, self._config.broker_ip1), port)
             except OSError as error:
@@ -233,6 +239,9 @@ class BrokerServer:
                 waiting.publish(self._board.listen_port, bound)
 
         await self._metrics.start()
+
+    def _count_tls(self, outcome: TlsOutcome) -> None:
+        waiting.add(self._board.tls_outcomes[outcome], 1)
 
     def _sizes(self) -> TableSizes:
         tables = self._files.metadata
@@ -366,7 +375,8 @@ class BrokerServer:
 
     async def _ask_at(self, address: str, questions: list[slave_synchronize.Question]) -> bool:
         """Ask one port; whether all was answered and taken in."""
-        link, all_of_it = self._masters.setdefault(address, RemotingLink(address, SYNCHRONIZE_SECONDS)), True
+        new, all_of_it = RemotingLink(address, SYNCHRONIZE_SECONDS, self._tls.client), True
+        link = self._masters.setdefault(address, new)
         for question in questions:
             code = question.request.code
             try:
@@ -385,6 +395,6 @@ class BrokerServer:
         return all_of_it
 
 
-def open_role(config: BrokerConfig, board: Board) -> BrokerServer:
-    """The remoting server of a broker."""
-    return BrokerServer(config, board)
+def open_role(config: BrokerConfig, board: Board, how: BrokerTls | None = None) -> BrokerServer:
+    """The remoting server of a broker; `how` are its certificates, read now where they are not given."""
+    return BrokerServer(config, board, how)

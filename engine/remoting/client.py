@@ -1,6 +1,6 @@
 """Asks one RocketMQ process something over remoting and waits for the answer: with a deadline, hanging up on nonsense.
 
-Implements: NettyRemotingClient.invokeSync, for one connection without TLS (spec: remoting, 2 command fields)
+Implements: NettyRemotingClient.invokeSync, for one connection (spec: remoting, 2 command fields)
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from engine.errors import EngineError
 from engine.protocol.remoting.codes import REQUEST_VERSION, ResponseCode
 from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
+
+if TYPE_CHECKING:
+    from engine.net.tls import RenewedContext
 
 READ_BYTES = 64 * 1024
 HUNG_UP = "it hung up, as one does that stops, or whose remotingAllowList does not list this host"
@@ -40,10 +43,13 @@ class PeerRefused(EngineError):
 
 
 class RemotingClient:
-    """A connection to one address (`host:port`), made at the first request and again after it broke."""
+    """A connection to one address (`host:port`), made at the first request and again after it broke.
 
-    def __init__(self, address: str, timeout: float = 5.0) -> None:
-        self.address, self._timeout = address, timeout
+    Over TLS where `how` is given.
+    """
+
+    def __init__(self, address: str, timeout: float = 5.0, how: RenewedContext | None = None) -> None:
+        self.address, self._timeout, self._how = address, timeout, how
         self._opaque = itertools.count(1)
         self._socket: socket.socket | None = None
         self._splitter = FrameSplitter()
@@ -64,7 +70,7 @@ class RemotingClient:
                 host, _colon, port = self.address.rpartition(":")
                 if not host or not port.isdecimal():
                     raise ValueError("no address of the form host:port")
-                self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout=self._timeout)
+                self._socket = self._connected(host.strip("[]"), int(port))
                 self._splitter = FrameSplitter()
             self._socket.sendall(encode(request))
             return self._await(request.opaque, deadline)
@@ -73,7 +79,25 @@ class RemotingClient:
             raise PeerUnreachable(self.address, HUNG_UP) from reason
         except (OSError, ValueError, MalformedFrame) as reason:
             self.close()
-            raise PeerUnreachable(self.address, reason) from reason
+            raise PeerUnreachable(self.address, self._why(reason)) from reason
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        """Raises OSError."""
+        sock = socket.create_connection((host, port), timeout=self._timeout)
+        if self._how is None:
+            return sock
+        try:
+            return self._how.current().wrap_socket(sock, server_hostname=host)
+        except BaseException:
+            sock.close()
+            raise
+
+    def _why(self, reason: Exception) -> object:
+        if self._how is None:
+            return reason
+        from engine.net.tls import words_of
+
+        return words_of(reason)
 
     def _await(self, opaque: int, deadline: float) -> RemotingCommand:
         """Read until that answer; what else comes (a server may ask and push) is not for us."""

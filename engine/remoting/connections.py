@@ -7,7 +7,6 @@ frame that does not end, or answers that nobody reads. So strangers who fill the
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 import resource
@@ -18,6 +17,7 @@ from typing import NamedTuple
 
 from engine.net.log_lines import Seldom
 from engine.protocol.access.rights import ALL, Rights
+from engine.remoting.opening import Hangable
 from engine.settings.keys import REMOTING_CONNECTIONS
 
 log = logging.getLogger("slipstream.remoting")
@@ -34,7 +34,7 @@ class Connection:
     """One peer. `waits_since` is when we began to wait for it: for the rest of a frame, or until it reads."""
 
     number: int
-    transport: asyncio.WriteTransport
+    transport: Hangable
     peer: object
     heard_at: float = field(default_factory=time.monotonic)
     bytes_held: int = 0
@@ -61,7 +61,7 @@ class Connections:
         self._bytes = 0
         self._seldom = Seldom(log)
 
-    def admit(self, transport: asyncio.WriteTransport, peer: object) -> Connection | None:
+    def admit(self, transport: Hangable, peer: object) -> Connection | None:
         """Enter a new one; None where nobody may go for it."""
         if len(self._table) >= self._bounds.connections:
             goes = self._who_goes()
@@ -81,6 +81,12 @@ class Connections:
         for connection in self._silent.values():
             return connection
         return next((each for each in self._spoken.values() if not self._is_kept(each.number)), None)
+
+    def make_room(self) -> None:
+        """Somebody goes, if anybody may."""
+        goes = self._who_goes()
+        if goes is not None:
+            self.hang_up(goes)
 
     def spoke(self, connection: Connection) -> None:
         """It sent a whole frame."""

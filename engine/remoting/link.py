@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from ssl import SSLError
 
+from engine.net import tls
+from engine.net.tls import RenewedContext
 from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
 
 READ_BYTES = 64 * 1024
@@ -23,10 +26,10 @@ class NoAnswer(ConnectionError):
 
 
 class RemotingLink:
-    """A connection to one address (`host:port`)."""
+    """A connection to one address (`host:port`), over TLS where `how` is given."""
 
-    def __init__(self, address: str, timeout: float) -> None:
-        self.address, self._timeout = address, timeout
+    def __init__(self, address: str, timeout: float, how: RenewedContext | None = None) -> None:
+        self.address, self._timeout, self._how = address, timeout, how
         self._opaque = 0
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -37,13 +40,14 @@ class RemotingLink:
             return await asyncio.wait_for(self._ask(replace(request, opaque=self._opaque)), self._timeout)
         except (OSError, ValueError, MalformedFrame, TimeoutError) as reason:
             self.close()
-            raise NoAnswer(self.address, reason) from reason
+            raise NoAnswer(self.address, tls.words_of(reason) if isinstance(reason, SSLError) else reason) from reason
 
     async def _ask(self, request: RemotingCommand) -> RemotingCommand:
         if self._streams is None or self._streams[0].at_eof():
             self.close()
             host, _colon, port = self.address.rpartition(":")
-            self._streams = await asyncio.open_connection(host.strip("[]"), int(port))
+            context = self._how.current() if self._how else None
+            self._streams = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
         reader, writer = self._streams
         writer.write(encode(request))
         await writer.drain()
@@ -70,4 +74,5 @@ class RemotingLink:
         streams, self._streams = self._streams, None
         if streams is not None:
             with suppress(RuntimeError):  # the loop has ended
-                streams[1].close()
+                transport = streams[1].transport
+                transport.close() if self._how is None else transport.abort()  # TLS's goodbye outlives the loop

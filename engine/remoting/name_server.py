@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from engine.net import tls
 from engine.net.log_lines import Seldom
+from engine.net.tls import ServerTls
 from engine.protocol.access.rights import Rules
 from engine.protocol.naming.name_server import NameServer
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
@@ -37,11 +39,13 @@ class ServingNames:
 
     def __init__(
         self, state: NameServer, write_kv: Callable[[bytes], None], limits: Limits | None = None,
-        rules: Rules | None = None,
+        rules: Rules | None = None, how: ServerTls = tls.PLAINTEXT,
     ) -> None:  # fmt: skip
         self._state, self._write_kv = state, write_kv
         routes = state.routes
-        self._server = RemotingServer(self._answer, routes.connection_closed, limits, routes.is_registrar, rules)
+        self._server = RemotingServer(
+            self._answer, routes.connection_closed, limits, routes.is_registrar, rules=rules, how=how
+        )
         self._reader = ThreadPoolExecutor(1, "registrations")
         self._writer = ThreadPoolExecutor(1, "key-values")
         self._saving = asyncio.Lock()

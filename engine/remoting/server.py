@@ -1,6 +1,6 @@
 """Serves remoting requests over TCP: frames in, answers out, one task a connection; what is answered is its caller's.
 
-Implements: NettyRemotingServer, without TLS (spec: remoting, 3 server behaviour)
+Implements: NettyRemotingServer (spec: remoting, 3 server behaviour)
 Bounded: connections and the bytes that all of them have in flight (`engine.remoting.connections`), the frame that one
 may send and the time for it, how long one may be silent or not read, and how long one is answered while others wait. A
 connection that sends what is no frame is closed at once, and one whose address may not connect before it is read.
@@ -15,8 +15,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from engine.board.cursors import TlsOutcome
+from engine.net import tls
 from engine.net.listeners import listen
 from engine.net.log_lines import Seldom
+from engine.net.tls import ServerTls
 from engine.protocol.access import rights
 from engine.protocol.access.rights import Rules
 from engine.protocol.remoting.codes import REQUEST_VERSION, ResponseCode
@@ -28,6 +31,7 @@ from engine.protocol.remoting.frame import (
     decode,
     encode,
 )
+from engine.remoting.acceptor import Acceptor
 from engine.remoting.connections import (
     BYTES_IN_FLIGHT_MAX,
     Bounds,
@@ -35,11 +39,11 @@ from engine.remoting.connections import (
     Connections,
     allowed_connections,
 )
+from engine.remoting.opening import READ_BYTES, Arrival, Opening, Streams
 from engine.settings.keys import REMOTING_CONNECTIONS
 
 log = logging.getLogger("slipstream.remoting")
 
-READ_BYTES = 64 * 1024
 IDLE_SECONDS = 120.0  # serverChannelMaxIdleTimeSeconds
 FRAME_SECONDS = 60.0  # from a frame's first byte to its last
 STOP_SECONDS = 2.0
@@ -65,17 +69,20 @@ class RemotingServer:
 
     `on_close(connection)` is told of every end; connections of which `is_kept` says so are the last to make room.
     `rules` say which addresses may connect, and what each may ask.
+    `how` says whether TLS is served, and what else; `on_tls` is told what became of each first byte that was judged.
     """
 
     def __init__(
         self, answer: Answer, on_close: Callable[[int], None], limits: Limits | None = None,
         is_kept: Callable[[int], bool] = lambda _connection: False, rules: Rules | None = None,
+        how: ServerTls = tls.PLAINTEXT, on_tls: Callable[[TlsOutcome], None] = lambda _outcome: None,
     ) -> None:  # fmt: skip
         self._answer, self._on_close, self._limits, self._rules = answer, on_close, limits or Limits(), rules or Rules()
         bounds = Bounds(allowed_connections(self._limits.connections), self._limits.bytes_in_flight)
         self._connections = Connections(bounds, is_kept)
-        self._tasks: set[asyncio.Task[None] | None] = set()
-        self._server: asyncio.Server | None = None
+        self._opening = Opening(how, on_tls)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._acceptor: Acceptor | None = None
         self._seldom = Seldom(log)
 
     async def start(self, host: str, port: int) -> int:
@@ -84,19 +91,18 @@ class RemotingServer:
 
     async def start_on(self, listening: socket.socket) -> int:
         """As `start`, on a socket that listens already."""
-        self._server = await asyncio.start_server(self._serve, sock=listening, limit=READ_BYTES)
-        bound: int = self._server.sockets[0].getsockname()[1]
+        bound: int = listening.getsockname()[1]
+        self._acceptor = Acceptor(listening, self._arrived, self._connections.make_room)
         return bound
 
     async def stop(self) -> None:
         """Stop listening, hang up on everybody."""
-        assert self._server is not None
-        self._server.close()
+        assert self._acceptor is not None
+        self._acceptor.stop()
         for connection in self._connections.all():
             connection.transport.close()
-        talks = [task for task in self._tasks if task is not None]
-        if talks:
-            await asyncio.wait(talks, timeout=STOP_SECONDS)
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=STOP_SECONDS)
         for connection in self._connections.all():
             self._connections.hang_up(connection)
 
@@ -106,48 +112,60 @@ class RemotingServer:
         if connection is not None:
             connection.transport.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = self._admit(writer)
+    def _arrived(self, sock: socket.socket) -> None:
+        """One more connection, in the table from now on."""
+        arrival = Arrival(sock)
+        connection = self._admit(sock, arrival)
         if connection is None:
-            writer.transport.abort()
+            sock.close()
             return
-        task, peer = asyncio.current_task(), connection.peer
+        task = asyncio.get_running_loop().create_task(self._serve(connection, arrival))
         self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, connection: Connection, arrival: Arrival) -> None:
+        peer = connection.peer
         try:
-            await self._talk(connection, reader, writer)
+            streams = await self._opening.open(arrival, peer, self._limits.idle_seconds)
+            connection.transport, writer = streams.writer.transport, streams.writer
+            await self._talk(connection, streams)
             writer.close()
             await asyncio.wait_for(writer.wait_closed(), WRITE_SECONDS)  # it may still read
         except TimeoutError:
             self._seldom.tell("%s: silent, too slow, or it does not read: closed", peer, level=logging.INFO)
         except MalformedFrame as malformed:
             self._seldom.tell("%s: %s: %s", peer, malformed.code, malformed)
-        except ConnectionError as error:
+        except OSError as error:  # the connection's, TLS's included
             log.debug("%s: %s", peer, error)
         except Exception:
             self._seldom.tell("%s: its request failed; it is hung up on", peer, level=logging.ERROR, error=True)
         finally:
             self._connections.hang_up(connection)
-            self._tasks.discard(task)
             self._on_close(connection.number)
 
-    def _admit(self, writer: asyncio.StreamWriter) -> Connection | None:
+    def _admit(self, sock: socket.socket, arrival: Arrival) -> Connection | None:
         """Enter it, with what its address may do; None where it may not connect, or finds no room."""
-        peer, own = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
-        if not peer or not own:  # it is gone
+        try:
+            peer, own = sock.getpeername(), sock.getsockname()
+        except OSError:  # it is gone
             return None
         allowed = self._rules.rights_of(peer[0], own[0])
         if not allowed.may_connect:
             self._seldom.tell("%s may not connect: %s does not list its address", peer, rights.CONNECT_KEY)
             return None
-        connection = self._connections.admit(writer.transport, peer)
+        connection = self._connections.admit(arrival, peer)
         if connection is not None:
             connection.rights = allowed
         return connection
 
-    async def _talk(self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _talk(self, connection: Connection, streams: Streams) -> None:
+        reader, writer = streams
         splitter, limits = FrameSplitter(self._limits.frame_bytes), self._limits
-        left = limits.idle_seconds
+        left, is_begun = limits.idle_seconds, False
         while data := await asyncio.wait_for(reader.read(READ_BYTES), left):
+            if not is_begun and self._opening.refuses_hello(data, connection.peer):
+                return
+            is_begun = True
             begun, frames = time.monotonic(), splitter.feed(data)
             for frame in frames:
                 if writer.transport.is_closing():  # hung up on: nobody takes the answers

@@ -21,6 +21,7 @@ from engine.protocol.access import allow_list
 from engine.protocol.access.allow_list import AllowList
 from engine.settings.keys import KEYS, OLD_SPELLINGS, OWN_KEYS, SYNONYMS, Key
 from engine.settings.properties_file import Entry, MalformedEscape, parse
+from engine.settings.tls_mode import TlsMode
 from engine.settings.unused_names import REFUSED, ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS, SAMPLES_ONLY, UNGUARDED
 from store.compat import LINES, line_of
 from store.message.delay import levels_ms
@@ -61,6 +62,9 @@ class BrokerConfig:
     bind_address: str | None
     listen_port: int
     ha_listen_port: int
+    tls_server_mode: TlsMode
+    tls_config_file: Path | None
+    use_tls: bool
     name_servers: tuple[str, ...]
     register_name_server_period_ms: int
     broker_permission: int
@@ -261,6 +265,10 @@ def converted(key: Key, text: str) -> Any:
             return FlushDiskType(text)
         case "exporter":
             return EXPORTERS[int(text)] if text in EXPORTER_NUMBERS else EXPORTERS[EXPORTERS.index(text)]
+        case "tls_mode":
+            return TlsMode(text)
+        case "ha_tls_mode":
+            return TlsMode(text) if text != TlsMode.PERMISSIVE else _refuse(text)
         case "compat":
             return text if text in LINES else _refuse(text)
         case "addresses":
@@ -337,6 +345,8 @@ def _apply_launcher_rules(file: str, values: dict[str, Any], seen: Mapping[str, 
     values["store_path_commit_log"] = Path(os.path.abspath(values["store_path_commit_log"] or root / COMMIT_LOG))
     units = -(-values["mapped_file_size_consume_queue_bytes"] // CONSUME_QUEUE_UNIT_BYTES)
     values["mapped_file_size_consume_queue_bytes"] = units * CONSUME_QUEUE_UNIT_BYTES
+    if values["use_tls"] is None:
+        values["use_tls"] = values["tls_server_mode"] is TlsMode.ENFORCING
     _apply_replica_rules(file, values, seen, warnings)
     if values["affinity"] is None:  # measured: DECISIONS.md 7
         values["affinity"] = "" if role is BrokerRole.ASYNC_MASTER else "sync"

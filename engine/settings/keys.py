@@ -13,7 +13,7 @@ from store.message.delay import DEFAULT_LEVELS
 
 Kind = Literal[
     "int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity", "hours",
-    "addresses", "exporter", "delays", "allow_list",
+    "addresses", "exporter", "delays", "allow_list", "tls_mode", "ha_tls_mode",
 ]
 INT_MAX = 2**31 - 1
 MIB = 1 << 20
@@ -56,6 +56,8 @@ ALLOWED: dict[str, str] = {
     "allow_list": "addresses and networks, separated by ; or commas, as in 10.1.0.0/16;192.0.2.7;2001:db8::/32",
     "delays": "levels of delay, each a number with s, m, h or d, separated by spaces, as in 1s 5s 1m 2h",
     "hours": "hours of the day from 0 to 23, separated by ;",
+    "tls_mode": "disabled, permissive or enforcing",
+    "ha_tls_mode": "disabled or enforcing",
     "affinity": "empty (the kernel decides), sync (the synchronous path on one CPU), or CPU numbers as in 0,2-3",
 }
 
@@ -79,6 +81,10 @@ KEYS = (
     Key("autoCreateTopicEnable", "auto_create_topic_enable", "bool", True),
     Key("messageDelayLevel", "message_delay_level", "delays", DEFAULT_LEVELS),
     Key("haListenPort", "ha_listen_port", "int", None, 0, 65535, "0 lets the kernel choose"),
+    # TLS: the first two are system properties of RocketMQ's; engine/net/tls.py
+    Key("tls.server.mode", "tls_server_mode", "tls_mode", "permissive"),
+    Key("tls.config.file", "tls_config_file", "path", None),
+    Key("useTLS", "use_tls", "bool", None),  # of our own connections; none given: where tls.server.mode is enforcing
     # files
     Key("storePathRootDir", "store_path_root_dir", "path", "~/store"),
     Key("storePathCommitLog", "store_path_commit_log", "path", None),

@@ -23,6 +23,8 @@ KEYS = (
     Key("adminAllowList", "admin_allow_list", "allow_list", None),
     Key("registerAllowList", "register_allow_list", "allow_list", None),
     Key("remotingConnectionsMax", "remoting_connections_max", "int", REMOTING_CONNECTIONS, 8, CONNECTIONS_MAX),
+    Key("tls.server.mode", "tls_server_mode", "tls_mode", "permissive"),
+    Key("tls.config.file", "tls_config_file", "path", None),
 )
 BY_NAME = {key.name: key for key in KEYS}
 NAMESRV_ONLY = frozenset(

@@ -43,7 +43,7 @@ ROCKETMQ_KEYS = frozenset(
     shortPollingTimeMills slaveReadEnable startAcceptSendRequestTimeStamp storePathDLedgerCommitLog
     storeReplyMessageEnable traceTopicEnable transactionCheckInterval transactionCheckMax transactionTimeOut
     transferMsgByHeap transientStorePoolEnable transientStorePoolSize useEpollNativeSelector
-    useReentrantLockWhenPutMessage useTLS waitTimeMillsInHeartbeatQueue waitTimeMillsInPullQueue
+    useReentrantLockWhenPutMessage waitTimeMillsInHeartbeatQueue waitTimeMillsInPullQueue
     waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue warmMapedFileEnable writeBufferHighWaterMark
     writeBufferLowWaterMark
     """.split()
@@ -127,7 +127,7 @@ REFUSED = {
     "enableDLegerCommitLog": "there is no DLedger here; leave the line out, and brokerRole says who is master",
     "enableControllerMode": "no controller elects brokers here; leave the line out, and brokerRole says who is master",
 }
-UNGUARDED = frozenset("aclEnable authenticationEnabled authorizationEnabled useTLS".split())  # what a file relies on
+UNGUARDED = frozenset("aclEnable authenticationEnabled authorizationEnabled".split())  # what a file relies on
 
 # Common in samples although no setter of 4.9 or 5.x has these names: the brokers ignore them in silence.
 SAMPLES_ONLY = frozenset(

@@ -15,6 +15,7 @@ import uvloop
 
 from engine.board import addresses
 from engine.net import log_lines
+from engine.net.tls import ServerTls
 from engine.protocol.access.rights import Rules
 from engine.protocol.naming.name_server import NameServer
 from engine.remoting.name_server import ServingNames
@@ -29,7 +30,7 @@ KV_BYTES_MAX = 64 * 1024 * 1024
 
 def serve(
     listening: socket.socket, compat: str, kv_path: Path, *, order_message_enable: bool, support_acting_master: bool,
-    rules: Rules, limits: Limits,
+    rules: Rules, limits: Limits, how: ServerTls,
 ) -> int:  # fmt: skip
     """Serve until SIGTERM, SIGINT or SIGHUP. Raises NotAStore when the key-value config is none."""
     log_lines.configure()
@@ -37,7 +38,7 @@ def serve(
         compat, read_kv(kv_path), order_message_enable=order_message_enable,
         support_acting_master=support_acting_master,
     )  # fmt: skip
-    server = ServingNames(state, lambda content: write_kv(kv_path, content), limits, rules)
+    server = ServingNames(state, lambda content: write_kv(kv_path, content), limits, rules, how)
     return uvloop.run(_until_stopped(listening, compat, server))
 
 

@@ -37,6 +37,8 @@ def namesrv(
     remotingAllowList, registerAllowList and adminAllowList say which addresses may connect, register, change.
     """
     from engine.net.listeners import bind_address, listen
+    from engine.net.tls import server_tls
+    from engine.settings.tls_mode import TlsMode
 
     written = _written(file)
     at = bind_address(host or written.get("host"), EVERY_HOST)
@@ -47,6 +49,7 @@ def namesrv(
     from engine.protocol.access.rights import Rules
     from engine.remoting.server import Limits
     from engine.settings.keys import REMOTING_CONNECTIONS
+    how = server_tls(written.get("tls_server_mode", TlsMode.PERMISSIVE), written.get("tls_config_file"))
     from tools.run.namesrv import serve  # some time later: what keeps it from serving is told at once
 
     lists = (written.get(f"{who}_allow_list") for who in ("remoting", "admin", "register"))
@@ -55,6 +58,7 @@ def namesrv(
         order_message_enable=order_message_enable or written.get("order_message_enable", False),
         support_acting_master=support_acting_master or written.get("support_acting_master", False),
         rules=Rules(*lists), limits=Limits(connections=written.get("remoting_connections_max", REMOTING_CONNECTIONS)),
+        how=how,
     )  # fmt: skip
 
 

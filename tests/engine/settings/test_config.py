@@ -312,7 +312,7 @@ def test_what_asks_for_another_kind_of_broker_stops_the_start(name: str, value: 
     assert len(warnings) == 1 and "does not use" in warnings[0]
 
 
-@pytest.mark.parametrize("name", ["aclEnable", "authenticationEnabled", "authorizationEnabled", "useTLS"])
+@pytest.mark.parametrize("name", ["aclEnable", "authenticationEnabled", "authorizationEnabled"])
 def test_a_guard_that_is_not_there_is_told(name: str, tmp_path: Path) -> None:
     _config, warnings = load(written(tmp_path, f"{name}=true\n"))
     assert "nothing here asks who calls" in warnings[0]

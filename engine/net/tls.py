@@ -1,0 +1,247 @@
+"""TLS contexts from certificate files: made at the start, made again when the files change, and failures in words.
+
+Implements: TlsHelper.buildSslContext; SslContexts renewed as the proxy's TlsCertificateManager does it
+A file that changed is seen at the next handshake, LOOK_SECONDS later at most; connections that stand keep what they
+have. What cannot be used is told once and changes nothing: the context that worked stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.errors import EngineError
+from engine.settings import tls_file
+from engine.settings.config import BrokerConfig, ConfigError
+from engine.settings.tls_file import ClientAuth, OwnCertificate, TlsFile
+from engine.settings.tls_mode import TlsMode
+
+log = logging.getLogger("slipstream.tls")
+
+LOOK_SECONDS = 1.0
+HANDSHAKE_SECONDS = 10.0
+HELLO = 0x16  # the first byte of a TLS connection: a record of type handshake
+CIPHERS_OF_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
+VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+Use = Callable[[TlsFile], ssl.SSLContext]
+
+HUNG_UP = "the other side hung up; its log says why: it may speak no TLS, or not accept our certificate"
+# What OpenSSL calls the failure of a handshake, and what it means here.
+WORDS = {
+    "WRONG_VERSION_NUMBER": "the other side speaks no TLS here; is it set to plaintext?",
+    "HTTP_REQUEST": "the other side speaks plain HTTP",
+    "RECORD_LAYER_FAILURE": "the other side speaks no TLS here; is it set to plaintext?",
+    "UNSUPPORTED_PROTOCOL": "the other side speaks older versions of TLS only; see tls.min.version",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "no version of TLS in common; see tls.min.version",
+    "NO_SHARED_CIPHER": "no cipher in common",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the other side shows no certificate, and one is required",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the other side requires a certificate; see tls.client.certPath",
+    "TLSV1_ALERT_UNKNOWN_CA": "the other side does not trust who issued our certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the other side says that our certificate has expired",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the other side does not accept our certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the other side does not accept our certificate",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "the other side finds our certificate made for another purpose",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the other side finds nothing in common: versions, ciphers, or our certificate",
+    "UNEXPECTED_EOF_WHILE_READING": HUNG_UP,
+}
+
+
+class TlsUnusable(EngineError):
+    """Raised when no TLS can be had from what the files say."""
+
+    code = "TLS"
+
+    def __init__(self, where: object, why: str, advice: str) -> None:
+        super().__init__(f"{where}: {why}; {advice}")
+
+
+class RenewedContext:
+    """A context that follows its files. Raises TlsUnusable where the first one cannot be made."""
+
+    def __init__(self, path: Path, use: Use) -> None:
+        self._path, self._use = path, use
+        self.file, self._context = self._made()
+        self._seen = _states(self.file)
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        self.host_is_checked = self.file.checks_host
+
+    def current(self) -> ssl.SSLContext:
+        """The context for a new connection."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            seen = _states(self.file)
+            if seen != self._seen:
+                self._seen = seen
+                self._renew()
+        return self._context
+
+    def _renew(self) -> None:
+        try:
+            self.file, self._context = self._made()
+        except (TlsUnusable, ConfigError) as error:
+            log.error("%s; new connections go on with what was read before", error)
+            return
+        self._seen = _states(self.file)
+        self.host_is_checked = self.file.checks_host
+        log.info("%s: certificates were read anew, for new connections", self._path)
+
+    def _made(self) -> tuple[TlsFile, ssl.SSLContext]:
+        file = tls_file.load(self._path)
+        return file, self._use(file)
+
+
+def _states(file: TlsFile) -> list[tuple[int, int, int] | None]:
+    """Tells one content of all the files from another."""
+    return [_state(path) for path in file.files()]
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def of_server(file: TlsFile) -> ssl.SSLContext:
+    """A context for connections that are accepted. Raises TlsUnusable."""
+    if file.server_own is None:
+        raise TlsUnusable(file.path, "no certificate for a server", "give tls.server.certPath and tls.server.keyPath")
+    context = _context(ssl.PROTOCOL_TLS_SERVER, file)
+    _show(context, file.server_own)
+    if file.client_auth is not ClientAuth.NONE:
+        assert file.server_trusts is not None
+        _trust(context, file.server_trusts)
+        required = file.client_auth is ClientAuth.REQUIRE
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    return context
+
+
+def of_client(file: TlsFile) -> ssl.SSLContext:
+    """A context for connections that are made. Raises TlsUnusable."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, file)
+    context.check_hostname = file.checks_host
+    if not file.verifies_server:
+        context.verify_mode = ssl.CERT_NONE
+    elif file.client_trusts is not None:
+        _trust(context, file.client_trusts)
+    else:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    if file.client_own is not None:
+        _show(context, file.client_own)
+    return context
+
+
+def _context(protocol: int, file: TlsFile) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = VERSIONS[file.min_version]
+    context.set_ciphers(CIPHERS_OF_1_2)
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION  # TLS 1.3 has neither
+    return context
+
+
+def _show(context: ssl.SSLContext, own: OwnCertificate) -> None:
+    """Have the context show this certificate. Raises TlsUnusable."""
+    for path in (own.certificate, own.key):
+        _readable(path)
+    try:
+        context.load_cert_chain(own.certificate, own.key, lambda: own.password)  # without: OpenSSL asks a terminal
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or str(error)
+        advice = "both must be PEM and belong together, and keyPassword be right where the key has one"
+        raise TlsUnusable(f"{own.certificate} with {own.key}", f"no certificate and key ({why})", advice) from None
+
+
+def _trust(context: ssl.SSLContext, trusted: Path) -> None:
+    _readable(trusted)
+    try:
+        context.load_verify_locations(trusted)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", None) or str(error)
+        raise TlsUnusable(trusted, f"no certificates to trust ({why})", "give them in PEM") from None
+
+
+def _readable(path: Path) -> None:
+    try:
+        with open(path, "rb"):
+            return
+    except OSError as error:
+        raise TlsUnusable(path, f"cannot be read: {error.strerror}", "see the paths in tls.config.file") from None
+
+
+def words_of(error: BaseException) -> str:
+    """Why a handshake failed, for people."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the other side's certificate is not accepted: {error.verify_message.rstrip('.')}"
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or type(error).__name__
+        return WORDS.get(reason, f"TLS: {reason.lower().replace('_', ' ')}")
+    if isinstance(error, TimeoutError) or "taking longer" in str(error):
+        return f"no handshake within {HANDSHAKE_SECONDS:g} s"
+    if isinstance(error, ConnectionError | EOFError):
+        return HUNG_UP
+    return str(error) or type(error).__name__
+
+
+class ServerTls:
+    """What a listening port does with the first byte of a connection."""
+
+    def __init__(self, mode: TlsMode, context: RenewedContext | None) -> None:
+        self.mode, self.context = mode, context
+
+    @property
+    def refuses_plaintext(self) -> bool:
+        """Whether a first byte that is no TLS ends the connection."""
+        return self.mode is TlsMode.ENFORCING
+
+
+PLAINTEXT = ServerTls(TlsMode.PERMISSIVE, None)  # as without a file that names a certificate
+
+
+def server_tls(mode: TlsMode, path: Path | None) -> ServerTls:
+    """How the ports of a server are to be served. Raises TlsUnusable, ConfigError."""
+    if mode is TlsMode.DISABLED:
+        return ServerTls(mode, None)
+    if path is None:
+        if mode is TlsMode.ENFORCING:
+            raise TlsUnusable("tls.server.mode=enforcing", "there is no certificate", "give tls.config.file")
+        return ServerTls(mode, None)
+    file = tls_file.load(path)
+    for warning in file.warnings:
+        log.warning("%s", warning)
+    if mode is TlsMode.PERMISSIVE and file.server_own is None:
+        return ServerTls(mode, None)  # a client's file
+    return ServerTls(mode, RenewedContext(path, of_server))
+
+
+def client_tls(is_used: bool, path: Path | None) -> RenewedContext | None:
+    """How connections that this process makes are to be made. Raises TlsUnusable, ConfigError."""
+    if not is_used:
+        return None
+    if path is None:
+        raise TlsUnusable("useTLS=true", "nothing says whom to trust", "give tls.config.file")
+    return RenewedContext(path, of_client)
+
+
+def host_of(address: str) -> str:
+    """What a server's certificate must be for, of `host:port`."""
+    return address.rpartition(":")[0].strip("[]")
+
+
+
+class BrokerTls(NamedTuple):
+    """All of a broker's: made before its processes are forked, so that one that is started again has what worked."""
+
+    server: ServerTls
+    client: RenewedContext | None
+
+
+def of_broker(config: BrokerConfig) -> BrokerTls:
+    """Raises TlsUnusable, ConfigError."""
+    server = server_tls(config.tls_server_mode, config.tls_config_file)
+    return BrokerTls(server, client_tls(config.use_tls, config.tls_config_file))
