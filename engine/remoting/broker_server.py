@@ -77,7 +77,7 @@ class BrokerServer:
         self._tls = how or tls.of_broker(config)
         self._servers: dict[int, RemotingServer] = {}
         self._unbound: dict[int, str] = {}  # port: why not, as it was told
-        self._master_end = MasterEnd(config, lambda: self._master_address)
+        self._master_end = MasterEnd(config, lambda: self._master_address, self._tls.client)
         self._metrics = MetricsServer(config, board, self._sizes, self._master_end.read)
         self._bind_at_ms = self._look_at_ms = 0
         self._topics_seen: tuple[int, int] | None = (0, 0)  # no state that a file has: what was told before is unknown

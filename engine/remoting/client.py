@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 64 * 1024
 HUNG_UP = "it hung up, as one does that stops, or whose remotingAllowList does not list this host"
+BY_PROTOCOL = {False: ", or that takes TLS only", True: ", or that does not accept our certificate; its log says why"}
 
 
 class PeerUnreachable(EngineError):
@@ -76,7 +77,7 @@ class RemotingClient:
             return self._await(request.opaque, deadline)
         except (ConnectionResetError, BrokenPipeError) as reason:
             self.close()
-            raise PeerUnreachable(self.address, HUNG_UP) from reason
+            raise PeerUnreachable(self.address, HUNG_UP + BY_PROTOCOL[self._how is not None]) from reason
         except (OSError, ValueError, MalformedFrame) as reason:
             self.close()
             raise PeerUnreachable(self.address, self._why(reason)) from reason

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from engine.board.addresses import host_and_port
+from engine.net.tls import RenewedContext
 from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.link import NoAnswer, RemotingLink
@@ -25,8 +26,10 @@ END = "commitLogMaxOffset"
 class MasterEnd:
     """Asks the master that `registered` names, else the one beside whose HA port `haMasterAddress` says it listens."""
 
-    def __init__(self, config: BrokerConfig, registered: Callable[[], str | None]) -> None:
-        self._config, self._registered = config, registered
+    def __init__(
+        self, config: BrokerConfig, registered: Callable[[], str | None], how: RenewedContext | None = None
+    ) -> None:
+        self._config, self._registered, self._how = config, registered, how
         self._link: RemotingLink | None = None
         self._asking = asyncio.Lock()
         self._asked_at = -FRESH_SECONDS
@@ -56,7 +59,7 @@ class MasterEnd:
             self._link = None
         if address is None:
             return None
-        self._link = self._link or RemotingLink(address, ANSWER_SECONDS)
+        self._link = self._link or RemotingLink(address, ANSWER_SECONDS, self._how)
         try:
             answer = await self._link.ask(
                 RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO, version=REQUEST_VERSION)
