@@ -41,7 +41,7 @@ ROOMS = (
      " < figures | keeping | producer | replication | writer < remoting < children | warm < supervisor"),
     ("spark_bridge", "options | worker_process < split | user_errors | catalogue | java_home | spark_home < replica"
      " < records < plan < stream | tables | sink < source < session | map_segments < ."),
-    ("tools", "common < admin | log | run | show | bench.bed < demo | replica | bench.works < bench < ."),
+    ("tools", "common < admin | log | run | show | bench.bed < demo | doctor | replica | bench.works < bench < ."),
 )  # fmt: skip
 HANDS_ON = ("engine/producer/__init__.py", "spark_bridge/__init__.py")  # public faces: other rooms' import nothing
 SINK, SINK_MAY_IMPORT = "spark_bridge/sink/", "engine.producer"  # a write is a producer's; readers need no engine

@@ -52,6 +52,7 @@ COMMANDS = {  # name: where it is, what it does
     "admin": ("tools.admin.commands:admin", "Ask and change name servers and brokers, with mqadmin's names and flags."),
     "broker": ("tools.run.broker:broker", "Run a broker from its properties file until it is stopped."),
     "counters": ("tools.show.commands:counters", "Show all counters of a running broker."),
+    "doctor": ("tools.doctor.commands:doctor", "Look at a running broker from outside: what is wrong, what is open."),
     "ha": ("tools.show.commands:ha", "Explain what an acknowledgement means; show how each replica is doing."),
     "log": ("tools.log.commands:log", "Look into a store's commit log and queues, with or without a broker."),
     "namesrv": ("tools.run.namesrv_command:namesrv", "Run a name server until it is stopped."),

@@ -46,7 +46,7 @@ class LogAnswers(Answerer):
         """Begin no more."""
         self._hashing.shutdown(wait=False, cancel_futures=True)
 
-    def _extent(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+    def _extent(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         config, board = self._config, self._board
         known = epochs.read(config.store_path_root_dir)
         is_master = config.broker_role is not BrokerRole.SLAVE
@@ -54,7 +54,7 @@ class LogAnswers(Answerer):
             config.broker_cluster_name, config.broker_name, config.broker_id, config.broker_id, is_master, is_master,
             self._files.segment_bytes, board.min_physical_offset.read(), board.max_physical_offset.read(),
             host_and_port(config.broker_ip2, board.ha_listen_port.read()), known.last_epoch,
-            [epochs.entry_fields(one) for one in known.entries],
+            [epochs.entry_fields(one) for one in known.entries], now_ms,
         )))  # fmt: skip
 
     async def _digests(self, request: RemotingCommand) -> RemotingCommand | None:

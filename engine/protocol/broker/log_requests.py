@@ -36,6 +36,7 @@ class Extent(NamedTuple):
     ha_address: str
     epoch: int
     epochs: list[Any]
+    now_ms: int  # its clock, as it answered
 
     @property
     def identity(self) -> str:
@@ -62,8 +63,8 @@ def extent_of(body: bytes | memoryview) -> Extent:
     fields: Json = {}
     for name, kind in (
         ("cluster", str), ("broker_name", str), ("ha_address", str), ("broker_id", int), ("own_id", int),
-        ("segment_bytes", int), ("min_offset", int), ("max_offset", int), ("epoch", int), ("is_master", bool),
-        ("takes_puts", bool), ("epochs", list),
+        ("segment_bytes", int), ("min_offset", int), ("max_offset", int), ("epoch", int), ("now_ms", int),
+        ("is_master", bool), ("takes_puts", bool), ("epochs", list),
     ):  # fmt: skip
         fields[name] = value.get(name)
         if type(fields[name]) is not kind or (kind is str and not _is_text(fields[name])):

@@ -1,0 +1,137 @@
+"""The doctor's single checks, on what nodes and name servers might say: each trouble has its row, code and command."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from tools.admin.client import Member
+from tools.doctor import group, names, ports
+from tools.doctor.disk import history_of
+from tools.doctor.node import Node
+from tools.doctor.rows import Level, Row, is_well, left_open, ok, unknown, wrong
+
+NODE = Node(
+    "/store", "10.0.0.1:10911",
+    settings={
+        "brokerClusterName": "c", "brokerName": "a", "brokerId": "1", "mappedFileSizeCommitLog": "1000",
+        "remotingAllowList": "", "haListenPort": "10912",
+    },
+    runtime={"commitLogMinOffset": "3000", "earliestMessageTimeStamp": "1700000000000", "brokerVersionDesc": "V"},
+    ahead_ms=0.0,
+)  # fmt: skip
+MASTER, SLAVE = Member("c", "a", 0, "10.0.0.9:10911"), Member("c", "a", 1, "10.0.0.1:10911")
+N1, N2 = "10.0.0.7:9876", "10.0.0.8:9876"
+EVERYWHERE = {port: ["0.0.0.0"] for port in (10909, 10911, 10912)}
+
+
+def said(rows: list[Row]) -> list[tuple[str, str]]:
+    return [(row.check, row.reason) for row in rows]
+
+
+def only(rows: list[Row], level: Level = Level.WRONG) -> Row:
+    (row,) = [row for row in rows if row.level is level]
+    assert row.next, row
+    return row
+
+
+def test_name_servers_that_agree() -> None:
+    rows = names.rows(NODE, {N1: [MASTER, SLAVE], N2: [SLAVE, MASTER]})
+    assert said(rows) == [("name servers", "OK"), ("identity", "OK")]
+    assert names.rows(NODE, {})[0].level is Level.OK
+
+
+def test_name_servers_that_know_different_brokers() -> None:
+    row = only(names.rows(NODE, {N1: [MASTER, SLAVE], N2: [SLAVE]}))
+    assert row.reason == "IDENTITY" and N1 in row.what and N2 in row.what and N2 in row.next
+
+
+def test_a_broker_that_no_name_server_knows() -> None:
+    row = only(names.rows(NODE, {N1: [MASTER]}))
+    assert (row.check, row.reason) == ("identity", "IDENTITY") and "a:1" in row.what and "registerAllowList" in row.what
+
+
+def test_the_same_name_and_id_in_another_cluster() -> None:
+    row = only(names.rows(NODE, {N1: [MASTER._replace(cluster="d"), SLAVE._replace(cluster="d")]}))
+    assert row.reason == "IDENTITY" and "cluster d" in row.what
+
+
+def test_whom_the_group_has_beside_it() -> None:
+    assert names.others(NODE, {N1: "not reached", N2: [MASTER, SLAVE, Member("c", "b", 0, "x:1")]}) == [MASTER]
+
+
+def test_ports_that_lists_keep_are_well_and_others_are_left_open() -> None:
+    open_rows = ports.rows(replace(NODE, listening=EVERYWHERE), 0.1)
+    assert {row.level for row in open_rows} == {Level.OPEN} and len(open_rows) == 3
+    for row, key in zip(open_rows, ("remotingAllowList", "remotingAllowList", "haAllowList"), strict=True):
+        assert f"no {key}" in row.what and f"{key}=" in row.next and "every IPv4 address" in row.what
+    kept = {
+        **NODE.settings, "remotingAllowList": "10.0.0.0/8", "haAllowList": "10.0.0.9/32",
+        "tls.server.mode": "enforcing", "haSecretFile": "/secret",
+    }  # fmt: skip
+    rows = ports.rows(replace(NODE, listening=EVERYWHERE, settings=kept), 0.1)
+    assert {row.level for row in rows} == {Level.OK} and "10.0.0.9/32" in rows[2].what
+    unguarded = {**kept, "haSecretFile": ""}
+    row = only(ports.rows(replace(NODE, listening=EVERYWHERE, settings=unguarded), 0.1), Level.OPEN)
+    assert "haSecretFile" in row.what and "docs/security.md" in row.next
+
+
+def test_a_port_that_nobody_listens_on() -> None:
+    here = replace(NODE, address="127.0.0.1:9", listening={})
+    row = ports.rows(here, 0.5)[0]
+    assert (row.level, row.reason) == (Level.WRONG, "NO_LISTENER") and "127.0.0.1:9" in row.what
+
+
+def test_who_may_come_in_is_not_known_without_settings() -> None:
+    silent = replace(NODE, settings={}, silence={"settings": "code 16"}, listening=EVERYWHERE)
+    assert {row.level for row in ports.rows(silent, 0.1)} == {Level.UNKNOWN}
+    assert ports.administrators(silent) == []
+
+
+@pytest.mark.parametrize(("listed", "level"), [("", Level.OK), ("10.0.0.0/8", Level.OK), ("::/0", Level.OPEN)])
+def test_administrators(listed: str, level: Level) -> None:
+    (row,) = ports.administrators(replace(NODE, settings={**NODE.settings, "adminAllowList": listed}))
+    assert row.level is level
+
+
+@pytest.mark.parametrize("ahead_ms", [5000.0, -5000.0])
+def test_clocks_that_differ(ahead_ms: float) -> None:
+    row = group.clock_row(replace(NODE, ahead_ms=ahead_ms))
+    assert (row.level, row.reason) == (Level.WRONG, "CLOCK") and "5.0 s" in row.what and "chronyc" in row.next
+    assert group.clock_row(NODE).level is Level.OK
+    silent = replace(NODE, ahead_ms=None)
+    assert group.clock_row(silent).level is Level.UNKNOWN
+    tomorrow = {"putMessageTimestamp": str(int(time.time() * 1000) + 86_400_000)}
+    assert group.clock_row(replace(silent, runtime=tomorrow)).reason == "CLOCK"
+
+
+def against(other: Node, member: Member = MASTER) -> list[Row]:
+    return group._against(NODE, member, other)
+
+
+def test_the_masters_segments_history_and_clock() -> None:
+    master = replace(NODE, address=MASTER.address)
+    assert {row.level for row in against(master)} == {Level.OK}
+    other_size = replace(master, settings={**NODE.settings, "mappedFileSizeCommitLog": "2000"})
+    row = only(against(other_size))
+    assert row.reason == "SEGMENT_SIZE" and "2000" in row.next
+    longer = replace(master, runtime={**NODE.runtime, "commitLogMinOffset": "1000"})
+    row = only(against(longer))
+    assert row.reason == "GAP" and "2,000 bytes" in row.what
+    assert only(against(replace(master, ahead_ms=9000.0))).reason == "CLOCK"
+    assert only(against(replace(master, ahead_ms=None)), Level.UNKNOWN).check == "clock"
+    assert only(against(replace(master, silence={"figures": "refused"}))).reason == "UNREACHABLE"
+
+
+def test_what_figures_say_of_history() -> None:
+    assert history_of({}) is None and history_of({"commitLogMinOffset": "x"}) is None
+    history = history_of({"commitLogMinOffset": "7", "earliestMessageTimeStamp": "-1"})
+    assert history is not None and (history.from_offset, history.from_ms) == (7, None)
+
+
+def test_when_all_is_well() -> None:
+    rows = [ok("a", "b"), unknown("a", "b"), left_open("a", "b", "c")]
+    assert is_well(rows, strict=False) and not is_well(rows, strict=True)
+    assert not is_well([*rows, wrong("a", "b", "c", "d")], strict=False)

@@ -1,0 +1,133 @@
+"""`slipstream doctor` at running brokers: a pair that is well, one that is not, one that is not there; as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.board.cursors import Board
+from engine.producer import Producer
+from store.reading import extent
+from tests.harness.command_line import run
+from tests.harness.conditions import await_that
+from tests.harness.ha_node import wait_for, wait_until
+from tests.interop.sides import OurNameServer
+from tools.common.local_broker import LocalBroker
+
+SMALL = {"mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536, "brokerName": "a"}
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker, LocalBroker, str]]:
+    directory = tmp_path_factory.mktemp("doctor")
+    with OurNameServer(directory / "n", "5.3.3") as names:
+        both = {**SMALL, "namesrvAddr": names.address}
+        with (
+            LocalBroker(directory / "m", **both) as master,
+            LocalBroker(directory / "s", brokerRole="SLAVE", brokerId=1, **both) as slave,
+            Producer(master.store) as producer,
+        ):
+            producer.send("t", b"body")
+            board = Board.attach(extent.require_running(master.store).region_directory, writable=True)
+            wait_for(board.ha[0].slave_ack_offset, board.max_physical_offset.read())
+            wait_until(board.in_sync_slaves, lambda count: count == 1)
+            await_that(lambda: well(master.store) and well(slave.store), "both are registered and in sync", pause=0.5)
+            yield master, slave, names.address
+
+
+def well(target: object) -> bool:
+    return run("doctor", target, "--json").exit_code == 0
+
+
+def rows_of(target: object, *options: str, code: int = 0) -> dict[str, list[Row]]:
+    """The rows by their check."""
+    ran = run("doctor", target, "--json", *options)
+    assert ran.exit_code == code, ran.output
+    answer = json.loads(ran.stdout)
+    assert answer["ok"] is (code == 0)
+    by_check: dict[str, list[Row]] = {}
+    for row in answer["rows"]:
+        assert row["level"] in ("ok", "open", "unknown", "wrong") and row["reason"] and row["what"]
+        assert row["next"] or row["level"] in ("ok", "unknown")
+        by_check.setdefault(row["check"], []).append(row)
+    return by_check
+
+
+def levels(rows: list[Row]) -> set[str]:
+    return {row["level"] for row in rows}
+
+
+def test_a_pair_that_is_well(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
+    master, slave, names = pair
+    found = rows_of(master.store)
+    assert levels([row for rows in found.values() for row in rows]) == {"ok"}
+    assert f"a:0 at 127.0.0.1:{master.port}, a:1 at 127.0.0.1:{slave.port}" in found["name servers"][0]["what"]
+    assert "this host alone" in found["port haListenPort"][0]["what"]
+    assert "from offset 0, stored 20" in found["history"][0]["what"]
+    assert "in sync" in found["replica"][0]["what"]
+    found = rows_of(slave.store)
+    assert "follows 127.0.0.1" in found["replication"][0]["what"]
+    assert [row["level"] for row in found["history"]] == ["ok", "ok"], "its own, and against its master's"
+    assert found["segments"][0]["level"] == "ok" and len(found["clock"]) == 2
+    assert names in found["name servers"][0]["what"]
+
+
+def test_of_an_address_it_says_what_it_could_not_look_at(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
+    found = rows_of(f"127.0.0.1:{pair[0].port}")
+    assert levels(found["files"]) == levels(found["replication"]) == {"unknown"}
+    for check in ("identity", "disk", "history", "segments"):
+        assert levels(found[check]) == {"ok"}, check
+
+
+def test_a_name_server_that_is_not_there_or_knows_another_is_told(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
+    found = rows_of(pair[0].store, "-n", "127.0.0.1:9", code=1)
+    assert [row["reason"] for row in found["name servers"]] == ["UNREACHABLE", "OK"]
+    assert "slipstream admin clusterList -n 127.0.0.1:9" in found["name servers"][0]["next"]
+
+
+def test_a_store_that_others_may_read_or_write(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
+    store, before = pair[0].store, pair[0].store.stat().st_mode
+    try:
+        store.chmod(0o755)
+        (row,) = rows_of(store)["files"]
+        assert (row["level"], row["reason"]) == ("open", "OPEN") and row["next"] == f"`chmod -R o-rwx {store}`"
+        assert run("doctor", store, "--strict").exit_code == 1
+        store.chmod(0o757)
+        (row,) = rows_of(store, code=1)["files"]
+        assert (row["level"], row["reason"]) == ("wrong", "PERMISSIONS") and str(store) in row["what"]
+    finally:
+        store.chmod(before)
+
+
+def test_for_people_each_row_says_what_to_type(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
+    ran = run("doctor", pair[0].store, "-n", "127.0.0.1:9")
+    lines = ran.stdout.splitlines()
+    assert ran.exit_code == 1 and lines[-1].endswith("checks: 1 wrong, 0 left open")
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("wrong")]
+    assert "UNREACHABLE" in lines[at] and "next: `slipstream admin clusterList" in lines[at + 1]
+
+
+def test_a_slave_that_cannot_follow_has_the_reason_of_ha_status(tmp_path: Path) -> None:
+    keys = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": "127.0.0.1:9"}
+    with LocalBroker(tmp_path / "s", **keys, **SMALL) as slave:
+        await_that(lambda: not well(slave.store), "it has tried")
+        await_that(
+            lambda: rows_of(slave.store, code=1)["replication"][0]["reason"] == "NO_LISTENER", "it says so", pause=0.2
+        )
+        (row,) = rows_of(slave.store, code=1)["replication"]
+        assert row["next"] == f"`slipstream ha status {slave.store}`"
+    (row,) = rows_of(slave.store, code=1)["broker"]
+    assert row["reason"] == "STOPPED" and "slipstream broker -c FILE" in row["next"]
+
+
+def test_who_does_not_answer_and_what_is_no_target(tmp_path: Path) -> None:
+    (row,) = rows_of("127.0.0.1:9", code=1)["broker"]
+    assert row["reason"] == "UNREACHABLE" and "127.0.0.1:9" in row["what"]
+    for target in (tmp_path, tmp_path / "none", "nowhere", "a:b"):
+        ran = run("doctor", target)
+        assert ran.exit_code == 2 and "NOT_A_STORE" in ran.stderr

@@ -1,0 +1,125 @@
+"""A node's store: room on its disk, who may read its files, since when it has its history."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from engine.board.cursors import Board
+from engine.figures.problems import of_the_disk
+from engine.protocol.ha.wire import ReasonCode
+from store.files.segment_files import SegmentFiles
+from store.names import CONFIG
+from store.reading.history import History, held
+from tools.common.moments import time_text
+from tools.doctor.node import Node, board_of
+from tools.doctor.rows import Code, Row, left_open, ok, unknown, wrong
+
+FILES_MAX = 1000  # looked at in one directory
+GIB = 1 << 30
+DISK_FULL_RATIO = 0.85
+
+
+def rows(node: Node) -> list[Row]:
+    """All of them."""
+    if node.running is None:
+        return [_room_there(node), _history_there(node), unknown("files", "its files lie on another host", "ask there")]
+    board = board_of(node.running)
+    try:
+        return [_room(node, board), _files(node, board), _history(node, board)]
+    finally:
+        board.counters.close()
+
+
+def _room(node: Node, board: Board) -> Row:
+    usage = shutil.disk_usage(node.store or "/")
+    what = f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}, used to {board.disk_used_percent.read()} %"
+    troubles = of_the_disk(board)
+    if troubles:
+        keep_less = f"`slipstream admin updateBrokerConfig -b {node.address} -k fileReservedTime -v HOURS`"
+        next_step = f"`df -h {node.store}`; {keep_less}"
+        return wrong("disk", ReasonCode.DISK, f"{what}; {' '.join(troubles)}", next_step)
+    return ok("disk", what)
+
+
+def _room_there(node: Node) -> Row:
+    ratio = node.runtime.get("commitLogDiskRatio", "")
+    try:
+        used = float(ratio)
+    except ValueError:
+        return unknown("disk", "it does not say how full its disk is", "ask on its own host")
+    if used > DISK_FULL_RATIO:
+        next_step = f"`slipstream admin updateBrokerConfig -b {node.address} -k fileReservedTime -v HOURS` on its host"
+        return wrong("disk", ReasonCode.DISK, f"used to {used:.0%}", next_step)
+    return ok("disk", f"used to {used:.0%}")
+
+
+def _files(node: Node, board: Board) -> Row:
+    """Whether others than its user and group may read or write what it keeps."""
+    writable, readable = [], []
+    for path in _looked_at(node, board):
+        try:
+            mode = path.stat().st_mode
+        except OSError:
+            continue
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            writable.append(path)
+        elif mode & (stat.S_IROTH | stat.S_IXOTH if path.is_dir() else stat.S_IROTH):
+            readable.append(path)
+    if writable:
+        what = f"every user of this host may write {writable[0]}" + _more(writable)
+        return wrong("files", Code.PERMISSIONS, what, f"`chmod -R o-rwx {node.store}`")
+    if readable:
+        what = f"every user of this host may read {readable[0]}" + _more(readable)
+        return left_open("files", what, f"`chmod -R o-rwx {node.store}`")
+    return ok("files", "its user and group alone may read the store and the shared memory")
+
+
+def _more(paths: list[Path]) -> str:
+    return f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+
+
+def _looked_at(node: Node, board: Board) -> Iterator[Path]:
+    """What a look into the root shows: a directory that nobody enters guards all below it."""
+    root, log = Path(node.store or "/"), Path(node.setting("storePathCommitLog"))
+    secret = node.setting("haSecretFile")
+    closed = not root.stat().st_mode & (stat.S_IXOTH | stat.S_IROTH | stat.S_IWOTH)
+    yield root
+    below = [] if closed else [root, root / CONFIG]
+    for directory in [*below, *([] if closed and log.is_relative_to(root) else [log])]:
+        if directory.is_dir():
+            yield directory
+            yield from sorted(directory.iterdir())[:FILES_MAX]
+    yield board.directory
+    if board.directory.stat().st_mode & stat.S_IXOTH:
+        yield from sorted(board.directory.iterdir())[:FILES_MAX]
+    if secret:
+        yield Path(secret)
+
+
+def _history(node: Node, board: Board) -> Row:
+    files = SegmentFiles(Path(node.setting("storePathCommitLog")), int(node.setting("mappedFileSizeCommitLog")))
+    return ok("history", _since(held(files, board.min_physical_offset.read(), board.max_physical_offset.read())))
+
+
+def _history_there(node: Node) -> Row:
+    history = history_of(node.runtime)
+    if history is None:
+        return unknown("history", "it does not say from where it has it")
+    return ok("history", _since(history))
+
+
+def history_of(runtime: dict[str, str]) -> History | None:
+    """What a broker's figures say, RocketMQ's too."""
+    begins, earliest = runtime.get("commitLogMinOffset", ""), runtime.get("earliestMessageTimeStamp", "")
+    if not begins.isdecimal():
+        return None
+    return History(int(begins), int(earliest) if earliest.isdecimal() and int(earliest) else None)
+
+
+def _since(history: History) -> str:
+    when = f", stored {time_text(history.from_ms)}" if history.from_ms is not None else ", no message there yet"
+    below = "" if history.from_offset == 0 else "; what lay below has expired, or never came"
+    return f"from offset {history.from_offset:,}{when}{below}"

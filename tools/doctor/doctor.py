@@ -1,0 +1,88 @@
+"""`slipstream doctor`, at work: asks, looks, prints."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+
+from engine.net.printable import one_line
+from engine.protocol.ha.wire import ReasonCode
+from store.errors import NotAStore
+from store.files.directory import store_directory
+from store.reading import extent
+from tools.common.exit_codes import ExitCode
+from tools.doctor import disk, group, names, ports
+from tools.doctor.node import Node, of_address, of_store
+from tools.doctor.rows import Level, Row, is_well, ok, wrong
+
+ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:/\s\[\]]+):([0-9]{1,5})")
+COLOURS = {Level.OK: "green", Level.OPEN: "yellow", Level.UNKNOWN: "cyan", Level.WRONG: "red"}
+
+
+def examine(target: str, name_servers: str, strict: bool, timeout: float, as_json: bool) -> int:
+    """All checks of one broker."""
+    rows = _rows(target, name_servers, timeout)
+    well = is_well(rows, strict=strict)
+    if as_json:
+        click.echo(json.dumps({"target": target, "ok": well, "rows": [row.to_json() for row in rows]}))
+    else:
+        _show(rows)
+    return 0 if well else ExitCode.FOUND
+
+
+def _rows(target: str, name_servers: str, timeout: float) -> list[Row]:
+    if Path(target).is_dir():
+        store_directory(target)  # refuses what is no store
+        running = extent.running(target)
+        if running is None:
+            next_step = f"start it: `slipstream broker -c FILE`; meanwhile `slipstream log stat {target}`"
+            return [wrong("broker", ReasonCode.STOPPED, f"no broker runs on {target}", next_step)]
+        return _all(of_store(running, timeout), name_servers, timeout)
+    if ADDRESS.fullmatch(target) is None:
+        raise NotAStore(target, "it is neither a store's directory nor host:port of a broker")
+    node = of_address(target, timeout)
+    if "figures" in node.silence:
+        next_step = f"`slipstream doctor STORE` on {node.host}"
+        return [wrong("broker", ReasonCode.UNREACHABLE, node.silence["figures"], next_step)]
+    return _all(node, name_servers, timeout)
+
+
+def _all(node: Node, name_servers: str, timeout: float) -> list[Row]:
+    given = f"{name_servers};{node.setting('namesrvAddr')}".split(";")
+    asked = list(dict.fromkeys(address.strip() for address in given if address.strip()))
+    members = names.asked(asked, timeout)
+    return [
+        _broker(node),
+        *ports.rows(node, timeout),
+        *ports.administrators(node),
+        *names.rows(node, members),
+        *group.own_rows(node),
+        *disk.rows(node),
+        group.clock_row(node),
+        *group.member_rows(node, names.others(node, members), timeout),
+    ]
+
+
+def _broker(node: Node) -> Row:
+    role = node.setting("brokerRole") or "a broker"
+    version = node.runtime.get("brokerVersionDesc", "")
+    if "figures" in node.silence:
+        next_step = f"`slipstream status {node.target}`"
+        return wrong("broker", ReasonCode.NO_LISTENER, f"{role} does not answer: {node.silence['figures']}", next_step)
+    kind = "Slipstream" if node.is_ours else "RocketMQ"
+    return ok("broker", f"{role} {node.setting('brokerName')}:{node.setting('brokerId')}, {kind}, as {version}")
+
+
+def _show(rows: list[Row]) -> None:
+    """A line a row, and below it what to type."""
+    width = max(len(row.check) for row in rows)
+    for row in rows:
+        level = click.style(f"{row.level.value:<7}", fg=COLOURS[row.level])
+        click.echo(f"{level}  {row.check:<{width}}  {row.reason:<12}  {one_line(row.what)}")
+        if row.next:
+            click.echo(f"{'':<9}{'':<{width}}  next: {one_line(row.next)}")
+    wrongs, opens = (sum(row.level is level for row in rows) for level in (Level.WRONG, Level.OPEN))
+    click.echo(f"{len(rows)} checks: {wrongs} wrong, {opens} left open")

@@ -1,0 +1,68 @@
+"""What the doctor says: one row for each check, with a reason code and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Level(StrEnum):
+    """What a row means for who reads it."""
+
+    OK = "ok"
+    OPEN = "open"  # works, and leaves something to strangers
+    UNKNOWN = "unknown"  # was not checked, and why
+    WRONG = "wrong"
+
+
+class Code(StrEnum):
+    """Reasons beside those of replication (`engine.protocol.ha.wire.ReasonCode`)."""
+
+    OPEN = "OPEN"
+    CLOCK = "CLOCK"
+    PERMISSIONS = "PERMISSIONS"
+    FENCED = "FENCED"
+    NOT_CHECKED = "NOT_CHECKED"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One check."""
+
+    check: str
+    level: Level
+    reason: str
+    what: str
+    next: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for json.dumps."""
+        return asdict(self)
+
+
+def ok(check: str, what: str) -> Row:
+    """All well."""
+    return Row(check, Level.OK, "OK", what)
+
+
+def wrong(check: str, reason: str, what: str, next_step: str) -> Row:
+    """Something is to be done."""
+    return Row(check, Level.WRONG, str(reason), what, next_step)
+
+
+def left_open(check: str, what: str, next_step: str) -> Row:
+    """It works as it is, and strangers may use it."""
+    return Row(check, Level.OPEN, Code.OPEN.value, what, next_step)
+
+
+def unknown(check: str, what: str, next_step: str = "") -> Row:
+    """What could not be looked at, and why."""
+    return Row(check, Level.UNKNOWN, Code.NOT_CHECKED.value, what, next_step)
+
+
+def is_well(rows: Iterable[Row], *, strict: bool) -> bool:
+    """Whether nothing is wrong; with `strict` also nothing left open."""
+    bad = (Level.WRONG, Level.OPEN) if strict else (Level.WRONG,)
+    return not any(row.level in bad for row in rows)
