@@ -82,7 +82,8 @@ class Sender:
         """Take over an accepted socket, and the slot's words with it. The peer may be gone again by now."""
         self._socket, self._socket_fd = sock, sock.fileno()
         words, connection = self._words, self.connection
-        connection.known_offset = max(self._board.recovered_offset.read(), self._sent_before(peer))
+        connection.recovered_offset = self._board.recovered_offset.read()
+        connection.known_offset = max(connection.recovered_offset, self._sent_before(peer))
         address_cursors.publish(words.peer_address, *peer)
         for cursor, value in (
             (words.slave_request_offset, connection.slave_request_offset),
@@ -106,14 +107,17 @@ class Sender:
             self._end(CloseReason.PEER_CLOSED, str(error))
 
     def _sent_before(self, peer: tuple[str, int]) -> int:
-        """How far earlier connections of this slave were sent the log; of one that lasts still, where its address tells
-        that it is the same slave."""
+        """How far earlier connections of this slave were sent the log, where nothing before that was missing; of one
+        that lasts still, where its address tells that it is the same slave."""
         own, sent = addresses.pack(*peer), 0
         for words in self._board.ha:
             other = address_cursors.read(words.peer_address)
             is_over = words.state.read() == HaSlotState.FREE
             if addresses.same_host(own, other) and (is_over or slave_identity(*own) == slave_identity(*other)):
-                sent = max(sent, words.next_transfer_offset.read())
+                held, acked = words.held_offset.read(), words.slave_ack_offset.read()
+                next_offset = words.next_transfer_offset.read()
+                began_at_0 = acked == 0 and next_offset < self.connection.limits.segment_bytes
+                sent = max(sent, next_offset if began_at_0 or held >= acked > 0 else held)
         return sent
 
     def _look_up_after(self, timeout_ms: int) -> None:

@@ -14,8 +14,9 @@ sent. A slave that cannot be served sees its connection closed, for a named reas
 
 A first report is a position, and no proof: anybody may name one. What a slave is shown to hold (`held_offset`, which
 alone confirms puts) is what of it was known before, and what it acknowledged of the bytes that were sent from there on:
-  known_offset   the end of what no put of this broker waits for (its log when it started), or of what an earlier
-                 connection of the same slave was sent; up to there its first report counts at once
+  known_offset   the end of what no put of this broker waits for (`recovered_offset`: its log when it started), or of
+                 what an earlier connection of the same slave was sent; up to there its first report counts at once.
+                 An empty slave has nothing any more of what it was sent before
   proves_from    where this connection's bytes begin, while a put may wait for some before them that nobody confirmed:
                  acknowledgements do not count then. Over once these are confirmed, or after slaveTimeout, when no put
                  that was there at the first report waits any longer
@@ -69,7 +70,7 @@ class HaConnection:
     def __init__(self, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int, known_offset: int = 0) -> None:
         self.limits = limits
         self.flow = flow
-        self.known_offset = known_offset
+        self.known_offset, self.recovered_offset = known_offset, 0
         self._reported_ms = now_ms  # the first report
         self.words: Words = np.zeros(len(ConnectionWord), np.int64)
         self.words[[ConnectionWord.REQUEST, ConnectionWord.ACK, ConnectionWord.NEXT]] = UNKNOWN_OFFSET
@@ -81,7 +82,8 @@ class HaConnection:
     @property
     def held_offset(self) -> int:
         """The end of what this slave is shown to hold."""
-        return max(self.slave_ack_offset if not self.proves_from else min(self.slave_ack_offset, self.known_offset), 0)
+        counts = min(self.slave_request_offset, self.known_offset) if self.proves_from else self.slave_ack_offset
+        return max(counts, 0)
 
     def receive(
         self, data: bytes, now_ms: int, min_physical_offset: int, max_physical_offset: int, confirm_offset: int = 0
@@ -98,6 +100,8 @@ class HaConnection:
             if self.slave_request_offset == UNKNOWN_OFFSET:
                 self._accept_request(reported_offset, min_physical_offset, max_physical_offset)
                 start = transfer_start(reported_offset, max_physical_offset, self.limits.segment_bytes)
+                if start > reported_offset:  # it lacks what lies before, whatever earlier connections were sent
+                    self.known_offset = self.recovered_offset
                 self.proves_from = start if start > self.known_offset else 0
                 self._reported_ms = now_ms
             else:

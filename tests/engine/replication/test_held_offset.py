@@ -94,6 +94,19 @@ def test_a_slave_that_comes_back_holds_what_it_was_sent_before(tmp_path: Path) -
             assert master.board.confirm_offset.read() == 1000
 
 
+def test_two_connections_of_a_stranger_confirm_no_put_that_waits(tmp_path: Path) -> None:
+    """The first is sent the last byte alone: the second one's position says nothing of what lies before that."""
+    with Node(tmp_path / "master", slaveTimeout=60_000, **SIZES) as master:
+        master.start("ha_listener", "group_transfer")
+        master.append(bytes(1000))
+        with talk(master, 999) as sock:
+            sock.recv(FRAME_HEADER_BYTES + 1, socket.MSG_WAITALL)
+        wait_until(master.board.pids["sender.0"], lambda pid: pid == 0)
+        with talk(master, 1000):
+            in_step(master)
+            assert (master.board.confirm_offset.read(), master.board.ha[0].held_offset.read()) == (0, 0)
+
+
 def test_an_unknown_slave_confirms_what_is_put_after_the_puts_that_wait(tmp_path: Path) -> None:
     with Node(tmp_path / "master", slaveTimeout=300, **SIZES) as master:
         master.start("ha_listener", "group_transfer")

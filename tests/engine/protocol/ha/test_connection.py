@@ -193,6 +193,17 @@ def test_an_empty_slave_proves_from_where_its_transfer_begins() -> None:
     assert connection.held_offset == 2500
 
 
+@pytest.mark.parametrize(("recovered", "held"), [(0, 0), (1500, 0), (2000, 2500)])
+def test_an_empty_slave_has_nothing_of_what_it_was_sent_before(recovered: int, held: int) -> None:
+    """Its disk is another one: what lies before the segment that it gets, no earlier connection gave to this one."""
+    connection = HaConnection(LIMITS, FlowMonitor(0), 0, known_offset=2400)
+    connection.recovered_offset = recovered
+    connection.receive(REPORT.pack(0), 0, 0, 2500)
+    frames(connection, 2500)
+    connection.receive(REPORT.pack(2500), 1, 0, 2500)
+    assert connection.held_offset == held
+
+
 def test_an_acknowledgement_of_what_was_not_sent_ends_the_connection_and_is_counted() -> None:
     connection = connect(100, 500)
     assert connection.next_frame(0, 500) == Frame(100, 300)

@@ -1,0 +1,256 @@
+"""Looks at everything after every event: what must always be so, whatever happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.protocol.ha.policy import PutPolicy
+from tests.simulation.limits import CALLERS_MAX, LOOPBACK
+from tests.simulation.logs import History, Log
+from tests.simulation.sender import Sender, SlotState
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster, Node
+    from tests.simulation.master import Master, Put
+
+
+class Broken(AssertionError):
+    """A promise is broken: which one, and how."""
+
+    def __init__(self, rule: str, text: str) -> None:
+        self.rule = rule
+        super().__init__(f"{rule}: {text}")
+
+
+@dataclass
+class Tenure:
+    """What a disk held of one history: from the start of the log to its farthest end."""
+
+    history: History
+    start: int
+    end: int
+
+    def had(self, put: Put) -> bool:
+        """Whether a message was all there."""
+        return self.start <= put.start and put.end <= self.end and self.history.data[put.start : put.end] == put.data
+
+
+@dataclass
+class Held:
+    """What a node's disks ever held, and what the present one must hold still."""
+
+    tenures: list[Tenure] = field(default_factory=list)
+    must_hold: int = 0  # nothing but a loss of power, of the disk, or an operator takes bytes away
+    begins_anew: bool = True
+
+    def lost(self, log: Log) -> None:
+        """The disk lost something: what is left is what must be held."""
+        self.must_hold, self.begins_anew = log.end, True
+
+    def now(self, history: History, log: Log) -> None:
+        """It holds this much of that history."""
+        last = self.tenures[-1] if self.tenures else None
+        if last is None or self.begins_anew or last.history is not history:
+            self.tenures.append(Tenure(history, log.start, log.end))
+        else:
+            last.end = max(last.end, log.end)
+        self.must_hold, self.begins_anew = log.end, False
+
+
+class Referee:
+    """Knows all histories, what each node held, and what producers were told."""
+
+    def __init__(self) -> None:
+        self.histories: list[History] = []
+        self.held: dict[str, Held] = {}
+        self.acknowledged: list[Put] = []
+        self._seen_logs: dict[str, tuple[int, int]] = {}
+        self._seen_acks: dict[Sender, tuple[int, int]] = {}
+        self._seen_confirm: dict[Master, tuple[int, ...]] = {}
+        self._sent_in_second: dict[Sender, tuple[int, int, int]] = {}
+        self._seen_senders: dict[Sender, tuple[object, ...]] = {}
+        self.last_ok = 0
+        self.cluster: Cluster
+
+    def new_history(self, name: str, before: bytes = b"") -> History:
+        """Another one begins, or forks."""
+        history = History(name, before)
+        self.histories.append(history)
+        return history
+
+    def forget(self, node: Node) -> None:
+        """A log was cut or set aside: what was seen of it counts no more."""
+        self._seen_logs.pop(node.name, None)
+        self.held.setdefault(node.name, Held()).lost(node.log)
+
+    # after every event
+
+    def look(self) -> None:
+        """All of it."""
+        for node in self.cluster.nodes:
+            shape = (node.log.start, node.log.end)
+            if self._seen_logs.get(node.name) != shape:
+                self._look_at_log(node)
+                self._seen_logs[node.name] = shape
+            if node.master is not None:
+                self._look_at_master(node.master)
+
+    def _look_at_log(self, node: Node) -> None:
+        log, held = node.log, self.held.setdefault(node.name, Held())
+        if log.end == log.start:
+            return
+        history = self._history_of(log, held.tenures[-1].history if held.tenures else None)
+        if history is None:
+            raise Broken("one history", f"{node.name} has {log.start} to {log.end} of no history: {self._mixture(log)}")
+        if log.end < held.must_hold:
+            raise Broken("nothing is taken away", f"{node.name} ends at {log.end}, it held {held.must_hold}")
+        held.now(history, log)
+
+    def _history_of(self, log: Log, last: History | None) -> History | None:
+        content = log.data[: log.end - log.start]
+        for history in [*([last] if last else []), *reversed(self.histories)]:
+            if len(history.data) >= log.end and history.data[log.start : log.end] == content:
+                return history
+        return None
+
+    def _mixture(self, log: Log) -> str:
+        """Where a log stops following each history."""
+        parts = []
+        for history in self.histories:
+            ours, theirs = log.data[: log.end - log.start], history.data[log.start : log.end]
+            same = next((at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), len(theirs))
+            parts.append(f"{history.name} up to {log.start + same}")
+        return ", ".join(parts)
+
+    def _look_at_master(self, master: Master) -> None:
+        confirms = (master.confirm_offset, *master.confirm_offsets.values())
+        before = self._seen_confirm.get(master, ())
+        if confirms[: len(before)] < before:
+            raise Broken("confirm_offset never falls", f"{confirms} after {before}")
+        if max(confirms) > master.log.end:
+            raise Broken("confirm_offset is within the log", f"{confirms}, the log ends at {master.log.end}")
+        self._seen_confirm[master] = confirms
+        if master.callers > CALLERS_MAX:
+            raise Broken("tables are bounded", f"{master.callers} callers wait")
+        for seen in master.senders:
+            self._look_at_sender(seen.sender)
+
+    def _look_at_sender(self, sender: Sender) -> None:
+        slot, connection = sender.slot, sender.connection
+        seen = connection.words.tobytes(), slot.state, slot.slave_ack_offset, slot.held_offset
+        if self._seen_senders.get(sender) == seen:
+            return
+        self._seen_senders[sender] = seen
+        ack, held = slot.slave_ack_offset, slot.held_offset
+        sent = max(connection.next_transfer_offset, connection.slave_request_offset)
+        if slot.state is SlotState.TRANSFER and not held <= ack <= sent:
+            raise Broken("acknowledgements are bounded", f"held {held}, acknowledged {ack}, sent {sent}")
+        self._look_at_speed(sender, connection.next_transfer_offset)
+        before = self._seen_acks.get(sender, (-1, 0))
+        if ack < before[0] or held < before[1]:
+            raise Broken("acknowledgements never fall", f"{(ack, held)} after {before}")
+        if (ack, held) == before:
+            return
+        self._seen_acks[sender] = ack, held
+        owner = sender.link.owner
+        if owner is None or slot.state is not SlotState.TRANSFER:
+            return
+        if ack > owner.farthest:
+            raise Broken("acknowledgements are true", f"{owner.name} acknowledged {ack}, held {owner.farthest}")
+        if not owner.is_gone and self._differs(owner.log, sender.master.history, ack):
+            raise Broken("acknowledged is the same", f"{owner.name} acknowledged {ack}, its bytes are others")
+
+    def _look_at_speed(self, sender: Sender, sent: int) -> None:
+        """Windows begin when they like: in a second there may be parts of two."""
+        limit, second = sender.master.settings.flow_limit, sender.world.now_ms // 1000
+        if not limit or sent < 0:
+            return
+        known = self._sent_in_second.get(sender, (second, sent, sent))
+        begun_at = known[1] if known[0] == second else known[2]
+        self._sent_in_second[sender] = second, begun_at, sent
+        if sent - begun_at > 2 * limit:
+            raise Broken("the flow is bounded", f"{sent - begun_at} bytes in a second, allowed are {limit}")
+
+    def _differs(self, log: Log, history: History, end: int) -> bool:
+        end = min(end, log.end)
+        return end > log.start and log.data[: end - log.start] != history.data[log.start : end]
+
+    # what the master's processes decide
+
+    def counted(self, master: Master) -> None:
+        """Group transfer says how many are in step: as many as acknowledged enough, each host once."""
+        slots = [slot for slot in master.slots if slot.state is SlotState.TRANSFER]
+        close = [s for s in slots if master.log.end - s.slave_ack_offset < master.settings.fallbehind_bytes_max]
+        names = {(slot.host, slot.port if slot.host == LOOPBACK else 0) for slot in close}
+        if master.in_sync != len(names):
+            raise Broken("in step is counted", f"{master.in_sync} counted, {sorted(names)} are")
+
+    def appends(self, policy: PutPolicy, in_sync: int, is_appended: bool) -> None:
+        """A message is stored, or refused because too few replicas are in step."""
+        may = not policy.check_before_append or _replicas(policy, in_sync) <= in_sync + 1
+        if is_appended != may:
+            raise Broken("stored where enough are in step", f"{is_appended} with {in_sync} in step and {policy}")
+
+    def waits(self, put: Put, now_ms: int, longest_ms: int) -> None:
+        """A producer waits still."""
+        if now_ms - put.began_ms > longest_ms:
+            raise Broken("every put is answered", f"{put.start} waits since {put.began_ms}")
+
+    # what producers are told
+
+    def told_ok(self, master: Master, put: Put) -> None:
+        """A put is answered with PUT_OK: whoever was asked for holds it, or held it."""
+        policy = master.settings.policy
+        self.look()
+        self.last_ok = put.end
+        if policy.wait_for_flush and master.log.flushed < put.end:
+            raise Broken("flushed", f"PUT_OK for {put.start} to {put.end}, flushed up to {master.log.flushed}")
+        needed = _replicas(policy, put.in_sync_slaves) - 1
+        others = [node for node in self.cluster.nodes if node.master is not master]
+        having = [node.name for node in others if any(tenure.had(put) for tenure in self._tenures(node))]
+        if len(having) < needed:
+            raise Broken("acknowledged is held", f"PUT_OK for {put.start} to {put.end}: {needed} needed, {having}")
+        self.acknowledged.append(put)
+
+    # whose a log is
+
+    def followed(self, node: Node) -> History:
+        """The history that a log is a part of."""
+        history = self._history_of(node.log, node.history)
+        assert history is not None
+        return history
+
+    def follows(self, node: Node, leader: Node) -> bool:
+        """Whether a log is a part of what another node wrote as master."""
+        history = leader.history
+        return history is not None and node.log.end > 0 and not self._differs(node.log, history, node.log.end)
+
+    def may_follow(self, node: Node, leader: Node) -> bool:
+        """Whether a slave can go on from its end: it has nothing else than its master, and that keeps what it lacks."""
+        if node.log.end == 0:
+            return True
+        return leader.log.start <= node.log.end <= leader.log.end and self.follows(node, leader)
+
+    def _tenures(self, node: Node) -> list[Tenure]:
+        return self.held.setdefault(node.name, Held()).tenures
+
+    def must_have(self, log: Log, old: History, holders: list[Node]) -> None:
+        """Whoever becomes master has all that its forerunner acknowledged and that one of `holders` has still."""
+        for put in self.acknowledged:
+            if _has(log, put) or put.start < log.start or old.data[put.start : put.end] != put.data:
+                continue
+            having = [node.name for node in holders if _has(node.log, put)]
+            if having:
+                raise Broken("acknowledged is not lost", f"{put.start} to {put.end} is with {having} alone")
+
+
+def _replicas(policy: PutPolicy, in_sync: int) -> int:
+    """How many must have a message, with the master: as configured, or as many as there are within bounds."""
+    if policy.replicas_min == 0:
+        return policy.in_sync_replicas
+    return sorted((policy.replicas_min, in_sync + 1, policy.in_sync_replicas))[1]
+
+
+def _has(log: Log, put: Put) -> bool:
+    return log.start <= put.start and put.end <= log.end and log.read(put.start, put.end) == put.data

@@ -1,0 +1,54 @@
+"""Something that answers where a slave expects its master, and sends what no master of this log sends."""
+
+from __future__ import annotations
+
+from engine.protocol.ha.wire import FRAME_HEADER, LOG_OFFSET_MAX
+from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_V2
+from tests.simulation.logs import HEAD, Log
+from tests.simulation.master import Settings
+from tests.simulation.network import Connection
+from tests.simulation.world import Actor, World
+
+
+class Rogue(Actor):
+    """Sends first, perhaps, what the true master would; then one thing that must not be taken."""
+
+    def __init__(self, world: World, link: Connection, settings: Settings, log: Log, asked: int) -> None:
+        super().__init__(world)
+        self._link, self._settings, self._log, self._at = link, settings, log, asked
+        self._says_truth = log.start <= asked < log.end and asked > 0 and world.chance(0.5)
+        link.to_listener.reader = link.to_caller.writer = self
+        self.wake(1)
+
+    def turn(self) -> None:
+        """A frame; the next a little later."""
+        pipe, segment = self._link.to_caller, self._settings.connection_limits.segment_bytes
+        if self._link.to_listener.is_ended or pipe.is_ended:
+            return
+        self._link.to_listener.inbox.clear()
+        if self._says_truth:
+            end = min(self._log.end, self._at + self.world.rng.randint(1, 500), self._at + segment - self._at % segment)
+            pipe.send(FRAME_HEADER.pack(self._at, end - self._at) + self._log.read(self._at, end))
+            self._at, self._says_truth = end, self.world.chance(0.5) and end < self._log.end
+        else:
+            pipe.send(self._untrue(segment))
+        self.wake(self.world.rng.choice((1, 50)))
+
+    def _untrue(self, segment: int) -> bytes:
+        rng, at, room = self.world.rng, self._at, segment - self._at % segment
+        body = rng.randbytes(rng.randint(1, 300))
+        offsets = [LOG_OFFSET_MAX + segment, -segment, at + 1] if at == 0 else [at + 1, at - 1, at + segment, 0, -1]
+        kinds = [
+            lambda: FRAME_HEADER.pack(rng.choice(offsets), len(body)) + body,
+            lambda: FRAME_HEADER.pack(at, room + 1) + body,
+            lambda: FRAME_HEADER.pack(at, -1) + body,
+        ]
+        if at and self._log.start <= at <= self._log.end and self._log.boundary(at) == at:
+            sizes = [size for size in (room - BLANK_BYTES + 1, room, segment * 3) if size >= FIXED_BYTES]
+            misfit = HEAD.pack(rng.choice(sizes), MAGIC_V2) + body
+            blank = HEAD.pack(rng.choice((room - 1, room + 8)), BLANK_MAGIC) + body
+            kinds += [
+                lambda: FRAME_HEADER.pack(at, min(len(misfit), room)) + misfit[:room],
+                lambda: FRAME_HEADER.pack(at, min(len(blank), room)) + blank[:room],
+            ]
+        return rng.choice(kinds)()

@@ -1,0 +1,138 @@
+"""One seed: a cluster, a storm of faults under puts, then calm, in which all who can follow must catch up."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.protocol.ha.client import HaClientState
+from tests.simulation.cluster import Cluster, Node
+from tests.simulation.faults import PARTING, SAFE, WITH_RETENTION, Faults
+from tests.simulation.limits import CALM_MS, CALM_STEP_MS, LOOPBACK, STORM_MS
+from tests.simulation.referee import Broken, Referee
+from tests.simulation.world import World
+
+PUTS_OF_CALM = 3
+
+
+class Outcome(NamedTuple):
+    """What a seed came to."""
+
+    seed: int
+    events: int
+    virtual_ms: int
+    acknowledged: int
+    histories: int
+
+
+class Failed(AssertionError):
+    """A seed breaks a promise; says which, and how to see it again."""
+
+    def __init__(self, seed: int, rule: str, text: str, lines: list[str]) -> None:
+        self.rule = rule
+        last = "\n".join(lines[-60:])
+        super().__init__(f"seed {seed}: {text}\nagain: python -m tests.simulation --seed {seed}\n{last}")
+
+
+class Play:
+    """A seed while it is played."""
+
+    def __init__(self, seed: int, parting: bool = False) -> None:
+        self.seed = seed
+        self.world = World(seed)
+        self.referee = Referee()
+        self.cluster = Cluster(self.world, self.referee)
+        self.faults = Faults(self.cluster)
+        rng = self.world.rng
+        kinds = rng.choice((SAFE, WITH_RETENTION))
+        self.kinds = (*kinds, *PARTING) if parting else kinds
+        self.put_every_ms, self.fault_every_ms = rng.choice((100, 400, 2000)), rng.choice((1000, 4000, 12_000))
+        self.puts_left = -1  # without end
+
+    def run(self) -> Outcome:
+        """All of it. Raises Failed."""
+        try:
+            self._put()
+            self._fault()
+            self.world.run_until(STORM_MS, self.referee.look)
+            self._calm_down()
+        except Broken as broken:
+            raise Failed(self.seed, broken.rule, str(broken), list(self.world.lines)) from broken
+        except Exception as error:
+            raise Failed(self.seed, type(error).__name__, repr(error), list(self.world.lines)) from error
+        return Outcome(
+            self.seed, self.world.events, self.world.now_ms, len(self.referee.acknowledged),
+            len(self.referee.histories),
+        )  # fmt: skip
+
+    def _put(self) -> None:
+        if self.puts_left == 0:
+            return
+        self.puts_left -= 1
+        master = self.cluster.leader.master
+        if master is not None and master.stopped_until_ms <= self.world.now_ms:
+            master.put()
+        self.world.after(self.world.rng.randint(1, 2 * self.put_every_ms), self._put)
+
+    def _fault(self) -> None:
+        if self.world.now_ms < STORM_MS:
+            self.faults.happen(self.kinds)
+            self.world.after(self.world.rng.randint(1, 2 * self.fault_every_ms), self._fault)
+
+    # calm
+
+    def _calm_down(self) -> None:
+        cluster, world = self.cluster, self.world
+        for node in cluster.nodes:
+            node.cut_off_until_ms = 0
+            if not node.is_running:
+                cluster.start(node)
+            node.misled_until_ms = 0
+        if world.chance(0.15) and cluster.leader.host != LOOPBACK:  # slaves of one address have one share of the slots
+            self.faults.siege()
+        self.puts_left = -1
+        until_ms = world.now_ms + CALM_MS
+        step = 0
+        while world.now_ms < until_ms and not (step > PUTS_OF_CALM and self._is_even()):
+            step += 1
+            self.puts_left = 0 if step > PUTS_OF_CALM else 1
+            world.run_until(world.now_ms + CALM_STEP_MS, self.referee.look)
+            if step <= PUTS_OF_CALM and cluster.leader.master is not None:
+                cluster.leader.master.put()
+        behind = [node for node in cluster.slaves if not self._has_caught_up(node)]
+        if behind:
+            raise Broken("progress", ", ".join(map(self._where, behind)) + f"; {self._where(cluster.leader)}")
+        if self._should_answer() and cluster.leader.master is not None:
+            cluster.leader.master.put()
+            world.run_until(world.now_ms + CALM_STEP_MS, self.referee.look)
+            if self.referee.last_ok != cluster.leader.log.end:
+                raise Broken("who can be told PUT_OK is", f"{self.referee.last_ok}; {self._where(cluster.leader)}")
+
+    def _is_even(self) -> bool:
+        return all(map(self._has_caught_up, self.cluster.slaves))
+
+    def _has_caught_up(self, node: Node) -> bool:
+        leader, receiver = self.cluster.leader, node.receiver
+        if receiver is None or leader.master is None:
+            return False
+        if not self.referee.may_follow(node, leader):
+            return receiver.client.state is not HaClientState.TRANSFER
+        in_step = receiver.client.state is HaClientState.TRANSFER and node.log.end == leader.log.end
+        return in_step and (leader.master.confirmed == leader.log.end or not self._should_answer())
+
+    def _should_answer(self) -> bool:
+        """Whether all replicas that puts ask for are there."""
+        enough = len(self.cluster.slaves) + 1 >= self.cluster.settings.policy.in_sync_replicas
+        return enough and not self._left_out()
+
+    def _left_out(self) -> list[Node]:
+        return [node for node in self.cluster.slaves if not self.referee.may_follow(node, self.cluster.leader)]
+
+    def _where(self, node: Node) -> str:
+        where = f"{node.name} has {node.log.start} to {node.log.end}"
+        client = None if node.receiver is None else node.receiver.client
+        return where if client is None else f"{where} {client.state.name} {client.reason.name}"
+
+
+def play(seed: int, *, parting: bool = False) -> Outcome:
+    """Play a seed. Raises Failed."""
+    return Play(seed, parting).run()
