@@ -125,6 +125,7 @@ class JavaProcess:
     def __init__(self, home: Path, version: str) -> None:
         self.home, self.version = home, version
         self.output = home / "output"
+        self.properties: list[str] = []  # of the system, as in -Dname=value
         self._process: subprocess.Popen[bytes] | None = None
         (home / "conf").mkdir(parents=True, exist_ok=True)
         programs = ("broker", "namesrv", "tools")
@@ -139,7 +140,8 @@ class JavaProcess:
 
     def command(self) -> list[str]:
         """What is run: heap, class path, main class."""
-        command = ["java", f"-Xms{self.heap}", f"-Xmx{self.heap}", "-XX:MaxDirectMemorySize=512m", *JVM]
+        memory = [f"-Xms{self.heap}", f"-Xmx{self.heap}", "-XX:MaxDirectMemorySize=512m"]
+        command = ["java", *memory, *JVM, *self.properties]
         class_path = f"{self.home}/conf:{_classes(self.version)}:{_jars(self.version)}/*"
         return [*command, f"-Duser.home={self.home}", "-cp", class_path, self.main_class]
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from engine.errors import EngineError
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.remoting.client import PeerRefused, PeerUnreachable, RemotingClient
 from store.message.topics import AUTO_CREATE_TOPIC
 from store.tables import fastjson
+
+if TYPE_CHECKING:
+    from engine.net.tls import RenewedContext
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 Table = dict[str, Any]
@@ -59,9 +62,9 @@ class TopicSettings:
 class AdminClient:
     """Connections to name servers (`a:9876;b:9876`) and to whatever brokers are asked."""
 
-    def __init__(self, name_servers: str, timeout: float = 5.0) -> None:
+    def __init__(self, name_servers: str, timeout: float = 5.0, how: RenewedContext | None = None) -> None:
         self._name_servers = [address.strip() for address in name_servers.split(";") if address.strip()]
-        self._timeout = timeout
+        self._timeout, self._how = timeout, how
         self._clients: dict[str, RemotingClient] = {}
 
     def close(self) -> None:
@@ -76,7 +79,7 @@ class AdminClient:
         self.close()
 
     def _to(self, address: str) -> RemotingClient:
-        return self._clients.setdefault(address, RemotingClient(address, self._timeout))
+        return self._clients.setdefault(address, RemotingClient(address, self._timeout, self._how))
 
     def _ask_name_server(self, code: int, ext: Mapping[str, str] | None = None) -> Any:
         """From the first name server that answers; the value of the body."""

@@ -15,6 +15,7 @@ import click
 
 from engine.net.printable import printable
 from tools.admin.client import AdminClient, AdminError, Member, TopicSettings
+from tools.common.tls import TLS_CONFIG, tls_of
 
 MS_PER_HOUR = 3_600_000
 Rows = list[dict[str, Any]]
@@ -34,11 +35,14 @@ def asking(*, repeats: bool = False, orders: bool = False) -> Callable[[Callable
 
     def decorate(command: Callable[..., Any]) -> click.Command:
         @wraps(command)
-        def run(name_servers: str, outputs: tuple[str, ...], json_flag: bool, timeout: float, **options: Any) -> None:
+        def run(
+            name_servers: str, outputs: tuple[str, ...], json_flag: bool, timeout: float, tls_config: str | None,
+            **options: Any,
+        ) -> None:  # fmt: skip
             interval, as_json = options.pop("interval", None), json_flag or "json" in outputs
             if orders:
                 options["order"] = "true" in outputs
-            with AdminClient(name_servers, timeout) as client:
+            with AdminClient(name_servers, timeout, tls_of(tls_config)) as client:
                 _show(command(client, **options), as_json)
                 while interval is not None:
                     time.sleep(interval)
@@ -62,6 +66,7 @@ def _common_options(orders: bool) -> list[click.Option]:
         click.Option(["-n", "--namesrvAddr", "name_servers"], envvar="NAMESRV_ADDR", default="", help="host:port;..."),
         click.Option([*names, "outputs"], type=click.Choice(shapes), multiple=True, help=f"table, or json{order}."),
         click.Option(["--json", "json_flag"], is_flag=True, help="As -o json."),
+        click.Option(["--tls-config"], envvar=TLS_CONFIG, help="TLS, with this tls.properties file of RocketMQ."),
         click.Option(["--timeout"], type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Seconds."),
     ]
 

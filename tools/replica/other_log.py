@@ -12,6 +12,7 @@ from engine.remoting.log_peer import ANSWER_SECONDS, LogPeer
 from store.errors import NotAStore
 from store.reading.log_reader import open_log
 from store.reading.replicas import LocalLog, LogView
+from tools.common.tls import tls_of
 
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:/\s]+):([0-9]{1,5})")
 
@@ -25,7 +26,7 @@ def is_address(text: str) -> bool:
 def open_other(text: str) -> Iterator[LogView]:
     """That log, while it is looked at. Raises NotAStore, PeerUnreachable, NotOurs, and what opening a log raises."""
     if is_address(text):
-        with RemotingClient(text, ANSWER_SECONDS) as client:
+        with RemotingClient(text, ANSWER_SECONDS, tls_of()) as client:
             yield LogPeer(client)
         return
     if not Path(text).is_dir():

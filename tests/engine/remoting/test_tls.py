@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -250,6 +251,36 @@ def test_a_renewed_certificate_is_shown_to_new_connections_and_a_broken_one_is_n
         assert bytes(standing.invoke(RemotingCommand(1, body=b"after")).body) == b"after"
 
 
+def test_a_renewal_under_load_fails_nobody(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(tls, "LOOK_SECONDS", 0.0)
+    issued = [authority.issue("first"), authority.issue("second")]
+    shown = Issued(tmp_path / "own.pem", tmp_path / "own.key")
+    shown.replace(issued[0])
+    path, client = server_file(tmp_path / "tls", shown), trusting(tmp_path, authority)
+    answered, renewed = Counter[int](), threading.Event()
+
+    def load(number: int) -> None:
+        while not renewed.is_set():
+            how = tls.client_tls(True, client)
+            with RemotingClient(served.address, SECONDS, how) as asking:
+                answered[number] += asking.invoke(RemotingCommand(1)).code == 0
+
+    with serving(TlsMode.ENFORCING, path) as served, ThreadPoolExecutor() as pool:
+        loads = [pool.submit(load, number) for number in range(3)]
+        try:
+            for turn in range(20):
+                before = sum(answered.values())
+                shown.replace(issued[turn % 2])
+                await_that(lambda: sum(answered.values()) > before + 3, "it goes on", SECONDS)  # noqa: B023
+        finally:
+            renewed.set()
+        for each in loads:
+            each.result(SECONDS)
+        assert served.count(TlsOutcome.FAILED) == 0
+
+
 def test_tls_1_3_is_what_is_spoken_unless_1_2_is_admitted(
     tmp_path: Path, authority: Authority, own: Issued, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
@@ -340,8 +371,8 @@ def test_connections_that_leave_before_they_are_served_leave_nothing(is_tls: boo
         assert ask(served, None) == b"hello"  # the loop keeps a file of its own from the first connection on
         idle = open_files()
         socks = [socket.create_connection(("127.0.0.1", served.port), SECONDS) for _ in range(200)]
-        await_that(lambda: open_files() - idle - len(socks) == 8, "as many are held as are allowed", SECONDS)
+        await_that(lambda: open_files() - idle - len(socks) <= 8, "no more are held than are allowed", SECONDS)
         assert ask(served, None) == b"hello"
         for sock in socks:
             sock.close()
-        await_that(lambda: open_files() == idle, "all are gone", SECONDS)
+        await_that(lambda: open_files() <= idle, "all are gone", SECONDS)

@@ -1,0 +1,89 @@
+"""TLS between RocketMQ's processes and ours: mqadmin at our enforcing ports, our broker at an enforcing name server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.board.cursors import Board, TlsOutcome
+from store.reading import extent
+from tests.harness.certificates import Authority, Issued, tls_file
+from tests.harness.conditions import await_that
+from tests.interop import needs, rocketmq
+from tests.interop.rocketmq import MqAdmin, NameServer
+from tests.interop.sides import OurNameServer
+from tools.cli import run_command
+from tools.common.local_broker import LocalBroker
+
+SIZES = {"mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536, "brokerName": "a"}
+
+
+def both_sides(path: Path, own: Issued, authority: Authority) -> Path:
+    """The one file that RocketMQ's processes and ours read."""
+    shown = {
+        f"{side}_{what}": file
+        for side in ("server", "client") for what, file in (("certPath", own.certificate), ("keyPath", own.key))
+    }  # fmt: skip
+    trusted = {"client_trustCertPath": authority.certificate, "client_authServer": "true"}
+    return tls_file(path, test_mode_enable="false", **shown, **trusted)
+
+
+def over_tls(path: Path) -> list[str]:
+    return ["-Dtls.enable=true", f"-Dtls.config.file={path}"]
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+def test_mqadmin_over_tls_1_3_at_our_enforcing_cluster(version: str, tmp_path: Path) -> None:
+    needs.need([version])
+    authority, stranger = Authority(tmp_path / "ca"), Authority(tmp_path / "other", "somebody else")
+    path = both_sides(tmp_path / "tls.properties", authority.issue("node"), authority)
+    enforcing = {"tls.server.mode": "enforcing", "tls.config.file": path}
+    settings = tmp_path / "namesrv.properties"
+    settings.write_text("".join(f"{key}={value}\n" for key, value in enforcing.items()))
+    compat = "5" if rocketmq.is_five(version) else "4.9"
+    with (
+        OurNameServer(tmp_path / "names", version, "-c", str(settings)) as names,
+        LocalBroker(tmp_path / "m", namesrvAddr=names.address, compat=compat, **SIZES, **enforcing) as broker,
+    ):
+        trusting, plain, misled = (MqAdmin(tmp_path / name, names) for name in ("trusting", "plain", "misled"))
+        trusting.properties = over_tls(path)
+        wrong = both_sides(tmp_path / "wrong.properties", stranger.issue("me"), stranger)
+        misled.properties = over_tls(wrong)
+        board, at = Board.attach(extent.require_running(broker.store).region_directory), f"127.0.0.1:{broker.port}"
+
+        def count(outcome: TlsOutcome) -> int:
+            return board.tls_outcomes[outcome].read()
+
+        with trusting as mqadmin:
+            await_that(lambda: at in mqadmin.said("clusterList"), "the broker has registered, over TLS")
+            assert "create topic to" in mqadmin.said("updateTopic", "-b", at, "-t", "made", "-r", "3", "-w", "3")
+            await_that(lambda: at in mqadmin.said("topicRoute", "-t", "made"), "the name server knows the topic")
+            assert count(TlsOutcome.SERVED) > 0 == count(TlsOutcome.FAILED) + count(TlsOutcome.PLAINTEXT_REFUSED)
+        for refused, outcome in ((plain, TlsOutcome.PLAINTEXT_REFUSED), (misled, TlsOutcome.FAILED)):
+            with refused as mqadmin:
+                assert "success" not in mqadmin.said("updateBrokerConfig", "-b", at, "-k", "deleteWhen", "-v", "5")
+                assert count(outcome) > 0
+
+
+@pytest.mark.interop
+def test_our_broker_registers_at_a_name_server_of_rocketmqs_that_enforces_tls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    needs.need(["5.3.3"])
+    authority = Authority(tmp_path / "ca")
+    path = both_sides(tmp_path / "tls.properties", authority.issue("node"), authority)
+    names = NameServer(tmp_path / "names", "5.3.3")
+    names.properties = ["-Dtls.server.mode=enforcing", f"-Dtls.config.file={path}"]
+    over = {"tls.config.file": path, "useTLS": True}
+    with names, LocalBroker(tmp_path / "m", namesrvAddr=names.address, compat="5", **SIZES, **over) as broker:
+        asking = ["admin", "clusterList", "-n", names.address]
+
+        def is_listed() -> bool:
+            code, listed = run_command([*asking, "--tls-config", str(path)]), capsys.readouterr().out
+            return code == 0 and f"127.0.0.1:{broker.port}" in listed
+
+        await_that(is_listed, "the name server lists our broker")
+        assert run_command(asking) == 3
+        assert "takes TLS only" in capsys.readouterr().err

@@ -1,0 +1,22 @@
+"""Whether a command's connections use TLS: with --tls-config, or with the file that the environment names."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.net.tls import RenewedContext
+
+TLS_CONFIG = "SLIPSTREAM_TLS_CONFIG"
+
+
+def tls_of(path: str | None = None) -> RenewedContext | None:
+    """How to connect; None for plaintext. Raises TlsUnusable, ConfigError."""
+    file = path or os.environ.get(TLS_CONFIG)
+    if not file:
+        return None
+    from engine.net.tls import client_tls  # seldom: it takes time to load
+
+    return client_tls(True, Path(file))
