@@ -29,6 +29,7 @@ from engine.net import tls
 from engine.remoting import broker_server
 from engine.replication import group_transfer, ha_listener, receiver, sender
 from engine.role import Role, StopFlag
+from engine.role_change import RoleChange
 from engine.settings.config import BrokerConfig, BrokerRole
 from engine.settings.store_parts import index_of, kinds_of
 from engine.warm import warm_up
@@ -39,7 +40,7 @@ from ipc import ring, waiting
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.compiled.compiler import CompilingStopped, stopped_by, tell_progress_to
 from ipc.stop_signals import handle_stop_signals
-from store.files import divergence, epochs, file_io, flushed_mark, own_files, pointer
+from store.files import divergence, file_io, flushed_mark, own_files, pointer
 from store.files.access import GROUP_UMASK, group_id
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
@@ -55,6 +56,7 @@ READY_DEADLINE_MS = 10_000
 POLL_MS = 1000
 START_DEATHS_MAX = 3
 YIELDING_NICENESS = 10
+ROLE_SIGNAL = signal.SIGUSR1  # says that a role is asked for
 # The order of the stop: who makes new bytes first, who keeps them safe last.
 STOP_ORDER = (
     "remoting", "writer", "receiver", "dispatcher", "ha_listener", "group_transfer", "housekeeper", "flusher",
@@ -68,6 +70,7 @@ class Supervisor:
 
     def __init__(self, config: BrokerConfig, directory: StoreDirectory, only: Collection[str] = ()) -> None:
         self._config, self._directory, self._only = config, directory, only
+        self._change = RoleChange(config)
         self._regions: Path | None = None
         self._stop = StopFlag()
         self._children: Children | None = None
@@ -77,37 +80,54 @@ class Supervisor:
         self._tls: tls.BrokerTls | None = None
 
     def run(self, on_ready: Callable[[], None] | None = None) -> int:
-        """Start, serve until SIGTERM, SIGINT or SIGHUP, stop. 0 after a stop in order.
+        """Start, serve until SIGTERM, SIGINT or SIGHUP, stop; in another role when one is asked for. 0 after a stop.
 
         Raises StartRefused, what recovery finds, and StopIncomplete.
         """
         tell_progress_to(log.info)
         previous = handle_stop_signals(self._stop.on_signal)
+        previous[ROLE_SIGNAL] = signal.signal(ROLE_SIGNAL, lambda _number, _frame: None)  # it wakes, and no more
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         previous_wakeup = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         try:
-            try:
-                with stopped_by(self._stop):
-                    children = self._prepare()
-            except CompilingStopped:
-                log.info("stopped while it compiled: nothing was served; the next start compiles what is missing")
-                return 0
-            self._start(children, wake_read)
-            if on_ready is not None and not self._stop():
-                on_ready()
-            while not self._stop():
-                self._turn(wake_read, POLL_MS)
-            return self._shut_down()
+            while (ended := self._serve_in_a_role(wake_read, on_ready)) is None:
+                self._end_role()
+            return ended
         finally:
-            if self._children is not None:
-                self._children.kill_all()
-            self._remove_regions()
+            self._end_role()
             signal.set_wakeup_fd(previous_wakeup)
             for number, handler in previous.items():
                 signal.signal(number, handler)
             for fd in (wake_read, wake_write):
                 os.close(fd)
             self._directory.unlock()
+
+    def _serve_in_a_role(self, wake_read: int, on_ready: Callable[[], None] | None) -> int | None:
+        """From a role's start to its stop; None when another one is to follow."""
+        try:
+            with stopped_by(self._stop):
+                children = self._prepare()
+        except CompilingStopped:
+            log.info("stopped while it compiled: nothing was served; the next start compiles what is missing")
+            return 0
+        self._start(children, wake_read)
+        if on_ready is not None and not self._stop():
+            on_ready()
+        directory = self._running_board().directory
+        while not self._stop() and not self._change.is_asked(directory):
+            self._turn(wake_read, POLL_MS)
+        ended = self._shut_down()
+        if self._stop() or (wanted := self._change.take(directory)) is None:
+            return ended
+        log.warning("becomes %s", "the master" if wanted.to_master else f"a slave {wanted.master}".rstrip())
+        return None
+
+    def _end_role(self) -> None:
+        """Nothing is left of it: no process, no shared memory."""
+        if self._children is not None:
+            self._children.kill_all()
+        self._remove_regions()
+        self._children, self._board, self._failures, self._sampler, self._regions = None, None, None, None, None
 
     # start
 
@@ -135,7 +155,7 @@ class Supervisor:
         cut_at = log_cut.finish(self._directory, self._config.mapped_file_size_commit_log_bytes)
         if cut_at is not None:
             log.warning("finished an interrupted cut of the log at offset %d", cut_at)
-        epochs.read(self._directory.root)  # what is damaged stops the start
+        self._config = self._change.config_now()
         if (parted := divergence.read(self._directory.root)) is not None:
             log.warning("%s; see `slipstream ha status`", parted.text())
         last = last_run.read(self._directory)
@@ -146,7 +166,7 @@ class Supervisor:
             self._directory, self._config.mapped_file_size_commit_log_bytes,
             self._config.mapped_file_size_consume_queue_bytes, check_crc=self._config.check_crc_on_recover,
             index=index_of(self._config), kinds=kinds_of(self._config), last=last,
-            is_slave=self._config.broker_role is BrokerRole.SLAVE,
+            is_slave=self._change.was_slave(),
         )  # fmt: skip
         own_files.make_tail_own(self._directory, recovered.max_physical_offset)
         for finding in recovered.findings:
@@ -156,6 +176,7 @@ class Supervisor:
             recovered.min_physical_offset, recovered.max_physical_offset, recovered.records_walked,
             monotonic_ms() - began_ms,
         )  # fmt: skip
+        self._change.begin(recovered.max_physical_offset)
         self._keep_topics(recovered.queue_offsets)
         file_io.unlink(self._directory.pointer)  # a killed broker's: the mark tells of this run now
         flushed_mark.begin(self._directory, recovered.max_physical_offset)
@@ -195,6 +216,7 @@ class Supervisor:
             (board.min_physical_offset, recovered.min_physical_offset), (board.max_physical_offset, end),
             (board.flushed_offset, end), (board.reput_from_offset, recovered.reput_from_offset),
             (board.segment_request_offset, -1 if unknown else end), (board.recovered_offset, end),
+            (board.own_broker_id, self._change.of_file.broker_id),
         ):  # fmt: skip
             waiting.publish(cursor, offset)
         live_settings.publish(board, self._config)
@@ -223,7 +245,8 @@ class Supervisor:
         else:
             shared.append(("group_transfer", partial(group_transfer.open_role, config, board)))
             shared.append(("writer", partial(writer.open_role, config, board, directory)))
-        shared.append(("remoting", partial(broker_server.open_role, config, board, self._tls)))
+        opened = partial(broker_server.open_role, config, board, self._tls, self._change.tables_from)
+        shared.append(("remoting", opened))
         open_listener = partial(ha_listener.open_role, config, board, self._failures_there(), sender.open_role)
         return [*shared, ("ha_listener", open_listener)]
 

@@ -38,7 +38,7 @@ ROOMS = (
      " < upkeep | put | manifest < verify < repair"),
     ("engine", "protocol.remoting < errors < protocol.access | protocol.ha | protocol.tables | protocol.store"
      " < protocol.naming | protocol.broker < settings < board < net | rings | role"
-     " < figures | keeping | producer | replication | writer < remoting < children | warm < supervisor"),
+     " < figures | keeping | producer | replication | writer < remoting < children | warm | role_change < supervisor"),
     ("spark_bridge", "options | worker_process < split | user_errors | catalogue | java_home | spark_home < replica"
      " < records < plan < stream | tables | sink < source < session | map_segments < ."),
     ("tools", "common < admin | log | run | show | bench.bed < demo | doctor | replica | bench.works < bench < ."),

@@ -35,6 +35,7 @@ EXIT_CODES = {  # by an error's code; all others are `STORE`
     "BROKER_OUT_OF_REACH": ExitCode.NO_BROKER,
     "PEER_UNREACHABLE": ExitCode.NO_BROKER,
     "PEER_IS_NO_SLIPSTREAM": ExitCode.USAGE,
+    "ROLE_REFUSED": ExitCode.FOUND,
     "REGION_MISSING": ExitCode.NO_BROKER,
 }
 REMEDIES = {  # by the error of the system
@@ -52,11 +53,13 @@ COMMANDS = {  # name: where it is, what it does
     "admin": ("tools.admin.commands:admin", "Ask and change name servers and brokers, with mqadmin's names and flags."),
     "broker": ("tools.run.broker:broker", "Run a broker from its properties file until it is stopped."),
     "counters": ("tools.show.commands:counters", "Show all counters of a running broker."),
+    "demote": ("tools.replica.commands:demote", "Make a broker a slave, without editing its file."),
     "doctor": ("tools.doctor.commands:doctor", "Look at a running broker from outside: what is wrong, what is open."),
     "ha": ("tools.show.commands:ha", "Explain what an acknowledgement means; show how each replica is doing."),
     "log": ("tools.log.commands:log", "Look into a store's commit log and queues, with or without a broker."),
     "namesrv": ("tools.run.namesrv_command:namesrv", "Run a name server until it is stopped."),
     "produce": ("tools.run.produce:produce", "Append lines of files, or of standard input, as messages."),
+    "promote": ("tools.replica.commands:promote", "Make a slave the master, without editing its file."),
     "replica": ("tools.replica.commands:replica", "Compare a store's log with another one of its pair."),
     "run": ("tools.demo.command:run", "Replicate real input between two brokers and query it with Spark."),
     "stats": ("tools.show.commands:stats", "Show what was put: counts, rates, latencies, topics."),

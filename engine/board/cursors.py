@@ -156,6 +156,7 @@ class Board(Group):
     put_refused = One("tally", "writer", "status", "messages that could not be appended")
     store_timestamp_ms = One("gauge", "writer|receiver", "status", "when the last record was stored")
     ha_listen_port = One("gauge", "ha_listener", "status", "0: slaves are not served yet")
+    own_broker_id = One("gauge", "supervisor", "status", "brokerId of the broker's own file: a promotion leaves it")
     listen_port = One("gauge", "remoting", "status", "0: the port is not served yet")
     ha_server_address = Address(
         "gauge", "remoting", "receiver", "where a slave's name server says its master sends the log from"

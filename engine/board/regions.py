@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.board import addresses
+from engine.board import addresses, role_request
 from engine.errors import StartRefused
 from engine.settings import affinity, replication
 from engine.settings.config import BrokerConfig
@@ -101,7 +101,8 @@ def _may_be_ours(path: Path) -> bool:
         return path.name == pointer_file.SINKS_NAME
     if not stat.S_ISREG(kind):
         return False
-    return path.name in (pointer_file.OWNER_NAME, pointer_file.OWNER_NAME + CREATING_SUFFIX) or is_region(path)
+    notes = (pointer_file.OWNER_NAME, role_request.NAME)
+    return path.name.removesuffix(CREATING_SUFFIX) in notes or is_region(path)
 
 
 def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[str, Any]:
@@ -117,6 +118,7 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
             "brokerClusterName": config.broker_cluster_name,
             "brokerName": config.broker_name,
             "brokerId": config.broker_id,
+            "namesrvAddr": ";".join(config.name_servers),
             "storeHost": f"{_bracketed(config.broker_ip1)}:{config.listen_port}",
             "storePathCommitLog": str(config.store_path_commit_log),
             "haListenPort": ha_listen_port,

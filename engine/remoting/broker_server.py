@@ -36,6 +36,7 @@ from engine.protocol.ha.client import HaClientState
 from engine.protocol.naming.registration import Heartbeats, Learned, Registration
 from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand
 from engine.protocol.tables.register_body import Member
+from engine.remoting import last_offsets
 from engine.remoting.broker_files import BrokerFiles
 from engine.remoting.link import NoAnswer, RemotingLink
 from engine.remoting.log_answers import LogAnswers
@@ -65,7 +66,9 @@ class BrokerServer:
 
     name = "remoting"
 
-    def __init__(self, config: BrokerConfig, board: Board, how: BrokerTls | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, board: Board, how: BrokerTls | None = None, tables_from: str = ""
+    ) -> None:  # fmt: skip
         self._config, self._board, self._loop = config, board, uvloop.new_event_loop()
         self._is_slave = config.broker_role is BrokerRole.SLAVE
         self._files = BrokerFiles(config, wall_ms(), board.directory)
@@ -94,6 +97,8 @@ class BrokerServer:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ends_turn = asyncio.Event()
         self._loop.add_reader(stop_alarm(), self._on_alarm)
+        if tables_from and not self._is_slave:
+            self._begin("last offsets", last_offsets.take_over(tables_from, self._files.metadata))
 
     def _change_settings(self) -> None:
         """See that what was changed just now is used, and kept until the broker ends."""
@@ -395,6 +400,11 @@ class BrokerServer:
         return all_of_it
 
 
-def open_role(config: BrokerConfig, board: Board, how: BrokerTls | None = None) -> BrokerServer:
-    """The remoting server of a broker; `how` are its certificates, read now where they are not given."""
-    return BrokerServer(config, board, how)
+def open_role(
+    config: BrokerConfig, board: Board, how: BrokerTls | None = None, tables_from: str = ""
+) -> BrokerServer:  # fmt: skip
+    """The remoting server of a broker; `how` are its certificates, read now where they are not given.
+
+    `tables_from` is the address of the master before it, of one that was promoted.
+    """
+    return BrokerServer(config, board, how, tables_from)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+from engine.board import role_request
 from engine.board.addresses import host_and_port
 from engine.board.cursors import Board
-from engine.protocol.broker.log_requests import Extent, Wanted, extent_body, wanted_of
-from engine.protocol.remoting.answers import Answerer, Refused
+from engine.board.role_request import RoleRequest
+from engine.protocol.broker.log_requests import TEXT_MAX, Extent, Wanted, extent_body, wanted_of
+from engine.protocol.remoting.answers import Answerer, Refused, required, whole_number
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.settings.config import BrokerConfig, BrokerRole
@@ -32,7 +34,7 @@ class LogAnswers(Answerer):
         self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         self._hashing = ThreadPoolExecutor(1, "digests")
         self._waiting = 0
-        self.handlers = {RequestCode.GET_LOG_EXTENT: self._extent}
+        self.handlers = {RequestCode.GET_LOG_EXTENT: self._extent, RequestCode.STEP_DOWN: self._step_down}
 
     def begin(
         self, request: RemotingCommand, connection: int, now_ms: int
@@ -51,11 +53,27 @@ class LogAnswers(Answerer):
         known = epochs.read(config.store_path_root_dir)
         is_master = config.broker_role is not BrokerRole.SLAVE
         return self.with_json(request, extent_body(Extent(
-            config.broker_cluster_name, config.broker_name, config.broker_id, config.broker_id, is_master, is_master,
+            config.broker_cluster_name, config.broker_name, config.broker_id, board.own_broker_id.read(), is_master,
             self._files.segment_bytes, board.min_physical_offset.read(), board.max_physical_offset.read(),
-            host_and_port(config.broker_ip2, board.ha_listen_port.read()), known.last_epoch,
+            host_and_port(config.broker_ip2, board.ha_listen_port.read()), known.last_epoch, known.next_epoch,
             [epochs.entry_fields(one) for one in known.entries], now_ms,
         )))  # fmt: skip
+
+    def _step_down(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        """Have the supervisor stop this master in order, and run it again as a slave of that broker."""
+        epoch = whole_number(request, "epoch", 1)
+        broker, master = (required(request, name) for name in ("broker", "master"))
+        if self._config.broker_role is BrokerRole.SLAVE:
+            raise Refused(ResponseCode.NO_PERMISSION, "this broker is a slave already")
+        name, _colon, _number = broker.rpartition(":")
+        if epoch is None or name != self._config.broker_name or len(master) > TEXT_MAX or not master.isprintable():
+            what = "epoch, broker and master: a number, NAME:ID of this broker's name, HOST:PORT"
+            raise Refused(ResponseCode.SYSTEM_ERROR, what)
+        if epoch <= epochs.read(self._config.store_path_root_dir).last_epoch:
+            raise Refused(ResponseCode.NO_PERMISSION, f"epoch {epoch} is not newer than this master's")
+        wanted = RoleRequest(to_master=False, master=master, epoch=epoch, broker=broker)
+        role_request.write(self._board.directory, wanted)
+        return self.answered(request)
 
     async def _digests(self, request: RemotingCommand) -> RemotingCommand | None:
         low, high = self._board.min_physical_offset.read(), self._board.max_physical_offset.read()

@@ -146,6 +146,7 @@ class BrokerConfig:
     ring_bytes: int
     producers_max: int
     affinity: str
+    promoted_role: BrokerRole
 
 
 class ConfigError(Exception):
@@ -334,6 +335,9 @@ def _apply_launcher_rules(file: str, values: dict[str, Any], seen: Mapping[str, 
     if role is not BrokerRole.SLAVE and values["broker_id"] != 0:
         warnings.append(f"{file}:{id_line}: brokerId: a master's is always 0, so {values['broker_id']} has no effect")
         values["broker_id"] = 0
+    if values["promoted_role"] is BrokerRole.SLAVE:
+        what = "promotedRole=SLAVE: not allowed; allowed: ASYNC_MASTER or SYNC_MASTER"
+        raise ConfigError(file, seen["promotedRole"].line, what)
     if role is BrokerRole.SLAVE and values["ha_master_address"] is None and not values["name_servers"]:
         warnings.append(f"{file}: neither haMasterAddress nor namesrvAddr is given: this slave copies nothing")
     values["broker_name"] = values["broker_name"] or socket.gethostname()

@@ -165,11 +165,13 @@ KEYS = (
     Key("ringSizeInBytes", "ring_bytes", "int", 16 * MIB, 64 * 1024, 1024 * MIB, "bytes"),
     Key("maxProducers", "producers_max", "int", 64, 1, 1024),
     Key("affinity", "affinity", "affinity", None),
+    Key("promotedRole", "promoted_role", "role", "ASYNC_MASTER"),  # of a slave, once it is promoted
 )
 OWN_KEYS = frozenset(
     """
     compat regionPath storeGroup ringSizeInBytes maxProducers affinity haReconnectInterval remotingAllowList
     adminAllowList haAllowList metricsAllowList remotingConnectionsMax haCallersMax metricsConnectionsMax
+    promotedRole
     """.split()
 )
 

@@ -34,6 +34,7 @@ class SaidRole(StrEnum):
     """What an operator said last: `slipstream promote` or `slipstream demote`."""
 
     NONE = ""
+    PROMOTE = "PROMOTE"  # said while no broker ran: the next start begins an epoch
     MASTER = "MASTER"
     SLAVE = "SLAVE"
 
@@ -88,6 +89,8 @@ class Epochs:
 
         The file of a store that was copied for another broker names that one: it makes nobody else a master.
         """
+        if self.role is SaidRole.PROMOTE:
+            return True
         if self.is_fenced or self.role is SaidRole.SLAVE:
             return False
         return self.entries[-1].broker == broker if self.entries else is_master_by_file
@@ -98,6 +101,10 @@ class Epochs:
         entries = (*(one for one in self.entries if one.start_offset <= start_offset), epoch)
         return Epochs(entries[-ENTRIES_MAX:], SaidRole.MASTER, "", None, epoch.epoch)
 
+    def promoting(self) -> Epochs:
+        """After an operator's word to a store without a broker: its next start is a promotion."""
+        return replace(self, role=SaidRole.PROMOTE, master="")
+
     def demoted(self, master: str) -> Epochs:
         """After an operator's word that this broker is a slave, of the master at that HA address if one is given."""
         return replace(self, role=SaidRole.SLAVE, master=master)
@@ -106,7 +113,8 @@ class Epochs:
         """After word of a newer master; of two the newer one is kept."""
         if fence.epoch <= self.last_epoch or (self.fenced_by and fence.epoch < self.fenced_by.epoch):
             return self
-        return replace(self, fenced_by=fence, seen_epoch=max(self.seen_epoch, fence.epoch))
+        role = self.role if self.role is SaidRole.SLAVE else SaidRole.NONE
+        return replace(self, fenced_by=fence, seen_epoch=max(self.seen_epoch, fence.epoch), role=role)
 
     def following(self, entries: Iterable[Epoch]) -> Epochs:
         """A slave's, whose master has these epochs and whose log is a part of that master's."""

@@ -59,3 +59,37 @@ def forget() -> None:
 
     A slave then asks its master again, and notes it again if the logs still differ where they are compared.
     """
+
+
+TIMEOUT = click.option(
+    "--timeout", type=float, default=60.0, show_default=True, help="Seconds until it is given up to wait."
+)
+
+
+@click.command(epilog=EPILOG)
+@STORE
+@click.option("--switch", is_flag=True, help="Let a living Slipstream master step down first: no message is lost.")
+@click.option("--force", is_flag=True, help="Also beside a master that lives: what it writes from now on is lost.")
+@click.option("--master", metavar="HOST:PORT", help="The old master's listenPort, where no name server tells it.")
+@TIMEOUT
+@store_command("tools.replica.promote:promote")
+def promote() -> None:
+    """Make the broker on STORE the master, without editing its file; it goes on where its log ends.
+
+    It registers at the name servers with id 0 and begins a new epoch, by which an old master that comes back knows that
+    it is none. Refused while the master lives, for a log that has diverged or is not whole, and for a master. Without a
+    broker on STORE, its next start is a promotion.
+    """
+
+
+@click.command(epilog=EPILOG)
+@STORE
+@click.option("--master", metavar="HOST:PORT", help="The HA port that it follows; else the name servers tell it.")
+@TIMEOUT
+@store_command("tools.replica.promote:demote")
+def demote() -> None:
+    """Make the broker on STORE a slave, without editing its file; or have a slave follow another master.
+
+    Where its log has parted from its master's, the command to type is printed. Without a broker on STORE, it counts
+    from its next start on.
+    """

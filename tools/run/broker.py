@@ -33,10 +33,11 @@ def broker(file: str, roles: tuple[str, ...]) -> int:
         click.echo(f"slipstream: warning: {warning}", err=True)
 
     def on_ready() -> None:
-        pointer = directory.read_pointer() or {}
-        port = pointer.get("settings", {}).get("haListenPort", config.ha_listen_port)
+        settings = (directory.read_pointer() or {}).get("settings", {})
+        port = settings.get("haListenPort", config.ha_listen_port)
+        role = settings.get("brokerRole", config.broker_role)
         click.echo(
-            f"ready: {config.broker_role} {config.broker_name}, store {config.store_path_root_dir}, "
+            f"ready: {role} {config.broker_name}, store {config.store_path_root_dir}, "
             f"HA port {port}, process {os.getpid()}"
         )
 

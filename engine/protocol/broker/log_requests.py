@@ -29,12 +29,12 @@ class Extent(NamedTuple):
     broker_id: int
     own_id: int  # of its own file: a promotion does not change it
     is_master: bool
-    takes_puts: bool
     segment_bytes: int
     min_offset: int
     max_offset: int
     ha_address: str
     epoch: int
+    next_epoch: int
     epochs: list[Any]
     now_ms: int  # its clock, as it answered
 
@@ -63,8 +63,8 @@ def extent_of(body: bytes | memoryview) -> Extent:
     fields: Json = {}
     for name, kind in (
         ("cluster", str), ("broker_name", str), ("ha_address", str), ("broker_id", int), ("own_id", int),
-        ("segment_bytes", int), ("min_offset", int), ("max_offset", int), ("epoch", int), ("now_ms", int),
-        ("is_master", bool), ("takes_puts", bool), ("epochs", list),
+        ("segment_bytes", int), ("min_offset", int), ("max_offset", int), ("epoch", int), ("next_epoch", int),
+        ("is_master", bool), ("epochs", list), ("now_ms", int),
     ):  # fmt: skip
         fields[name] = value.get(name)
         if type(fields[name]) is not kind or (kind is str and not _is_text(fields[name])):

@@ -56,6 +56,7 @@ class RequestCode(IntEnum):
     GET_BROKER_HA_STATUS = 907  # 5.x
     GET_LOG_EXTENT = 29001  # ours: who the broker is, and what its log holds
     GET_LOG_DIGESTS = 29002  # ours: digests of a range of the log
+    STEP_DOWN = 29003  # ours: a master is to become the slave of the one that takes its place
 
 
 class ResponseCode(IntEnum):
@@ -107,6 +108,7 @@ _BY_KIND = {
         RequestCode.DELETE_KV_CONFIG, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.DELETE_SUBSCRIPTIONGROUP,
         RequestCode.DELETE_TOPIC_IN_BROKER, RequestCode.DELETE_TOPIC_IN_NAMESRV, RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.STEP_DOWN,
     ),
     RequestKind.REGISTRATION: (
         RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.REGISTER_TOPIC_IN_NAMESRV,

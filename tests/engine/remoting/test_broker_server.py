@@ -16,7 +16,6 @@ from engine.board import address_cursors, live_settings
 from engine.board.cursors import Board
 from engine.protocol.broker import slave_synchronize
 from engine.protocol.broker.requests import BrokerRequests, Facts
-from engine.protocol.naming.name_server import NameServer
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.metadata import Identity, Metadata
@@ -28,30 +27,11 @@ from engine.settings.config import BrokerConfig, from_mapping
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.compat import LINES
+from tests.harness.served_names import Serving
 from tools.common.local_broker import free_port
 
 LATE_SECONDS = 30
 TURNS_MAX = 2000  # of 10 ms: a machine that is busy needs more of them
-
-
-class Serving:
-    """A name server of ours in a thread."""
-
-    def __init__(self, compat: str = "4.9") -> None:
-        self.state, self._loop = NameServer(compat), asyncio.new_event_loop()
-        self._server = RemotingServer(
-            lambda request, connection: self.state.answer(request, connection, wall_ms()),
-            self.state.routes.connection_closed,
-        )
-        self.port = self._loop.run_until_complete(self._server.start("127.0.0.1", 0))
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 @pytest.fixture

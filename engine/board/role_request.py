@@ -1,0 +1,47 @@
+"""A request that a running broker change its role: a file beside its regions, which its supervisor looks for.
+
+Whoever may write there is the broker's own user. The file goes with the regions: what was not begun is not begun later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from store.files import summed_json
+from store.files.summed_json import Damaged
+
+NAME = "role-request"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRequest:
+    """What is wanted: to be the master, or a slave of the master at that HA address ("": as the name servers say)."""
+
+    to_master: bool
+    master: str = ""
+    tables_from: str = ""  # where the old master answers: it is asked for consumers' offsets once more
+    epoch: int = 0  # of the promotion, at least; of the master that takes this one's place; 0 when nobody said it
+    broker: str = ""  # ... and who that is
+
+
+def write(directory: Path, request: RoleRequest) -> None:
+    """Ask for it. Raises OSError."""
+    summed_json.write(directory / NAME, asdict(request))
+
+
+def read(directory: Path) -> RoleRequest | None:
+    """What is asked for; None when nothing is, and for what is no request."""
+    try:
+        fields = summed_json.read(directory / NAME)
+        kinds = {name: type(value) for name, value in asdict(RoleRequest(to_master=True)).items()}
+        if fields is None or {name: type(value) for name, value in fields.items()} != kinds:
+            return None
+        return RoleRequest(**fields)
+    except (Damaged, OSError):
+        return None
+
+
+def is_there(directory: Path) -> bool:
+    """Whether there is one: a look that costs little."""
+    return (directory / NAME).exists()

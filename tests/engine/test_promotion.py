@@ -1,0 +1,163 @@
+"""Promotion with real brokers: the master is killed or steps down, a slave takes its place, the old one follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.errors import NotAMaster
+from engine.figures.ha_status import ha_status
+from engine.producer import Producer
+from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.remoting import fencing
+from engine.settings.config import from_mapping
+from store.files import epochs
+from store.reading.extent import running
+from store.reading.log_reader import open_log
+from store.reading.summary import messages
+from tests.harness.command_line import run
+from tests.harness.conditions import await_that
+from tests.harness.served_names import Serving
+from tools.common.local_broker import LocalBroker
+
+pytestmark = pytest.mark.crash
+SEGMENT_BYTES = 1 << 20
+MASTER, SLAVE = {"brokerRole": "SYNC_MASTER"}, {"brokerRole": "SLAVE", "brokerId": 1}
+
+
+@pytest.fixture
+def names() -> Iterator[Serving]:
+    server = Serving()
+    yield server
+    server.stop()
+
+
+def broker(directory: Path, **keys: object) -> LocalBroker:
+    common = {
+        "brokerName": "pair", "mappedFileSizeCommitLog": SEGMENT_BYTES, "haReconnectInterval": 100,
+        "slaveTimeout": 20_000, "autoCreateTopicEnable": True,
+    }  # fmt: skip
+    return LocalBroker(directory, **{**common, **keys})
+
+
+def put(store: Path, count: int, slaves: int = 0) -> list[bytes]:
+    """The bodies that were acknowledged with PUT_OK, put once so many slaves are in sync."""
+    await_that(lambda: ha_status(store).in_sync_slaves >= slaves, "a slave is in sync")
+    bodies = [b"%s of %s" % (str(number).encode(), store.parent.name.encode()) for number in range(count)]
+    with Producer(str(store)) as producer:
+        statuses = [producer.send("orders", body).status for body in bodies]
+    return [body for body, status in zip(bodies, statuses, strict=True) if status is PutMessageStatus.PUT_OK]
+
+
+def bodies(store: Path) -> list[bytes]:
+    return [bytes(message.body) for message in messages(open_log(store))]
+
+
+def role_of(store: Path) -> str:
+    broker = running(store)
+    return "" if broker is None else f"{broker.settings['brokerRole']}:{broker.settings['brokerId']}"
+
+
+def has_all_of(slave: Path, master: Path) -> bool:
+    return open_log(slave).max_offset == open_log(master).max_offset > 0
+
+
+def registered(names: Serving, config_of: LocalBroker) -> int | None:
+    """The id under which that broker stands at the name server."""
+    for each in list(names.state.routes.brokers.values()):
+        for number, address in list(each.addresses.items()):
+            if address == f"127.0.0.1:{config_of.port}":
+                return int(number)
+    return None
+
+
+def test_a_killed_master_is_replaced_and_comes_back_as_a_slave(tmp_path: Path, names: Serving) -> None:
+    at = {"namesrvAddr": f"127.0.0.1:{names.port}"}
+    with broker(tmp_path / "a", **MASTER, **at) as a, broker(tmp_path / "b", **SLAVE, **at) as b:
+        acknowledged = put(a.store, 100, slaves=1)
+        assert len(acknowledged) == 100
+        ran = run("promote", b.store)
+        assert (ran.exit_code, "ROLE_REFUSED" in ran.stderr, "--switch" in ran.stderr) == (1, True, True), ran.output
+        a.process.kill()
+        a.process.wait()
+        ran = run("promote", b.store)
+        assert ran.exit_code == 0, ran.output
+        assert role_of(b.store) == "ASYNC_MASTER:0"
+        assert b.process.poll() is None, "the same process"
+        assert bodies(b.store) == acknowledged
+        acknowledged += put(b.store, 50)
+        await_that(lambda: registered(names, b) == 0, "the name server calls it the master")
+        with broker(tmp_path / "a", **MASTER, **at) as again:
+            assert role_of(again.store) == "SLAVE:1", again.log.read_text()
+            await_that(lambda: has_all_of(again.store, b.store), "the old master follows")
+            with pytest.raises(NotAMaster):
+                Producer(str(again.store))
+            assert bodies(again.store) == bodies(b.store) == acknowledged
+            await_that(lambda: registered(names, again) == 1, "it is registered as a slave")
+        ran = run("replica", "check", a.store, "--with", f"127.0.0.1:{b.port}")
+        assert (ran.exit_code, ran.stdout.splitlines()[0]) == (0, "IDENTICAL"), ran.output
+    known = epochs.read(b.store)
+    assert [(one.epoch, one.broker) for one in known.entries] == [(1, "pair:1")]
+
+
+def test_a_living_master_steps_down_and_takes_over_again(tmp_path: Path) -> None:
+    with broker(tmp_path / "a", **MASTER) as a, broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address) as b:
+        acknowledged = put(a.store, 50, slaves=1)
+        ran = run("promote", b.store, "--switch")
+        assert ran.exit_code == 0, ran.output
+        assert (role_of(b.store), role_of(a.store)) == ("ASYNC_MASTER:0", "SLAVE:1")
+        acknowledged += put(b.store, 50)
+        ran = run("promote", a.store, "--switch", "--master", f"127.0.0.1:{b.port}")
+        assert ran.exit_code == 0, ran.output
+        assert (role_of(b.store), role_of(a.store)) == ("SLAVE:1", "SYNC_MASTER:0")
+        acknowledged += put(a.store, 50, slaves=1)
+        await_that(lambda: has_all_of(b.store, a.store), "the slave follows again")
+        assert bodies(a.store) == bodies(b.store) == acknowledged
+        assert run("promote", a.store).exit_code == 1, "it is a master already"
+    last = epochs.read(a.store).entries[-1]
+    assert (last.epoch, last.broker) == (2, "pair:0")
+
+
+def test_a_slave_of_a_slave_follows_the_promoted_one(tmp_path: Path) -> None:
+    with (
+        broker(tmp_path / "a", **MASTER) as a,
+        broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address) as b,
+        broker(tmp_path / "c", brokerRole="SLAVE", brokerId=2, haMasterAddress=b.ha_address) as c,
+    ):
+        acknowledged = put(a.store, 50, slaves=1)
+        await_that(lambda: has_all_of(c.store, a.store), "bytes go through the middle one")
+        a.process.kill()
+        a.process.wait()
+        assert run("promote", b.store).exit_code == 0
+        acknowledged += put(b.store, 50)
+        await_that(lambda: has_all_of(c.store, b.store), "it follows the middle one")
+        assert bodies(c.store) == acknowledged
+        with broker(tmp_path / "a", **MASTER) as again:  # no name server, so it cannot know: its operator tells it
+            ran = run("demote", again.store, "--master", b.ha_address)
+            assert ran.exit_code == 0, ran.output
+            await_that(lambda: has_all_of(again.store, b.store), "the old master is the third one")
+            assert bodies(again.store) == acknowledged
+
+
+def test_a_store_without_a_broker_is_promoted_at_its_next_start(tmp_path: Path) -> None:
+    with broker(tmp_path / "a", **MASTER) as a, broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address) as b:
+        acknowledged = put(a.store, 20, slaves=1)
+    assert run("promote", b.store).exit_code == 0
+    with broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address, promotedRole="SYNC_MASTER", inSyncReplicas=1):
+        assert role_of(b.store) == "SYNC_MASTER:0"
+        acknowledged += put(b.store, 20)
+    assert bodies(b.store) == acknowledged
+    assert epochs.read(b.store).last_epoch == 1
+    assert run("demote", b.store, "--master", a.ha_address).exit_code == 0
+    with broker(tmp_path / "b", **SLAVE, haMasterAddress="127.0.0.1:1"):
+        assert role_of(b.store) == "SLAVE:1"
+
+
+def test_nobody_who_tells_fences_nobody(tmp_path: Path, names: Serving) -> None:
+    config = from_mapping({
+        "storePathRootDir": tmp_path, "brokerName": "pair", "brokerIP1": "127.0.0.1",
+        "namesrvAddr": f"127.0.0.1:1;127.0.0.1:{names.port}",
+    })  # fmt: skip
+    assert fencing.newer_master(config, epochs.Epochs()) is None
