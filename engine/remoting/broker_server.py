@@ -33,14 +33,14 @@ from engine.protocol.access.rights import Rules
 from engine.protocol.broker import slave_synchronize
 from engine.protocol.broker.requests import BrokerRequests, Facts
 from engine.protocol.ha.client import HaClientState
-from engine.protocol.naming.registration import Heartbeats, Learned, Registration
+from engine.protocol.naming.registration import Learned, Registration
 from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand
-from engine.protocol.tables.register_body import Member
 from engine.remoting import last_offsets
 from engine.remoting.broker_files import BrokerFiles
 from engine.remoting.link import NoAnswer, RemotingLink
 from engine.remoting.log_answers import LogAnswers
 from engine.remoting.master_end import MasterEnd
+from engine.remoting.registrations import registration_of
 from engine.remoting.server import Answered, Limits, RemotingServer
 from engine.remoting.shown_settings import settings_of
 from engine.role import stop_alarm
@@ -128,22 +128,6 @@ class BrokerServer:
             live_settings.changeable(),
         )
 
-    def _registration(self) -> Registration:
-        config, ha_listen_port = self._config, self._board.ha_listen_port.read()
-        member = Member(
-            config.broker_cluster_name, config.broker_name, config.broker_id,
-            f"{config.broker_ip1}:{config.listen_port}", f"{config.broker_ip2}:{ha_listen_port}",
-        )  # fmt: skip
-        beats = Heartbeats(
-            config.broker_heartbeat_interval_ms, config.broker_not_active_timeout_ms,
-            config.compatible_with_old_name_srv,
-        )  # fmt: skip
-        return Registration(
-            member, config.compat, period_ms=self._board.register_name_server_period_ms.read(),
-            force=config.force_register,
-            heartbeats=beats if config.enable_slave_acting_master else None,
-        )  # fmt: skip
-
     # turns
 
     def do_work(self, now_ms: int) -> int:
@@ -160,7 +144,9 @@ class BrokerServer:
         if not self._registrations and self._board.ha_listen_port.read():
             how = self._tls.client
             links = {address: RemotingLink(address, ANSWER_SECONDS, how) for address in self._config.name_servers}
-            self._registrations = {address: (self._registration(), link) for address, link in links.items()}
+            self._registrations = {
+                address: (registration_of(self._config, self._board), link) for address, link in links.items()
+            }
         self._register_where_due(now_ms)
         if self._is_slave and "synchronize" not in self._tasks:
             questions = self._synchronize.due(self._master_address, now_ms)

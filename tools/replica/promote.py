@@ -35,7 +35,7 @@ from store.repair.rebuild import locked
 
 SLAVE = "SLAVE"
 ALIVE_MS = 20_000  # haHousekeepingInterval: a connection that was silent for longer ends
-ANSWER_SECONDS, LOOK_SECONDS = 2.0, 0.05
+ANSWER_SECONDS, GRACE_SECONDS, LOOK_SECONDS = 2.0, 2.0, 0.05
 FOLLOW_SECONDS = 10.0  # until the new slave's first connection is expected to stand, or to have ended
 
 
@@ -65,7 +65,7 @@ def promote(store: Path, force: bool, switch: bool, master: str | None, timeout:
         if switch:
             _switch(store, broker, board, old, epoch, until)
         elif not force:
-            _refuse_beside_master(store, board, old)
+            _refuse_beside_master(store, board, lambda: _master_there(broker, board, master))
         wanted = RoleRequest(to_master=True, tables_from=old.address if old else "", epoch=epoch)
         role_request.write(broker.region_directory, wanted)
     finally:
@@ -120,12 +120,15 @@ def _master_there(broker: Running, board: Board, given: str | None) -> fencing.M
     return fencing.Master(given, extent) if (extent.cluster, extent.broker_name) == (cluster, name) else None
 
 
-def _refuse_beside_master(store: Path, board: Board, old: fencing.Master | None) -> None:
-    """Raises RoleRefused while the master lives: two masters would write two histories."""
-    words = board.ha_client
-    if not (old is not None and old.extent.is_master) and not _sends(board):
-        return
-    who = old.address if old else address_cursors.text_of(words.master_address)
+def _refuse_beside_master(store: Path, board: Board, ask: Callable[[], fencing.Master | None]) -> None:
+    """Raises RoleRefused while the master lives: two masters would write two histories. One that dies may do so."""
+    until = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < until:
+        old = ask()
+        if not (old is not None and old.extent.is_master) and not _sends(board):
+            return
+        time.sleep(LOOK_SECONDS)
+    who = old.address if old else address_cursors.text_of(board.ha_client.master_address)
     remedy = (
         f"let it step down without a loss: `slipstream promote {store} --switch` (a Slipstream master that allows this"
         " host by adminAllowList); or stop it first; or --force, if nobody will ever write there again"
