@@ -17,9 +17,10 @@ from engine.board.cursors import HA_CONNECTIONS_MAX, Board, BrokerState, HaSlotS
 from engine.board.ha_samples import read_ha_samples, sample_now
 from engine.figures.problems import problems
 from engine.protocol.ha.group_transfer import SlaveAck, push2_slave_max_offset
+from engine.protocol.ha.next_steps import STORE, advice_of
 from engine.protocol.ha.policy import put_policy, replicas_needed
 from engine.protocol.ha.rates import HaSample, catch_up_seconds, received_rate, replica_rate
-from engine.protocol.ha.wire import ADVICE, CODES, CloseReason, ReasonCode
+from engine.protocol.ha.wire import CODES, CloseReason, ReasonCode
 from engine.settings import replication
 from ipc.clock import monotonic_ms
 from store.files.segment_files import SegmentFiles
@@ -30,6 +31,7 @@ from store.reading.history import History, held
 CONNECTION_STATES = {int(state): state.name for state in HaSlotState}
 CLIENT_STATES = {0: "READY", 1: "HANDSHAKE", 2: "TRANSFER", 3: "SUSPEND", 4: "SHUTDOWN"}
 BROKER_STATES = {int(state): state.name for state in BrokerState}
+NO_MASTER = "no address of a master yet: set haMasterAddress, or namesrvAddr"
 LAG_SCAN_BYTES = 1 << 20
 
 
@@ -148,9 +150,9 @@ def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: di
         replicas_needed=replicas_needed(put_policy(asked), in_sync),
         acks_rejected=board.ha_acks_rejected.read() + sum(one.acks_rejected for one in replicas),
         replicas=replicas,
-        gone=_gone(board),
+        gone=_gone(board, store),
         ended={reason.name: count for reason, at in board.ha_ended.items() if (count := at.read())},
-        client=client(board, samples) if asked.broker_role == "SLAVE" else None,
+        client=client(board, samples, store) if asked.broker_role == "SLAVE" else None,
         client_ended={reason.name: count for reason, at in board.ha_client.ended.items() if (count := at.read())},
         history=held(files, board.min_physical_offset.read(), board.max_physical_offset.read()),
     )
@@ -196,7 +198,7 @@ def connections(
     return rows
 
 
-def _gone(board: Board) -> list[EndedStatus]:
+def _gone(board: Board, store: str) -> list[EndedStatus]:
     """The last connection of each slot that is free now; a slave that is back sits in its slot again, mostly."""
     now_ms, rows = monotonic_ms(), []
     for words in board.ha:
@@ -205,7 +207,8 @@ def _gone(board: Board) -> list[EndedStatus]:
             continue
         rows.append(
             EndedStatus(
-                address_cursors.text_of(words.peer_address), CODES[reason].value, reason.name, ADVICE[reason],
+                address_cursors.text_of(words.peer_address), CODES[reason].value, reason.name,
+                advice_of(reason, store),
                 words.slave_ack_offset.read(), max(0.0, (now_ms - words.ended_at_ms.read()) / 1000),
             )
         )
@@ -233,18 +236,18 @@ def _lag_seconds(board: Board, files: SegmentFiles, ack: int, end: int) -> float
     return None
 
 
-def client(board: Board, samples: Sequence[HaSample]) -> ClientStatus:
+def client(board: Board, samples: Sequence[HaSample], store: str = STORE) -> ClientStatus:
     """A slave's connection to its master."""
     words, now_ms = board.ha_client, monotonic_ms()
     last_read_ms, reason = words.last_read_ms.read(), CloseReason(words.reason.read())
     state = CLIENT_STATES.get(words.state.read(), "UNKNOWN")
-    code, advice = CODES[reason], ADVICE[reason]
+    code, advice = CODES[reason], advice_of(reason, store)
     if board.allocation_errno.read():
-        code, advice = ReasonCode.DISK, "no room for the next segment; free space on the store's file system"
+        code, advice = ReasonCode.DISK, f"no room for the next segment; next: `df -h {store}`"
     elif state == "TRANSFER":
         code, advice = ReasonCode.OK, ""
     elif reason is CloseReason.NONE:
-        code, advice = ReasonCode.NO_ADDRESS, "no address of a master yet: set haMasterAddress, or namesrvAddr"
+        code, advice = ReasonCode.NO_ADDRESS, f"{NO_MASTER}; next: `slipstream doctor {store}`"
     return ClientStatus(
         state=state,
         master=address_cursors.text_of(words.master_address),

@@ -15,6 +15,7 @@ from tools.doctor.node import Node, of_address
 from tools.doctor.rows import Code, Row, ok, unknown, wrong
 
 CLOCK_MS_MAX = 1000
+NEXT = "; next: "
 PASSING = {"CLOSED", "STOPPED", "KILLED", "TIMEOUT", "OK"}
 
 
@@ -33,8 +34,8 @@ def own_rows(node: Node) -> list[Row]:
         if client.reason_code == ReasonCode.OK:
             seen.append(ok("replication", f"follows {client.master}"))
         else:
-            what = f"does not follow {client.master}: {client.advice}"
-            seen.append(wrong("replication", client.reason_code, what, state))
+            what, _next, command = f"does not follow {client.master}: {client.advice}".partition(NEXT)
+            seen.append(wrong("replication", client.reason_code, what, command or state))
     return [*seen, *_followers(status, state)]
 
 
@@ -48,8 +49,9 @@ def _followers(status: HaStatus, state: str) -> list[Row]:
     ]
     for one in status.gone:
         if one.reason not in PASSING and one.peer.rpartition(":")[0] not in here:
-            what = f"{one.peer}: {one.close_reason} {one.ended_seconds:.0f} s ago: {one.advice}"
-            seen.append(wrong("replica", one.reason, what, state))
+            said = f"{one.peer}: {one.close_reason} {one.ended_seconds:.0f} s ago: {one.advice}"
+            what, _next, command = said.partition(NEXT)
+            seen.append(wrong("replica", one.reason, what, command or state))
     missing = status.replicas_needed - 1 - status.in_sync_slaves
     if status.client is None and missing > 0:
         what = f"a put waits for {status.replicas_needed - 1} replica(s), {status.in_sync_slaves} are in sync"

@@ -12,7 +12,8 @@ from engine.board.cursors import Board, BrokerState
 from engine.board.failures import Failures
 from engine.figures.health import alive, ready
 from engine.protocol.ha.client import HaClientState
-from engine.protocol.ha.wire import ADVICE, CloseReason
+from engine.protocol.ha.next_steps import advice_of
+from engine.protocol.ha.wire import CloseReason
 from engine.protocol.store.retention import DiskState
 from engine.settings.config import BrokerConfig, from_mapping
 from ipc import waiting
@@ -95,4 +96,4 @@ def test_a_slave_that_is_not_connected_says_why(board: Board) -> None:
     for reason, code in ((CloseReason.NONE, "NO_ADDRESS"), (CloseReason.NOT_ALLOWED, "NOT_ALLOWED")):
         waiting.note(board.ha_client.reason, reason)
         assert reasons(SLAVE, board, 0) == [code]
-    assert ADVICE[CloseReason.NOT_ALLOWED] in ready(SLAVE, board, 0).reasons[0].what
+    assert advice_of(CloseReason.NOT_ALLOWED) in ready(SLAVE, board, 0).reasons[0].what
