@@ -77,6 +77,7 @@ class Supervisor:
         self._board: Board | None = None
         self._failures: Failures | None = None
         self._sampler: Sampler | None = None
+        self._is_warm = False
         self._tls: tls.BrokerTls | None = None
 
     def run(self, on_ready: Callable[[], None] | None = None) -> int:
@@ -181,7 +182,9 @@ class Supervisor:
         file_io.unlink(self._directory.pointer)  # a killed broker's: the mark tells of this run now
         flushed_mark.begin(self._directory, recovered.max_physical_offset)
         self._make_regions(recovered)
-        warm_up(self._config)
+        if not self._is_warm:
+            warm_up(self._config)
+        self._is_warm = True  # whatever role comes next: all of them are loaded
         return Children(self._running_board(), self._failures_there(), self._config.affinity)
 
     def _start(self, children: Children, wake_read: int) -> None:

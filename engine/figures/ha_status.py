@@ -15,6 +15,7 @@ from typing import Any
 from engine.board import address_cursors
 from engine.board.cursors import HA_CONNECTIONS_MAX, Board, BrokerState, HaSlotState
 from engine.board.ha_samples import read_ha_samples, sample_now
+from engine.figures.pair import pair_problems
 from engine.figures.problems import problems
 from engine.protocol.ha.group_transfer import SlaveAck, push2_slave_max_offset
 from engine.protocol.ha.next_steps import STORE, advice_of
@@ -126,7 +127,8 @@ def ha_status(store_root: str | os.PathLike[str]) -> HaStatus:
 def of_running(running: extent.Running, board: Board, store: str) -> HaStatus:
     """The same with its counters attached already."""
     status = of_board(board, read_ha_samples(running.region_directory), store, running.settings)
-    return replace(status, problems=problems(board, running.region_directory, status.role))
+    lines = problems(board, running.region_directory, status.role)
+    return replace(status, problems=[*lines, *pair_problems(board, store, status.role)])
 
 
 def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: dict[str, Any]) -> HaStatus:

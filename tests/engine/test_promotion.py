@@ -82,6 +82,8 @@ def test_a_killed_master_is_replaced_and_comes_back_as_a_slave(tmp_path: Path, n
         assert (ran.exit_code, "ROLE_REFUSED" in ran.stderr, "--switch" in ran.stderr) == (1, True, True), ran.output
         a.process.kill()
         a.process.wait()
+        advice = f"`slipstream promote {b.store}`"
+        await_that(lambda: any(advice in line for line in ha_status(b.store).problems), "the command is named")
         ran = run("promote", b.store)
         assert ran.exit_code == 0, ran.output
         assert role_of(b.store) == "ASYNC_MASTER:0"

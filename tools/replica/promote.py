@@ -17,6 +17,7 @@ from engine.board.cursors import Board, BrokerState
 from engine.board.failures import is_unreadable
 from engine.board.role_request import RoleRequest
 from engine.errors import EngineError
+from engine.figures.pair import divergence_line
 from engine.protocol.broker.log_requests import Extent
 from engine.protocol.ha.client import HaClientState
 from engine.protocol.remoting.codes import RequestCode
@@ -32,6 +33,7 @@ from store.files import divergence, epochs
 from store.files.directory import StoreDirectory, store_directory
 from store.reading.extent import Running, running
 from store.repair.rebuild import locked
+from tools.common.exit_codes import ExitCode
 
 SLAVE = "SLAVE"
 ALIVE_MS = 20_000  # haHousekeepingInterval: a connection that was silent for longer ends
@@ -214,13 +216,8 @@ def _tell_connection(store: Path, broker: Running) -> int:
     try:
         while time.monotonic() < until:
             if (parted := divergence.read(store)) is not None:
-                host, port = split(parted.master)
-                click.echo(parted.text())
-                click.echo(
-                    "next: stop this broker, `slipstream replica rewind"
-                    f" {store} --with {host_and_port(host, int(port) - 1)}` (the master's listenPort), start it again"
-                )
-                return 1
+                click.echo(f"{divergence_line(str(store), parted)}; then start it again")
+                return ExitCode.FOUND
             if board.ha_client.state.read() == HaClientState.TRANSFER and board.ha_client.transferred_bytes.read():
                 break
             time.sleep(LOOK_SECONDS)

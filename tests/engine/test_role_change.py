@@ -1,0 +1,142 @@
+"""Which role a broker has: its file's, an operator's word, or what a newer epoch leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.board import role_request
+from engine.board.role_request import RoleRequest
+from engine.errors import StartRefused
+from engine.protocol.remoting.codes import RequestCode
+from engine.protocol.tables.metadata import Identity, Metadata
+from engine.remoting.client import RemotingClient
+from engine.remoting.last_offsets import raise_offsets
+from engine.role_change import RoleChange
+from engine.settings import role_now
+from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, from_mapping
+from store.compat import LINES
+from store.files import epochs
+from store.files.epochs import Epoch, Epochs, Fence, SaidRole
+from store.names import CONSUMER_OFFSETS
+from tests.harness.logs import SEGMENT_BYTES, SmallLog
+from tests.harness.served_log import ServedLog
+from tests.harness.served_names import Serving
+
+OF_B = Epochs().promoted("pair:2", 100, 1)
+
+
+def config_of(store: Path, role: str, **keys: object) -> BrokerConfig:
+    own_id = {"brokerId": 2} if role == "SLAVE" else {}
+    settings = {"storePathRootDir": store, "brokerName": "pair", "brokerIP1": "127.0.0.1", "brokerRole": role}
+    return from_mapping({**settings, **own_id, **keys})
+
+
+@pytest.mark.parametrize(
+    ("role", "known", "now"),
+    [
+        ("SYNC_MASTER", Epochs(), ("SYNC_MASTER", 0)),
+        ("SLAVE", Epochs(), ("SLAVE", 2)),
+        ("SLAVE", OF_B, ("ASYNC_MASTER", 0)),
+        ("SYNC_MASTER", OF_B, ("SLAVE", 2)),
+        ("SLAVE", OF_B.fenced(Fence(2, "pair:0", "h:1", 2)), ("SLAVE", 2)),
+        ("SLAVE", OF_B.following([*OF_B.entries, Epoch(2, 200, "pair:0", 2)]), ("SLAVE", 2)),
+        ("SYNC_MASTER", OF_B.promoted("pair:0", 200, 2), ("SYNC_MASTER", 0)),
+        ("SYNC_MASTER", Epochs().demoted("h:10912"), ("SLAVE", 1)),
+        ("SLAVE", Epochs().promoting(), ("ASYNC_MASTER", 0)),
+    ],
+)
+def test_the_file_of_epochs_has_the_last_word(tmp_path: Path, role: str, known: Epochs, now: tuple[str, int]) -> None:
+    config = role_now.effective(config_of(tmp_path, role), known)
+    assert (config.broker_role, config.broker_id) == now
+
+
+def test_whom_a_slave_follows(tmp_path: Path) -> None:
+    fenced = Epochs().fenced(Fence(1, "pair:2", "10.0.0.2:10912", 1))
+    alone, named = config_of(tmp_path, "ASYNC_MASTER"), config_of(tmp_path, "ASYNC_MASTER", namesrvAddr="h:9876")
+    assert role_now.effective(alone, fenced).ha_master_address == ("10.0.0.2", 10912)
+    assert role_now.effective(named, fenced).ha_master_address is None, "the name servers tell it"
+    said = fenced.demoted("[2001:db8::1]:10912")
+    assert role_now.effective(named, said).ha_master_address == ("2001:db8::1", 10912)
+    slave = config_of(tmp_path, "SLAVE", haMasterAddress="old:10912")
+    assert role_now.effective(slave, said).ha_master_address == ("2001:db8::1", 10912)
+    careful = config_of(tmp_path, "SLAVE", promotedRole="SYNC_MASTER")
+    assert role_now.effective(careful, OF_B).broker_role is BrokerRole.SYNC_MASTER
+    with pytest.raises(ConfigError, match="promotedRole=SLAVE"):
+        config_of(tmp_path, "SLAVE", promotedRole="SLAVE")
+
+
+def test_a_master_that_must_be_none_and_can_follow_nobody_refuses_with_what_to_type(tmp_path: Path) -> None:
+    epochs.write(tmp_path, OF_B)
+    with pytest.raises(StartRefused, match=r"must be no master: .*slipstream demote .*slipstream promote "):
+        RoleChange(config_of(tmp_path, "SYNC_MASTER")).config_now()
+
+
+def test_a_request_is_taken_once_the_role_before_has_stopped(tmp_path: Path) -> None:
+    change = RoleChange(config_of(tmp_path, "SLAVE"))
+    assert change.config_now().broker_role is BrokerRole.SLAVE
+    assert not change.is_asked(tmp_path)
+    assert change.take(tmp_path) is None
+    role_request.write(tmp_path, RoleRequest(to_master=True, tables_from="h:10911", epoch=5))
+    assert change.is_asked(tmp_path)
+    assert change.take(tmp_path) is not None
+    assert epochs.read(tmp_path) == Epochs(), "nothing is said before the log is whole"
+    assert change.config_now().broker_role is BrokerRole.ASYNC_MASTER
+    assert change.tables_from == "h:10911"
+    change.begin(4711)
+    assert [(one.epoch, one.start_offset, one.broker) for one in epochs.read(tmp_path).entries] == [(5, 4711, "pair:2")]
+    change.begin(5000)
+    assert epochs.read(tmp_path).last_epoch == 5, "one promotion, one epoch"
+    role_request.write(tmp_path, RoleRequest(to_master=False, master="h:10912", epoch=6, broker="pair:0"))
+    change.take(tmp_path)
+    known = epochs.read(tmp_path)
+    assert (known.role, known.is_fenced, known.next_epoch) == (SaidRole.SLAVE, True, 7)
+    assert change.config_now().ha_master_address == ("h", 10912)
+    (tmp_path / role_request.NAME).write_bytes(b"{}")
+    assert change.take(tmp_path) is None, "what is no request asks for nothing"
+
+
+@pytest.fixture
+def names() -> Iterator[Serving]:
+    server = Serving()
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize(("their_epoch", "becomes"), [(1, "SLAVE"), (0, "SYNC_MASTER")])
+def test_a_master_asks_who_else_is_one_when_it_starts(
+    tmp_path: Path, names: Serving, their_epoch: int, becomes: str
+) -> None:
+    other = SmallLog(tmp_path / "other", SEGMENT_BYTES)
+    other.append("topic")
+    if their_epoch:
+        epochs.write(other.root, OF_B)
+    served = ServedLog(other.root, tmp_path / "regions", SEGMENT_BYTES)
+    who = {
+        "clusterName": "DefaultCluster", "brokerName": "pair", "brokerId": "0", "brokerAddr": served.address,
+        "haServerAddr": "127.0.0.1:10912",
+    }  # fmt: skip
+    (tmp_path / "own").mkdir()
+    name_server = RemotingClient(f"127.0.0.1:{names.port}")
+    try:
+        name_server.ask(RequestCode.REGISTER_BROKER, who)
+        change = RoleChange(config_of(tmp_path / "own", "SYNC_MASTER", namesrvAddr=f"127.0.0.1:{names.port}"))
+        assert change.config_now().broker_role == becomes
+        fence = epochs.read(tmp_path / "own").fenced_by
+        assert (fence and fence.epoch) == (their_epoch or None)
+        assert change.config_now().broker_role == becomes, "asked again, the same"
+    finally:
+        served.stop()
+        name_server.close()
+    assert RoleChange(change.of_file).config_now().broker_role == becomes, "it is remembered"
+
+
+def test_offsets_that_are_taken_over_never_fall() -> None:
+    identity = Identity(LINES["4.9"], "cluster", "pair", 8, True, True)
+    table = {"offsetTable": {"t@g": {0: 10, 1: 20}, "t@only": {0: 3}}}
+    metadata = Metadata(identity, {CONSUMER_OFFSETS: table}, 1)
+    assert raise_offsets(metadata, b'{"offsetTable":{"t@g":{0:15,1:5,2:7},"u@g":{0:1}}}')
+    assert metadata.offsets == {("t", "g"): {0: 15, 1: 20, 2: 7}, ("t", "only"): {0: 3}, ("u", "g"): {0: 1}}
+    assert not raise_offsets(metadata, b'{"offsetTable":{"t@g":{0:1}}}')
