@@ -14,17 +14,20 @@ from store.errors import NotAStore
 from store.files.directory import store_directory
 from store.reading import extent
 from tools.common.exit_codes import ExitCode
+from tools.common.tls import tls_of
 from tools.doctor import disk, group, names, ports
-from tools.doctor.node import Node, of_address, of_store
+from tools.doctor.node import Asking, Node, of_address, of_store
 from tools.doctor.rows import Level, Row, is_well, ok, wrong
 
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:/\s\[\]]+):([0-9]{1,5})")
 COLOURS = {Level.OK: "green", Level.OPEN: "yellow", Level.UNKNOWN: "cyan", Level.WRONG: "red"}
 
 
-def examine(target: str, name_servers: str, strict: bool, timeout: float, as_json: bool) -> int:
+def examine(
+    target: str, name_servers: str, strict: bool, timeout: float, tls_config: str | None, as_json: bool
+) -> int:  # fmt: skip
     """All checks of one broker."""
-    rows = _rows(target, name_servers, timeout)
+    rows = _rows(target, name_servers, Asking(timeout, tls_of(tls_config)))
     well = is_well(rows, strict=strict)
     if as_json:
         click.echo(json.dumps({"target": target, "ok": well, "rows": [row.to_json() for row in rows]}))
@@ -33,36 +36,36 @@ def examine(target: str, name_servers: str, strict: bool, timeout: float, as_jso
     return 0 if well else ExitCode.FOUND
 
 
-def _rows(target: str, name_servers: str, timeout: float) -> list[Row]:
+def _rows(target: str, name_servers: str, asking: Asking) -> list[Row]:
     if Path(target).is_dir():
         store_directory(target)  # refuses what is no store
         running = extent.running(target)
         if running is None:
             next_step = f"start it: `slipstream broker -c FILE`; meanwhile `slipstream log stat {target}`"
             return [wrong("broker", ReasonCode.STOPPED, f"no broker runs on {target}", next_step)]
-        return _all(of_store(running, timeout), name_servers, timeout)
+        return _all(of_store(running, asking), name_servers, asking)
     if ADDRESS.fullmatch(target) is None:
         raise NotAStore(target, "it is neither a store's directory nor host:port of a broker")
-    node = of_address(target, timeout)
+    node = of_address(target, asking)
     if "figures" in node.silence:
         next_step = f"`slipstream doctor STORE` on {node.host}"
         return [wrong("broker", ReasonCode.UNREACHABLE, node.silence["figures"], next_step)]
-    return _all(node, name_servers, timeout)
+    return _all(node, name_servers, asking)
 
 
-def _all(node: Node, name_servers: str, timeout: float) -> list[Row]:
+def _all(node: Node, name_servers: str, asking: Asking) -> list[Row]:
     given = f"{name_servers};{node.setting('namesrvAddr')}".split(";")
     asked = list(dict.fromkeys(address.strip() for address in given if address.strip()))
-    members = names.asked(asked, timeout)
+    members = names.asked(asked, asking)
     return [
         _broker(node),
-        *ports.rows(node, timeout),
+        *ports.rows(node, asking.timeout),
         *ports.administrators(node),
         *names.rows(node, members),
         *group.own_rows(node),
         *disk.rows(node),
         group.clock_row(node),
-        *group.member_rows(node, names.others(node, members), timeout),
+        *group.member_rows(node, names.others(node, members), asking),
     ]
 
 

@@ -11,7 +11,7 @@ from store.files import divergence, epochs
 from store.reading.history import History
 from tools.admin.client import Member
 from tools.doctor.disk import history_of
-from tools.doctor.node import Node, of_address
+from tools.doctor.node import Asking, Node, of_address
 from tools.doctor.rows import Code, Row, ok, unknown, wrong
 
 CLOCK_MS_MAX = 1000
@@ -94,9 +94,9 @@ def _clock_wrong(what: str, ahead_ms: float) -> Row:
     return wrong("clock", Code.CLOCK, said, "`chronyc tracking` on both hosts")
 
 
-def member_rows(node: Node, members: list[Member], timeout: float) -> list[Row]:
+def member_rows(node: Node, members: list[Member], asking: Asking) -> list[Row]:
     """Each other broker of the group, asked in turn."""
-    return [row for member in members for row in _against(node, member, of_address(member.address, timeout))]
+    return [row for member in members for row in _against(node, member, of_address(member.address, asking))]
 
 
 def _against(node: Node, member: Member, other: Node) -> list[Row]:

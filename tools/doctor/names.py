@@ -5,8 +5,8 @@ from __future__ import annotations
 from engine.errors import EngineError
 from engine.protocol.ha.wire import ReasonCode
 from store.errors import StoreError
-from tools.admin.client import AdminClient, Member
-from tools.doctor.node import Node
+from tools.admin.client import Member
+from tools.doctor.node import Asking, Node
 from tools.doctor.rows import Row, ok, unknown, wrong
 
 CHECK = "name servers"
@@ -27,12 +27,12 @@ def rows(node: Node, members: dict[str, list[Member] | str]) -> list[Row]:
     return seen
 
 
-def asked(addresses: list[str], timeout: float) -> dict[str, list[Member] | str]:
+def asked(addresses: list[str], asking: Asking) -> dict[str, list[Member] | str]:
     """All members that each name server knows, or why it does not say."""
     answers: dict[str, list[Member] | str] = {}
     for address in addresses:
         try:
-            with AdminClient(address, timeout) as client:
+            with asking.admin(address) as client:
                 answers[address] = client.members()
         except (EngineError, StoreError, LookupError, TypeError, ValueError) as error:
             answers[address] = str(error)

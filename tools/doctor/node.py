@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import psutil
 
@@ -24,6 +24,9 @@ from store.errors import StoreError
 from store.reading.extent import Running
 from tools.admin.client import AdminClient
 
+if TYPE_CHECKING:
+    from engine.net.tls import RenewedContext
+
 EVERYWHERE = ("0.0.0.0", "::", "*")
 LOOPBACK = "127.0.0.1"
 SAID_BY_EXTENT = {
@@ -31,6 +34,21 @@ SAID_BY_EXTENT = {
     "mappedFileSizeCommitLog": "segment_bytes",
 }  # fmt: skip
 T = TypeVar("T")
+
+
+class Asking(NamedTuple):
+    """How questions are asked: seconds for each, and over TLS where `how` is given."""
+
+    timeout: float
+    how: RenewedContext | None = None
+
+    def client(self, address: str) -> RemotingClient:
+        """A connection to that address."""
+        return RemotingClient(address, self.timeout, self.how)
+
+    def admin(self, name_servers: str = "") -> AdminClient:
+        """An administrator's."""
+        return AdminClient(name_servers, self.timeout, self.how)
 
 
 @dataclass
@@ -71,7 +89,7 @@ class Node:
         return self.settings.get(name) or ("" if own is None else str(own))
 
 
-def of_store(running: Running, timeout: float) -> Node:
+def of_store(running: Running, asking: Asking) -> Node:
     """The broker that runs on a store of this host. Raises RegionMissing, BrokerOutOfReach."""
     counters = running.counters()
     try:
@@ -83,14 +101,14 @@ def of_store(running: Running, timeout: float) -> Node:
     port = board_port or int(named.rpartition(":")[2])
     at = listening.get(port, [])
     host = LOOPBACK if set(at) & set(EVERYWHERE) else at[0] if at else named.rpartition(":")[0].strip("[]")
-    return _asked(Node(str(running.store_root), host_and_port(host, port), running, listening), timeout)
+    return _asked(Node(str(running.store_root), host_and_port(host, port), running, listening), asking)
 
 
-def of_address(address: str, timeout: float) -> Node:
+def of_address(address: str, asking: Asking) -> Node:
     """The broker at HOST:PORT."""
     host = address.rpartition(":")[0].strip("[]")
     is_here = host in ("localhost", "::1") or host.startswith("127.")
-    return _asked(Node(address, address, listening=sockets() if is_here else {}), timeout)
+    return _asked(Node(address, address, listening=sockets() if is_here else {}), asking)
 
 
 def sockets() -> dict[int, list[str]]:
@@ -108,13 +126,13 @@ def board_of(running: Running) -> Board:
     return Board.attach(running.region_directory)
 
 
-def _asked(node: Node, timeout: float) -> Node:
-    with AdminClient("", timeout) as client:
+def _asked(node: Node, asking: Asking) -> Node:
+    with asking.admin() as client:
         node.runtime = _answer(node, "figures", lambda: client.runtime(node.address)) or {}
         if "figures" in node.silence and not node.running:
             return node
         node.settings = _answer(node, "settings", lambda: client.config(node.address)) or {}
-    node.extent, node.ahead_ms = _clocked(node, timeout)
+    node.extent, node.ahead_ms = _clocked(node, asking)
     return node
 
 
@@ -126,9 +144,9 @@ def _answer(node: Node, what: str, ask: Callable[[], T]) -> T | None:
         return None
 
 
-def _clocked(node: Node, timeout: float) -> tuple[Extent | None, float | None]:
+def _clocked(node: Node, asking: Asking) -> tuple[Extent | None, float | None]:
     """Who it says to be, and how far its clock is before ours, to half of what the answer took."""
-    with RemotingClient(node.address, timeout) as client:
+    with asking.client(node.address) as client:
         begun_ms, begun = time.time() * 1000, time.monotonic()
         try:
             extent = asked_extent(client)
