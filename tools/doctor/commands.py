@@ -18,7 +18,8 @@ from tools.common.tls import TLS_CONFIG
 @form("One JSON object: ok, rows with check, level, reason, what, next.")
 @done_by("tools.doctor.doctor:examine")
 def doctor() -> None:
-    """Look at a running broker from outside: TARGET is its store on this host, or host:port of its listenPort.
+    """Look at a running broker from outside: TARGET is its store on this host, or host:port of its listenPort,
+    or of a name server.
 
     Ports and who can reach them, identity and name servers, replication, disk, clocks, segment sizes, history held,
     rights of files: a row each, with a reason code and the command to type next. Nothing is changed.

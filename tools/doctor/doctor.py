@@ -15,7 +15,7 @@ from store.files.directory import store_directory
 from store.reading import extent
 from tools.common.exit_codes import ExitCode
 from tools.common.tls import tls_of
-from tools.doctor import disk, group, names, ports
+from tools.doctor import disk, group, name_server, names, ports
 from tools.doctor.node import Asking, Node, of_address, of_store
 from tools.doctor.rows import Level, Row, is_well, ok, wrong
 
@@ -48,15 +48,16 @@ def _rows(target: str, name_servers: str, asking: Asking) -> list[Row]:
         raise NotAStore(target, "it is neither a store's directory nor host:port of a broker")
     node = of_address(target, asking)
     if "figures" in node.silence:
+        known = names.asked([target], asking)[target]
+        if not isinstance(known, str):
+            return name_server.rows(target, known, _addresses(name_servers), asking)
         next_step = f"`slipstream doctor STORE` on {node.host}"
         return [wrong("broker", ReasonCode.UNREACHABLE, node.silence["figures"], next_step)]
     return _all(node, name_servers, asking)
 
 
 def _all(node: Node, name_servers: str, asking: Asking) -> list[Row]:
-    given = f"{name_servers};{node.setting('namesrvAddr')}".split(";")
-    asked = list(dict.fromkeys(address.strip() for address in given if address.strip()))
-    members = names.asked(asked, asking)
+    members = names.asked(_addresses(f"{name_servers};{node.setting('namesrvAddr')}"), asking)
     return [
         _broker(node),
         *ports.rows(node, asking.timeout),
@@ -67,6 +68,10 @@ def _all(node: Node, name_servers: str, asking: Asking) -> list[Row]:
         group.clock_row(node),
         *group.member_rows(node, names.others(node, members), asking),
     ]
+
+
+def _addresses(text: str) -> list[str]:
+    return list(dict.fromkeys(address.strip() for address in text.split(";") if address.strip()))
 
 
 def _broker(node: Node) -> Row:

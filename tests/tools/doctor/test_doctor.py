@@ -90,6 +90,15 @@ def test_a_name_server_that_is_not_there_or_knows_another_is_told(pair: tuple[Lo
     assert "slipstream admin clusterList -n 127.0.0.1:9" in found["name servers"][0]["next"]
 
 
+def test_a_name_server_says_whom_it_knows_and_the_doctor_asks_them(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
+    names = pair[2]
+    found = rows_of(names)
+    assert "2 broker(s) of DefaultCluster" in found["name server"][0]["what"]
+    assert levels(found["broker"]) == {"ok"} and len(found["broker"]) == 2
+    found = rows_of(names, "-n", "127.0.0.1:9", code=1)
+    assert [row["reason"] for row in found["name server"]] == ["OK", "NOT_CHECKED", "UNREACHABLE"]
+
+
 def test_a_store_that_others_may_read_or_write(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
     store, before = pair[0].store, pair[0].store.stat().st_mode
     try:
