@@ -15,7 +15,7 @@ from store.files.directory import store_directory
 from store.reading import extent
 from tools.common.exit_codes import ExitCode
 from tools.common.tls import tls_of
-from tools.doctor import disk, group, name_server, names, ports
+from tools.doctor import certificate, disk, group, name_server, names, ports
 from tools.doctor.node import Asking, Node, of_address, of_store
 from tools.doctor.rows import Level, Row, is_well, ok, wrong
 
@@ -62,6 +62,7 @@ def _all(node: Node, name_servers: str, asking: Asking) -> list[Row]:
         _broker(node),
         *ports.rows(node, asking.timeout),
         *ports.administrators(node),
+        *certificate.rows(node, asking),
         *names.rows(node, members),
         *group.own_rows(node),
         *disk.rows(node),

@@ -21,6 +21,7 @@ class Code(StrEnum):
     """Reasons beside those of replication (`engine.protocol.ha.wire.ReasonCode`)."""
 
     OPEN = "OPEN"
+    CERTIFICATE = "CERTIFICATE"
     CLOCK = "CLOCK"
     PERMISSIONS = "PERMISSIONS"
     FENCED = "FENCED"

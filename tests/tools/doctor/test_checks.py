@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tools.admin.client import Member
-from tools.doctor import group, names, ports
+from tools.doctor import certificate, group, names, ports
 from tools.doctor.disk import history_of
 from tools.doctor.node import Node
 from tools.doctor.rows import Level, Row, is_well, left_open, ok, unknown, wrong
@@ -105,6 +105,14 @@ def test_clocks_that_differ(ahead_ms: float) -> None:
     assert group.clock_row(silent).level is Level.UNKNOWN
     tomorrow = {"putMessageTimestamp": str(int(time.time() * 1000) + 86_400_000)}
     assert group.clock_row(replace(silent, runtime=tomorrow)).reason == "CLOCK"
+
+
+@pytest.mark.parametrize(("days", "level"), [(90, Level.OK), (2, Level.WRONG), (-1, Level.WRONG)])
+def test_certificates_are_renewed_before_they_end(days: int, level: Level) -> None:
+    ends = time.strftime("%b %d %H:%M:%S %Y GMT", time.gmtime(time.time() + days * 86_400))
+    row = certificate.judged(ends)
+    assert row.level is level and (level is Level.OK or (row.reason == "CERTIFICATE" and "no restart" in row.next))
+    assert certificate.judged("").level is Level.UNKNOWN
 
 
 def against(other: Node, member: Member = MASTER) -> list[Row]:

@@ -12,6 +12,7 @@ import pytest
 from engine.board.cursors import Board
 from engine.producer import Producer
 from store.reading import extent
+from tests.harness.certificates import Authority, server_file, tls_file
 from tests.harness.command_line import run
 from tests.harness.conditions import await_that
 from tests.harness.ha_node import wait_for, wait_until
@@ -132,6 +133,29 @@ def test_a_slave_that_cannot_follow_has_the_reason_of_ha_status(tmp_path: Path) 
         assert "nobody listens there" in row["what"] and row["next"] == "`slipstream doctor HOST:PORT`"
     (row,) = rows_of(slave.store, code=1)["broker"]
     assert row["reason"] == "STOPPED" and "slipstream broker -c FILE" in row["next"]
+
+
+def test_a_broker_that_takes_tls_only_is_asked_over_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    of_server = server_file(tmp_path / "server", authority.issue("server"))
+    of_client = tls_file(tmp_path / "client", client_trustCertPath=authority.certificate, client_authServer="true")
+    keys = {"tls.server.mode": "enforcing", "tls.config.file": of_server}
+    with LocalBroker(tmp_path / "b", **keys, **SMALL) as broker:
+        wait_until(ports_of(broker).listen_port, lambda port: port > 0)
+        found = rows_of(broker.store, "--tls-config", str(of_client), code=1)
+        (row,) = found["certificate"]
+        assert (row["reason"], row["level"]) == ("CERTIFICATE", "wrong") and "for 2.0 days" in row["what"]
+        assert {check for check in found if "wrong" in levels(found[check])} == {"certificate"}
+        (row,) = rows_of(broker.store, code=1)["broker"]
+        assert row["reason"] == "NO_LISTENER" and "takes TLS only" in row["what"]
+        strangers = Authority(tmp_path / "other", "somebody else").certificate
+        other = tls_file(tmp_path / "wrong", client_trustCertPath=strangers, client_authServer="true")
+        (row,) = rows_of(broker.store, "--tls-config", str(other), code=1)["certificate"]
+        assert "not accepted" in row["what"]
+
+
+def ports_of(broker: LocalBroker) -> Board:
+    return Board.attach(extent.require_running(broker.store).region_directory)
 
 
 def test_who_does_not_answer_and_what_is_no_target(tmp_path: Path) -> None:
