@@ -21,6 +21,7 @@ from engine import warm
 from engine.board.failures import LOOPING_DEATHS
 from engine.figures.problems import problems
 from engine.net.rare_lines import LINES_A_PERIOD
+from engine.protocol.access import allow_list
 from engine.protocol.ha.wire import ADVICE, FRAME_HEADER_BYTES, REPORT, CloseReason
 from engine.protocol.remoting.frame import RemotingCommand, encode
 from engine.replication.ha_senders import DEATHS_WINDOW_MS, SenderDeaths
@@ -214,6 +215,23 @@ def test_without_a_descriptor_for_one_more_the_listener_waits_and_serves_on(mast
         with slave_of(master, tmp_path / "slave").start(*SLAVE_ROLES) as slave:
             wait_for(slave.board.max_physical_offset, len(b"something"))
     assert is_running(listener)
+
+
+def test_who_is_not_listed_is_hung_up_on_unheard_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allow_list, "is_this_host", lambda _peer, _own: False)
+    with Node(tmp_path / "master", haAllowList="192.0.2.0/24", **SIZES).start("ha_listener") as master:
+        master.append(b"something")
+        before = descriptors(master.pids["ha_listener"])
+        for _ in range(100):
+            with come(master) as sock:
+                assert hang_up_seen(sock), "before it said anything"
+        wait_until(master.board.ha_ended[CloseReason.NOT_ALLOWED], lambda count: count == 100)
+        assert not master.board.pids["sender.0"].read()
+        assert descriptors(master.pids["ha_listener"]) == before
+    with Node(tmp_path / "other", haAllowList="127.0.0.1", **SIZES).start("ha_listener") as other:
+        other.append(b"something")
+        with slave_of(other, tmp_path / "slave").start(*SLAVE_ROLES) as slave:
+            wait_for(slave.board.max_physical_offset, len(b"something"))
 
 
 def test_lines_about_strangers_are_bounded(tmp_path: Path) -> None:
