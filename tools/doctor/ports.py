@@ -34,8 +34,9 @@ def rows(node: Node, timeout: float) -> list[Row]:
 def _ports(node: Node) -> list[Port]:
     tls = "tls.server.mode", node.setting("tls.server.mode") == ENFORCING, "clear text is taken, too"
     ha_port, metrics_port = _live_ports(node)
-    if node.setting("haSecretFile"):
-        ha = "haSecretFile", True, ""
+    ha_tls, ha_secret = node.setting("haTlsMode") == ENFORCING, bool(node.setting("haSecretFile"))
+    if ha_tls or ha_secret:
+        ha = "haTlsMode=enforcing", ha_tls, "signed, and read by who reads the network"
     else:
         ha = "haSecretFile", False, "who follows and acknowledges is not asked for a signature"
     ports = [

@@ -69,13 +69,14 @@ def test_ports_that_lists_keep_are_well_and_others_are_left_open() -> None:
         assert f"no {key}" in row.what and f"{key}=" in row.next and "every IPv4 address" in row.what
     kept = {
         **NODE.settings, "remotingAllowList": "10.0.0.0/8", "haAllowList": "10.0.0.9/32",
-        "tls.server.mode": "enforcing", "haSecretFile": "/secret",
+        "tls.server.mode": "enforcing", "haTlsMode": "enforcing",
     }  # fmt: skip
     rows = ports.rows(replace(NODE, listening=EVERYWHERE, settings=kept), 0.1)
     assert {row.level for row in rows} == {Level.OK} and "10.0.0.9/32" in rows[2].what
-    unguarded = {**kept, "haSecretFile": ""}
-    row = only(ports.rows(replace(NODE, listening=EVERYWHERE, settings=unguarded), 0.1), Level.OPEN)
-    assert "haSecretFile" in row.what and "docs/security.md" in row.next
+    signed = {"haTlsMode": "", "haSecretFile": "/s"}
+    for settings, key in (({"haTlsMode": "disabled"}, "haSecretFile"), (signed, "haTlsMode")):
+        row = only(ports.rows(replace(NODE, listening=EVERYWHERE, settings={**kept, **settings}), 0.1), Level.OPEN)
+        assert key in row.what and key in row.next and "docs/security.md" in row.next
 
 
 def test_a_port_that_nobody_listens_on() -> None:
