@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -94,6 +95,24 @@ def test_by_default_a_stranger_looks_and_this_host_changes(network: Network, tmp
         topics = slave.store / "config" / "topics.json"
         await_that(lambda: topics.exists() and '"made"' in topics.read_text(), "the slave has its master's topics")
         wait_until(board_of(master.store).in_sync_slaves, lambda count: count == 1)
+        rows = doctor(network, ELSEWHERE, at, *ask)
+        assert rows["port haListenPort"][0]["level"] == "unknown", "settings are not read from there"
+        assert "adminAllowList" in rows["port listenPort"][0]["what"]
+        rows = doctor(network, MASTER, str(master.store))
+        assert {row["level"] for check in rows for row in rows[check] if check.startswith("port ")} == {"ok", "open"}
+        assert "every address: whoever reaches it may connect" in rows["port haListenPort"][0]["what"]
+        assert {row["level"] for row in rows["replica"]} == {"ok"} and rows["identity"][0]["level"] == "ok"
+
+
+def doctor(network: Network, host: str, *arguments: str) -> dict[str, list[dict[str, str]]]:
+    """What `slipstream doctor` says on that host, by check; nothing may be wrong."""
+    command = [*network.inside(host), *CLI, "doctor", *arguments, "--json"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    rows: dict[str, list[dict[str, str]]] = {}
+    for row in json.loads(ran.stdout)["rows"]:
+        rows.setdefault(row["check"], []).append(row)
+    return rows
 
 
 def test_lists_keep_a_stranger_from_every_port_and_say_which_key(network: Network, tmp_path: Path) -> None:
