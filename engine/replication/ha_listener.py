@@ -27,7 +27,8 @@ from engine.net.rare_lines import RareLines
 from engine.protocol.access.allow_list import may_enter
 from engine.protocol.ha.callers import Caller, CallerLimits, Callers, Holder
 from engine.protocol.ha.connection import is_of_a_slave
-from engine.protocol.ha.wire import ADVICE, REPORT, CloseReason
+from engine.protocol.ha.next_steps import advice_of
+from engine.protocol.ha.wire import REPORT, CloseReason
 from engine.replication.ha_senders import SenderDeaths, SenderProcess, has_ended, pidfd_of
 from engine.role import Role, enter_child, run_role, stop_alarm
 from engine.settings.config import BrokerConfig
@@ -183,8 +184,12 @@ class HaListener:
         sock.close()
         reason = CloseReason.NOT_ALLOWED
         waiting.add(self._board.ha_ended[reason], 1)
-        self._lines.tell(reason.name, now_ms, "%s: %s; %s", addresses.host_and_port(*peer), reason.name, ADVICE[reason])
+        who = addresses.host_and_port(*peer)
+        self._lines.tell(reason.name, now_ms, "%s: %s; %s", who, reason.name, self._advice(reason))
         return False
+
+    def _advice(self, reason: CloseReason) -> str:
+        return advice_of(reason, str(self._config.store_path_root_dir))
 
     def _make_room(self, error: OSError, now_ms: int) -> None:
         """The system has no descriptor for one more: one caller goes, and nobody is accepted for a moment."""
@@ -229,7 +234,7 @@ class HaListener:
         waiting.add(self._board.ha_ended[reason], 1)
         peer = addresses.host_and_port(*self._accepted[fd].peer)
         self._lines.tell(
-            reason.name, now_ms, "%s: %s, it begins with %r; %s", peer, reason.name, report, ADVICE[reason]
+            reason.name, now_ms, "%s: %s, it begins with %r; %s", peer, reason.name, report, self._advice(reason)
         )
         self._forget(fd)
 
@@ -269,7 +274,7 @@ class HaListener:
         self._lines.tell(
             CloseReason.GAVE_WAY.name, now_ms, "sender.%d: connection of %s ended: %s; %s", process.slot,
             address_cursors.text_of(self._board.ha[process.slot].peer_address), CloseReason.GAVE_WAY.name,
-            ADVICE[CloseReason.GAVE_WAY],
+            self._advice(CloseReason.GAVE_WAY),
         )  # fmt: skip
         os.kill(process.pid, signal.SIGKILL)
 
