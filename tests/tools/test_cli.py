@@ -68,6 +68,7 @@ NOT_FOR_AN_ERROR = "numpy numba rich pyspark uvloop asyncio logging ctypes secre
         (["ha", "status", "nowhere"], 3),
         (["produce", "--store", "nowhere", "--topic", "t"], 3),
         (["ha", "explain", "nowhere"], 3),
+        (["doctor", "nowhere"], 2),
         (["broker", "-c", "nowhere"], 2),
         (["namesrv", "-c", "nowhere"], 2),
         *((["log", *command, "nowhere"], 2) for command in (

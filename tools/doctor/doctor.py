@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import click
 
 from engine.net.printable import one_line
 from engine.protocol.ha.wire import ReasonCode
-from store.errors import NotAStore
 from store.files.directory import store_directory
 from store.reading import extent
 from tools.common.exit_codes import ExitCode
@@ -19,7 +17,6 @@ from tools.doctor import certificate, disk, group, name_server, names, ports
 from tools.doctor.node import Asking, Node, of_address, of_store
 from tools.doctor.rows import Level, Row, is_well, ok, wrong
 
-ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:/\s\[\]]+):([0-9]{1,5})")
 COLOURS = {Level.OK: "green", Level.OPEN: "yellow", Level.UNKNOWN: "cyan", Level.WRONG: "red"}
 
 
@@ -44,8 +41,6 @@ def _rows(target: str, name_servers: str, asking: Asking) -> list[Row]:
             next_step = f"start it: `slipstream broker -c FILE`; meanwhile `slipstream log stat {target}`"
             return [wrong("broker", ReasonCode.STOPPED, f"no broker runs on {target}", next_step)]
         return _all(of_store(running, asking), name_servers, asking)
-    if ADDRESS.fullmatch(target) is None:
-        raise NotAStore(target, "it is neither a store's directory nor host:port of a broker")
     node = of_address(target, asking)
     if "figures" in node.silence:
         known = names.asked([target], asking)[target]

@@ -36,11 +36,11 @@ def namesrv(
     Once it serves, one line that begins with `ready:` goes to standard output. Nobody is asked for a name: the file's
     remotingAllowList, registerAllowList and adminAllowList say which addresses may connect, register, change.
     """
+    written = _written(file)
     from engine.net.listeners import bind_address, listen
     from engine.net.tls import server_tls
     from engine.settings.tls_mode import TlsMode
 
-    written = _written(file)
     at = bind_address(host or written.get("host"), EVERY_HOST)
     try:
         listening = listen(at, written.get("port", PORT) if port is None else port)
