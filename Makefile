@@ -29,7 +29,7 @@ OLDEST_PYSPARK := 4.2.0
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test lint bench fuzz interop differential kills queues spark-versions clean
+.PHONY: setup run quick test lint bench fuzz interop differential kills promotion queues spark-versions clean
 
 setup: $(STAMP)
 
@@ -77,6 +77,9 @@ differential: setup
 
 kills: setup
 	@$(PYTHON) -m tests.spark_bridge.stream_kills --ledger docs/streaming-kills.md $(ARGS)
+
+promotion: setup
+	@$(PYTHON) -m tests.crash.promotion --ledger docs/promotion.md $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 spark-versions:
 	@$(MAKE) --no-print-directory setup VENV=.venv-oldest-spark PYSPARK=$(OLDEST_PYSPARK)
