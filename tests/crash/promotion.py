@@ -209,7 +209,7 @@ def ledger(drill: Drill, seed: int) -> str:
     lines = [
         "# Promotions under load",
         "",
-        "Written by `make promotion`. A pair of SYNC_MASTER and slave with a name server, all on one host; two producers"
+        "Written by `make promotion`. A SYNC_MASTER and its slave with a name server, all on one host; two producers"
         " put as fast as they are answered",
         "while SIGKILL ends the master. `slipstream promote` is typed at once, the old master is rewound and comes back"
         " as a slave, and the",
@@ -217,8 +217,8 @@ def ledger(drill: Drill, seed: int) -> str:
         "",
         f"{len(rounds)} rounds (seed {seed}), {len(drill.acknowledged):,} messages acknowledged (PUT_OK):"
         " **0 missing, 0 repeated** on every new master.",
-        f"{sum(one.cut_records for one in rounds)} records that only the dead master had were cut and kept; none of them"
-        " had been acknowledged.",
+        f"{sum(one.cut_records for one in rounds)} records that only the dead master had were cut and kept; none"
+        " of them had been acknowledged.",
         "",
         "| killed | rounds | until the new master took a message: median | longest |",
         "|---|---|---|---|",

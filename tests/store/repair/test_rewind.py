@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from store.files.directory import StoreDirectory
 from store.files.divergence import Divergence
 from store.files.epochs import Epochs
 from store.names import CONSUMER_OFFSETS, CUT_JOURNAL, REWIND_JOURNAL
+from store.reading.log_reader import open_log
+from store.reading.summary import messages
 from store.recovery.recovery import recover
 from store.repair import kept, rewind
 from store.repair.kept import NoRoomToKeep
@@ -26,6 +30,7 @@ from tests.harness.command_line import run
 from tests.harness.dispatched import content, copy_of, small_store
 from tests.harness.dying import DIED, ends_at_call
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
+from tests.harness.page_loss import LossyDisk
 
 CUT_AT = 20  # a record of the first of three segments
 CALLS = ("write_at", "truncate", "sync_data", "sync_file", "sync_directory", "rename", "unlink")
@@ -175,3 +180,38 @@ def test_killed_at_every_call_it_ends_at_the_same_state(log: SmallLog, tmp_path:
         assert content(one.root) == after, deadly
         shutil.rmtree(one.root)
     assert died > 40 and begun > 30, (died, begun)
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_a_power_cut_leaves_the_old_log_or_the_cut_one_with_what_was_cut_kept(
+    log: SmallLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """At every sync, with any pages and names that were not synced lost."""
+    cut_at, dice, ends = log.records[CUT_AT].offset, random.Random(seed), Counter[int]()
+    before = [message.physical_offset for message in messages(open_log(log.root))]
+    disk = LossyDisk(log.root, monkeypatch)
+
+    def cut_power() -> None:
+        disk.is_paused = True
+        target = tmp_path / "after"
+        disk.crash(dice, target)
+        found = SmallLog(target)
+        rewind.finish(found.directory, found.segment_bytes)
+        end = recover(found.directory, found.segment_bytes, QUEUE_FILE_BYTES).max_physical_offset
+        ends[end] += 1
+        assert end in (cut_at, log.end)
+        if end == cut_at:
+            kept_files = list(target.glob("slipstream.kept-*[0-9]"))
+            assert [message.physical_offset for message in kept.messages(kept_files[0])] == before[CUT_AT:]
+        assert list(Verification(target).findings()) == [] or end == log.end  # ... whose digests may be gone
+        Rewind(found.directory, found.files).finish()
+        Rewind(found.directory, found.files).to(cut_at)
+        assert [message.physical_offset for message in messages(open_log(target))] == before[:CUT_AT]
+        assert divergence.read(target) is None
+        shutil.rmtree(target)
+        disk.is_paused = False
+
+    disk.before_sync = cut_power
+    Rewind(log.directory, log.files).to(cut_at)
+    disk.close()
+    assert ends[cut_at] > 10 and ends[log.end] >= 2, ends
