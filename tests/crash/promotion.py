@@ -39,9 +39,11 @@ from tools.common.local_broker import LocalBroker
 
 MASTER, WRITER_FIRST = "the master", "the master's writer, then the master"
 BOTH = "the master, then the slave as it is promoted"
-KINDS = (MASTER, BOTH, WRITER_FIRST)
+CUT_OFF = "the master, cut off from its slave just before"
+KINDS = (MASTER, CUT_OFF, BOTH, WRITER_FIRST)
 SEGMENT_BYTES = 1 << 20
-LOADS, ACKNOWLEDGED_MIN = 2, 200
+LOADS, ACKNOWLEDGED_MIN = 4, 200
+CUT_OFF_SECONDS = 0.2
 STEP_SECONDS = 0.5  # of the histogram
 
 
@@ -123,7 +125,10 @@ class Drill:
         threading.Event().wait(self._dice.uniform(0, 0.5))
         began = time.monotonic()
         if kind == WRITER_FIRST:
-            _kill_role(master, "writer")
+            _signal(master, "writer", signal.SIGKILL)
+        elif kind == CUT_OFF:
+            _signal(master, "sender.", signal.SIGSTOP)
+            threading.Event().wait(CUT_OFF_SECONDS)  # what is put now, nobody else has
         master.process.kill()
         master.process.wait()
         self._slave = slave = self._promoted(slave, is_killed=kind == BOTH)
@@ -173,11 +178,13 @@ class Drill:
         assert max(there.values()) == 1, f"repeated: {there.most_common(3)}"
 
 
-def _kill_role(broker: LocalBroker, role: str) -> None:
+def _signal(broker: LocalBroker, role: str, number: int) -> None:
+    """To the processes whose names begin so."""
     board = Board.attach(require_running(broker.store).region_directory)
     try:
-        if pid := board.pids[role].read():
-            os.kill(pid, signal.SIGKILL)
+        for name, pid in board.pids.items():
+            if name.startswith(role) and pid.read():
+                os.kill(pid.read(), number)
     finally:
         board.counters.close()
 
@@ -209,7 +216,7 @@ def ledger(drill: Drill, seed: int) -> str:
     lines = [
         "# Promotions under load",
         "",
-        "Written by `make promotion`. A SYNC_MASTER and its slave with a name server, all on one host; two producers"
+        "Written by `make promotion`. A SYNC_MASTER and its slave with a name server, all on one host; four producers"
         " put as fast as they are answered",
         "while SIGKILL ends the master. `slipstream promote` is typed at once, the old master is rewound and comes back"
         " as a slave, and the",
@@ -229,7 +236,7 @@ def ledger(drill: Drill, seed: int) -> str:
             lines.append(f"| {kind} | {len(seconds)} | {seconds[len(seconds) // 2]:.1f} s | {seconds[-1]:.1f} s |")
     lines += ["", "```"]
     steps = Counter(int(one.seconds / STEP_SECONDS) for one in rounds)
-    for step in range(min(steps), max(steps) + 1):
+    for step in sorted(steps):
         lines.append(f"{step * STEP_SECONDS:4.1f} to {(step + 1) * STEP_SECONDS:4.1f} s  {'#' * steps[step]}")
     return "\n".join([*lines, "```"]) + "\n"
 

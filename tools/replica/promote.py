@@ -27,7 +27,7 @@ from engine.remoting.log_peer import NotOurs, asked_extent
 from engine.supervisor import ROLE_SIGNAL
 from ipc.clock import monotonic_ms
 from ipc.errors import IpcError
-from ipc.process import namespace
+from ipc.process import is_alive, namespace
 from store.errors import StoreError
 from store.files import divergence, epochs
 from store.files.directory import StoreDirectory, store_directory
@@ -238,12 +238,16 @@ def _wake(broker: Running) -> None:
 
 def _await_role(store: Path, before: Running, until: float, is_so: Callable[[dict[str, Any]], bool]) -> Running:
     """The broker in its new role, serving. Raises RoleRefused."""
+    is_seen = is_alive(before.pid, before.start_time)  # in another PID namespace its pid says nothing
     while time.monotonic() < until:
         now = running(store)
         if now is not None and now.token != before.token and _serves(now):
             if is_so(now.settings):
                 return now
             break
+        if now is None and is_seen and not is_alive(before.pid, before.start_time):
+            remedy = "start it again, and look at its role: `slipstream status STORE`"
+            raise RoleRefused(store, "its broker ended while it changed its role", remedy)
         time.sleep(LOOK_SECONDS)
     raise RoleRefused(store, "the broker did not come up in its new role", "its log says why")
 
