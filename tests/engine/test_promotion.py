@@ -14,9 +14,11 @@ from engine.protocol.ha.group_transfer import PutMessageStatus
 from engine.remoting import fencing
 from engine.settings.config import from_mapping
 from store.files import epochs
+from store.names import CONSUMER_OFFSETS
 from store.reading.extent import running
 from store.reading.log_reader import open_log
 from store.reading.summary import messages
+from store.tables import json_files
 from tests.harness.command_line import run
 from tests.harness.conditions import await_that
 from tests.harness.served_names import Serving
@@ -104,12 +106,20 @@ def test_a_killed_master_is_replaced_and_comes_back_as_a_slave(tmp_path: Path, n
     assert [(one.epoch, one.broker) for one in known.entries] == [(1, "pair:1")]
 
 
+def offsets_of(store: Path) -> object:
+    path = store / "config" / CONSUMER_OFFSETS
+    return json_files.read(path).get("offsetTable") if path.exists() else None
+
+
 def test_a_living_master_steps_down_and_takes_over_again(tmp_path: Path) -> None:
+    offsets = {"orders@shop": {0: 7, 1: 4}}
+    json_files.write(tmp_path / "a" / "store" / "config" / CONSUMER_OFFSETS, {"offsetTable": offsets})
     with broker(tmp_path / "a", **MASTER) as a, broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address) as b:
         acknowledged = put(a.store, 50, slaves=1)
         ran = run("promote", b.store, "--switch")
         assert ran.exit_code == 0, ran.output
         assert (role_of(b.store), role_of(a.store)) == ("ASYNC_MASTER:0", "SLAVE:1")
+        await_that(lambda: offsets_of(b.store) == offsets, "the old master was asked for consumers' offsets once more")
         acknowledged += put(b.store, 50)
         ran = run("promote", a.store, "--switch", "--master", f"127.0.0.1:{b.port}")
         assert ran.exit_code == 0, ran.output

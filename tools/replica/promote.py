@@ -6,8 +6,8 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -68,12 +68,10 @@ def promote(store: Path, force: bool, switch: bool, master: str | None, timeout:
             _switch(store, broker, board, old, epoch, until)
         elif not force:
             _refuse_beside_master(store, board, lambda: _master_there(broker, board, master))
-        wanted = RoleRequest(to_master=True, tables_from=old.address if old else "", epoch=epoch)
-        role_request.write(broker.region_directory, wanted)
     finally:
         board.counters.close()
-    _wake(broker)
-    now = _await_role(store, broker, until, lambda settings: settings["brokerRole"] != SLAVE)
+    wanted = RoleRequest(to_master=True, tables_from=old.address if old else "", epoch=epoch)
+    now = _ask(broker, wanted, store, until, lambda role: role != SLAVE)
     begun = epochs.read(store).entries[-1]
     click.echo(
         f"{now.settings['brokerRole']}: {begun.broker} is the master of epoch {begun.epoch}, from offset"
@@ -202,9 +200,8 @@ def demote(store: Path, master: str | None, timeout: float) -> int:
         return 0
     if master is None and not broker.settings.get("namesrvAddr"):
         raise RoleRefused(store, "no name server tells its master", "say where that sends its log: --master HOST:PORT")
-    role_request.write(broker.region_directory, RoleRequest(to_master=False, master=master or ""))
-    _wake(broker)
-    now = _await_role(store, broker, until, lambda settings: settings["brokerRole"] == SLAVE)
+    wanted = RoleRequest(to_master=False, master=master or "")
+    now = _ask(broker, wanted, store, until, lambda role: role == SLAVE)
     click.echo(f"{SLAVE}: id {now.settings['brokerId']}, follows {master or 'the master that its name servers name'}")
     return _tell_connection(store, now)
 
@@ -226,26 +223,33 @@ def _tell_connection(store: Path, broker: Running) -> int:
     return 0
 
 
-def _wake(broker: Running) -> None:
-    """Have the supervisor look at once; where its pid means nothing here, it looks within a second."""
+def _is_near(broker: Running) -> bool:
+    """Whether its pid means the same process here: not in another PID namespace."""
     fields = StoreDirectory(broker.store_root).read_pointer() or {}
-    if fields.get("namespace") == namespace() and fields.get("pid") == broker.pid:
-        try:
-            os.kill(broker.pid, ROLE_SIGNAL)
-        except ProcessLookupError:
-            return
+    return bool(fields.get("namespace") == namespace() and fields.get("pid") == broker.pid)
 
 
-def _await_role(store: Path, before: Running, until: float, is_so: Callable[[dict[str, Any]], bool]) -> Running:
+def _ask(broker: Running, request: RoleRequest, store: Path, until: float, is_so: Callable[[str], bool]) -> Running:
+    """Ask for a role and wait for it: the broker that serves in it. Raises RoleRefused, OSError."""
+    is_near = _is_near(broker)
+    role_request.write(broker.region_directory, request)
+    if is_near and is_alive(broker.pid, broker.start_time):
+        with suppress(ProcessLookupError):
+            os.kill(broker.pid, ROLE_SIGNAL)  # else its supervisor looks within a second
+    return _await_role(store, broker, until, is_so, is_near=is_near)
+
+
+def _await_role(
+    store: Path, before: Running, until: float, is_so: Callable[[str], bool], *, is_near: bool
+) -> Running:  # fmt: skip
     """The broker in its new role, serving. Raises RoleRefused."""
-    is_seen = is_alive(before.pid, before.start_time)  # in another PID namespace its pid says nothing
     while time.monotonic() < until:
         now = running(store)
         if now is not None and now.token != before.token and _serves(now):
-            if is_so(now.settings):
+            if is_so(str(now.settings["brokerRole"])):
                 return now
             break
-        if now is None and is_seen and not is_alive(before.pid, before.start_time):
+        if now is None and is_near and not is_alive(before.pid, before.start_time):
             remedy = "start it again, and look at its role: `slipstream status STORE`"
             raise RoleRefused(store, "its broker ended while it changed its role", remedy)
         time.sleep(LOOK_SECONDS)
