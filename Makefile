@@ -11,6 +11,7 @@
 #   make kills   50 times kill -9 of what runs a Spark stream, rows counted; writes docs/streaming-kills.md
 #   make spark-versions  the tests of the Spark bridge with the oldest PySpark that it supports; writes docs/spark-versions.md
 #   make fuzz    10^5 mutated frames at a broker's two ports and at a name server; writes docs/fuzz.md
+#   make promotion  20 (ROUNDS=N) masters killed under load, their slaves promoted; writes docs/promotion.md
 #   make queues  a master and a slave with 100,000 queues: filled, idle, stopped, started, killed, verified, read by Spark; about
 #                an hour, some GiB of disk; writes docs/queues.md
 #   make bench   the figures, with the peers' where their folder is given
