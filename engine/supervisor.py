@@ -244,13 +244,15 @@ class Supervisor:
             ("dispatcher", partial(_yielding, open_dispatcher) if is_slave else open_dispatcher),
         ]
         if is_slave:
-            shared.append(("receiver", partial(receiver.open_role, config, board)))
+            shared.append(("receiver", partial(receiver.open_role, config, board, self._tls)))
         else:
             shared.append(("group_transfer", partial(group_transfer.open_role, config, board)))
             shared.append(("writer", partial(writer.open_role, config, board, directory)))
         opened = partial(broker_server.open_role, config, board, self._tls, self._change.tables_from)
         shared.append(("remoting", opened))
-        open_listener = partial(ha_listener.open_role, config, board, self._failures_there(), sender.open_role)
+        open_listener = partial(
+            ha_listener.open_role, config, board, self._failures_there(), sender.open_role, self._tls
+        )
         return [*shared, ("ha_listener", open_listener)]
 
     def _chosen_roles(self) -> list[tuple[str, Callable[[], Role]]]:

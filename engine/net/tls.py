@@ -67,7 +67,6 @@ class RenewedContext:
         self.file, self._context = self._made()
         self._seen = _states(self.file)
         self._look_at = time.monotonic() + LOOK_SECONDS
-        self.host_is_checked = self.file.checks_host
 
     def current(self) -> ssl.SSLContext:
         """The context for a new connection."""
@@ -87,7 +86,6 @@ class RenewedContext:
             log.error("%s; new connections go on with what was read before", error)
             return
         self._seen = _states(self.file)
-        self.host_is_checked = self.file.checks_host
         log.info("%s: certificates were read anew, for new connections", self._path)
 
     def _made(self) -> tuple[TlsFile, ssl.SSLContext]:
@@ -125,7 +123,7 @@ def of_server(file: TlsFile) -> ssl.SSLContext:
 def of_client(file: TlsFile) -> ssl.SSLContext:
     """A context for connections that are made. Raises TlsUnusable."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, file)
-    context.check_hostname = file.checks_host
+    context.check_hostname = file.verifies_server and file.checks_host
     if not file.verifies_server:
         context.verify_mode = ssl.CERT_NONE
     elif file.client_trusts is not None:
@@ -134,6 +132,32 @@ def of_client(file: TlsFile) -> ssl.SSLContext:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     if file.client_own is not None:
         _show(context, file.client_own)
+    return context
+
+
+def of_ha_server(file: TlsFile) -> ssl.SSLContext:
+    """For slaves, which must show a certificate. Raises TlsUnusable."""
+    return _mutual(file, _context(ssl.PROTOCOL_TLS_SERVER, file), file.server_own, file.server_trusts)
+
+
+def of_ha_client(file: TlsFile) -> ssl.SSLContext:
+    """For the connection to a master, whose certificate is verified whatever else the file says. Raises TlsUnusable."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, file)
+    context.check_hostname = file.checks_host
+    return _mutual(file, context, file.client_own, file.client_trusts)
+
+
+def _mutual(
+    file: TlsFile, context: ssl.SSLContext, own: OwnCertificate | None, trusted: Path | None
+) -> ssl.SSLContext:
+    """A broker is both a server and a client here: what the file says of one side serves for both."""
+    own, trusted = own or file.server_own or file.client_own, trusted or file.server_trusts or file.client_trusts
+    if own is None or trusted is None:
+        lacks = "certPath and keyPath" if own is None else "trustCertPath"
+        raise TlsUnusable(file.path, "haTlsMode=enforcing is mutual", f"give tls.server.{lacks}")
+    _show(context, own)
+    _trust(context, trusted)
+    context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
@@ -228,20 +252,25 @@ def client_tls(is_used: bool, path: Path | None) -> RenewedContext | None:
     return RenewedContext(path, of_client)
 
 
-def host_of(address: str) -> str:
-    """What a server's certificate must be for, of `host:port`."""
-    return address.rpartition(":")[0].strip("[]")
-
-
-
 class BrokerTls(NamedTuple):
-    """All of a broker's: made before its processes are forked, so that one that is started again has what worked."""
+    """All of a broker's: made before its processes are forked, so that one that is started again has what worked.
+
+    The last two are of the HA port and of a slave's connection to its master's.
+    """
 
     server: ServerTls
     client: RenewedContext | None
+    ha_server: RenewedContext | None
+    ha_client: RenewedContext | None
 
 
 def of_broker(config: BrokerConfig) -> BrokerTls:
     """Raises TlsUnusable, ConfigError."""
     server = server_tls(config.tls_server_mode, config.tls_config_file)
-    return BrokerTls(server, client_tls(config.use_tls, config.tls_config_file))
+    client = client_tls(config.use_tls, config.tls_config_file)
+    if config.ha_tls_mode is TlsMode.DISABLED:
+        return BrokerTls(server, client, None, None)
+    path = config.ha_tls_config_file or config.tls_config_file
+    if path is None:
+        raise TlsUnusable("haTlsMode=enforcing", "there is no certificate", "give haTlsConfigFile, or tls.config.file")
+    return BrokerTls(server, client, RenewedContext(path, of_ha_server), RenewedContext(path, of_ha_client))

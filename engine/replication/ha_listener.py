@@ -16,19 +16,23 @@ import resource
 import select
 import signal
 import socket
+import ssl
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from engine.board import address_cursors, addresses
 from engine.board.cursors import HA_CONNECTIONS_MAX, Board, HaSlotState
 from engine.board.failures import Failures
+from engine.net import tls
 from engine.net.listeners import bind_address, listen
 from engine.net.rare_lines import RareLines
+from engine.net.tls import HELLO, BrokerTls, RenewedContext, words_of
 from engine.protocol.access.allow_list import may_enter
 from engine.protocol.ha.callers import Caller, CallerLimits, Callers, Holder
 from engine.protocol.ha.connection import is_of_a_slave
 from engine.protocol.ha.next_steps import advice_of
 from engine.protocol.ha.wire import REPORT, CloseReason
+from engine.replication import tls_relay
 from engine.replication.ha_senders import SenderDeaths, SenderProcess, has_ended, pidfd_of
 from engine.role import Role, enter_child, run_role, stop_alarm
 from engine.settings.config import BrokerConfig
@@ -44,6 +48,7 @@ NO_ROOM_PAUSE_MS = 100
 STOP_SENDER_S = 3.0
 GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP  # a slave never closes one half alone
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+HELLO_BYTES = bytes((HELLO, 3))  # of TLS, all versions
 BROKEN = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EFAULT)
 
 Address = tuple[str, int]
@@ -74,12 +79,13 @@ class HaListener:
 
     def __init__(
         self, config: BrokerConfig, board: Board, failures: Failures, listening: socket.socket,
-        open_sender: OpenSender, callers_max: int = HA_CALLERS,
+        open_sender: OpenSender, callers_max: int = HA_CALLERS, how: RenewedContext | None = None,
     ) -> None:  # fmt: skip
         self._config = config
         self._board = board
         self._listening = listening
         self._open_sender = open_sender
+        self._tls = how
         self._callers = Callers(
             CallerLimits(callers_max, config.ha_send_heartbeat_interval_ms, config.ha_housekeeping_interval_ms)
         )
@@ -163,6 +169,10 @@ class HaListener:
             peer = str(address[0]), int(address[1])
             if not self._lets_in(sock, peer, now_ms):
                 continue
+            caller = tls_relay.of_caller(sock, self._tls)
+            if caller is None:
+                continue
+            sock = caller
             self._accepted[sock.fileno()] = Accepted(sock, peer)
             self._poll.register(sock, select.EPOLLIN | select.EPOLLRDHUP)
             leaves = self._callers.arrived(sock.fileno(), addresses.network_of(peer[0]), now_ms)
@@ -208,21 +218,28 @@ class HaListener:
 
     def _hear(self, fd: int, events: int, now_ms: int) -> None:
         """Read the first report, and nothing behind it: that is the sender's."""
-        if events & GONE:
+        is_gone = bool(events & GONE)
+        if is_gone and (self._tls is None or not self._callers.missing(fd)):
             self._forget(fd)
             return
-        accepted = self._accepted[fd]
         try:
-            data = accepted.sock.recv(self._callers.missing(fd))
-        except BlockingIOError:
+            data = tls_relay.first_bytes(self._accepted[fd].sock, self._callers.missing(fd), is_gone)
+        except ssl.SSLError as error:
+            self._refuse(fd, CloseReason.TLS, words_of(error), now_ms)
             return
-        except OSError:  # it went before it said anything
-            data = b""
+        if data is None:
+            return
         if not data:
             self._forget(fd)
         elif self._callers.heard(fd, data, now_ms):
             self._poll.modify(fd, select.EPOLLRDHUP)  # what it says now, its sender will hear
             self._judge(fd, now_ms)
+
+    def _refuse(self, fd: int, reason: CloseReason, why: str, now_ms: int) -> None:
+        waiting.add(self._board.ha_ended[reason], 1)
+        peer = addresses.host_and_port(*self._accepted[fd].peer)
+        self._lines.tell(reason.name, now_ms, "%s: %s, %s; %s", peer, reason.name, why, self._advice(reason))
+        self._forget(fd)
 
     def _judge(self, fd: int, now_ms: int) -> None:
         """Hang up on who cannot be a slave at all; whether a slave can be served, its sender says."""
@@ -230,13 +247,10 @@ class HaListener:
         (offset,) = REPORT.unpack(report)
         if is_of_a_slave(offset, self._board.max_physical_offset.read()):
             return
-        reason = CloseReason.NOT_A_SLAVE
-        waiting.add(self._board.ha_ended[reason], 1)
-        peer = addresses.host_and_port(*self._accepted[fd].peer)
-        self._lines.tell(
-            reason.name, now_ms, "%s: %s, it begins with %r; %s", peer, reason.name, report, self._advice(reason)
-        )
-        self._forget(fd)
+        if report.startswith(HELLO_BYTES):
+            self._refuse(fd, CloseReason.TLS, "it speaks TLS, and haTlsMode=disabled here", now_ms)
+        else:
+            self._refuse(fd, CloseReason.NOT_A_SLAVE, f"it begins with {report!r}", now_ms)
 
     def _forget(self, fd: int) -> None:
         accepted = self._accepted.pop(fd)
@@ -306,8 +320,9 @@ class HaListener:
         try:
             stop = enter_child(f"sender.{slot}", parent_pid)
             self._close_inherited(accepted.sock)
-            sender = self._open_sender(self._config, self._board, slot, *accepted, report, is_told)
-            run_role(sender, self._board.heartbeats[sender.name], lambda: stop() or sender.ended)
+            with tls_relay.plain_of(accepted.sock) as sock:
+                sender = self._open_sender(self._config, self._board, slot, sock, accepted.peer, report, is_told)
+                run_role(sender, self._board.heartbeats[sender.name], lambda: stop() or sender.ended)
         except BaseException as error:
             return self._deaths.failed(slot, error, is_told)
         return 0
@@ -365,7 +380,9 @@ class HaListener:
         self._listening.close()
 
 
-def open_role(config: BrokerConfig, board: Board, failures: Failures, open_sender: OpenSender) -> HaListener:
+def open_role(
+    config: BrokerConfig, board: Board, failures: Failures, open_sender: OpenSender, how: BrokerTls | None = None
+) -> HaListener:
     """The listener of this broker; `open_sender` is `engine.replication.sender.open_role`, called in the forked child.
 
     After a restart an ephemeral port stays what it was, because slaves know it.
@@ -378,4 +395,5 @@ def open_role(config: BrokerConfig, board: Board, failures: Failures, open_sende
         raise OSError(error.errno, f"HA port {error.strerror} (haListenPort, bindAddress)") from error
     descriptors, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     callers_max = min(config.ha_callers_max, max(1, descriptors // 2))
-    return HaListener(config, board, failures, listening, open_sender, callers_max)
+    secured = (how or tls.of_broker(config)).ha_server
+    return HaListener(config, board, failures, listening, open_sender, callers_max, secured)

@@ -19,11 +19,14 @@ import struct
 from engine.board import address_cursors, addresses
 from engine.board.cursors import Board
 from engine.board.failures import is_unreadable
+from engine.net import tls
+from engine.net.tls import BrokerTls, RenewedContext
 from engine.protocol.ha.client import HaClient, HaClientState
 from engine.protocol.ha.client_kernel import ClientLimits
 from engine.protocol.ha.wire import ADVICE, FRAME_HEADER_BYTES, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
-from engine.replication import receiver_kernel
+from engine.replication import receiver_kernel, tls_relay
 from engine.replication.receiver_kernel import INBOX_BYTES, NO_SEGMENT, HeldWord, Outcome
+from engine.replication.tls_relay import TlsRelay
 from engine.role import stop_alarm
 from engine.settings.config import BrokerConfig
 from ipc import waiting
@@ -56,6 +59,8 @@ class Receiver:
         self._files = files
         self._master = master
         self._socket: socket.socket | None = None
+        self.tls: RenewedContext | None = None
+        self._relay: TlsRelay | None = None
         self._connect_until_ms = 0
         self._segment: Segment | None = None
         self._target = NO_SEGMENT
@@ -133,8 +138,11 @@ class Receiver:
             if own_host == host and port == self._board.ha_listen_port.read():
                 self._hang_up(CloseReason.OWN_ADDRESS, addresses.host_and_port(host, port))
                 return 0
-            sock.setblocking(True)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.tls is not None:
+                self._relay = tls_relay.of_connected(sock, self.tls, self._master[0] if self._master else host)
+                sock = self._socket = self._relay.plain
+            sock.setblocking(True)
             for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                 sock.setsockopt(socket.SOL_SOCKET, option, TIMEVAL.pack(SOCKET_TIMEOUT_S, 0))
         except OSError as error:
@@ -149,13 +157,15 @@ class Receiver:
 
     def _hang_up(self, reason: CloseReason, detail: str) -> None:
         self._publish_end()
+        if self._relay is not None and self._relay.failure is not None and reason is CloseReason.PEER_CLOSED:
+            reason, detail = CloseReason.TLS, self._relay.failure
         reason = self.client.seen_as(reason)
         is_news = reason is not self.client.reason or reason not in TRIED_SOON
         if is_news and reason is not CloseReason.STOPPED:
             log.warning("connection to the master ended: %s %s; %s", reason.name, detail, ADVICE[reason])
         if self._socket is not None:
             self._socket.close()
-        self._socket = None
+        self._socket = self._relay = None
         self.client.closed(reason, self._now_ms)
         waiting.add(self._words.ended[reason], 1)
         waiting.note(self._words.ended_at_ms, self._now_ms)
@@ -292,8 +302,8 @@ def why_not_connected(error: OSError) -> CloseReason:
     return NOT_CONNECTED.get(error.errno or 0, CloseReason.CONNECT_FAILED)
 
 
-def open_role(config: BrokerConfig, board: Board) -> Receiver:
-    """The receiver of this slave; without haMasterAddress it waits forever."""
+def open_role(config: BrokerConfig, board: Board, how: BrokerTls | None = None) -> Receiver:
+    """The receiver of this slave; without haMasterAddress it waits forever. `how`: its certificates, else read now."""
     limits = ClientLimits(
         segment_bytes=config.mapped_file_size_commit_log_bytes,
         send_heartbeat_interval_ms=config.ha_send_heartbeat_interval_ms,
@@ -301,4 +311,6 @@ def open_role(config: BrokerConfig, board: Board) -> Receiver:
         reconnect_interval_ms=config.ha_reconnect_interval_ms,
     )
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
-    return Receiver(board, files, limits, config.ha_master_address)
+    receiver = Receiver(board, files, limits, config.ha_master_address)
+    receiver.tls = (how or tls.of_broker(config)).ha_client
+    return receiver

@@ -99,7 +99,8 @@ class Sender:
             waiting.publish(cursor, value)
         try:
             sock.setblocking(True)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if sock.family != socket.AF_UNIX:  # a relay's end
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # The kernel keeps the deadlines: Python's own time-outs cost a poll before every call.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, TIMEVAL.pack(SEND_TIMEOUT_S, 0))
             self._look_up_after(connection.limits.housekeeping_interval_ms + 1000)

@@ -65,6 +65,8 @@ class BrokerConfig:
     tls_server_mode: TlsMode
     tls_config_file: Path | None
     use_tls: bool
+    ha_tls_mode: TlsMode
+    ha_tls_config_file: Path | None
     name_servers: tuple[str, ...]
     register_name_server_period_ms: int
     broker_permission: int

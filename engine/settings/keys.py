@@ -85,6 +85,8 @@ KEYS = (
     Key("tls.server.mode", "tls_server_mode", "tls_mode", "permissive"),
     Key("tls.config.file", "tls_config_file", "path", None),
     Key("useTLS", "use_tls", "bool", None),  # of our own connections; none given: where tls.server.mode is enforcing
+    Key("haTlsMode", "ha_tls_mode", "ha_tls_mode", "disabled"),
+    Key("haTlsConfigFile", "ha_tls_config_file", "path", None),  # none given: tls.config.file
     # files
     Key("storePathRootDir", "store_path_root_dir", "path", "~/store"),
     Key("storePathCommitLog", "store_path_commit_log", "path", None),
@@ -171,7 +173,7 @@ OWN_KEYS = frozenset(
     """
     compat regionPath storeGroup ringSizeInBytes maxProducers affinity haReconnectInterval remotingAllowList
     adminAllowList haAllowList metricsAllowList remotingConnectionsMax haCallersMax metricsConnectionsMax
-    promotedRole
+    promotedRole haTlsMode haTlsConfigFile
     """.split()
 )
 

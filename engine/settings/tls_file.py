@@ -98,7 +98,7 @@ def load(path: str | os.PathLike[str]) -> TlsFile:
     return TlsFile(
         Path(file), texts.get("tls.min.version", VERSIONS[-1]), _own(file, entries, texts, "server"), server_trusts,
         auth, _own(file, entries, texts, "client"), trusts, verifies,
-        verifies and _flag(texts, "tls.client.checkHost", True), tuple(warnings),
+        _flag(texts, "tls.client.checkHost", True), tuple(warnings),
     )  # fmt: skip
 
 

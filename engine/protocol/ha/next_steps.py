@@ -41,6 +41,7 @@ NEXT = {
     CloseReason.REFUSED: STATUS,
     CloseReason.LOG_UNREADABLE: "slipstream log verify STORE",
     CloseReason.NOT_ALLOWED: DOCTOR,
+    CloseReason.TLS: OTHER_SIDE,
 }
 # Where what is to be typed is to be typed on the slave's host, of which the master that tells it has no store.
 AT_THE_SLAVE = {

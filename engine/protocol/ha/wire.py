@@ -80,6 +80,7 @@ class CloseReason(IntEnum):
     LOG_UNREADABLE = 37
     # who may connect at all
     NOT_ALLOWED = 40
+    TLS = 41
 
 
 class ReasonCode(StrEnum):
@@ -95,6 +96,7 @@ class ReasonCode(StrEnum):
     NO_ADDRESS = "NO_ADDRESS"
     REFUSED = "REFUSED"
     NOT_ALLOWED = "NOT_ALLOWED"
+    TLS = "TLS"
     GAP = "GAP"
     IDENTITY = "IDENTITY"
     DIVERGED = "DIVERGED"
@@ -133,6 +135,7 @@ CODES = {
     CloseReason.REFUSED: ReasonCode.REFUSED,
     CloseReason.LOG_UNREADABLE: ReasonCode.UNREADABLE,
     CloseReason.NOT_ALLOWED: ReasonCode.NOT_ALLOWED,
+    CloseReason.TLS: ReasonCode.TLS,
 }
 NOT_CONNECTED = {  # by the error of connect()
     errno.ECONNREFUSED: CloseReason.NO_LISTENER,
@@ -179,6 +182,7 @@ ADVICE = {
     CloseReason.REFUSED: "the master hung up before its first frame; its log and `ha status` say why",
     CloseReason.LOG_UNREADABLE: "this slave's dispatcher cannot read what was received; `slipstream status` says why",
     CloseReason.NOT_ALLOWED: "its address may not follow; if it is a replica of yours, add it to haAllowList here",
+    CloseReason.TLS: "haTlsMode must be the same on both sides, and each must trust who issued the other's certificate",
 }
 
 
