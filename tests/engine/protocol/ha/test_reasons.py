@@ -43,6 +43,7 @@ REPRODUCED = {
     "REFUSED": f"{HA}/test_sender_receiver.py::test_a_slave_of_another_history_is_told_why",
     "LOG_UNREADABLE": "engine/keeping/test_unreadable_slave.py",
     "NOT_ALLOWED": "net/test_access.py::test_lists_keep_a_stranger_from_every_port_and_say_which_key",
+    "TLS": f"{HA}/test_tls_replication.py::test_who_is_refused_and_why",
 }
 
 
