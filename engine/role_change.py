@@ -30,7 +30,7 @@ class RoleChange:
     def __init__(self, of_file: BrokerConfig) -> None:
         self.of_file, self._root = of_file, of_file.store_path_root_dir
         self.identity = role_now.identity_of(of_file)
-        self._promoting, self._epoch_min = False, 0
+        self._promoting, self._epoch_min, self._has_served = False, 0, False
         self.tables_from = ""  # of the role that begins: the old master, where it may still answer
 
     def config_now(self) -> BrokerConfig:
@@ -49,12 +49,13 @@ class RoleChange:
         return config
 
     def _tell_slave(self, config: BrokerConfig, known: Epochs) -> None:
-        """A master by its file that is none. Raises StartRefused where it could follow nobody."""
+        """A master by its file that is none. Raises StartRefused where it could follow nobody, but in the middle of a
+        run: then it goes on without one, refuses messages, and `status` says why."""
         newer = known.fenced_by if known.is_fenced else None
         why = "an operator demoted it" if known.role is SaidRole.SLAVE else "another broker's epoch is newer"
         if newer is not None:
             why = f"{newer.broker} is the master of epoch {newer.epoch}, and this log's epoch is {known.last_epoch}"
-        if not role_now.knows_master(config):
+        if not role_now.knows_master(config) and not self._has_served:
             remedy = (
                 f"say whom it follows: `slipstream demote {self._root} --master HOST:PORT` (the HA port); or make it"
                 f" the master again: `slipstream promote {self._root}`"
@@ -70,6 +71,7 @@ class RoleChange:
     def take(self, directory: Path) -> RoleRequest | None:
         """What is wanted, once the role before it has stopped; remembered where it must not be forgotten."""
         request = role_request.read(directory)
+        self._has_served = True
         self._promoting, self.tables_from = False, ""
         if request is None:
             return None

@@ -15,7 +15,7 @@ from typing import Any
 from engine.board import address_cursors
 from engine.board.cursors import HA_CONNECTIONS_MAX, Board, BrokerState, HaSlotState
 from engine.board.ha_samples import read_ha_samples, sample_now
-from engine.figures.pair import pair_problems
+from engine.figures.pair import epoch_of, pair_problems
 from engine.figures.problems import problems
 from engine.protocol.ha.group_transfer import SlaveAck, push2_slave_max_offset
 from engine.protocol.ha.next_steps import STORE, advice_of
@@ -108,6 +108,7 @@ class HaStatus:
     client_ended: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     history: History | None = None
+    epoch: int = 0  # of the log's last bytes; 0 before the first promotion
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for json.dumps."""
@@ -128,7 +129,7 @@ def of_running(running: extent.Running, board: Board, store: str) -> HaStatus:
     """The same with its counters attached already."""
     status = of_board(board, read_ha_samples(running.region_directory), store, running.settings)
     lines = problems(board, running.region_directory, status.role)
-    return replace(status, problems=[*lines, *pair_problems(board, store, status.role)])
+    return replace(status, problems=[*lines, *pair_problems(board, store, status.role)], epoch=epoch_of(store))
 
 
 def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: dict[str, Any]) -> HaStatus:

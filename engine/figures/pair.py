@@ -13,6 +13,7 @@ from engine.protocol.ha.wire import TRIED_SOON, CloseReason
 from store.errors import OwnFileDamaged
 from store.files import divergence, epochs
 from store.files.divergence import Divergence
+from store.files.epochs import SaidRole
 
 
 def pair_problems(board: Board, store: str, role: str) -> list[str]:
@@ -22,19 +23,32 @@ def pair_problems(board: Board, store: str, role: str) -> list[str]:
     except OwnFileDamaged as damaged:
         return [str(damaged)]
     lines = [] if parted is None else [divergence_line(store, parted)]
-    if role != "SLAVE":
-        if known.is_fenced and known.fenced_by is not None:
-            lines.append(f"{known.fenced_by.broker or 'another broker'} is the master of epoch {known.fenced_by.epoch}")
-        return lines
     words = board.ha_client
-    is_gone = words.state.read() != HaClientState.TRANSFER and CloseReason(words.reason.read()) in TRIED_SOON
-    if parted is None and is_gone:
+    follows = words.state.read() == HaClientState.TRANSFER
+    newer = known.fenced_by if known.is_fenced and known.role is not SaidRole.SLAVE else None
+    if newer is not None and not follows:
+        lines.append(
+            f"{newer.broker or 'another broker'} is the master of epoch {newer.epoch}, and this log's epoch is"
+            f" {known.last_epoch}: this broker takes no messages. `slipstream demote {store} --master HOST:PORT` (the"
+            f" HA port) has it follow that one, `slipstream promote {store}` makes it the master again"
+        )
+    if role != "SLAVE":
+        return lines
+    if parted is None and not follows and CloseReason(words.reason.read()) in TRIED_SOON:
         master = address_cursors.text_of(words.master_address) or "its master"
         lines.append(
             f"{master} does not answer. If it stays gone, `slipstream promote {store}` makes this broker the master;"
             " docs/operations.md says what becomes of the old one"
         )
     return lines
+
+
+def epoch_of(store: str) -> int:
+    """The epoch of the log's last bytes; 0 where its file cannot be read, which is a problem of its own."""
+    try:
+        return epochs.read(store).last_epoch
+    except OwnFileDamaged:
+        return 0
 
 
 def divergence_line(store: str, parted: Divergence) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.board import role_request
+from engine.board.cursors import Board
 from engine.board.role_request import RoleRequest
 from engine.errors import StartRefused
+from engine.figures.pair import epoch_of, pair_problems
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.tables.metadata import Identity, Metadata
 from engine.remoting.client import RemotingClient
@@ -18,7 +21,8 @@ from engine.role_change import RoleChange
 from engine.settings import role_now
 from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, from_mapping
 from store.compat import LINES
-from store.files import epochs
+from store.files import divergence, epochs
+from store.files.divergence import Divergence
 from store.files.epochs import Epoch, Epochs, Fence, SaidRole
 from store.names import CONSUMER_OFFSETS
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
@@ -72,6 +76,25 @@ def test_a_master_that_must_be_none_and_can_follow_nobody_refuses_with_what_to_t
     epochs.write(tmp_path, OF_B)
     with pytest.raises(StartRefused, match=r"must be no master: .*slipstream demote .*slipstream promote "):
         RoleChange(config_of(tmp_path, "SYNC_MASTER")).config_now()
+
+
+def test_in_the_middle_of_a_run_it_goes_on_without_a_master_and_says_what_to_type(tmp_path: Path) -> None:
+    change = RoleChange(config_of(tmp_path, "SYNC_MASTER"))
+    assert change.config_now().broker_role is BrokerRole.SYNC_MASTER
+    role_request.write(tmp_path, RoleRequest(to_master=False, epoch=3, broker="pair:2"))
+    change.take(tmp_path)
+    assert change.config_now().broker_role is BrokerRole.SLAVE
+    board = Board.create(tmp_path / "counters")
+    epochs.write(tmp_path, replace(epochs.read(tmp_path), role=SaidRole.NONE))
+    (line,) = pair_problems(board, str(tmp_path), "SLAVE")
+    assert "pair:2 is the master of epoch 3" in line and f"slipstream demote {tmp_path} --master" in line
+    divergence.write(tmp_path, Divergence(7, 9, "10.0.0.1:10912", "", "00", "01", 1))
+    parted = pair_problems(board, str(tmp_path), "SLAVE")[0]
+    assert f"`slipstream replica rewind {tmp_path} --with 10.0.0.1:10911`" in parted
+    epochs.path_of(tmp_path).write_bytes(b"{}")
+    (line,) = pair_problems(board, str(tmp_path), "SLAVE")
+    assert "not a file of epochs" in line
+    assert epoch_of(str(tmp_path)) == 0
 
 
 def test_a_request_is_taken_once_the_role_before_has_stopped(tmp_path: Path) -> None:

@@ -111,7 +111,8 @@ def status_view(status: HaStatus) -> RenderableType:
     """The whole view of `ha status`."""
     waits = status.replicas_needed - 1
     heading = (
-        f"{status.broker_name}  {status.role}  compat {status.compat}  {status.state}\n{status.store}\n"
+        f"{status.broker_name}  {status.role}  compat {status.compat}  {status.state}"
+        f"{f'  epoch {status.epoch}' if status.epoch else ''}\n{status.store}\n"
         f"log end {status.max_physical_offset:,}, confirmed {status.confirm_offset:,}; "
         f"{status.in_sync_slaves} slave(s) in sync, a put waits for {waits or 'none'}; "
         f"{status.acks_rejected:,} acks rejected\n"
