@@ -34,7 +34,7 @@ MAY_IMPORT = {
 # a name.
 ROOMS = (
     ("ipc", "arrays < compiled < ."),
-    ("store", "names < compat | errors < files | message < index | tables < queues < recovery < reading"
+    ("store", "names < compat | epochs | errors < files | message < index | tables < queues < recovery < reading"
      " < upkeep | put | manifest < verify < repair"),
     ("engine", "protocol.remoting < errors < protocol.access | protocol.ha | protocol.tables | protocol.store"
      " < protocol.naming | protocol.broker < settings < board < net | rings | role"
@@ -48,8 +48,8 @@ SINK, SINK_MAY_IMPORT = "spark_bridge/sink/", "engine.producer"  # a write is a 
 NAME_SERVERS, NAME_SERVERS_MAY_IMPORT = "spark_bridge/replica/name_servers.py", "engine.protocol.remoting"  # pure
 # The tables, names and forms of bytes that need no file.
 PROTOCOL_MAY_IMPORT = (
-    "engine.protocol", "store.compat", "store.errors", "store.message", "store.names", "store.tables.fastjson",
-    "store.tables.tables", "ipc.arrays",
+    "engine.protocol", "store.compat", "store.epochs", "store.errors", "store.message", "store.names",
+    "store.tables.fastjson", "store.tables.tables", "ipc.arrays",
 )  # fmt: skip
 # What is decided for every frame is compiled, so that the loops over sockets and the objects on which faults are played
 # in virtual time share it. Kernels here see words and bytes that are handed in; what sleeps or wakes lies elsewhere.

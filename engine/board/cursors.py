@@ -45,6 +45,14 @@ class HaSlotState(IntEnum):
     TRANSFER = 2
 
 
+class IdentityState(IntEnum):
+    """How it is known who a slave is; `ha.N.identity_state`."""
+
+    BY_ADDRESS = 0
+    CLAIMED = 1  # it said so
+    SIGNED = 2  # and proved that it knows the secret
+
+
 # How often a connection ended for which reason, on either side.
 REASONS = {CloseReason(reason): reason.name for reason in CloseReason if reason}
 ROLES = (
@@ -79,6 +87,10 @@ class HaConnectionCursors(Group):
     last_read_ms = One("gauge", "sender.{}", "status, ha_listener", "when the slave was last heard")
     connected_at_ms = One("gauge", "sender.{}", "status", "since when it is connected")
     peer_address = Address("gauge", "sender.{}", "group_transfer, status", "where the slave is", label="peer")
+    identity = One("gauge", "sender.{}", "group_transfer, status", "the number of who it says to be; 0: it did not say")
+    identity_state = One("gauge", "sender.{}", "group_transfer, status", "an IdentityState")
+    broker_id = One("gauge", "sender.{}", "status", "its brokerId; -1: it did not say")
+    flushed_offset = One("gauge", "sender.{}", "status", "what it has on disk; -1: it is not asked")
     wake = One("gauge", "sender.{}", "its sender's other half", "moved when the half that writes is to look again")
     reason = One("gauge", "sender.{}|ha_listener", "status", "the CloseReason of the slot's last connection")
     ended_at_ms = One("gauge", "sender.{}|ha_listener", "status", "when that ended")
@@ -104,6 +116,9 @@ class HaClientCursors(Group):
     master_address = Address("gauge", "receiver", "status", "where the master sends from", label="master")
     reason = One("gauge", "receiver", "status", "the CloseReason of the last connection")
     ended_at_ms = One("gauge", "receiver", "status", "when that ended")
+    compared_from_offset = One(
+        "gauge", "receiver", "status", "from there on its log was compared with the master's; -1: not yet"
+    )
 
     def __init__(self, counters: Counters, ended: dict[CloseReason, Cursor]) -> None:
         super().__init__(counters)
@@ -175,6 +190,13 @@ class Board(Group):
     delete_when_hours = One("gauge", "remoting", "housekeeper", "deleteWhen, a bit an hour")
     file_reserved_hours = One("gauge", "remoting", "housekeeper", "fileReservedTime")
     disk_max_used_space_percent = One("gauge", "remoting", "housekeeper", "diskMaxUsedSpaceRatio")
+    ha_flow_control_enable = One("gauge", "remoting", "senders", "haFlowControlEnable")
+    max_ha_transfer_byte_in_second = One("gauge", "remoting", "senders", "maxHaTransferByteInSecond")
+    max_ha_catch_up_byte_in_second = One("gauge", "remoting", "senders", "maxHaCatchUpByteInSecond; 0: no bound")
+    fenced_by_epoch = One(
+        "gauge", "senders", "writer, supervisor, status",
+        "0, or the epoch of a newer master that a slave spoke of; raised by an atomic maximum",
+    )  # fmt: skip
     ha_acks_rejected = One("tally", "ha_listener", "status", "acks_rejected of the connections that have ended")
     writer_bell = One("gauge", "producers", "writer", "a bell: rung after the ring's head was moved")
     ack_bell = One(

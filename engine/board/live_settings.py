@@ -20,7 +20,10 @@ from engine.settings.keys import Key
 from ipc import waiting
 from ipc.counters import Cursor
 
-NAMES = ("brokerPermission", "registerNameServerPeriod", "deleteWhen", "fileReservedTime", "diskMaxUsedSpaceRatio")
+NAMES = (
+    "brokerPermission", "registerNameServerPeriod", "deleteWhen", "fileReservedTime", "diskMaxUsedSpaceRatio",
+    "haFlowControlEnable", "maxHaTransferByteInSecond", "maxHaCatchUpByteInSecond",
+)  # fmt: skip
 KEYS = {  # RocketMQ takes a period out of bounds as the nearest bound
     key.name: key._replace(low=PERIOD_MS_MIN, high=PERIOD_MS_MAX) if key.name == "registerNameServerPeriod" else key
     for key in config_keys.KEYS
@@ -39,11 +42,13 @@ class Retention(NamedTuple):
 
 def word_of(value: int | frozenset[int]) -> int:
     """A setting as one word: of hours, each is a bit."""
-    return value if isinstance(value, int) else sum(1 << hour for hour in value)
+    return int(value) if isinstance(value, int) else sum(1 << hour for hour in value)
 
 
 def value_of(key: Key, word: int) -> int | frozenset[int]:
     """What a word says."""
+    if key.kind == "bool":
+        return bool(word)
     return _hours_of(word) if key.kind == "hours" else word
 
 

@@ -17,6 +17,7 @@ from engine.protocol.remoting.answers import Answerer, Refused, required, whole_
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.settings.config import BrokerConfig, BrokerRole
+from store.epochs import entry_fields
 from store.errors import StoreError
 from store.files import epochs
 from store.files.segment_files import SegmentFiles
@@ -56,7 +57,7 @@ class LogAnswers(Answerer):
             config.broker_cluster_name, config.broker_name, config.broker_id, board.own_broker_id.read(), is_master,
             self._files.segment_bytes, board.min_physical_offset.read(), board.max_physical_offset.read(),
             host_and_port(config.broker_ip2, board.ha_listen_port.read()), known.last_epoch, known.next_epoch,
-            [epochs.entry_fields(one) for one in known.entries], now_ms,
+            [entry_fields(one) for one in known.entries], now_ms,
         )))  # fmt: skip
 
     def _step_down(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:

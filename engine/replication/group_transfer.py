@@ -20,8 +20,15 @@ from enum import IntEnum
 import numpy as np
 
 from engine.board import address_cursors, addresses
-from engine.board.cursors import Board, HaSlotState
-from engine.protocol.ha.group_transfer import SlaveAck, confirm_offset, in_sync_slaves, slave_identity
+from engine.board.cursors import Board, HaSlotState, IdentityState
+from engine.protocol.ha.group_transfer import (
+    Claim,
+    SlaveAck,
+    confirm_offset,
+    identities,
+    in_sync_slaves,
+    slave_identity,
+)
 from engine.protocol.ha.policy import put_policy
 from engine.settings import replication
 from engine.settings.config import BrokerConfig
@@ -45,6 +52,8 @@ class SlotPlace(IntEnum):
     ACK = 1
     PEER = 2
     HELD = 3
+    IDENTITY = 4
+    IDENTITY_STATE = 5
 
 
 SLOT_PLACES = len(SlotPlace)
@@ -99,9 +108,15 @@ class GroupTransfer:
         self._in_sync = -1
         self._confirmed = board.confirm_offset.read()
         slots = [
-            (words.state.index, words.slave_ack_offset.index, words.peer.index, words.held_offset.index)  # SlotPlace
+            [
+                cursor.index
+                for cursor in (  # as SlotPlace
+                    words.state, words.slave_ack_offset, words.peer, words.held_offset, words.identity,
+                    words.identity_state,
+                )
+            ]
             for words in board.ha
-        ]
+        ]  # fmt: skip
         self._places = np.array([board.max_physical_offset.index, *(place for slot in slots for place in slot)])
         # A bell counts only while somebody is registered. We are, for life: a ring between our look at the
         # acknowledgements and our sleep would be lost otherwise. One that a kill left costs a system call a ring.
@@ -115,7 +130,7 @@ class GroupTransfer:
         end, *slots = board.counters.words[self._places].tolist()  # one look at all
         states = slots[SlotPlace.STATE :: SLOT_PLACES]
         connected = [slot * SLOT_PLACES for slot, state in enumerate(states) if state == HaSlotState.TRANSFER]
-        names = [self._identity(at // SLOT_PLACES, slots[at + SlotPlace.PEER]) for at in connected]
+        names = identities([self._claim(at // SLOT_PLACES, slots[at : at + SLOT_PLACES]) for at in connected])
         held = [SlaveAck(name, slots[at + SlotPlace.HELD]) for name, at in zip(names, connected, strict=True)]
         acks = [SlaveAck(name, slots[at + SlotPlace.ACK]) for name, at in zip(names, connected, strict=True)]
         # What was confirmed once was held by that many: it stays confirmed when they go.
@@ -136,10 +151,10 @@ class GroupTransfer:
             if count > 1 and (confirmed := confirm_offset(held, count, end)) > cursor.read():
                 waiting.publish(cursor, confirmed)
 
-    def _identity(self, slot: int, peer: int) -> tuple[int, ...]:
-        if not peer & addresses.IPV6:
-            return slave_identity(peer)
-        return slave_identity(*address_cursors.read(self._board.ha[slot].peer_address))
+    def _claim(self, slot: int, words: list[int]) -> Claim:
+        peer, is_proved = words[SlotPlace.PEER], words[SlotPlace.IDENTITY_STATE] == IdentityState.SIGNED
+        packed = address_cursors.read(self._board.ha[slot].peer_address) if peer & addresses.IPV6 else (peer,)
+        return Claim(slave_identity(*packed), words[SlotPlace.IDENTITY], is_proved)
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until a sender or the flusher rings."""

@@ -4,6 +4,8 @@ Implements: HAClient (spec: ha-protocol, 4 slave side); the decisions are in eng
             case is one compiled loop, engine/replication/receiver_kernel.py
 Follows:    allocated_offset, the allocator's; ha_server_address, when haMasterAddress is not given
 Publishes:  max_physical_offset, segment_request_offset, store_timestamp_ms, ha_client.*
+Writes:     slipstream.diverged, once the master's log is another than ours: from then on no master is asked for more,
+            until an operator has removed it; slipstream.epochs, as its master's log has them
 Frames split records: our end is any byte, and readers see whole records only. A restart goes on from our own cursor.
 """
 
@@ -23,16 +25,23 @@ from engine.net import tls
 from engine.net.tls import BrokerTls, RenewedContext
 from engine.protocol.ha.client import HaClient, HaClientState
 from engine.protocol.ha.client_kernel import ClientLimits
+from engine.protocol.ha.hello import NONCE_BYTES, SlaveGreeting
+from engine.protocol.ha.opening import NO_TAIL, Tail
 from engine.protocol.ha.wire import ADVICE, FRAME_HEADER_BYTES, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
-from engine.replication import receiver_kernel, tls_relay
+from engine.replication import ha_facts, receiver_kernel, tls_relay
+from engine.replication.flush_reports import FlushReports
 from engine.replication.receiver_kernel import INBOX_BYTES, NO_SEGMENT, HeldWord, Outcome
 from engine.replication.tls_relay import TlsRelay
 from engine.role import stop_alarm
 from engine.settings.config import BrokerConfig
 from ipc import waiting
-from ipc.clock import monotonic_ms
+from ipc.clock import monotonic_ms, wall_ms
+from store.errors import StoreError
+from store.files import divergence
+from store.files.divergence import Divergence
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
+from store.recovery import overlap
 from store.recovery.log_end import bytes_missing
 
 log = logging.getLogger("slipstream.receiver")
@@ -41,6 +50,7 @@ CONNECT_TIMEOUT_MS = 5000
 SOCKET_TIMEOUT_S = 1
 BYTES_PER_TURN = 16 << 20  # about ten milliseconds of them
 TIMEVAL = struct.Struct("@ll")
+NOTE_LOOK_MS = 1000
 
 Address = tuple[str, int]
 
@@ -50,14 +60,20 @@ class Receiver:
 
     name = "receiver"
 
-    def __init__(self, board: Board, files: SegmentFiles, limits: ClientLimits, master: Address | None) -> None:
+    def __init__(self, config: BrokerConfig, board: Board, files: SegmentFiles, limits: ClientLimits) -> None:
         end, built_to = board.max_physical_offset.read(), board.reput_from_offset.read()
         known = max(built_to, board.min_physical_offset.read())  # where a record begins
-        self.client = HaClient(limits, end, bytes_missing(files, known, end))
+        left = bytes_missing(files, known, end)
+        self.client = HaClient(limits, end, left, from_last_file=config.sync_from_last_file)
+        self._facts = ha_facts.HaFacts(config, board)
+        self._flush_reports = FlushReports(board.flushed_offset)
+        self._diverged_path = divergence.path_of(config.store_path_root_dir)
+        self._look_for_note_at_ms = 0
+        self._is_diverged = False
         self._board = board
         self._words = board.ha_client
         self._files = files
-        self._master = master
+        self._master = config.ha_master_address
         self._socket: socket.socket | None = None
         self.tls: RenewedContext | None = None
         self._relay: TlsRelay | None = None
@@ -81,13 +97,24 @@ class Receiver:
                 self._hang_up(CloseReason.LOG_UNREADABLE, "")
             return 0
         if self.client.state is not HaClientState.TRANSFER:
-            return self._connect(now_ms)
+            return 0 if self._has_diverged(now_ms) else self._connect(now_ms)
         before = int(self._held[HeldWord.RECEIVED])
         has_more = self._receive(now_ms, 0)
         moved = int(self._held[HeldWord.RECEIVED]) - before
         if not moved and self._socket is not None and self.client.is_silent(now_ms) and not self._lacks_space():
             self._hang_up(CloseReason.HOUSEKEEPING, f"{now_ms - self.client.last_read_ms} ms")
         return moved if has_more else 0
+
+    def _has_diverged(self, now_ms: int) -> bool:
+        """Whether it is noted that our log is not the master's; looked for now and then, since a command removes it."""
+        if now_ms < self._look_for_note_at_ms:
+            return self._is_diverged
+        self._look_for_note_at_ms = now_ms + NOTE_LOOK_MS
+        was_diverged, self._is_diverged = self._is_diverged, self._diverged_path.exists()
+        if self._is_diverged and not was_diverged:
+            log.error("%s; %s", self._facts.divergence_text(), divergence.ADVICE)
+            waiting.publish(self._words.reason, CloseReason.DIVERGED)
+        return self._is_diverged
 
     # the connection
 
@@ -148,17 +175,49 @@ class Receiver:
         except OSError as error:
             self._hang_up(why_not_connected(error), str(error))
             return 0
-        self.client.connected(now_ms)
+        try:
+            tail = self._tail()
+            greeting = SlaveGreeting(self._facts.now(), self._facts.secret(), os.urandom(NONCE_BYTES))
+        except StoreError as error:  # what we have, or the secret, cannot be read
+            self._hang_up(CloseReason.LOG_UNREADABLE, str(error))
+            return 0
+        self.client.connected(now_ms, tail, greeting)
         self._held[[HeldWord.BEGIN, HeldWord.END, HeldWord.IS_DRAINED]] = 0, 0, 1
         address_cursors.publish(self._words.master_address, host, port)
         waiting.note(self._words.last_read_ms, now_ms)
         waiting.publish(self._words.state, HaClientState.TRANSFER)
         return 1
 
+    def _tail(self) -> Tail:
+        """The end of our log, to be compared with the master's. Raises StoreError."""
+        if self.client.end == 0:
+            return NO_TAIL
+        bases = self._files.base_offsets()
+        begin = max(self._board.min_physical_offset.read(), bases[0] if bases else 0)
+        tail = Tail(*overlap.last_bytes(self._files, begin, self.client.end))
+        waiting.publish(self._words.compared_from_offset, tail.start)
+        return tail
+
+    def _note_difference(self) -> None:
+        """Remember that our log and the master's are two histories, before anybody is told."""
+        opening = self.client.opening
+        difference = None if opening is None else opening.difference
+        if difference is None or opening is None:
+            return
+        master = None if opening.greeting is None else opening.greeting.master
+        self._look_for_note_at_ms = 0
+        divergence.write(self._diverged_path.parent, Divergence(
+            difference.offset, opening.tail.end, address_cursors.text_of(self._words.master_address),
+            "" if master is None else master.identity.text, difference.own.hex(), difference.masters.hex(), wall_ms(),
+        ))  # fmt: skip
+
     def _hang_up(self, reason: CloseReason, detail: str) -> None:
         self._publish_end()
         if self._relay is not None and self._relay.failure is not None and reason is CloseReason.PEER_CLOSED:
             reason, detail = CloseReason.TLS, self._relay.failure
+        self._flush_reports.stop()
+        if reason is CloseReason.DIVERGED:
+            self._note_difference()
         reason = self.client.seen_as(reason)
         is_news = reason is not self.client.reason or reason not in TRIED_SOON
         if is_news and reason is not CloseReason.STOPPED:
@@ -215,10 +274,26 @@ class Receiver:
     def _judge(self, now_ms: int) -> None:
         """Let the protocol have the next header: it begins an empty log, or cannot be taken. Raises PeerError."""
         begin = int(self._held[HeldWord.BEGIN])
+        if self.client.is_opening:
+            came = self._line.inbox[begin : int(self._held[HeldWord.END])].data
+            self._held[HeldWord.BEGIN] += self.client.take(came, now_ms)
+            if not self.client.is_opening:
+                self._opened()
+            self._publish_end()
+            self._report(now_ms)
+            return
         self.client.header_space[:] = self._line.inbox[begin : begin + FRAME_HEADER_BYTES].tobytes()
         self._held[HeldWord.BEGIN] += FRAME_HEADER_BYTES
         self.client.received(FRAME_HEADER_BYTES, now_ms)
         self._publish_end()
+
+    def _opened(self) -> None:
+        """The master is known to have what we have: its epochs are ours, and it may want to hear of our disk."""
+        opening = self.client.opening
+        if opening is not None and opening.greeting is not None and opening.greeting.master is not None:
+            self._facts.follow(opening.greeting.master)
+        if self.client.counts_flushed and self._socket is not None:
+            self._flush_reports.start(self._socket)
 
     def _publish_end(self) -> None:
         end = self.client.end
@@ -278,6 +353,8 @@ class Receiver:
         wait_ms = min(timeout_ms, self.client.wait_ms(self._now_ms))
         if is_unreadable(self._board):
             wait_ms = timeout_ms
+        if self._is_diverged:
+            wait_ms = min(timeout_ms, NOTE_LOOK_MS)
         if self.client.state is not HaClientState.TRANSFER:
             writing = [] if self._socket is None else [self._socket]
             select.select([stop_alarm()], writing, [], (wait_ms if writing or self._master else timeout_ms) / 1000)
@@ -311,6 +388,6 @@ def open_role(config: BrokerConfig, board: Board, how: BrokerTls | None = None) 
         reconnect_interval_ms=config.ha_reconnect_interval_ms,
     )
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
-    receiver = Receiver(board, files, limits, config.ha_master_address)
+    receiver = Receiver(config, board, files, limits)
     receiver.tls = (how or tls.of_broker(config)).ha_client
     return receiver

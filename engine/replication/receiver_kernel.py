@@ -124,6 +124,9 @@ def take(line: Line, target: Target, segment_bytes: int) -> int:
     client, held, pieces = line.client, line.held, line.pieces
     start, count, outcome = client[ClientWord.MAX_PHYSICAL], 0, Outcome.MORE
     while held[HeldWord.BEGIN] < held[HeldWord.END] and count < PIECES_MAX:
+        if client[ClientWord.IS_OPENING] != 0:
+            outcome = Outcome.JUDGE
+            break
         if client[ClientWord.BODY_LEFT] > 0:
             if client[ClientWord.MAX_PHYSICAL] >= target.end or client[ClientWord.MAX_PHYSICAL] < target.base:
                 outcome = Outcome.NEEDS_SEGMENT

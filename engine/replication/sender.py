@@ -25,11 +25,13 @@ from engine.board import address_cursors, addresses
 from engine.board.cursors import Board, HaSlotState
 from engine.protocol.ha.connection import HaConnection
 from engine.protocol.ha.connection_kernel import ConnectionLimits
-from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
+from engine.protocol.ha.flow_monitor import FlowMonitor
 from engine.protocol.ha.group_transfer import slave_identity
+from engine.protocol.ha.hello import NONCE_BYTES, MasterGreeting, refusal
 from engine.protocol.ha.policy import put_policy
 from engine.protocol.ha.wire import ADVICE, REPORT_BYTES, CloseReason, PeerError
-from engine.replication import sender_kernel
+from engine.replication import ha_facts, replica_words, sender_kernel
+from engine.replication.replica_words import CATCH_UP_BYTES
 from engine.replication.sender_kernel import FrameWord, Outcome
 from engine.settings import replication
 from engine.settings.config import BrokerConfig
@@ -37,6 +39,7 @@ from ipc import waiting
 from ipc.arrays import Bytes
 from ipc.clock import monotonic_ms
 from ipc.compiled import atomics
+from store.files import file_io
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
 
@@ -57,10 +60,12 @@ class Sender:
     def __init__(
         self, board: Board, slot: int, files: SegmentFiles, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int,
         *, confirms: bool = False, fallbehind_bytes_max: int = 0, is_told: bool = True,
-        confirmed_counts: Sequence[int] = (),
+        confirmed_counts: Sequence[int] = (), start_from_min: bool = False, counts_flushed: bool = False,
     ) -> None:  # fmt: skip
         self.name = f"sender.{slot}"
-        self.connection = HaConnection(limits, flow, now_ms)
+        self.connection = HaConnection(
+            limits, flow, now_ms, start_from_min=start_from_min, counts_flushed=counts_flushed
+        )
         self.reason = CloseReason.NONE
         self._board = board
         self._words = board.ha[slot]
@@ -85,18 +90,7 @@ class Sender:
         connection.recovered_offset = self._board.recovered_offset.read()
         connection.known_offset = max(connection.recovered_offset, self._sent_before(peer))
         address_cursors.publish(words.peer_address, *peer)
-        for cursor, value in (
-            (words.slave_request_offset, connection.slave_request_offset),
-            (words.next_transfer_offset, connection.next_transfer_offset),
-            (words.slave_ack_offset, connection.slave_ack_offset),
-            (words.held_offset, connection.held_offset),
-            (words.transferred_bytes, 0),
-            (words.acks_rejected, 0),
-            (words.last_read_ms, now_ms),
-            (words.connected_at_ms, now_ms),
-            (words.state, HaSlotState.CONNECTED),
-        ):
-            waiting.publish(cursor, value)
+        replica_words.begin(words, connection, now_ms)
         try:
             sock.setblocking(True)
             if sock.family != socket.AF_UNIX:  # a relay's end
@@ -104,6 +98,22 @@ class Sender:
             # The kernel keeps the deadlines: Python's own time-outs cost a poll before every call.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, TIMEVAL.pack(SEND_TIMEOUT_S, 0))
             self._look_up_after(connection.limits.housekeeping_interval_ms + 1000)
+        except OSError as error:
+            self._end(CloseReason.PEER_CLOSED, str(error))
+
+    def meet(self, reports: bytes, greeting: MasterGreeting, now_ms: int) -> None:
+        """Take the first reports; one of ours is asked who it is."""
+        if self.connection.meet(reports, greeting, now_ms):
+            self._send_control()
+        else:
+            self.take_reports(reports, now_ms)
+
+    def _send_control(self) -> None:
+        """Send what is no frame of the log. The other half sends nothing before the slave is served."""
+        assert self._socket is not None
+        message, self.connection.outgoing = self.connection.outgoing, b""
+        try:
+            self._socket.sendall(message)
         except OSError as error:
             self._end(CloseReason.PEER_CLOSED, str(error))
 
@@ -144,6 +154,7 @@ class Sender:
         if self.ended:
             return 0
         before = int(self._line.frame[FrameWord.TRANSFERRED])
+        self._bound()
         is_behind = self._transfer(now_ms, FRAMES_PER_TURN, 0)
         return int(self._line.frame[FrameWord.TRANSFERRED]) - before if is_behind else 0
 
@@ -165,6 +176,13 @@ class Sender:
             self._end(CloseReason.PEER_CLOSED, os.strerror(-outcome))
         return bool(outcome != Outcome.IN_STEP)
 
+    def _bound(self) -> None:
+        """How much may be sent a second: an administrator may have changed it, and who catches up has its own bound."""
+        self.connection.flow.bound(replica_words.transfer_limit(self._board, self._lacks_bytes()))
+
+    def _lacks_bytes(self) -> int:
+        return self._board.max_physical_offset.read() - self.connection.next_transfer_offset
+
     def _has_rest(self) -> bool:
         frame = self._line.frame
         return bool(frame[FrameWord.HEADER_LEFT] or frame[FrameWord.BODY_LEFT])
@@ -178,6 +196,8 @@ class Sender:
         """Have the segment open, whatever becomes of its name then; False, and the end, when it has expired."""
         self._line.segment[:] = -1
         if self._segment is not None:
+            if self._lacks_bytes() > CATCH_UP_BYTES:  # old ones, read once, must not push younger ones out of memory
+                file_io.drop_cached(self._segment.fd, 0, self._segment.size_bytes)
             self._segment.close()
         self._segment = None  # stays so if the next line raises
         try:
@@ -242,7 +262,14 @@ class Sender:
                 data, now_ms, self._board.min_physical_offset.read(), self._board.max_physical_offset.read(),
                 self._confirmed(),
             )  # fmt: skip
+            if connection.greeting is not None and connection.greeting.replica is not None and connection.outgoing:
+                replica_words.publish_identity(self._words, connection.greeting.replica)
+                self._send_control()
+                begin, end = self._board.min_physical_offset.read(), self._board.max_physical_offset.read()
+                connection.serve(now_ms, begin, end)
         except PeerError as error:
+            if connection.greeting is not None:
+                self._refuse(error, connection.greeting)
             waiting.publish(words.acks_rejected, connection.acks_rejected)
             self._end(error.reason, error.detail)
             return
@@ -256,6 +283,14 @@ class Sender:
             waiting.ring(self._board.ack_bell)
         waiting.note(words.last_read_ms, now_ms)
 
+    def _refuse(self, error: PeerError, greeting: MasterGreeting) -> None:
+        """Tell one of ours why; if it has proved that another master took over, tell this broker, too."""
+        if greeting.newer_epoch:
+            waiting.raise_to(self._board.fenced_by_epoch, greeting.newer_epoch)
+        if self.connection.next_transfer_offset < 0:
+            self.connection.outgoing = refusal(error)
+            self._send_control()
+
     def _confirmed(self) -> int:
         """The end of what no put waits for any longer, whatever number of replicas it asked for."""
         return min(cursor.read() for cursor in self._confirmed_by)
@@ -263,6 +298,8 @@ class Sender:
     def _publish_held(self, now_ms: int) -> None:
         """Say what counts of what the slave acknowledged, and be back in time when that is a matter of time."""
         connection = self.connection
+        if connection.flushed_offset != self._words.flushed_offset.read():
+            waiting.publish(self._words.flushed_offset, connection.flushed_offset)
         if connection.held_offset != self._words.held_offset.read():
             waiting.publish(self._words.held_offset, connection.held_offset)
             waiting.ring(self._board.ack_bell)
@@ -318,7 +355,10 @@ def open_role(
     is_told: bool = True,
 ) -> Sender:  # fmt: skip
     """The sender of one slave that has sent its first report, reading already. `is_told`: the log says why it ends."""
-    now_ms = monotonic_ms()
+    now_ms, facts = monotonic_ms(), ha_facts.HaFacts(config, board)
+    greeting = MasterGreeting(
+        facts.now(), facts.secret(), os.urandom(NONCE_BYTES), counts_flushed=config.ha_ack_flushed
+    )
     limits = ConnectionLimits(
         segment_bytes=config.mapped_file_size_commit_log_bytes,
         transfer_batch_bytes=config.ha_transfer_batch_bytes,
@@ -326,16 +366,16 @@ def open_role(
         housekeeping_interval_ms=config.ha_housekeeping_interval_ms,
         slave_timeout_ms=config.slave_timeout_ms,
     )
-    limit = config.max_ha_transfer_byte_in_second if config.ha_flow_control_enable else UNLIMITED
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
     policy = put_policy(replication.of_config(config))
-    confirms = policy.in_sync_replicas == 2 and not policy.replicas_min
+    confirms = policy.in_sync_replicas == 2 and not policy.replicas_min and not config.ha_ack_flushed
     sender = Sender(
-        board, slot, files, limits, FlowMonitor(now_ms, limit), now_ms, confirms=confirms,
+        board, slot, files, limits, FlowMonitor(now_ms), now_ms, confirms=confirms,
         fallbehind_bytes_max=config.ha_slave_fallbehind_max_bytes, is_told=is_told,
         confirmed_counts=range(2, policy.in_sync_replicas + 1) if policy.replicas_min else (),
+        start_from_min=config.ha_start_from_min, counts_flushed=config.ha_ack_flushed,
     )  # fmt: skip
     sender.attach(sock, peer, now_ms)
-    sender.take_reports(report, now_ms)
+    sender.meet(report + replica_words.more_reports(sock), greeting, now_ms)
     sender.start_reading()
     return sender

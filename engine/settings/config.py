@@ -142,6 +142,11 @@ class BrokerConfig:
     remoting_connections_max: int
     ha_callers_max: int
     metrics_connections_max: int
+    max_ha_catch_up_byte_in_second: int
+    sync_from_last_file: bool
+    ha_start_from_min: bool
+    ha_secret_file: Path | None
+    ha_ack_flushed: bool
     compat: str
     region_path: Path
     store_group: str | None

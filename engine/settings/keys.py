@@ -20,6 +20,7 @@ MIB = 1 << 20
 SENDERS_MAX = 8  # engine.board.cursors.HA_CONNECTIONS_MAX; a test compares them
 REMOTING_CONNECTIONS, HA_CALLERS, METRICS_CONNECTIONS = 4096, 512, 32
 CONNECTIONS_MAX = 65_536
+BYTES_MAX = 1 << 60
 FRAME_BODY_BYTES_MAX = 4 * MIB - 12  # what a Java slave's buffer holds
 
 
@@ -147,7 +148,12 @@ KEYS = (
     Key("enableAutoInSyncReplicas", "enable_auto_in_sync_replicas", "bool", False),
     Key("enableSlaveActingMaster", "enable_slave_acting_master", "bool", False),
     Key("haFlowControlEnable", "ha_flow_control_enable", "bool", False),
-    Key("maxHaTransferByteInSecond", "max_ha_transfer_byte_in_second", "int", 100 * MIB, 1, 2**63 - 1, "bytes/s"),
+    Key("maxHaTransferByteInSecond", "max_ha_transfer_byte_in_second", "int", 100 * MIB, 1, BYTES_MAX, "bytes/s"),
+    Key("maxHaCatchUpByteInSecond", "max_ha_catch_up_byte_in_second", "int", 0, 0, BYTES_MAX, "bytes/s; 0: no bound"),
+    Key("syncFromLastFile", "sync_from_last_file", "bool", False),
+    Key("haStartFromMin", "ha_start_from_min", "bool", False),
+    Key("haSecretFile", "ha_secret_file", "path", None),
+    Key("haAckFlushed", "ha_ack_flushed", "bool", False),
     # metrics; without a port: 5557, or any free one where that is taken
     Key("metricsExporterType", "metrics_exporter_type", "exporter", "PROM"),
     Key("metricsPromExporterHost", "metrics_host", "address", "127.0.0.1"),
@@ -173,7 +179,7 @@ OWN_KEYS = frozenset(
     """
     compat regionPath storeGroup ringSizeInBytes maxProducers affinity haReconnectInterval remotingAllowList
     adminAllowList haAllowList metricsAllowList remotingConnectionsMax haCallersMax metricsConnectionsMax
-    promotedRole haTlsMode haTlsConfigFile
+    promotedRole haTlsMode haTlsConfigFile maxHaCatchUpByteInSecond haStartFromMin haSecretFile haAckFlushed
     """.split()
 )
 

@@ -16,14 +16,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from store.epochs import ENTRIES_MAX, Epoch, entries_of, entry_fields, number_of, require_fields, text_of
 from store.errors import OwnFileDamaged
 from store.files import summed_json
-from store.files.summed_json import Damaged
 from store.names import EPOCHS
 
-ENTRIES_MAX = 1000  # more are forgotten, the oldest first
-TEXT_MAX = 600
-INT64_MAX = (1 << 63) - 1
 ADVICE = (
     "restore it from a backup; or make sure that no other broker of this name is a master, and remove it: then"
     " brokerRole of the broker's own file counts"
@@ -37,16 +34,6 @@ class SaidRole(StrEnum):
     PROMOTE = "PROMOTE"  # said while no broker ran: the next start begins an epoch
     MASTER = "MASTER"
     SLAVE = "SLAVE"
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """One master's reign: its log's bytes from `start_offset` on were written by `broker`, up to the next epoch's."""
-
-    epoch: int
-    start_offset: int
-    broker: str
-    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +126,7 @@ def read(root: Path | str) -> Epochs:
     try:
         fields = summed_json.read(path)
         return Epochs() if fields is None else _epochs(fields)
-    except Damaged as damaged:
+    except ValueError as damaged:
         raise OwnFileDamaged(str(path), f"not a file of epochs: {damaged}", ADVICE) from None
 
 
@@ -155,54 +142,15 @@ def write(root: Path | str, epochs: Epochs) -> None:
     summed_json.write(path_of(root), fields)
 
 
-def entry_fields(one: Epoch) -> dict[str, Any]:
-    """An epoch as JSON, in the file and on the wire."""
-    return {"epoch": one.epoch, "start_offset": one.start_offset, "broker": one.broker, "at_ms": one.at_ms}
-
-
-def entries_of(said: Any) -> tuple[Epoch, ...]:
-    """Epochs out of a stranger's JSON: growing numbers, offsets that never fall. Raises ValueError."""
-    if not isinstance(said, list) or len(said) > ENTRIES_MAX:
-        raise Damaged("its epochs are no list that is allowed")
-    entries: list[Epoch] = []
-    for one in said:
-        _require_fields(one, "epoch", "start_offset", "broker", "at_ms")
-        number, start = _number(one, "epoch", 1), _number(one, "start_offset")
-        entry = Epoch(number, start, _text(one, "broker"), _number(one, "at_ms"))
-        if entries and (entry.epoch <= entries[-1].epoch or entry.start_offset < entries[-1].start_offset):
-            raise Damaged("its epochs are not in order")
-        entries.append(entry)
-    return tuple(entries)
-
-
 def _epochs(fields: dict[str, Any]) -> Epochs:
-    """Raises Damaged."""
-    _require_fields(fields, "epochs", "role", "master", "fenced_by", "seen_epoch")
+    """Raises ValueError."""
+    require_fields(fields, "epochs", "role", "master", "fenced_by", "seen_epoch")
     fence, role = fields["fenced_by"], fields["role"]
     if role not in tuple(SaidRole):
-        raise Damaged("its role is none")
+        raise ValueError("its role is none")
     if fence is not None:
-        _require_fields(fence, "epoch", "broker", "master", "at_ms")
-        number, at_ms = _number(fence, "epoch", 1), _number(fence, "at_ms")
-        fence = Fence(number, _text(fence, "broker"), _text(fence, "master"), at_ms)
-    seen = _number(fields, "seen_epoch")
-    return Epochs(entries_of(fields["epochs"]), SaidRole(role), _text(fields, "master"), fence, seen)
-
-
-def _require_fields(fields: Any, *names: str) -> None:
-    if not isinstance(fields, dict) or set(fields) != set(names):
-        raise Damaged(f"it has other fields than {', '.join(names)}")
-
-
-def _number(fields: dict[str, Any], name: str, low: int = 0) -> int:
-    value = fields[name]
-    if type(value) is not int or not low <= value <= INT64_MAX:
-        raise Damaged(f"{name} is no whole number that is allowed")
-    return value
-
-
-def _text(fields: dict[str, Any], name: str) -> str:
-    value = fields[name]
-    if not isinstance(value, str) or len(value) > TEXT_MAX or not value.isprintable():
-        raise Damaged(f"{name} is no text that is allowed")
-    return value
+        require_fields(fence, "epoch", "broker", "master", "at_ms")
+        number, at_ms = number_of(fence, "epoch", 1), number_of(fence, "at_ms")
+        fence = Fence(number, text_of(fence, "broker"), text_of(fence, "master"), at_ms)
+    seen = number_of(fields, "seen_epoch")
+    return Epochs(entries_of(fields["epochs"]), SaidRole(role), text_of(fields, "master"), fence, seen)

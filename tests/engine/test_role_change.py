@@ -21,9 +21,10 @@ from engine.role_change import RoleChange
 from engine.settings import role_now
 from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, from_mapping
 from store.compat import LINES
+from store.epochs import Epoch
 from store.files import divergence, epochs
 from store.files.divergence import Divergence
-from store.files.epochs import Epoch, Epochs, Fence, SaidRole
+from store.files.epochs import Epochs, Fence, SaidRole
 from store.names import CONSUMER_OFFSETS
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
 from tests.harness.served_log import ServedLog

@@ -5,9 +5,10 @@ spec: ha-protocol, 4 slave side, 9 states, 14 traps
 
     READY --connected--> TRANSFER --closed--> READY        READY, TRANSFER --stopped--> SHUTDOWN
 
-The bytes of the log do not pass through this object. The shell puts [into the log at `max_physical_offset`, at most
-`body_left` bytes; into `header_space`], in this order, what came, and tells by `received(count)` how many these were.
-A cut may fall anywhere.
+While a connection begins (`is_opening`), all that comes goes through `take`: `engine.protocol.ha.opening` compares it
+with what we have. From then on the bytes of the log do not pass through this object. The shell puts [into the log at
+`max_physical_offset`, at most `body_left` bytes; into `header_space`], in this order, what came, and tells by
+`received(count)` how many these were. A cut may fall anywhere.
 The offset of a frame is checked as soon as its header is whole, before its body, and for heartbeats too. The heads of
 records are looked at, too (compiled, in client_kernel): one that does not fit a segment is not taken, nor any of it.
 Ours reports at once after connecting; a 4.9 slave waits haSendHeartbeatInterval. A RocketMQ master accepts both.
@@ -21,6 +22,8 @@ import numpy as np
 
 from engine.protocol.ha import client_kernel
 from engine.protocol.ha.client_kernel import NOT_FOLLOWED, NOTHING, ClientLimits, ClientWord
+from engine.protocol.ha.hello import SlaveGreeting, first_report
+from engine.protocol.ha.opening import ALL_THERE_IS, NO_TAIL, HistorySearch, Opening, Tail
 from engine.protocol.ha.wire import (
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
@@ -53,6 +56,8 @@ def reconnect_pause_ms(reason: CloseReason, failures: int, limits: ClientLimits)
     """
     if reason is CloseReason.HOUSEKEEPING:
         return 0
+    if reason is CloseReason.HISTORY_SEARCH:
+        return FIRST_RECONNECT_PAUSE_MS
     if reason in TRIED_SOON:
         return min(FIRST_RECONNECT_PAUSE_MS << min(failures, 16), limits.reconnect_interval_ms)
     return limits.reconnect_interval_ms
@@ -71,10 +76,18 @@ class HaClient:
     _announced = OwnWord(ClientWord.ANNOUNCED)  # where its master says that an empty log begins
     _head_bytes = OwnWord(ClientWord.HEAD_BYTES)
     _head = OwnWord(ClientWord.HEAD)
+    is_opening = OwnWord(ClientWord.IS_OPENING)
 
-    def __init__(self, limits: ClientLimits, max_physical_offset: int, record_left: int | None = 0) -> None:
-        """`record_left`: how many bytes are missing of the log's last record; None where that is not known."""
+    def __init__(
+        self, limits: ClientLimits, max_physical_offset: int, record_left: int | None = 0, from_last_file: bool = True
+    ) -> None:
+        """`record_left`: how many bytes are missing of the log's last record; None where that is not known.
+
+        `from_last_file`: an empty log begins with its master's last segment, as RocketMQ's does, not with its first.
+        """
         self.limits = limits
+        self.opening: Opening | None = None
+        self._search = None if from_last_file else HistorySearch(limits.segment_bytes)
         self.words: Words = np.zeros(len(ClientWord), np.int64)
         self.words[[ClientWord.MAX_PHYSICAL, ClientWord.REPORTED]] = max_physical_offset, -1
         self._record_left = NOT_FOLLOWED if record_left is None else record_left
@@ -99,13 +112,22 @@ class HaClient:
             due_ms = self._connect_at_ms
         else:
             due_ms = 1 + min(
-                self.last_write_ms + self.limits.send_heartbeat_interval_ms,
+                self.last_write_ms + self._patience_ms,
                 self.last_read_ms + self.limits.housekeeping_interval_ms,
             )
         return max(due_ms - now_ms, 0)
 
-    def connected(self, now_ms: int) -> None:
-        """A connection stands; the first report is due at once."""
+    @property
+    def _patience_ms(self) -> int:
+        """How long we say nothing. RocketMQ 4.9.3 hangs up on the second report of who is ahead of it, before it says
+        that it has nothing: so that comes late while a connection begins."""
+        limits = self.limits
+        if not self.is_opening:
+            return limits.send_heartbeat_interval_ms
+        return min(2 * limits.send_heartbeat_interval_ms, limits.housekeeping_interval_ms // 2)
+
+    def connected(self, now_ms: int, tail: Tail = NO_TAIL, greeting: SlaveGreeting | None = None) -> None:
+        """A connection stands; the first report is due at once. `tail`: what we have before `end`, to be compared."""
         assert self.state is HaClientState.READY
         self.state = HaClientState.TRANSFER
         self.reported_offset = -1
@@ -114,6 +136,17 @@ class HaClient:
         self.body_left = self._header_filled = self._frames = 0
         self._announced = NOTHING
         self.last_read_ms = self.last_write_ms = now_ms
+        assert not tail.data or tail.end == self.end
+        search = self._search if self.end == 0 else None
+        opens = tail.data or search is not None or greeting is not None
+        self.opening = Opening(self.limits.segment_bytes, tail, search, greeting, now_ms) if opens else None
+        self.is_opening = int(self.opening is not None)
+
+    @property
+    def counts_flushed(self) -> bool:
+        """Whether this connection's master waits until we have on disk what it sent."""
+        greeting = None if self.opening is None else self.opening.greeting
+        return greeting is not None and greeting.welcome is not None and greeting.welcome.counts_flushed
 
     def seen_as(self, reason: CloseReason) -> CloseReason:
         """The reason as far as this side can tell: a master that hangs up before its first frame refuses us."""
@@ -130,6 +163,35 @@ class HaClient:
         self.failures = 0 if self._frames else self.failures + 1
         self._frames = 0
         self._connect_at_ms = now_ms + reconnect_pause_ms(reason, self.failures, self.limits)
+
+    # opening
+
+    def take(self, data: memoryview, now_ms: int) -> int:
+        """Take what came while the connection begins; how many bytes that were. Raises PeerError."""
+        opening = self.opening
+        assert opening is not None and self.is_opening
+        self.last_read_ms = now_ms
+        taken = opening.take(data, now_ms)
+        self._frames = opening.frames
+        if opening.first is not None:
+            first, opening.first = opening.first, None
+            self._begin_log(first)
+        if opening.is_over:
+            self.is_opening = 0
+            if opening.tail.data:
+                self.body_left = opening.rest_bytes
+        return taken
+
+    def _begin_log(self, frame: Frame) -> None:
+        """An empty log begins; with byte 1 where the master was asked for all it has: byte 0 is a size's first."""
+        if self._search is None or frame.physical_offset != ALL_THERE_IS:
+            self._begin_frame(frame)
+            return
+        if not 0 < frame.body_bytes < self.limits.segment_bytes:
+            raise PeerError(CloseReason.BODY_SIZE, ALL_THERE_IS, self._detail(CloseReason.BODY_SIZE, frame.body_bytes))
+        self.max_physical_offset = ALL_THERE_IS
+        self._head, self._head_bytes, self._record_left = 0, ALL_THERE_IS, 0
+        self.body_left = frame.body_bytes
 
     # receiving
 
@@ -178,9 +240,24 @@ class HaClient:
     # reporting
 
     def report(self, now_ms: int) -> bytes | None:
-        """The eight bytes to send now: our end grew since the last report, or we were silent for too long."""
+        """What to send now: our end grew since the last report, or we were silent for too long."""
+        if self.is_opening:
+            return self._opening_report(now_ms)
         end = int(client_kernel.next_report(self.words, self.limits, now_ms))
         return None if end == NOTHING else REPORT.pack(end)
+
+    def _opening_report(self, now_ms: int) -> bytes | None:
+        """The request; what our greeting answers; or that we are still there, without an acknowledgement."""
+        assert self.opening is not None
+        request = self.opening.request
+        if self.reported_offset != request:
+            self.reported_offset, self.last_write_ms = request, now_ms
+            return REPORT.pack(request) if self.opening.greeting is None else first_report(request)
+        answer, self.opening.answer = self.opening.answer, b""
+        if not answer and now_ms - self.last_write_ms <= self._patience_ms:
+            return None
+        self.last_write_ms = now_ms
+        return answer or REPORT.pack(request)
 
     def is_silent(self, now_ms: int) -> bool:
         """Whether the master said nothing for so long that the connection must be given up."""

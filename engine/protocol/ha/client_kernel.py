@@ -39,6 +39,7 @@ class ClientWord(IntEnum):
     RECORD_LEFT = 7
     HEAD_BYTES = 8
     HEAD = 9
+    IS_OPENING = 10  # the connection has just begun: `Opening` judges what comes
 
 
 class ClientLimits(NamedTuple):
@@ -137,6 +138,8 @@ def bytes_that_fit(client: Words, inbox: Bytes, begin: int, size: int, segment_b
 @bare_kernel
 def next_report(client: Words, limits: ClientLimits, now_ms: int) -> int:
     """The end to report now, because it grew since the last report or we were silent for too long; else NOTHING."""
+    if client[ClientWord.IS_OPENING] != 0:
+        return NOTHING
     end = log_end(client)
     heartbeat_is_due = now_ms - client[ClientWord.LAST_WRITE_MS] > limits.send_heartbeat_interval_ms
     if client[ClientWord.REPORTED] == end and not heartbeat_is_due:

@@ -4,7 +4,8 @@ Implements: HAConnection.WriteSocketService and ReadSocketService without their 
 spec: ha-protocol, 3 master side, 13 edge cases
 
 Two threads use one object, each its own half, and each of its words has one writer:
-  reading half (`receive`)    slave_request_offset, slave_ack_offset, proves_from, last_read_ms, acks_rejected
+  reading half (`receive`)    slave_request_offset, start_offset, slave_ack_offset, flushed_offset, proves_from,
+                              last_read_ms, acks_rejected
   writing half (`next_frame`) next_transfer_offset, last_write_ms
 `next_transfer_offset` moves before the frame's first byte is written, so an acknowledgement never arrives before its
 bytes count as sent. What is decided for every frame and every report is compiled, in connection_kernel; the sender's
@@ -35,9 +36,10 @@ from engine.protocol.ha.connection_kernel import (
     ack_fault,
     sent_offset,
     take_acks,
-    transfer_start,
 )
 from engine.protocol.ha.flow_monitor import FlowMonitor
+from engine.protocol.ha.hello import MasterGreeting, WordKind, is_of_ours
+from engine.protocol.ha.opening import ALL_THERE_IS, FROM_LAST_SEGMENT
 from engine.protocol.ha.wire import LOG_OFFSET_MAX, REPORT, REPORT_BYTES, CloseReason, Frame, OwnWord, PeerError
 from engine.protocol.remoting.frame import FRAME_BYTES_MAX
 from ipc.arrays import Words
@@ -56,6 +58,18 @@ def _begins_remoting(first_bytes: int) -> bool:
     return kind <= 1 and 0 < header_bytes <= length - 4 and length <= FRAME_BYTES_MAX
 
 
+def transfer_start(
+    request: int, min_physical_offset: int, max_physical_offset: int, segment_bytes: int, start_from_min: bool = False
+) -> int:
+    """Where a slave's transfer begins. An empty one (0) gets the segment that holds the end, as RocketMQ does it, or
+    with haStartFromMin all that there is."""
+    if request == FROM_LAST_SEGMENT and start_from_min:
+        return min_physical_offset
+    if request == FROM_LAST_SEGMENT:
+        return max_physical_offset - max_physical_offset % segment_bytes
+    return request
+
+
 class HaConnection:
     """One slave's connection, from the accepted socket on."""
 
@@ -66,23 +80,46 @@ class HaConnection:
     last_read_ms = OwnWord(ConnectionWord.LAST_READ_MS)
     last_write_ms = OwnWord(ConnectionWord.LAST_WRITE_MS)
     proves_from = OwnWord(ConnectionWord.PROVES_FROM)
+    start_offset = OwnWord(ConnectionWord.START)
+    _is_judged = OwnWord(ConnectionWord.IS_JUDGED)
 
-    def __init__(self, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int, known_offset: int = 0) -> None:
+    def __init__(
+        self, limits: ConnectionLimits, flow: FlowMonitor, now_ms: int, known_offset: int = 0, *,
+        start_from_min: bool = False, counts_flushed: bool = False,
+    ) -> None:  # fmt: skip
+        """`counts_flushed`: only what the slave has on its disk is held; RocketMQ's slaves never say that."""
         self.limits = limits
         self.flow = flow
         self.known_offset, self.recovered_offset = known_offset, 0
+        self.flushed_offset = UNKNOWN_OFFSET
+        self.greeting: MasterGreeting | None = None
+        self.outgoing = b""  # control frames, to be sent before any other
+        self._start_from_min = start_from_min
+        self._counts_flushed = counts_flushed
         self._reported_ms = now_ms  # the first report
         self.words: Words = np.zeros(len(ConnectionWord), np.int64)
         self.words[[ConnectionWord.REQUEST, ConnectionWord.ACK, ConnectionWord.NEXT]] = UNKNOWN_OFFSET
         self.words[[ConnectionWord.LAST_READ_MS, ConnectionWord.LAST_WRITE_MS]] = now_ms
         self.rest = b""  # the beginning of a report whose end has not come yet
+        self._is_judged = int(counts_flushed)
 
     # reading half
+
+    def meet(self, reports: bytes, greeting: MasterGreeting, now_ms: int) -> bool:
+        """Whether the first bytes are those of one of ours: then it is asked who it is, and served when it has said."""
+        if not is_of_ours(reports):
+            return False
+        self.last_read_ms = now_ms
+        self.greeting, self.outgoing = greeting, greeting.challenge()
+        (self._asked_offset,) = REPORT.unpack_from(reports)
+        return True
 
     @property
     def held_offset(self) -> int:
         """The end of what this slave is shown to hold."""
         counts = min(self.slave_request_offset, self.known_offset) if self.proves_from else self.slave_ack_offset
+        if self._counts_flushed:  # of what it says to have on disk, what it was sent here
+            counts = min(counts, self.flushed_offset)
         return max(counts, 0)
 
     def receive(
@@ -97,16 +134,29 @@ class HaConnection:
         self.rest = data[whole:]
         for at in range(0, whole, REPORT_BYTES):
             (reported_offset,) = REPORT.unpack_from(data, at)
-            if self.slave_request_offset == UNKNOWN_OFFSET:
-                self._accept_request(reported_offset, min_physical_offset, max_physical_offset)
-                start = transfer_start(reported_offset, max_physical_offset, self.limits.segment_bytes)
-                if start > reported_offset:  # it lacks what lies before, whatever earlier connections were sent
-                    self.known_offset = self.recovered_offset
-                self.proves_from = start if start > self.known_offset else 0
-                self._reported_ms = now_ms
+            if reported_offset < 0 and self.greeting is not None:
+                self._take_word(data[at : at + REPORT_BYTES])
+            elif self.slave_request_offset == UNKNOWN_OFFSET:
+                self._accept_request(reported_offset, now_ms, min_physical_offset, max_physical_offset)
             else:
                 self._accept_ack(reported_offset)
         self.look_at_proof(now_ms, confirm_offset)
+
+    def serve(self, now_ms: int, min_physical_offset: int, max_physical_offset: int) -> None:
+        """Begin to serve one of ours: it has said who it is, and `outgoing` is sent. Raises PeerError."""
+        has_said_who = self.greeting is not None and self.greeting.replica is not None
+        if has_said_who and self.slave_request_offset == UNKNOWN_OFFSET and not self.outgoing:
+            self._accept_request(self._asked_offset, now_ms, min_physical_offset, max_physical_offset)
+
+    def _take_word(self, word: bytes) -> None:
+        """What one of ours says that is no offset: who it is, or what it has on its disk. Raises PeerError."""
+        assert self.greeting is not None
+        if word[0] == WordKind.MESSAGE:
+            self.outgoing += self.greeting.hear(word[1:])
+        elif word[0] == WordKind.FLUSHED and self.slave_request_offset != UNKNOWN_OFFSET:
+            self.flushed_offset = max(self.flushed_offset, int.from_bytes(word[1:], "big"))
+        else:
+            raise PeerError(CloseReason.HANDSHAKE, 0, f"a word of kind {word[0]:#x}")
 
     def look_at_proof(self, now_ms: int, confirm_offset: int) -> None:
         """Let acknowledgements count once nobody can wait any longer for what this connection did not send."""
@@ -118,14 +168,23 @@ class HaConnection:
         """Whether what was acknowledged may come to count by the clock alone."""
         return self.proves_from != 0 and now_ms - self._reported_ms <= self.limits.slave_timeout_ms
 
-    def _accept_request(self, offset: int, min_physical_offset: int, max_physical_offset: int) -> None:
+    def _accept_request(self, offset: int, now_ms: int, min_physical_offset: int, max_physical_offset: int) -> None:
         if not is_of_a_slave(offset, max_physical_offset):
             raise PeerError(CloseReason.NOT_A_SLAVE, offset, f"it begins with {REPORT.pack(offset)!r}")
-        if offset > max_physical_offset:
+        asks_for_all = offset == ALL_THERE_IS and self.greeting is not None
+        if offset > max_physical_offset and not asks_for_all:
             raise PeerError(CloseReason.REQUEST_ABOVE_END, offset, f"the master's log ends at {max_physical_offset}")
-        if 0 < offset < min_physical_offset:
+        if 0 < offset < min_physical_offset and not asks_for_all:
             raise PeerError(CloseReason.REQUEST_BELOW_MIN, offset, f"the master's log begins at {min_physical_offset}")
-        self.slave_ack_offset = offset
+        start = min_physical_offset if asks_for_all else transfer_start(
+            offset, min_physical_offset, max_physical_offset, self.limits.segment_bytes, self._start_from_min
+        )
+        if start > offset:  # it lacks what lies before, whatever earlier connections were sent
+            self.known_offset = self.recovered_offset
+        self.proves_from = start if start > self.known_offset else 0
+        self.start_offset = start
+        self._reported_ms = now_ms
+        self.slave_ack_offset = 0 if asks_for_all else offset
         self.slave_request_offset = offset  # last: the writing half starts when it sees this one
 
     def _accept_ack(self, offset: int) -> None:

@@ -33,6 +33,8 @@ class ConnectionWord(IntEnum):
     LAST_READ_MS = 4
     LAST_WRITE_MS = 5
     PROVES_FROM = 6
+    START = 7  # where the first frame begins; told before REQUEST
+    IS_JUDGED = 8  # each report goes to HaConnection: the slave's disk counts, not its memory
 
 
 class ConnectionLimits(NamedTuple):
@@ -46,14 +48,6 @@ class ConnectionLimits(NamedTuple):
 
 
 @bare_kernel
-def transfer_start(slave_request_offset: int, max_physical_offset: int, segment_bytes: int) -> int:
-    """Where a slave's transfer begins: an empty one (0) gets the segment that holds the end, as RocketMQ does it."""
-    if slave_request_offset == 0:
-        return max_physical_offset - max_physical_offset % segment_bytes
-    return slave_request_offset
-
-
-@bare_kernel
 def next_batch(start: int, end: int, segment_bytes: int, batch_bytes_max: int) -> int:
     """How many bytes to send from `start`. A batch never crosses a segment's end, because sendfile reads one file."""
     return min(end - start, segment_bytes - start % segment_bytes, batch_bytes_max)
@@ -63,10 +57,9 @@ def next_batch(start: int, end: int, segment_bytes: int, batch_bytes_max: int) -
 def next_frame(connection: Words, flow: Words, limits: ConnectionLimits, now_ms: int, end: int) -> tuple[int, int]:
     """The frame to write now: where it begins, and its size: 0 for a heartbeat, NOTHING when none is due."""
     if connection[ConnectionWord.NEXT] < 0:
-        request = load_acquire(connection, ConnectionWord.REQUEST)
-        if request < 0:
+        if load_acquire(connection, ConnectionWord.REQUEST) < 0:
             return 0, NOTHING
-        connection[ConnectionWord.NEXT] = transfer_start(request, end, limits.segment_bytes)
+        connection[ConnectionWord.NEXT] = connection[ConnectionWord.START]
     start = connection[ConnectionWord.NEXT]
     if heartbeat_wait_ms(connection, limits, now_ms) <= 0:
         connection[ConnectionWord.LAST_WRITE_MS] = now_ms
@@ -115,8 +108,8 @@ def ack_fault(reported: int, acked_before: int, sent: int) -> CloseReason:
 def take_acks(connection: Words, reports: Bytes, count: int, now_ms: int) -> int:
     """Believe `count` bytes of reports; the last of them. NOTHING, and nothing changed, when HaConnection must look at
     each: a first report or one that was cut, one that cannot be true, or while acknowledgements do not count."""
-    is_first = connection[ConnectionWord.REQUEST] == UNKNOWN_OFFSET
-    if is_first or count % REPORT_BYTES != 0 or connection[ConnectionWord.PROVES_FROM] != 0:
+    is_special = connection[ConnectionWord.REQUEST] == UNKNOWN_OFFSET or connection[ConnectionWord.IS_JUDGED] != 0
+    if is_special or count % REPORT_BYTES != 0 or connection[ConnectionWord.PROVES_FROM] != 0:
         return NOTHING
     sent, acked = sent_offset(connection), connection[ConnectionWord.ACK]
     for at in range(0, count, REPORT_BYTES):

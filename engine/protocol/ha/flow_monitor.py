@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.protocol.ha.flow_kernel import WINDOW_MS, FlowWord, allowed_bytes, turn_window
+from engine.protocol.ha.flow_kernel import STEP_MS, WINDOW_MS, FlowWord, allowed_bytes, turn_window
 from ipc.arrays import Words
 
 UNLIMITED = 1 << 62
@@ -21,6 +21,10 @@ class FlowMonitor:
         assert limit > 0
         self.words: Words = np.zeros(len(FlowWord), np.int64)
         self.words[[FlowWord.LIMIT, FlowWord.WINDOW_BEGINS_MS]] = limit, now_ms
+
+    def bound(self, limit: int) -> None:
+        """Let it be another limit from now on, for the window that runs, too."""
+        self.words[FlowWord.LIMIT] = limit
 
     @property
     def transferred_bytes_in_second(self) -> int:
@@ -43,4 +47,6 @@ class FlowMonitor:
         """How long until more is allowed: 0 when something is allowed now."""
         if self.allowed_bytes():
             return 0
-        return max(int(self.words[FlowWord.WINDOW_BEGINS_MS]) + WINDOW_MS - now_ms, 0)
+        elapsed_ms = now_ms - int(self.words[FlowWord.WINDOW_BEGINS_MS])
+        is_spent = self.words[FlowWord.IN_WINDOW] >= self.words[FlowWord.LIMIT]
+        return max(WINDOW_MS - elapsed_ms if is_spent else STEP_MS - elapsed_ms % STEP_MS, 0)

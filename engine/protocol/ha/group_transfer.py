@@ -11,7 +11,7 @@ and its own deadlines with the published cursors, so nobody waits in line, and n
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -59,7 +59,7 @@ class SlaveAck(NamedTuple):
 
 
 def slave_identity(peer: int, high: int = 0, low: int = 0) -> tuple[int, ...]:
-    """Who a slave is, from the words of `engine.board.addresses`: the protocol carries no name, so its address.
+    """Who a slave is by its address, from the words of `engine.board.addresses`: RocketMQ's carry no name.
 
     Two connections from one address may be an old half-open one and its successor, and count once. On loopback several
     slaves share the address, but a dead process's connection closes at once: there the port tells them apart.
@@ -68,6 +68,40 @@ def slave_identity(peer: int, high: int = 0, low: int = 0) -> tuple[int, ...]:
         return (high, low, peer) if (high, low) == IPV6_LOOPBACK else (high, low)
     address = peer >> 16
     return (peer,) if address >> 24 == LOOPBACK_NETWORK else (address,)
+
+
+class Claim(NamedTuple):
+    """How it is known who a slave is: by its address, and by a name that it says (0: none) or has proved."""
+
+    address: tuple[int, ...]
+    name: int = 0
+    is_proved: bool = False
+
+
+def identities(claims: Sequence[Claim]) -> list[Hashable]:
+    """Who each slave is: equal for two connections that may be one replica.
+
+    A name that is proved tells replicas apart, on one host, too. One that is only said makes one replica of two
+    addresses, never two of one address; so does an address where anybody has it who proved nothing.
+    """
+    unproved = {claim.address for claim in claims if not claim.is_proved}
+    same: dict[Hashable, Hashable] = {}
+
+    def root(one: Hashable) -> Hashable:
+        while one in same:
+            one = same[one]
+        return one
+
+    names: list[list[Hashable]] = []
+    for claim in claims:
+        of_claim: list[Hashable] = [] if not claim.name else [claim.name]
+        if not claim.is_proved or claim.address in unproved:
+            of_claim.append(claim.address)
+        names.append(of_claim)
+        for other in of_claim[1:]:
+            if root(of_claim[0]) != root(other):
+                same[root(of_claim[0])] = root(other)
+    return [root(of_claim[0]) for of_claim in names]
 
 
 def _best_acks(acks: Iterable[SlaveAck]) -> list[int]:

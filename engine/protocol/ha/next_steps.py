@@ -42,6 +42,13 @@ NEXT = {
     CloseReason.LOG_UNREADABLE: "slipstream log verify STORE",
     CloseReason.NOT_ALLOWED: DOCTOR,
     CloseReason.TLS: OTHER_SIDE,
+    CloseReason.DIVERGED: COMPARE,
+    CloseReason.AHEAD: COMPARE,
+    CloseReason.HANDSHAKE: OTHER_SIDE,
+    CloseReason.SIGNATURE: DOCTOR,
+    CloseReason.OTHER_CLUSTER: OTHER_SIDE,
+    CloseReason.FENCED: "slipstream demote STORE",
+    CloseReason.HISTORY_SEARCH: STATUS,
 }
 # Where what is to be typed is to be typed on the slave's host, of which the master that tells it has no store.
 AT_THE_SLAVE = {

@@ -5,7 +5,8 @@ spec: ha-protocol, 2 wire format
 
 master → slave   physical_offset i64, body_bytes i32, body   (0 bytes: a heartbeat; bodies are cut anywhere)
 slave → master   slave_max_offset i64                        (the first: where to start; the others acknowledge)
-Big-endian. Nothing else is ever sent: no length prefix, no checksum, no identity.
+Big-endian. Towards RocketMQ nothing else is ever sent: no length prefix, no checksum, no identity; what ours tell each
+other when a connection begins is in `hello.py`.
 """
 
 from __future__ import annotations
@@ -81,6 +82,14 @@ class CloseReason(IntEnum):
     # who may connect at all
     NOT_ALLOWED = 40
     TLS = 41
+    # which history, whose: found when a connection begins
+    DIVERGED = 50
+    AHEAD = 51
+    HANDSHAKE = 52
+    SIGNATURE = 53
+    OTHER_CLUSTER = 54
+    FENCED = 55
+    HISTORY_SEARCH = 56
 
 
 class ReasonCode(StrEnum):
@@ -101,6 +110,9 @@ class ReasonCode(StrEnum):
     IDENTITY = "IDENTITY"
     DIVERGED = "DIVERGED"
     SEGMENT_SIZE = "SEGMENT_SIZE"
+    AHEAD = "AHEAD"
+    FENCED = "FENCED"
+    SEARCHING = "SEARCHING"
     UNREADABLE = "UNREADABLE"
     DISK = "DISK"  # this and those below are no end of a connection, but of progress
     BEHIND = "BEHIND"
@@ -136,6 +148,13 @@ CODES = {
     CloseReason.LOG_UNREADABLE: ReasonCode.UNREADABLE,
     CloseReason.NOT_ALLOWED: ReasonCode.NOT_ALLOWED,
     CloseReason.TLS: ReasonCode.TLS,
+    CloseReason.DIVERGED: ReasonCode.DIVERGED,
+    CloseReason.AHEAD: ReasonCode.AHEAD,
+    CloseReason.HANDSHAKE: ReasonCode.IDENTITY,
+    CloseReason.SIGNATURE: ReasonCode.IDENTITY,
+    CloseReason.OTHER_CLUSTER: ReasonCode.IDENTITY,
+    CloseReason.FENCED: ReasonCode.FENCED,
+    CloseReason.HISTORY_SEARCH: ReasonCode.SEARCHING,
 }
 NOT_CONNECTED = {  # by the error of connect()
     errno.ECONNREFUSED: CloseReason.NO_LISTENER,
@@ -183,6 +202,13 @@ ADVICE = {
     CloseReason.LOG_UNREADABLE: "this slave's dispatcher cannot read what was received; `slipstream status` says why",
     CloseReason.NOT_ALLOWED: "its address may not follow; if it is a replica of yours, add it to haAllowList here",
     CloseReason.TLS: "haTlsMode must be the same on both sides, and each must trust who issued the other's certificate",
+    CloseReason.DIVERGED: "the master's log has other bytes than this one: no more is taken until somebody decides",
+    CloseReason.AHEAD: "the master lacks what this log has; wait if it is catching up itself, else compare both logs",
+    CloseReason.HANDSHAKE: "no greeting of this version; run the same Slipstream on both sides",
+    CloseReason.SIGNATURE: "haSecretFile must name the same secret on master and slave",
+    CloseReason.OTHER_CLUSTER: "a broker of another cluster; look at haMasterAddress and brokerClusterName",
+    CloseReason.FENCED: "another broker was promoted since; the older master must become its slave",
+    CloseReason.HISTORY_SEARCH: "looking for where the master's history begins; it goes on by itself",
 }
 
 

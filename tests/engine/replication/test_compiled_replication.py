@@ -53,7 +53,7 @@ class Master:
         if self.request < 0:
             return None
         if self.next < 0:
-            self.next = self.request or end // SEGMENT * SEGMENT
+            self.next = self.request
         if now_ms > self.written_ms + LIMITS.send_heartbeat_interval_ms:
             self.written_ms = now_ms
             return Frame(self.next, 0)
@@ -61,7 +61,8 @@ class Master:
             return None
         if not self.window_ms <= now_ms < self.window_ms + 1000:
             self.window_ms, self.in_window = now_ms, 0
-        allowed = max(self.limit - self.in_window, 0)
+        steps = (now_ms - self.window_ms) // 20 + 1
+        allowed = max(min(-(-self.limit // 50) * steps, self.limit) - self.in_window, 0)
         segment_end = (self.next // SEGMENT + 1) * SEGMENT
         frame = Frame(
             self.next, min(end, segment_end, self.next + LIMITS.transfer_batch_bytes, self.next + allowed) - self.next
@@ -78,7 +79,7 @@ class Master:
 
 def connection_of(limit: int, request: int) -> HaConnection:
     connection = HaConnection(LIMITS, FlowMonitor(NOW_MS, limit), NOW_MS)
-    connection.slave_request_offset = connection.slave_ack_offset = request
+    connection.slave_request_offset = connection.slave_ack_offset = connection.start_offset = request
     return connection
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from engine.protocol.ha.client import HaClientState
+from engine.protocol.ha.hello import REPEATED
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT, REPORT_BYTES, CloseReason
 from engine.replication.receiver import Receiver, open_role
 from ipc import waiting
+from store.recovery.overlap import LOWEST_START
 from tests.harness.ha_node import Node
 
 SEGMENT, SEGMENTS = 16 * 1024, 5
@@ -28,7 +30,7 @@ class Bench:
     def __init__(self, directory: Path, end: int = 0) -> None:
         self.listening = socket.create_server(("127.0.0.1", 0))
         port = self.listening.getsockname()[1]
-        self.node = Node(directory, master=port, mappedFileSizeCommitLog=SEGMENT)
+        self.node = Node(directory, master=port, mappedFileSizeCommitLog=SEGMENT, syncFromLastFile=True)
         for number in range(SEGMENTS):
             self.node.files.reserve(number * SEGMENT)
         waiting.publish(self.node.board.allocated_offset, SEGMENTS * SEGMENT)
@@ -36,8 +38,20 @@ class Bench:
         self.receiver: Receiver = open_role(self.node.config, self.node.board)
         self.now_ms = NOW_MS
         self.until(lambda: self.receiver.client.state is HaClientState.TRANSFER)
+        self.accept()
+
+    def accept(self) -> None:
+        """Be a RocketMQ master that has what the slave has."""
         self.master, _ = self.listening.accept()
         self.master.settimeout(20)
+        self.step()
+        request = self.master.recv(REPEATED * REPORT_BYTES, socket.MSG_WAITALL)
+        assert request == request[:REPORT_BYTES] * REPEATED
+        (self.asked_offset,) = REPORT.unpack_from(request)
+        if self.end:
+            body = self.node.log()[self.asked_offset :]
+            self.master.sendall(FRAME_HEADER.pack(self.asked_offset, len(body)) + body)
+            self.until(lambda: not self.receiver.client.is_opening)
 
     def step(self) -> None:
         self.receiver.do_work(self.now_ms)
@@ -91,9 +105,11 @@ def frames(data: bytes, start: int, size_of: Callable[[], int]) -> bytes:
     return stream
 
 
-def test_the_first_report_goes_out_with_the_connection(tmp_path: Path) -> None:
+def test_the_first_report_goes_out_with_the_connection_and_the_end_is_reported_once_it_is_compared(
+    tmp_path: Path,
+) -> None:
     with opened(tmp_path, end=777) as bench:
-        assert bench.reports() == [777]
+        assert (bench.asked_offset, bench.reports()) == (LOWEST_START, [777])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -158,8 +174,15 @@ def test_a_connection_that_breaks_inside_a_body_keeps_what_came(tmp_path: Path) 
         assert bench.node.board.ha_client.reason.read() == CloseReason.PEER_CLOSED
         bench.now_ms += 10_000
         bench.until(lambda: bench.receiver.client.state is HaClientState.TRANSFER)
-        bench.master, _ = bench.listening.accept()
+        bench.accept()
         assert bench.reports() == [400]
+
+
+def test_a_master_that_hangs_up_before_its_first_frame_refuses(tmp_path: Path) -> None:
+    with opened(tmp_path) as bench:
+        bench.master.close()
+        bench.until(lambda: bench.receiver.client.state is HaClientState.READY)
+        assert bench.node.board.ha_client.reason.read() == CloseReason.REFUSED
 
 
 def test_a_silent_master_is_given_up_after_the_housekeeping_interval(tmp_path: Path) -> None:

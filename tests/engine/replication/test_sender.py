@@ -13,8 +13,10 @@ import pytest
 
 from engine.board.cursors import HaSlotState
 from engine.protocol.ha.connection_kernel import ConnectionLimits
+from engine.protocol.ha.flow_kernel import STEP_MS, STEPS
 from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT, CloseReason
+from engine.replication.replica_words import CATCH_UP_BYTES
 from engine.replication.sender import FRAMES_MAX, Sender
 from engine.replication.sender_kernel import FIRST, LATE, LAZY_AFTER, FrameWord
 from ipc import waiting
@@ -41,7 +43,9 @@ class Bench:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.slave = socket.create_connection(listening.getsockname(), timeout=20)
             accepted, _ = listening.accept()
-        flow = FlowMonitor(NOW_MS, flow_limit)
+        flow = FlowMonitor(NOW_MS)
+        waiting.publish(self.node.board.ha_flow_control_enable, int(flow_limit != UNLIMITED))
+        waiting.publish(self.node.board.max_ha_transfer_byte_in_second, flow_limit)
         limits = ConnectionLimits(segment_bytes, BATCH, 5000, 20_000, 3000)
         self.sender = Sender(self.node.board, slot, self.node.files, limits, flow, NOW_MS, confirms=confirms)
         self.sender.attach(accepted, accepted.getpeername(), NOW_MS)
@@ -198,7 +202,7 @@ def test_the_reading_half_drops_a_silent_slave_when_the_writing_half_is_held_up(
 
 
 def test_a_segment_that_is_open_is_sent_to_its_end_though_it_expired(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, flow_limit=1000)
+    bench = Bench(tmp_path, flow_limit=1000 * STEPS)
     data = bytes(range(256)) * (3 * SEGMENT // 256)
     bench.node.append(data)
     bench.sender.take_reports(REPORT.pack(SEGMENT - 1500), NOW_MS)
@@ -223,17 +227,36 @@ def test_a_segment_missing_above_the_logs_beginning_is_an_error_of_its_own(bench
 
 
 def test_flow_control_holds_back_what_the_second_does_not_allow(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, flow_limit=1500)
+    bench = Bench(tmp_path, flow_limit=1500 * STEPS)
     data = bytes(range(250)) * 20
     bench.node.append(data)
     bench.sender.take_reports(REPORT.pack(1), NOW_MS)
-    for second, sizes in enumerate([(1000, 500), (1000, 500), (1000, 500)]):
-        bench.sender.do_work(NOW_MS + 1000 * second)
-        assert bench.sender.do_work(NOW_MS + 1000 * second + 999) == 0
-        start = 1 + 1500 * second
+    for step, sizes in enumerate([(1000, 500), (1000, 500), (1000, 500)]):
+        bench.sender.do_work(NOW_MS + STEP_MS * step)
+        assert bench.sender.do_work(NOW_MS + STEP_MS * (step + 1) - 1) == 0
+        start = 1 + 1500 * step
         for size in sizes:
             bench.expect(start, data[start : start + size])
             start += size
+    bench.close()
+
+
+def test_who_catches_up_has_a_bound_of_its_own_which_an_administrator_changes_meanwhile(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, segment_bytes=2 * CATCH_UP_BYTES)
+    board = bench.node.board
+    waiting.publish(board.max_ha_catch_up_byte_in_second, 300 * STEPS)
+    bench.node.files.reserve(0)
+    waiting.publish(board.max_physical_offset, CATCH_UP_BYTES + 700)
+    bench.sender.take_reports(REPORT.pack(0), NOW_MS)
+    assert bench.sender.do_work(NOW_MS) == 0
+    assert bench.words.next_transfer_offset.read() == 300
+    waiting.publish(board.max_ha_catch_up_byte_in_second, 500 * STEPS)
+    bench.sender.do_work(NOW_MS + 1)
+    assert bench.words.next_transfer_offset.read() == 500
+    bench.sender.do_work(NOW_MS + STEP_MS)
+    assert bench.words.next_transfer_offset.read() == 1000
+    bench.sender.do_work(NOW_MS + STEP_MS + 1)
+    assert bench.words.next_transfer_offset.read() > 10_000, "less is missing than who catches up lacks"
     bench.close()
 
 

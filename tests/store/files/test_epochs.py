@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from store.epochs import Epoch
 from store.errors import OwnFileDamaged
 from store.files import divergence, epochs
 from store.files.divergence import Divergence
-from store.files.epochs import Epoch, Epochs, Fence, SaidRole
+from store.files.epochs import Epochs, Fence, SaidRole
 
 NOTE = Divergence(4711, 9000, "10.0.0.1:10912", "pair:0", "00ff", "", 1_700_000_000_000)
 FIRST = Epochs().promoted("pair:1", 100, 5)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.protocol.ha.connection import HaConnection, is_of_a_slave
-from engine.protocol.ha.connection_kernel import ConnectionLimits, next_batch, transfer_start
+from engine.protocol.ha.connection import HaConnection, is_of_a_slave, transfer_start
+from engine.protocol.ha.connection_kernel import ConnectionLimits, next_batch
+from engine.protocol.ha.flow_kernel import STEPS
 from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha.wire import LOG_OFFSET_MAX, REPORT, CloseReason, Frame, PeerError
 
@@ -53,7 +54,7 @@ def test_next_batch(why: str, start: int, end: int, expected: int) -> None:
     ],
 )
 def test_transfer_start(why: str, asked: int, end: int, expected: int) -> None:
-    assert transfer_start(asked, end, SEGMENT) == expected, why
+    assert transfer_start(asked, 0, end, SEGMENT) == expected, why
 
 
 def test_nothing_is_sent_before_the_first_report() -> None:
@@ -259,10 +260,10 @@ def test_a_silent_slave_is_dropped_only_after_the_housekeeping_interval() -> Non
 
 
 def test_flow_control_cuts_the_frame_and_then_waits_without_empty_frames() -> None:
-    connection = connect(0, 0, limit=400)
+    connection = connect(0, 0, limit=400 * STEPS)
     assert frames(connection, 900) == [Frame(0, 300), Frame(300, 100)]
-    assert connection.wait_ms(100) == 900
-    assert frames(connection, 900, 1000) == [Frame(400, 300), Frame(700, 100)]
+    assert connection.wait_ms(13) == 7
+    assert frames(connection, 900, 20) == [Frame(400, 300), Frame(700, 100)]
 
 
 def test_wait_ms_is_the_time_until_a_heartbeat() -> None:

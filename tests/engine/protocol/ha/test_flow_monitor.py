@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from engine.protocol.ha.flow_monitor import FlowMonitor
+from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
 
 
-def test_what_is_left_of_the_window() -> None:
+def test_what_is_left_of_the_window_is_allowed_step_by_step() -> None:
     flow = FlowMonitor(now_ms=10_000, limit=100)
+    flow.add(2)
+    assert (flow.allowed_bytes(), flow.wait_ms(10_007)) == (0, 13)
+    flow.turn(10_020)
+    assert (flow.allowed_bytes(), flow.wait_ms(10_020)) == (2, 0)
+    flow.turn(10_400)
+    assert flow.allowed_bytes() == 40
     flow.add(60)
-    assert (flow.allowed_bytes(), flow.wait_ms(10_400)) == (40, 0)
+    assert (flow.allowed_bytes(), flow.wait_ms(10_400)) == (0, 20)
     flow.add(60)
-    assert (flow.allowed_bytes(), flow.wait_ms(10_400)) == (0, 600)
+    flow.turn(10_990)
+    assert (flow.allowed_bytes(), flow.wait_ms(10_990)) == (0, 10)
+
+
+def test_another_bound_counts_at_once() -> None:
+    flow = FlowMonitor(now_ms=0, limit=1000)
+    flow.bound(50)
+    assert flow.allowed_bytes() == 1
+    flow.bound(UNLIMITED)
+    assert flow.allowed_bytes() > 1 << 50
 
 
 def test_a_new_window_begins_after_a_second() -> None:
@@ -19,7 +34,7 @@ def test_a_new_window_begins_after_a_second() -> None:
     flow.turn(999)
     assert flow.allowed_bytes() == 0
     flow.turn(1000)
-    assert (flow.allowed_bytes(), flow.transferred_bytes_in_second) == (100, 100)
+    assert (flow.allowed_bytes(), flow.transferred_bytes_in_second) == (2, 100)
 
 
 def test_a_silent_second_counts_as_nothing() -> None:

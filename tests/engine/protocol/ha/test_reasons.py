@@ -20,7 +20,7 @@ REPRODUCED = {
     "PEER_CLOSED": f"{HA}/test_receiver.py::test_a_connection_that_breaks_inside_a_body_keeps_what_came",
     "HOUSEKEEPING": f"{HA}/test_receiver.py::test_a_silent_master_is_given_up_after_the_housekeeping_interval",
     "STOPPED": f"{PROTOCOL}/test_client.py::test_shutdown_is_final",
-    "REQUEST_ABOVE_END": f"{HA}/test_sender_receiver.py::test_a_slave_of_another_history_is_told_why",
+    "REQUEST_ABOVE_END": f"{HA}/test_sender_receiver.py::test_a_request_above_the_end_is_counted_and_refused",
     "REQUEST_BELOW_MIN": f"{PROTOCOL}/test_connection.py::test_a_request_below_the_masters_first_segment_is_refused",
     "ACK_NOT_SENT": "engine/figures/test_metrics.py::test_a_rejected_acknowledgement_is_counted_with_its_reason",
     "ACK_FELL": f"{HA}/test_sender.py::test_the_end_of_a_connection_frees_the_slot",
@@ -40,10 +40,19 @@ REPRODUCED = {
     "CONNECT_TIMEOUT": f"{HA}/test_connect_reasons.py::test_a_host_that_does_not_answer",
     "NO_ADDRESS": f"{HA}/test_connect_reasons.py::test_a_name_that_resolves_to_nothing",
     "OWN_ADDRESS": f"{HA}/test_sender_receiver.py::test_a_slave_that_was_given_its_own_ha_address_says_so",
-    "REFUSED": f"{HA}/test_sender_receiver.py::test_a_slave_of_another_history_is_told_why",
+    "REFUSED": f"{HA}/test_receiver.py::test_a_master_that_hangs_up_before_its_first_frame_refuses",
     "LOG_UNREADABLE": "engine/keeping/test_unreadable_slave.py",
     "NOT_ALLOWED": "net/test_access.py::test_lists_keep_a_stranger_from_every_port_and_say_which_key",
     "TLS": f"{HA}/test_tls_replication.py::test_who_is_refused_and_why",
+    "DIVERGED": f"{HA}/test_other_histories.py::"
+    "test_another_history_is_seen_and_remembered_until_somebody_removes_the_note",
+    "AHEAD": f"{HA}/test_other_histories.py::"
+    "test_a_slave_that_is_ahead_is_told_so_and_goes_on_once_its_master_has_the_same",
+    "HANDSHAKE": f"{HA}/test_greeting.py::test_a_greeting_that_is_none_ends_the_connection",
+    "SIGNATURE": f"{HA}/test_greeting.py::test_another_secret_is_refused_on_both_sides",
+    "OTHER_CLUSTER": f"{HA}/test_greeting.py::test_a_slave_of_another_cluster_is_refused",
+    "FENCED": f"{HA}/test_greeting.py::test_a_slave_that_has_seen_a_newer_master_fences_this_one",
+    "HISTORY_SEARCH": f"{PROTOCOL}/test_opening.py::test_the_beginning_of_a_log_is_searched_by_halves",
 }
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from engine.protocol.ha.client import HaClient, HaClientState
 from engine.protocol.ha.client_kernel import ClientLimits
-from engine.protocol.ha.connection import HaConnection
-from engine.protocol.ha.connection_kernel import ConnectionLimits, transfer_start
+from engine.protocol.ha.connection import HaConnection, transfer_start
+from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.flow_monitor import FlowMonitor
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT, CloseReason, PeerError
 
@@ -168,7 +168,7 @@ class Pair:
         except PeerError as error:
             assert error.reason in (CloseReason.REQUEST_ABOVE_END, CloseReason.NOT_A_SLAVE)
             return
-        start = transfer_start(position, self.master_end, SEGMENT)
+        start = transfer_start(position, 0, self.master_end, SEGMENT)
         while connection.next_frame(self.now_ms, self.master_end) is not None:
             pass
         connection.receive(REPORT.pack(self.master_end), self.now_ms + 1, 0, self.master_end, self.confirmed)

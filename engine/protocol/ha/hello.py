@@ -1,0 +1,279 @@
+"""Who stands at the other end, said between ours when a connection begins; a RocketMQ at either end sees none of it.
+
+    slave  -> master   its first report, four times in one packet (a RocketMQ master takes the last of one read)
+    master -> slave    a control frame: the challenge
+    slave  -> master   the hello, in words with the sign bit set, which are no offsets
+    master -> slave    a control frame: the welcome, or why not; then frames as ever
+
+A control frame's header says offset -1 and a size; RocketMQ's slaves never get one, because they never report four
+times at once. Its masters never get a word with the sign bit set, because they send no challenge.
+
+A message is 32 bytes of signature and then JSON. The signature is HMAC-SHA256, with the secret that both sides keep in
+a file (haSecretFile), over who speaks, what the other side said last, and the JSON: so none can be used again. Without
+a secret it is zeros, and the name is but a claim: it makes one replica of two connections, never two of one.
+Pure: bytes in, bytes out; nonces are passed in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from engine.protocol.ha.wire import FRAME_HEADER, REPORT, REPORT_BYTES, CloseReason, PeerError
+from store.epochs import Epoch, entries_of, entry_fields
+
+CONTROL_OFFSET = -1  # of a control frame's header
+CONTROL_BYTES_MAX = 4096
+SIGNATURE_BYTES = 32
+UNSIGNED = bytes(SIGNATURE_BYTES)
+NONCE_BYTES = 16
+REPEATED = 4  # how often one of ours sends its first report
+EPOCHS_MAX = 16  # the newest; a slave keeps those before them
+NAME_CHARACTERS_MAX = 255
+DETAIL_CHARACTERS_MAX = 500
+LENGTH_BYTES, WORD_PAYLOAD_BYTES = 2, REPORT_BYTES - 1
+
+
+class WordKind(IntEnum):
+    """The first byte of a word that is no offset: what its other seven bytes are."""
+
+    MESSAGE = 0x81  # of a message: its length in two bytes, then the message, then zeros
+    FLUSHED = 0x82  # the end of what the slave has on its disk
+
+
+class Identity(NamedTuple):
+    """Which broker of which cluster: the name that a name server knows it by."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+
+    @property
+    def text(self) -> str:
+        """As people write it."""
+        return f"{self.broker_name}:{self.broker_id}"
+
+    @property
+    def number(self) -> int:
+        """As one word: positive, and another one for each broker there will ever be."""
+        whole = f"{self.cluster}\n{self.broker_name}\n{self.broker_id}".encode()
+        return int.from_bytes(hashlib.blake2b(whole, digest_size=8).digest(), "big") >> 2 | 1
+
+
+class Facts(NamedTuple):
+    """What a broker says of itself and of its log."""
+
+    identity: Identity
+    min_offset: int
+    end_offset: int
+    epochs: tuple[Epoch, ...] = ()
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest epoch that its log knows; 0 for one that has never seen a promotion."""
+        return self.epochs[-1].epoch if self.epochs else 0
+
+
+def first_report(offset: int) -> bytes:
+    """What one of ours sends first."""
+    return REPORT.pack(offset) * REPEATED
+
+
+def is_of_ours(reports: bytes) -> bool:
+    """Whether these bytes, all that a slave has sent, are what one of ours sends first."""
+    return len(reports) == REPEATED * REPORT_BYTES and reports == reports[:REPORT_BYTES] * REPEATED
+
+
+def flushed_word(offset: int) -> bytes:
+    """What a slave says once it has its log on disk up to there."""
+    return bytes([WordKind.FLUSHED]) + offset.to_bytes(WORD_PAYLOAD_BYTES, "big")
+
+
+def control_frame(message: bytes) -> bytes:
+    """A master's message as it goes over the wire."""
+    assert len(message) <= CONTROL_BYTES_MAX
+    return FRAME_HEADER.pack(CONTROL_OFFSET, len(message)) + message
+
+
+def words_of(message: bytes) -> bytes:
+    """A slave's message as it goes over the wire."""
+    assert len(message) <= CONTROL_BYTES_MAX
+    rest = len(message).to_bytes(LENGTH_BYTES, "big") + message
+    rest += bytes(-len(rest) % WORD_PAYLOAD_BYTES)
+    pieces = (rest[at : at + WORD_PAYLOAD_BYTES] for at in range(0, len(rest), WORD_PAYLOAD_BYTES))
+    return b"".join(bytes([WordKind.MESSAGE]) + piece for piece in pieces)
+
+
+class Welcome(NamedTuple):
+    """What a master grants: whether it waits for the slave's disk, too; whether it proved that it knows the secret."""
+
+    counts_flushed: bool
+    is_signed: bool
+
+
+class Replica(NamedTuple):
+    """A slave that has said hello."""
+
+    facts: Facts
+    is_signed: bool
+
+
+class SlaveGreeting:
+    """The slave's side of one connection's beginning."""
+
+    def __init__(self, facts: Facts, secret: bytes, nonce: bytes) -> None:
+        self._facts, self._secret, self._nonce = facts, secret, nonce
+        self._hello = b""
+        self.master: Facts | None = None
+        self.welcome: Welcome | None = None
+
+    def take(self, message: bytes) -> bytes:
+        """What to answer to a control frame's message. Raises PeerError."""
+        signature, text = message[:SIGNATURE_BYTES], message[SIGNATURE_BYTES:]
+        fields = _fields(text)
+        if "refused" in fields:
+            why = str(fields.get("why", ""))[:DETAIL_CHARACTERS_MAX]
+            raise PeerError(_reason(fields["refused"]), self._facts.end_offset, why)
+        if self.master is None:
+            return self._answer(text, fields)
+        if self.welcome is not None or not self._hello:
+            raise _malformed("a message that nobody asked for")
+        is_signed = _is_signed(self._secret, b"master", self._hello, text, signature)
+        if self._secret and not is_signed:
+            why = "the master does not know the secret of haSecretFile, or has none"
+            raise PeerError(CloseReason.SIGNATURE, self._facts.end_offset, why)
+        self.welcome = Welcome(bool(fields.get("flushed")), is_signed)
+        return b""
+
+    def _answer(self, challenge: bytes, fields: dict[str, Any]) -> bytes:
+        self.master, own = _facts_of(fields), self._facts
+        if self.master.identity.cluster != own.identity.cluster:
+            raise _other_cluster(own.identity, self.master.identity, own.end_offset)
+        if self.master.last_epoch < own.last_epoch:
+            why = f"its epoch is {self.master.last_epoch}, this log has seen {own.last_epoch}: another master took over"
+            raise PeerError(CloseReason.FENCED, own.end_offset, why)
+        self._hello = _json(own, self._nonce)
+        return words_of(_signature(self._secret, b"slave", challenge, self._hello) + self._hello)
+
+
+class MasterGreeting:
+    """The master's side: the challenge is sent first, then `hear` gets each word that is no offset."""
+
+    def __init__(self, facts: Facts, secret: bytes, nonce: bytes, *, counts_flushed: bool = False) -> None:
+        self._facts, self._secret, self._counts_flushed = facts, secret, counts_flushed
+        self._challenge = _json(facts, nonce)
+        self._message = b""
+        self.replica: Replica | None = None
+        self.newer_epoch = 0  # that of a newer master, from one that has proved who it is
+
+    def challenge(self) -> bytes:
+        """The control frame that asks who is there."""
+        return control_frame(UNSIGNED + self._challenge)
+
+    def hear(self, payload: bytes) -> bytes:
+        """The next seven bytes of the slave's message; the frame to answer with, once it is whole. Raises PeerError."""
+        if self.replica is not None:
+            raise _malformed("a second hello")
+        self._message += payload
+        length = int.from_bytes(self._message[:LENGTH_BYTES], "big")
+        if not SIGNATURE_BYTES < length <= CONTROL_BYTES_MAX:
+            raise _malformed(f"a message of {length} bytes")
+        if len(self._message) < LENGTH_BYTES + length:
+            return b""
+        message = self._message[LENGTH_BYTES : LENGTH_BYTES + length]
+        self.replica = self._judge(message[:SIGNATURE_BYTES], message[SIGNATURE_BYTES:])
+        return self._welcome(message[SIGNATURE_BYTES:])
+
+    def _judge(self, signature: bytes, hello: bytes) -> Replica:
+        facts = _facts_of(_fields(hello))
+        if facts.identity.cluster != self._facts.identity.cluster:
+            raise _other_cluster(self._facts.identity, facts.identity, facts.end_offset)
+        is_signed = _is_signed(self._secret, b"slave", self._challenge, hello, signature)
+        if signature != UNSIGNED and self._secret and not is_signed:
+            why = f"{facts.identity.text} signs with another secret"
+            raise PeerError(CloseReason.SIGNATURE, facts.end_offset, why)
+        if facts.last_epoch > self._facts.last_epoch:
+            self.newer_epoch = facts.last_epoch if is_signed else 0
+            why = f"{facts.identity.text} has seen epoch {facts.last_epoch}, this master's is {self._facts.last_epoch}"
+            raise PeerError(CloseReason.FENCED, facts.end_offset, why)
+        return Replica(facts, is_signed)
+
+    def _welcome(self, hello: bytes) -> bytes:
+        text = json.dumps({"flushed": self._counts_flushed}).encode()
+        return control_frame(_signature(self._secret, b"master", hello, text) + text)
+
+
+SEEN_BY_SLAVE = {  # a master's reasons, as the slave calls the same
+    CloseReason.REQUEST_ABOVE_END: CloseReason.AHEAD,
+    CloseReason.REQUEST_BELOW_MIN: CloseReason.GAP,
+}
+
+
+def refusal(error: PeerError) -> bytes:
+    """The control frame that tells a slave why it is not served."""
+    reason = SEEN_BY_SLAVE.get(error.reason, error.reason)
+    text = json.dumps({"refused": reason.name, "why": error.detail[:DETAIL_CHARACTERS_MAX]}).encode()
+    return control_frame(UNSIGNED + text)
+
+
+def _signature(secret: bytes, who: bytes, said_before: bytes, text: bytes) -> bytes:
+    if not secret:
+        return UNSIGNED
+    parts = (who, said_before, text)
+    whole = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return hmac.digest(secret, whole, "sha256")
+
+
+def _is_signed(secret: bytes, who: bytes, said_before: bytes, text: bytes, signature: bytes) -> bool:
+    return bool(secret) and hmac.compare_digest(_signature(secret, who, said_before, text), signature)
+
+
+def _json(facts: Facts, nonce: bytes) -> bytes:
+    identity = facts.identity
+    fields = {
+        "v": 1, "nonce": nonce.hex(), "cluster": identity.cluster[:NAME_CHARACTERS_MAX],
+        "name": identity.broker_name[:NAME_CHARACTERS_MAX], "id": identity.broker_id, "min": facts.min_offset,
+        "end": facts.end_offset, "epochs": [entry_fields(epoch) for epoch in facts.epochs[-EPOCHS_MAX:]],
+    }  # fmt: skip
+    return json.dumps(fields, ensure_ascii=False).encode()
+
+
+def _fields(text: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _malformed("it is no JSON") from None
+    if not isinstance(fields, dict):
+        raise _malformed("it is no object")
+    return fields
+
+
+def _facts_of(fields: dict[str, Any]) -> Facts:
+    texts: list[Any] = [fields.get("cluster"), fields.get("name")]
+    numbers: list[Any] = [fields.get(name) for name in ("id", "min", "end")]
+    if not all(isinstance(text, str) and 0 < len(text) <= NAME_CHARACTERS_MAX for text in texts):
+        raise _malformed("no names")
+    if not all(type(number) is int and 0 <= number < 1 << 62 for number in numbers):
+        raise _malformed("no numbers")
+    try:
+        epochs = entries_of(fields.get("epochs"))
+    except ValueError as wrong:
+        raise _malformed(str(wrong)) from None
+    broker_id, min_offset, end_offset = numbers
+    return Facts(Identity(texts[0], texts[1], broker_id), min_offset, end_offset, epochs)
+
+
+def _reason(name: object) -> CloseReason:
+    return CloseReason[name] if isinstance(name, str) and name in CloseReason.__members__ else CloseReason.REFUSED
+
+
+def _malformed(what: str) -> PeerError:
+    return PeerError(CloseReason.HANDSHAKE, 0, f"the other side's greeting: {what}")
+
+
+def _other_cluster(own: Identity, other: Identity, offset: int) -> PeerError:
+    why = f"it is {other.text} of cluster {other.cluster}, this is {own.text} of cluster {own.cluster}"
+    return PeerError(CloseReason.OTHER_CLUSTER, offset, why)

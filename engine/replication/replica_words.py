@@ -1,0 +1,56 @@
+"""What a sender tells all others of its slave when a connection begins, and how much it may send it a second."""
+
+from __future__ import annotations
+
+import socket
+
+from engine.board.cursors import Board, HaConnectionCursors, HaSlotState, IdentityState
+from engine.protocol.ha.connection import HaConnection
+from engine.protocol.ha.flow_monitor import UNLIMITED
+from engine.protocol.ha.hello import REPEATED, Replica
+from engine.protocol.ha.wire import REPORT_BYTES
+from ipc import waiting
+
+CATCH_UP_BYTES = 64 << 20  # who lacks more is catching up: for younger bytes puts may wait
+
+
+def begin(words: HaConnectionCursors, connection: HaConnection, now_ms: int) -> None:
+    """A connection has the slot: nothing is known of it but its address, which is told already."""
+    for cursor, value in (
+        (words.slave_request_offset, connection.slave_request_offset),
+        (words.next_transfer_offset, connection.next_transfer_offset),
+        (words.slave_ack_offset, connection.slave_ack_offset),
+        (words.held_offset, connection.held_offset),
+        (words.flushed_offset, connection.flushed_offset),
+        (words.identity, 0),
+        (words.identity_state, IdentityState.BY_ADDRESS),
+        (words.broker_id, -1),
+        (words.transferred_bytes, 0),
+        (words.acks_rejected, 0),
+        (words.last_read_ms, now_ms),
+        (words.connected_at_ms, now_ms),
+        (words.state, HaSlotState.CONNECTED),
+    ):
+        waiting.publish(cursor, value)
+
+
+def publish_identity(words: HaConnectionCursors, replica: Replica) -> None:
+    """Tell who it is, before anything that it acknowledges."""
+    waiting.publish(words.broker_id, replica.facts.identity.broker_id)
+    waiting.publish(words.identity, replica.facts.identity.number)
+    waiting.publish(words.identity_state, IdentityState.SIGNED if replica.is_signed else IdentityState.CLAIMED)
+
+
+def more_reports(sock: socket.socket) -> bytes:
+    """What else came in the packet of the first report: one of ours says it more than once."""
+    try:
+        return sock.recv((REPEATED - 1) * REPORT_BYTES, socket.MSG_DONTWAIT)
+    except OSError:  # nothing more; or it is gone, which the next read tells
+        return b""
+
+
+def transfer_limit(board: Board, lacks_bytes: int) -> int:
+    """How many bytes a slave may be sent a second that lacks so many now: as administrators have it at this moment."""
+    limit = board.max_ha_transfer_byte_in_second.read() if board.ha_flow_control_enable.read() else UNLIMITED
+    catch_up_limit = board.max_ha_catch_up_byte_in_second.read()
+    return min(limit, catch_up_limit) if catch_up_limit and lacks_bytes > CATCH_UP_BYTES else limit

@@ -1,0 +1,56 @@
+"""The last bytes of a log, as far back as it takes to tell one history from another.
+
+They hold at least one head of a record, with its offset and store time, where there is one within 16 MiB: two messages
+may be the same, their records are not. A segment that has a record of its own is enough: the one before it may be gone
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from store.files.segment_files import SegmentFiles
+from store.message import rows_kernel as kernel
+from store.recovery.log_end import LOOK_BACK_BYTES, new_rows
+
+OVERLAP_BYTES = 64 * 1024
+# Who asks a master from 0 or 1 gets another thing than the bytes from there on. They are those of a size of 16 MiB and
+# more, or of 64 KiB: the record's other bytes tell histories apart.
+LOWEST_START = 2
+
+
+def last_bytes(files: SegmentFiles, begin: int, end: int) -> tuple[int, bytes]:
+    """Where they begin, never at 0 or 1, and the bytes up to `end`; none of an empty log. `begin`: the log's.
+
+    Raises SegmentRemoved, SegmentSizeMismatch.
+    """
+    stretch = OVERLAP_BYTES
+    start = max(begin, end - stretch)
+    while start > begin and stretch < LOOK_BACK_BYTES and not _has_record(files, start, end):
+        stretch *= 4
+        start = max(begin, end - stretch)
+    base = files.base_of(max(end - 1, 0))
+    if start < base and _has_record(files, base, end):
+        start = base
+    start = max(start, LOWEST_START)
+    return (start, b"".join(_pieces(files, start, end))) if start < end else (end, b"")
+
+
+def _has_record(files: SegmentFiles, start: int, end: int) -> bool:
+    rows = new_rows(1)
+    while start < end:
+        base = files.base_of(start)
+        with files.open(base) as segment:
+            limit = min(end - base, segment.size_bytes)
+            if kernel.find_record(segment.array, start - base, limit, base, rows) >= 0:
+                return True
+        start = base + files.segment_bytes
+    return False
+
+
+def _pieces(files: SegmentFiles, start: int, end: int) -> list[bytes]:
+    pieces = []
+    while start < end:
+        base = files.base_of(start)
+        with files.open(base) as segment:
+            pieces.append(bytes(segment.view[start - base : end - base]))
+        start = base + files.segment_bytes
+    return pieces
