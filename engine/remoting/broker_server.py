@@ -98,7 +98,7 @@ class BrokerServer:
         self._ends_turn = asyncio.Event()
         self._loop.add_reader(stop_alarm(), self._on_alarm)
         if tables_from and not self._is_slave:
-            self._begin("last offsets", last_offsets.take_over(tables_from, self._files.metadata))
+            self._begin("last offsets", last_offsets.take_over(tables_from, self._files.metadata, self._tls.client))
 
     def _change_settings(self) -> None:
         """See that what was changed just now is used, and kept until the broker ends."""

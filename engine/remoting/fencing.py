@@ -9,6 +9,8 @@ import time
 from typing import NamedTuple
 
 from engine.errors import EngineError
+from engine.net import tls
+from engine.net.tls import RenewedContext
 from engine.protocol.broker.log_requests import Extent
 from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.client import RemotingClient
@@ -33,23 +35,25 @@ class Master(NamedTuple):
 
 def newer_master(config: BrokerConfig, known: Epochs) -> Fence | None:
     """The master of this broker's name with an epoch above ours; None where nobody tells of one."""
-    other = other_master(
-        config.name_servers, config.broker_cluster_name, config.broker_name, f"{config.broker_ip1}:{config.listen_port}"
-    )
+    own = f"{config.broker_ip1}:{config.listen_port}"
+    how = tls.of_broker(config).client
+    other = other_master(config.name_servers, config.broker_cluster_name, config.broker_name, own, how)
     if other is None or not other.extent.is_master or other.extent.epoch <= known.last_epoch:
         return None
     return Fence(other.extent.epoch, other.extent.identity, other.extent.ha_address, wall_ms())
 
 
-def other_master(name_servers: tuple[str, ...], cluster: str, broker_name: str, own: str) -> Master | None:
+def other_master(
+    name_servers: tuple[str, ...], cluster: str, broker_name: str, own: str, how: RenewedContext | None
+) -> Master | None:  # fmt: skip
     """The master of that name that answers and is not at our own address."""
     until = time.monotonic() + SECONDS
     for name_server in name_servers:
-        address = _registered(name_server, cluster, broker_name, until)
+        address = _registered(name_server, cluster, broker_name, until, how)
         if address is None or address == own:
             continue
         try:
-            with RemotingClient(address, _left(until)) as client:
+            with RemotingClient(address, _left(until), how) as client:
                 extent = asked_extent(client)
         except (EngineError, StoreError):
             continue
@@ -62,12 +66,14 @@ def _left(until: float) -> float:
     return max(0.05, min(OF_ONE_SECONDS, until - time.monotonic()))
 
 
-def _registered(name_server: str, cluster: str, broker_name: str, until: float) -> str | None:
+def _registered(
+    name_server: str, cluster: str, broker_name: str, until: float, how: RenewedContext | None
+) -> str | None:  # fmt: skip
     """Where that name server says the master is."""
     if time.monotonic() >= until:
         return None
     try:
-        with RemotingClient(name_server, _left(until)) as client:
+        with RemotingClient(name_server, _left(until), how) as client:
             body = client.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body
         broker = fastjson.loads(body, "the cluster's brokers", BODY_BYTES_MAX)["brokerAddrTable"][broker_name]
         addresses = {int(number): address for number, address in broker["brokerAddrs"].items()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from engine.net.tls import RenewedContext
 from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.metadata import Metadata
@@ -22,9 +23,9 @@ SECONDS = 2.0
 BYTES_MAX = 64 << 20
 
 
-async def take_over(address: str, metadata: Metadata) -> None:
+async def take_over(address: str, metadata: Metadata, how: RenewedContext | None) -> None:
     """Raise every offset to what the broker at that address has."""
-    link = RemotingLink(address, SECONDS)
+    link = RemotingLink(address, SECONDS, how)
     try:
         answer = await link.ask(RemotingCommand(RequestCode.GET_ALL_CONSUMER_OFFSET, version=REQUEST_VERSION))
         if answer.code != ResponseCode.SUCCESS:

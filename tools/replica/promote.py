@@ -34,6 +34,7 @@ from store.files.directory import StoreDirectory, store_directory
 from store.reading.extent import Running, running
 from store.repair.rebuild import locked
 from tools.common.exit_codes import ExitCode
+from tools.common.tls import tls_of
 
 SLAVE = "SLAVE"
 ALIVE_MS = 20_000  # haHousekeepingInterval: a connection that was silent for longer ends
@@ -105,7 +106,7 @@ def _master_there(broker: Running, board: Board, given: str | None) -> fencing.M
     cluster, name = str(settings["brokerClusterName"]), str(settings["brokerName"])
     if given is None:
         servers = tuple(filter(None, str(settings.get("namesrvAddr", "")).split(";")))
-        other = fencing.other_master(servers, cluster, name, str(settings["storeHost"]))
+        other = fencing.other_master(servers, cluster, name, str(settings["storeHost"]), tls_of())
         if other is not None:
             return other
         host, port = split(address_cursors.text_of(board.ha_client.master_address) or ":")
@@ -113,7 +114,7 @@ def _master_there(broker: Running, board: Board, given: str | None) -> fencing.M
     if given is None:
         return None
     try:
-        with RemotingClient(given, ANSWER_SECONDS) as client:
+        with RemotingClient(given, ANSWER_SECONDS, tls_of()) as client:
             extent = asked_extent(client)
     except (EngineError, StoreError):
         return None
@@ -157,10 +158,10 @@ def _switch(
     if old is None:
         why = "no Slipstream master answers for it to step down"
         raise RoleRefused(store, why, "give its listenPort's address by --master HOST:PORT; or stop it, then promote")
-    with RemotingClient(str(broker.settings["storeHost"]), ANSWER_SECONDS) as client:
+    with RemotingClient(str(broker.settings["storeHost"]), ANSWER_SECONDS, tls_of()) as client:
         own = asked_extent(client)
     successor = {"epoch": str(epoch), "broker": own.identity, "master": own.ha_address}
-    with RemotingClient(old.address, ANSWER_SECONDS) as client:
+    with RemotingClient(old.address, ANSWER_SECONDS, tls_of()) as client:
         if old.extent.is_master:
             client.ask(RequestCode.STEP_DOWN, successor)
     extent = _await_extent(store, old.address, until, lambda extent: not extent.is_master)
@@ -176,7 +177,7 @@ def _await_extent(store: Path, address: str, until: float, is_so: Callable[[Exte
     why = "it does not answer"
     while time.monotonic() < until:
         try:
-            with RemotingClient(address, ANSWER_SECONDS) as client:
+            with RemotingClient(address, ANSWER_SECONDS, tls_of()) as client:
                 extent = asked_extent(client)
             if is_so(extent):
                 return extent
