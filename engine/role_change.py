@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 
 from engine.board import role_request
+from engine.board.cursors import Board
 from engine.board.role_request import RoleRequest
 from engine.errors import StartRefused
 from engine.remoting import fencing
@@ -31,11 +31,13 @@ class RoleChange:
         self.of_file, self._root = of_file, of_file.store_path_root_dir
         self.identity = role_now.identity_of(of_file)
         self._promoting, self._epoch_min, self._has_served = False, 0, False
+        self._epoch = 0  # of the role that runs
         self.tables_from = ""  # of the role that begins: the old master, where it may still answer
 
     def config_now(self) -> BrokerConfig:
         """The settings of the role that begins. Raises StartRefused, OwnFileDamaged, OSError."""
         known = epochs.read(self._root)
+        self._epoch = known.last_epoch
         if self._promoting:
             return role_now.effective(self.of_file, known.promoting())
         if known.role is not SaidRole.PROMOTE and role_now.is_master(self.of_file, known) and self.of_file.name_servers:
@@ -64,13 +66,15 @@ class RoleChange:
             raise StartRefused(what, f"this broker must be no master: {why}", remedy)
         log.warning("starts as a slave (id %d) although its file says master: %s", config.broker_id, why)
 
-    def is_asked(self, directory: Path) -> bool:
-        """Whether another role is wanted of the one that runs."""
-        return role_request.is_there(directory)
+    def is_asked(self, board: Board) -> bool:
+        """Whether another role is wanted of the one that runs: by a request, or a slave knows a newer master."""
+        return role_request.is_there(board.directory) or board.fenced_by_epoch.read() > self._epoch
 
-    def take(self, directory: Path) -> RoleRequest | None:
+    def take(self, board: Board) -> RoleRequest | None:
         """What is wanted, once the role before it has stopped; remembered where it must not be forgotten."""
-        request = role_request.read(directory)
+        request, newer = role_request.read(board.directory), board.fenced_by_epoch.read()
+        if request is None and newer > self._epoch:
+            request = RoleRequest(to_master=False, epoch=newer)
         self._has_served = True
         self._promoting, self.tables_from = False, ""
         if request is None:
@@ -78,7 +82,9 @@ class RoleChange:
         if request.to_master:
             self._promoting, self._epoch_min, self.tables_from = True, request.epoch, request.tables_from
             return request
-        known = epochs.read(self._root).demoted(request.master)
+        known = epochs.read(self._root)
+        if request.master or not request.epoch:
+            known = known.demoted(request.master)
         if request.epoch:
             known = known.fenced(Fence(request.epoch, request.broker, request.master, wall_ms()))
         epochs.write(self._root, known)
@@ -91,6 +97,7 @@ class RoleChange:
             known = replace(known, seen_epoch=max(known.seen_epoch, self._epoch_min - 1))
             known = known.promoted(self.identity, end_offset, wall_ms())
             epochs.write(self._root, known)
+            self._epoch = known.last_epoch
             log.warning("%s is the master of epoch %d, from offset %d on", self.identity, known.last_epoch, end_offset)
         self._promoting, self._epoch_min = False, 0
 

@@ -114,11 +114,10 @@ class Supervisor:
         self._start(children, wake_read)
         if on_ready is not None and not self._stop():
             on_ready()
-        directory = self._running_board().directory
-        while not self._stop() and not self._change.is_asked(directory):
+        while not self._stop() and not self._change.is_asked(self._running_board()):
             self._turn(wake_read, POLL_MS)
         ended = self._shut_down()
-        if self._stop() or (wanted := self._change.take(directory)) is None:
+        if self._stop() or (wanted := self._change.take(self._running_board())) is None:
             return ended
         log.warning("becomes %s", "the master" if wanted.to_master else f"a slave {wanted.master}".rstrip())
         return None

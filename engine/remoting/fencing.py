@@ -34,11 +34,13 @@ class Master(NamedTuple):
 
 
 def newer_master(config: BrokerConfig, known: Epochs) -> Fence | None:
-    """The master of this broker's name with an epoch above ours; None where nobody tells of one."""
+    """The master of this broker's name whose epoch is above ours, or is ours and another's; None without one."""
     own = f"{config.broker_ip1}:{config.listen_port}"
     how = tls.of_broker(config).client
     other = other_master(config.name_servers, config.broker_cluster_name, config.broker_name, own, how)
-    if other is None or not other.extent.is_master or other.extent.epoch <= known.last_epoch:
+    if other is None or not other.extent.is_master or other.extent.epoch < max(1, known.last_epoch):
+        return None
+    if other.extent.epoch == known.last_epoch and other.extent.identity == known.entries[-1].broker:
         return None
     return Fence(other.extent.epoch, other.extent.identity, other.extent.ha_address, wall_ms())
 

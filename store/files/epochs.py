@@ -97,11 +97,19 @@ class Epochs:
         return replace(self, role=SaidRole.SLAVE, master=master)
 
     def fenced(self, fence: Fence) -> Epochs:
-        """After word of a newer master; of two the newer one is kept."""
-        if fence.epoch <= self.last_epoch or (self.fenced_by and fence.epoch < self.fenced_by.epoch):
+        """After word of a newer master; of two the newer one is kept.
+
+        Two brokers that never heard of each other may have begun one epoch both: who hears of it gives its own up.
+        """
+        entries = self.entries
+        if entries and entries[-1].epoch == fence.epoch and fence.broker not in ("", entries[-1].broker):
+            entries = entries[:-1]
+        last_epoch = entries[-1].epoch if entries else 0
+        if fence.epoch <= last_epoch or (self.fenced_by and fence.epoch < self.fenced_by.epoch):
             return self
         role = self.role if self.role is SaidRole.SLAVE else SaidRole.NONE
-        return replace(self, fenced_by=fence, seen_epoch=max(self.seen_epoch, fence.epoch), role=role)
+        seen = max(self.seen_epoch, fence.epoch)
+        return replace(self, entries=entries, fenced_by=fence, seen_epoch=seen, role=role)
 
     def following(self, entries: Iterable[Epoch]) -> Epochs:
         """A slave's, whose master has these epochs and whose log is a part of that master's."""

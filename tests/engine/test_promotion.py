@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -128,8 +129,37 @@ def test_a_living_master_steps_down_and_takes_over_again(tmp_path: Path) -> None
         await_that(lambda: has_all_of(b.store, a.store), "the slave follows again")
         assert bodies(a.store) == bodies(b.store) == acknowledged
         assert run("promote", a.store).exit_code == 1, "it is a master already"
-    last = epochs.read(a.store).entries[-1]
-    assert (last.epoch, last.broker) == (2, "pair:0")
+    for store in (a.store, b.store):
+        assert [(one.epoch, one.broker) for one in epochs.read(store).entries] == [(1, "pair:1"), (2, "pair:0")]
+
+
+def test_what_only_the_old_master_has_is_told_cut_and_kept(tmp_path: Path, names: Serving) -> None:
+    at = {"namesrvAddr": f"127.0.0.1:{names.port}"}
+    with broker(tmp_path / "a", **MASTER, **at) as a, broker(tmp_path / "b", **SLAVE, **at) as b:
+        acknowledged = put(a.store, 30, slaves=1)
+        b.stop()  # cut off
+        with Producer(str(a.store)) as producer:
+            tail = [producer.send("orders", b"nobody else has %d" % number, wait=False) for number in range(5)]
+        assert len(tail) == 5
+        a.process.kill()
+        a.process.wait()
+        with broker(tmp_path / "b", **SLAVE, **at) as b:
+            assert run("promote", b.store).exit_code == 0
+            acknowledged += put(b.store, 30)
+            with broker(tmp_path / "a", **MASTER, **at) as again:
+                assert role_of(again.store) == "SLAVE:1"
+                command = f"slipstream replica rewind {again.store} --with 127.0.0.1:{b.port}"
+                await_that(
+                    lambda: any(command in line for line in ha_status(again.store).problems), "the command is named"
+                )
+            ran = run(*command.split()[1:], "--json")
+            assert ran.exit_code == 0, ran.output
+            assert json.loads(ran.stdout)["records"] == 5
+            shown = run("log", "cat", json.loads(ran.stdout)["kept"])
+            assert shown.stdout.count("orders") == 5
+            with broker(tmp_path / "a", **MASTER, **at) as again:
+                await_that(lambda: has_all_of(again.store, b.store), "the old master follows")
+                assert bodies(again.store) == bodies(b.store) == acknowledged
 
 
 def test_a_slave_of_a_slave_follows_the_promoted_one(tmp_path: Path) -> None:

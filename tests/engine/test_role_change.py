@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from engine.remoting.last_offsets import raise_offsets
 from engine.role_change import RoleChange
 from engine.settings import role_now
 from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, from_mapping
+from ipc import waiting
 from store.compat import LINES
 from store.epochs import Epoch
 from store.files import divergence, epochs
@@ -82,13 +82,14 @@ def test_a_master_that_must_be_none_and_can_follow_nobody_refuses_with_what_to_t
 def test_in_the_middle_of_a_run_it_goes_on_without_a_master_and_says_what_to_type(tmp_path: Path) -> None:
     change = RoleChange(config_of(tmp_path, "SYNC_MASTER"))
     assert change.config_now().broker_role is BrokerRole.SYNC_MASTER
-    role_request.write(tmp_path, RoleRequest(to_master=False, epoch=3, broker="pair:2"))
-    change.take(tmp_path)
-    assert change.config_now().broker_role is BrokerRole.SLAVE
     board = Board.create(tmp_path / "counters")
-    epochs.write(tmp_path, replace(epochs.read(tmp_path), role=SaidRole.NONE))
+    assert not change.is_asked(board)
+    waiting.publish(board.fenced_by_epoch, 3)  # as a sender does, whose slave has proved it
+    assert change.is_asked(board)
+    change.take(board)
+    assert change.config_now().broker_role is BrokerRole.SLAVE
     (line,) = pair_problems(board, str(tmp_path), "SLAVE")
-    assert "pair:2 is the master of epoch 3" in line and f"slipstream demote {tmp_path} --master" in line
+    assert "another broker is the master of epoch 3" in line and f"slipstream demote {tmp_path} --master" in line
     divergence.write(tmp_path, Divergence(7, 9, "10.0.0.1:10912", "", "00", "01", 1))
     parted = pair_problems(board, str(tmp_path), "SLAVE")[0]
     assert f"`slipstream replica rewind {tmp_path} --with 10.0.0.1:10911`" in parted
@@ -99,13 +100,13 @@ def test_in_the_middle_of_a_run_it_goes_on_without_a_master_and_says_what_to_typ
 
 
 def test_a_request_is_taken_once_the_role_before_has_stopped(tmp_path: Path) -> None:
-    change = RoleChange(config_of(tmp_path, "SLAVE"))
+    change, board = RoleChange(config_of(tmp_path, "SLAVE")), Board.create(tmp_path / "counters")
     assert change.config_now().broker_role is BrokerRole.SLAVE
-    assert not change.is_asked(tmp_path)
-    assert change.take(tmp_path) is None
+    assert not change.is_asked(board)
+    assert change.take(board) is None
     role_request.write(tmp_path, RoleRequest(to_master=True, tables_from="h:10911", epoch=5))
-    assert change.is_asked(tmp_path)
-    assert change.take(tmp_path) is not None
+    assert change.is_asked(board)
+    assert change.take(board) is not None
     assert epochs.read(tmp_path) == Epochs(), "nothing is said before the log is whole"
     assert change.config_now().broker_role is BrokerRole.ASYNC_MASTER
     assert change.tables_from == "h:10911"
@@ -114,12 +115,12 @@ def test_a_request_is_taken_once_the_role_before_has_stopped(tmp_path: Path) -> 
     change.begin(5000)
     assert epochs.read(tmp_path).last_epoch == 5, "one promotion, one epoch"
     role_request.write(tmp_path, RoleRequest(to_master=False, master="h:10912", epoch=6, broker="pair:0"))
-    change.take(tmp_path)
+    change.take(board)
     known = epochs.read(tmp_path)
     assert (known.role, known.is_fenced, known.next_epoch) == (SaidRole.SLAVE, True, 7)
     assert change.config_now().ha_master_address == ("h", 10912)
     (tmp_path / role_request.NAME).write_bytes(b"{}")
-    assert change.take(tmp_path) is None, "what is no request asks for nothing"
+    assert change.take(board) is None, "what is no request asks for nothing"
 
 
 @pytest.fixture
@@ -129,27 +130,37 @@ def names() -> Iterator[Serving]:
     server.stop()
 
 
-@pytest.mark.parametrize(("their_epoch", "becomes"), [(1, "SLAVE"), (0, "SYNC_MASTER")])
+@pytest.mark.parametrize(
+    ("their_epoch", "ours", "becomes"),
+    [
+        (1, Epochs(), "SLAVE"),
+        (0, Epochs(), "SYNC_MASTER"),
+        (1, Epochs().promoted("pair:0", 50, 1), "SLAVE"),  # one epoch, two brokers: who comes second is none
+        (1, OF_B.promoted("pair:0", 200, 2), "SYNC_MASTER"),
+    ],
+)
 def test_a_master_asks_who_else_is_one_when_it_starts(
-    tmp_path: Path, names: Serving, their_epoch: int, becomes: str
+    tmp_path: Path, names: Serving, their_epoch: int, ours: Epochs, becomes: str
 ) -> None:
     other = SmallLog(tmp_path / "other", SEGMENT_BYTES)
     other.append("topic")
     if their_epoch:
         epochs.write(other.root, OF_B)
     served = ServedLog(other.root, tmp_path / "regions", SEGMENT_BYTES)
+    waiting.publish(served.board.own_broker_id, 2)
     who = {
         "clusterName": "DefaultCluster", "brokerName": "pair", "brokerId": "0", "brokerAddr": served.address,
         "haServerAddr": "127.0.0.1:10912",
     }  # fmt: skip
     (tmp_path / "own").mkdir()
+    epochs.write(tmp_path / "own", ours)
     name_server = RemotingClient(f"127.0.0.1:{names.port}")
     try:
         name_server.ask(RequestCode.REGISTER_BROKER, who)
         change = RoleChange(config_of(tmp_path / "own", "SYNC_MASTER", namesrvAddr=f"127.0.0.1:{names.port}"))
         assert change.config_now().broker_role == becomes
         fence = epochs.read(tmp_path / "own").fenced_by
-        assert (fence and fence.epoch) == (their_epoch or None)
+        assert (fence and fence.epoch) == (their_epoch if becomes == "SLAVE" else None)
         assert change.config_now().broker_role == becomes, "asked again, the same"
     finally:
         served.stop()

@@ -80,7 +80,11 @@ def test_a_newer_master_fences_until_its_epoch_is_followed() -> None:
     fenced = FIRST.fenced(fence)
     assert fenced.is_fenced
     assert not fenced.makes_master("pair:1", is_master_by_file=False)
-    assert FIRST.fenced(Fence(1, "pair:0", "h:1", 6)) == FIRST, "not newer"
+    assert FIRST.fenced(Fence(1, "pair:1", "h:1", 6)) == FIRST, "not newer"
+    assert FIRST.fenced(Fence(1, "", "", 6)) == FIRST
+    twins = FIRST.fenced(Fence(1, "pair:0", "h:1", 6))
+    assert twins.is_fenced and not twins.entries, "two brokers began one epoch: who hears of it gives its own up"
+    assert not twins.makes_master("pair:1", is_master_by_file=True)
     assert fenced.fenced(Fence(1, "pair:2", "h:2", 7)).fenced_by == fence
     again = fenced.following([*FIRST.entries, Epoch(2, 80 + 100, "pair:0", 6)])
     assert not again.is_fenced
