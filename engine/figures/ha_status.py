@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.board import address_cursors
-from engine.board.cursors import HA_CONNECTIONS_MAX, Board, BrokerState, HaSlotState
+from engine.board.cursors import HA_CONNECTIONS_MAX, Board, BrokerState, HaConnectionCursors, HaSlotState, IdentityState
 from engine.board.ha_samples import read_ha_samples, sample_now
 from engine.figures.pair import epoch_of, pair_problems
 from engine.figures.problems import problems
@@ -32,13 +32,22 @@ from store.reading.history import History, held
 CONNECTION_STATES = {int(state): state.name for state in HaSlotState}
 CLIENT_STATES = {0: "READY", 1: "HANDSHAKE", 2: "TRANSFER", 3: "SUSPEND", 4: "SHUTDOWN"}
 BROKER_STATES = {int(state): state.name for state in BrokerState}
+BY_ADDRESS = "address"
+KNOWN_BY = {
+    int(IdentityState.BY_ADDRESS): BY_ADDRESS, int(IdentityState.CLAIMED): "claim",
+    int(IdentityState.SIGNED): "signature",
+}  # fmt: skip
 NO_MASTER = "no address of a master yet: set haMasterAddress, or namesrvAddr"
 LAG_SCAN_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class ConnectionStatus:
-    """A slave's connection, on its master. Offsets and lag in bytes; None: not known yet, or never."""
+    """A slave's connection, on its master. Offsets and lag in bytes; None: not known yet, or never.
+
+    `replica` is who it says to be, brokerName:brokerId, or its address without the port of the day; `known_by` says how
+    that is known.
+    """
 
     slot: int
     peer: str
@@ -57,6 +66,9 @@ class ConnectionStatus:
     sent_bytes_per_second: float | None = None
     acked_bytes_per_second: float | None = None
     catch_up_seconds: float | None = None
+    replica: str = ""
+    known_by: str = BY_ADDRESS
+    flushed_offset: int | None = None
 
 
 @dataclass(frozen=True)
@@ -136,7 +148,9 @@ def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: di
     """What the counters alone tell of replication, without problems of other kinds."""
     asked = replication.of_running(settings)
     files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
-    replicas = connections(board, files, samples, asked.ha_slave_fallbehind_max_bytes)
+    replicas = connections(
+        board, files, samples, asked.ha_slave_fallbehind_max_bytes, str(settings["brokerName"])
+    )  # fmt: skip
     acks = [SlaveAck(one.slot, one.slave_ack_offset) for one in replicas if one.state == HaSlotState.TRANSFER.name]
     in_sync = board.in_sync_slaves.read()
     return HaStatus(
@@ -162,7 +176,7 @@ def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: di
 
 
 def connections(
-    board: Board, files: SegmentFiles, samples: Sequence[HaSample], fallbehind_bytes_max: int
+    board: Board, files: SegmentFiles, samples: Sequence[HaSample], fallbehind_bytes_max: int, broker_name: str
 ) -> list[ConnectionStatus]:
     """The slaves connected now."""
     now, rows = sample_now(board, monotonic_ms()), []
@@ -176,6 +190,7 @@ def connections(
         lag, rate = max(0, end - ack), replica_rate(samples, now, slot)
         follows = state == HaSlotState.TRANSFER
         in_sync = follows and end - ack < fallbehind_bytes_max
+        flushed = words.flushed_offset.read()
         reason = ReasonCode.OK if in_sync else ReasonCode.BEHIND if follows else ReasonCode.NO_REPORT
         rows.append(
             ConnectionStatus(
@@ -196,9 +211,20 @@ def connections(
                 sent_bytes_per_second=rate.sent if rate else None,
                 acked_bytes_per_second=rate.acknowledged if rate else None,
                 catch_up_seconds=catch_up_seconds(lag, rate) if follows else None,
+                replica=_replica(words, broker_name),
+                known_by=KNOWN_BY.get(words.identity_state.read(), BY_ADDRESS),
+                flushed_offset=None if flushed < 0 else flushed,
             )
         )
     return rows
+
+
+def _replica(words: HaConnectionCursors, broker_name: str) -> str:
+    """Who the slave of a slot is: of this broker's group, by the number that it told; else where it is."""
+    peer = address_cursors.text_of(words.peer_address)
+    if words.identity_state.read() == IdentityState.BY_ADDRESS:
+        return peer.rpartition(":")[0].strip("[]") or peer
+    return f"{broker_name}:{words.broker_id.read()}"
 
 
 def _gone(board: Board, store: str) -> list[EndedStatus]:

@@ -154,9 +154,11 @@ def _ha(figures: Figures, status: HaStatus) -> Iterator[Metric]:
 
 
 def replica_labels(replicas: list[ConnectionStatus]) -> list[str]:
-    """What each replica is called in metrics: its address; where several have the same, with the port of its day."""
-    hosts = [one.peer.rpartition(":")[0].strip("[]") or one.peer for one in replicas]
-    return [one.peer if hosts.count(host) > 1 else host for one, host in zip(replicas, hosts, strict=True)]
+    """What each replica is called in metrics: who it is; where several are called the same, also where they are."""
+    called = [one.replica or one.peer for one in replicas]
+    return [
+        f"{name} at {one.peer}" if called.count(name) > 1 else name for one, name in zip(replicas, called, strict=True)
+    ]
 
 
 def _replicas(figures: Figures, replicas: list[ConnectionStatus]) -> Iterator[Metric]:

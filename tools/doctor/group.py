@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 
-from engine.figures.ha_status import HaStatus, ha_status
+from engine.board.failures import failing
+from engine.figures.ha_status import ConnectionStatus, HaStatus, ha_status
+from engine.figures.problems import problem_line
 from engine.protocol.ha.wire import ReasonCode
 from store.errors import StoreError
 from store.files import divergence, epochs
+from store.files.epochs import SaidRole
+from store.reading.extent import Running
 from store.reading.history import History
 from tools.admin.client import Member
 from tools.doctor.disk import history_of
-from tools.doctor.node import Asking, Node, of_address
+from tools.doctor.node import Asking, Node, board_of, of_address
 from tools.doctor.rows import Code, Row, ok, unknown, wrong
 
 CLOCK_MS_MAX = 1000
@@ -26,9 +30,7 @@ def own_rows(node: Node) -> list[Row]:
     store = str(node.running.store_root)
     status = ha_status(store)
     state = f"`slipstream ha status {store}`"
-    next_step = f"`slipstream status {store}`"
-    seen = [wrong("processes", ReasonCode.KILLED, problem, next_step) for problem in status.problems]
-    seen += _parted(store)
+    seen = [*_processes(node.running), *_parted(store)]
     if status.client is not None:
         client = status.client
         if client.reason_code == ReasonCode.OK:
@@ -39,12 +41,23 @@ def own_rows(node: Node) -> list[Row]:
     return [*seen, *_followers(status, state)]
 
 
+def _processes(running: Running) -> list[Row]:
+    """Those that do not do their work."""
+    board = board_of(running)
+    try:
+        roles = failing(board, running.region_directory)
+    finally:
+        board.counters.close()
+    next_step = f"`slipstream status {running.store_root}`"
+    return [wrong("processes", ReasonCode.KILLED, problem_line(one), next_step) for one in roles]
+
+
 def _followers(status: HaStatus, state: str) -> list[Row]:
     here = {one.peer.rpartition(":")[0] for one in status.replicas}
     seen = [
-        ok("replica", f"{one.peer}: in sync, {one.lag_bytes:,} bytes behind")
+        ok("replica", f"{_who(one)}: in sync, {one.lag_bytes:,} bytes behind")
         if one.in_sync
-        else wrong("replica", one.reason, f"{one.peer}: not in sync, {one.lag_bytes:,} bytes behind", state)
+        else wrong("replica", one.reason, f"{_who(one)}: not in sync, {one.lag_bytes:,} bytes behind", state)
         for one in status.replicas
     ]
     for one in status.gone:
@@ -59,6 +72,10 @@ def _followers(status: HaStatus, state: str) -> list[Row]:
     return seen
 
 
+def _who(one: ConnectionStatus) -> str:
+    return f"{one.replica} at {one.peer}, known by its {one.known_by}"
+
+
 def _parted(store: str) -> list[Row]:
     """Notes in the store that keep it from its role."""
     try:
@@ -70,9 +87,10 @@ def _parted(store: str) -> list[Row]:
     if parted is not None:
         next_step = f"`slipstream replica check {store} --with HOST:PORT` of its master"
         seen.append(wrong("role", ReasonCode.DIVERGED, parted.text(), next_step))
-    if known.is_fenced and known.fenced_by is not None:
-        what = f"it must not be a master: epoch {known.fenced_by.epoch} has begun elsewhere"
-        seen.append(wrong("role", Code.FENCED, what, f"`slipstream demote {store}`"))
+    if known.is_fenced and known.fenced_by is not None and known.role is not SaidRole.SLAVE:
+        newer = known.fenced_by
+        what = f"it takes no messages: {newer.broker or 'another broker'} is the master of epoch {newer.epoch}"
+        seen.append(wrong("role", ReasonCode.FENCED, what, f"`slipstream demote {store} --master HOST:PORT`"))
     return seen
 
 

@@ -34,11 +34,7 @@ def rows(node: Node, timeout: float) -> list[Row]:
 def _ports(node: Node) -> list[Port]:
     tls = "tls.server.mode", node.setting("tls.server.mode") == ENFORCING, "clear text is taken, too"
     ha_port, metrics_port = _live_ports(node)
-    ha_tls, ha_secret = node.setting("haTlsMode") == ENFORCING, bool(node.setting("haSecretFile"))
-    if ha_tls or ha_secret:
-        ha = "haTlsMode=enforcing", ha_tls, "signed, and read by who reads the network"
-    else:
-        ha = "haSecretFile", False, "who follows and acknowledges is not asked for a signature"
+    ha = "haTlsMode", node.setting("haTlsMode") == ENFORCING, "in clear text, without a proof of who follows"
     ports = [
         Port("listenPort", node.port, "remotingAllowList", *tls),
         Port("listenPort - 2", node.port - PORT_OF_TABLES, "remotingAllowList", *tls),

@@ -54,10 +54,12 @@ def _reason(one: ConnectionStatus) -> Text:
 
 
 ROWS: tuple[tuple[str, Callable[[ConnectionStatus], str | Text]], ...] = (
+    ("is", lambda one: f"{one.replica} (by {one.known_by})" if one.replica else UNKNOWN),
     ("state", lambda one: one.state),
     ("reason", _reason),
     ("in sync", lambda one: "yes" if one.in_sync else "no"),
     ("acknowledged up to", lambda one: f"{one.slave_ack_offset:,}"),
+    ("on its disk up to", lambda one: UNKNOWN if one.flushed_offset is None else f"{one.flushed_offset:,}"),
     ("sent up to", lambda one: f"{one.next_transfer_offset:,}"),
     ("lag in bytes", lambda one: f"{one.lag_bytes:,}"),
     ("lag in time", lambda one: seconds_text(one.lag_seconds)),

@@ -39,7 +39,7 @@ ROCKETMQS = {  # names and labels as a 5.3.3 broker with metricsExporterType=PRO
     "rocketmq_storage_flush_behind_bytes": STORAGE,
     "rocketmq_storage_dispatch_behind_bytes": STORAGE,
 }
-REPLICA = "127.0.0.1"  # its address, whatever port it comes from
+REPLICA = "m:1"  # who it says to be, whatever port it comes from
 REPLICA_STATUS = ConnectionStatus(0, "-", "TRANSFER", 0, 0, 0, 0, 0.0, 0, 0, 0.0, 0.0)
 Samples = dict[str, list[tuple[dict[str, str], float]]]
 
@@ -143,13 +143,14 @@ def test_a_rejected_acknowledgement_is_counted_with_its_reason(pair: tuple[Local
     assert one(found, "rocketmq_ha_connections_ended_total", **labels) == 1
 
 
-def test_replicas_are_called_by_their_addresses_and_never_two_the_same() -> None:
-    def called(*peers: str) -> list[str]:
-        return replica_labels([replace(REPLICA_STATUS, peer=peer) for peer in peers])
+def test_replicas_are_called_by_who_they_are_and_never_two_the_same() -> None:
+    def called(*replicas: tuple[str, str]) -> list[str]:
+        return replica_labels([replace(REPLICA_STATUS, replica=name, peer=peer) for name, peer in replicas])
 
-    assert called("10.0.0.1:40000", "10.0.0.2:40000", "[2001:db8::1]:1") == ["10.0.0.1", "10.0.0.2", "2001:db8::1"]
-    assert called("10.0.0.1:4", "10.0.0.1:5", "10.0.0.2:4") == ["10.0.0.1:4", "10.0.0.1:5", "10.0.0.2"]
-    assert called("-") == ["-"]
+    assert called(("a:1", "10.0.0.1:4"), ("10.0.0.2", "10.0.0.2:4")) == ["a:1", "10.0.0.2"]
+    assert called(("a:1", "10.0.0.1:4"), ("a:1", "10.0.0.2:5"), ("a:2", "10.0.0.2:4")) == [
+        "a:1 at 10.0.0.1:4", "a:1 at 10.0.0.2:5", "a:2",
+    ]  # fmt: skip
 
 
 def test_open_metrics_for_who_asks_for_it(pair: tuple[LocalBroker, LocalBroker]) -> None:
