@@ -13,6 +13,7 @@ import pytest
 from engine.board import cursors, live_settings
 from engine.protocol.ha.policy import HaSettings
 from engine.settings import keys as config_keys
+from engine.settings import name_server_keys
 from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, FlushDiskType, from_mapping, load
 from engine.settings.unused_names import REFUSED, ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS, SAMPLES_ONLY, UNGUARDED
 
@@ -254,6 +255,12 @@ def test_the_table_and_the_dataclass_agree() -> None:
     assert not ROCKETMQ_KEYS & ROCKETMQ_LATER_KEYS
     assert REFUSED.keys() | UNGUARDED <= ROCKETMQ_KEYS | ROCKETMQ_LATER_KEYS
     assert config_keys.SENDERS_MAX == cursors.HA_CONNECTIONS_MAX
+
+
+def test_the_readme_has_all_keys_of_our_own() -> None:
+    table = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    ours = config_keys.OWN_KEYS | {key.name for key in name_server_keys.KEYS if key.kind == "allow_list"}
+    assert ours <= set(re.findall(r"\w+", " ".join(table)))
 
 
 @cache
