@@ -124,7 +124,7 @@ def _frame_from(connection: socket.socket, deadline: float) -> bytes:
         connection.settimeout(left)
         part = connection.recv(READ_BYTES)
         if not part:
-            raise ConnectionResetError("hung up before its answer was whole")
+            raise ConnectionResetError("hung up before its answer was whole; one that takes TLS only is not asked here")
         if frames := splitter.feed(part):
             return frames[0]
     raise TimeoutError(f"no answer within {TIMEOUT_S:g} s")

@@ -20,10 +20,12 @@ from store.reading.extent import running
 from store.reading.log_reader import open_log
 from store.reading.summary import messages
 from store.tables import json_files
+from tests.harness.certificates import Authority, server_file
 from tests.harness.command_line import run
 from tests.harness.conditions import await_that
 from tests.harness.served_names import Serving
 from tools.common.local_broker import LocalBroker
+from tools.common.tls import TLS_CONFIG
 
 pytestmark = pytest.mark.crash
 SEGMENT_BYTES = 1 << 20
@@ -112,10 +114,25 @@ def offsets_of(store: Path) -> object:
     return json_files.read(path).get("offsetTable") if path.exists() else None
 
 
-def test_a_living_master_steps_down_and_takes_over_again(tmp_path: Path) -> None:
+@pytest.fixture(params=["plaintext", "TLS"])
+def secured(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """The settings of both brokers; with TLS nothing but TLS is served at any of their ports."""
+    if request.param == "plaintext":
+        return {}
+    authority = Authority(tmp_path / "ca")
+    own, trusts = authority.issue("node"), authority.certificate
+    file = server_file(tmp_path / "tls.properties", own, client_trustCertPath=trusts)
+    monkeypatch.setenv(TLS_CONFIG, str(file))
+    return {"tls.server.mode": "enforcing", "tls.config.file": file, "haTlsMode": "enforcing"}
+
+
+def test_a_living_master_steps_down_and_takes_over_again(tmp_path: Path, secured: dict[str, object]) -> None:
     offsets = {"orders@shop": {0: 7, 1: 4}}
     json_files.write(tmp_path / "a" / "store" / "config" / CONSUMER_OFFSETS, {"offsetTable": offsets})
-    with broker(tmp_path / "a", **MASTER) as a, broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address) as b:
+    with (
+        broker(tmp_path / "a", **MASTER, **secured) as a,
+        broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address, **secured) as b,
+    ):
         acknowledged = put(a.store, 50, slaves=1)
         ran = run("promote", b.store, "--switch")
         assert ran.exit_code == 0, ran.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import gc
 import os
@@ -376,3 +377,14 @@ def test_connections_that_leave_before_they_are_served_leave_nothing(is_tls: boo
         for sock in socks:
             sock.close()
         await_that(lambda: open_files() <= idle, "all are gone", SECONDS)
+
+
+def test_every_connection_of_ours_is_told_how_to_be_made() -> None:
+    """Who forgets TLS would speak plaintext to a port that takes none."""
+    root, made = Path(__file__).resolve().parents[3], []
+    for path in (*root.glob("engine/**/*.py"), *root.glob("tools/**/*.py")):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            if ast.unparse(call.func) in ("RemotingClient", "RemotingLink"):
+                made.append((f"{path.name}:{call.lineno}", len(call.args)))
+    assert len(made) > 5
+    assert not [place for place, arguments in made if arguments < 3]
