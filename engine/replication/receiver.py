@@ -26,8 +26,9 @@ from engine.net.tls import BrokerTls, RenewedContext
 from engine.protocol.ha.client import HaClient, HaClientState
 from engine.protocol.ha.client_kernel import ClientLimits
 from engine.protocol.ha.hello import NONCE_BYTES, SlaveGreeting
+from engine.protocol.ha.next_steps import advice_of
 from engine.protocol.ha.opening import NO_TAIL, Tail
-from engine.protocol.ha.wire import ADVICE, FRAME_HEADER_BYTES, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
+from engine.protocol.ha.wire import FRAME_HEADER_BYTES, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
 from engine.replication import ha_facts, receiver_kernel, tls_relay
 from engine.replication.flush_reports import FlushReports
 from engine.replication.receiver_kernel import INBOX_BYTES, NO_SEGMENT, HeldWord, Outcome
@@ -221,7 +222,7 @@ class Receiver:
         reason = self.client.seen_as(reason)
         is_news = reason is not self.client.reason or reason not in TRIED_SOON
         if is_news and reason is not CloseReason.STOPPED:
-            log.warning("connection to the master ended: %s %s; %s", reason.name, detail, ADVICE[reason])
+            log.warning("connection to the master ended: %s %s; %s", reason.name, detail, advice_of(reason))
         if self._socket is not None:
             self._socket.close()
         self._socket = self._relay = None

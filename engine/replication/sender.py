@@ -28,8 +28,9 @@ from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.flow_monitor import FlowMonitor
 from engine.protocol.ha.group_transfer import slave_identity
 from engine.protocol.ha.hello import NONCE_BYTES, MasterGreeting, refusal
+from engine.protocol.ha.next_steps import advice_of
 from engine.protocol.ha.policy import put_policy
-from engine.protocol.ha.wire import ADVICE, REPORT_BYTES, CloseReason, PeerError
+from engine.protocol.ha.wire import REPORT_BYTES, CloseReason, PeerError
 from engine.replication import ha_facts, replica_words, sender_kernel
 from engine.replication.replica_words import CATCH_UP_BYTES
 from engine.replication.sender_kernel import FrameWord, Outcome
@@ -317,7 +318,7 @@ class Sender:
         peer = address_cursors.text_of(self._words.peer_address)
         log.log(
             level if self._is_told else logging.DEBUG, "%s: connection of %s ended: %s %s; %s", self.name, peer,
-            reason.name, detail, ADVICE[reason],
+            reason.name, detail, advice_of(reason),
         )  # fmt: skip
         waiting.note(self._words.ended_at_ms, monotonic_ms())
         waiting.publish(self._words.reason, reason)
