@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from engine.board.cursors import Board
 from engine.figures.problems import of_the_disk
 from engine.protocol.ha.wire import ReasonCode
+from engine.settings import tls_file
+from engine.settings.config import ConfigError
 from store.files.segment_files import SegmentFiles
 from store.names import CONFIG
 from store.reading.history import History, held
@@ -58,6 +61,11 @@ def _room_there(node: Node) -> Row:
 
 def _files(node: Node, board: Board) -> Row:
     """Whether others than its user and group may read or write what it keeps."""
+    for secret in _secrets(node):
+        with suppress(OSError):
+            if secret.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+                what = f"every user of this host may read {secret}, which is a secret"
+                return wrong("files", Code.PERMISSIONS, what, f"`chmod o-rwx {secret}`, and replace it")
     writable, readable = [], []
     for path in _looked_at(node, board):
         try:
@@ -84,7 +92,6 @@ def _more(paths: list[Path]) -> str:
 def _looked_at(node: Node, board: Board) -> Iterator[Path]:
     """What a look into the root shows: a directory that nobody enters guards all below it."""
     root, log = Path(node.store or "/"), Path(node.setting("storePathCommitLog"))
-    secret = node.setting("haSecretFile")
     closed = not root.stat().st_mode & (stat.S_IXOTH | stat.S_IROTH | stat.S_IWOTH)
     yield root
     below = [] if closed else [root, root / CONFIG]
@@ -95,8 +102,17 @@ def _looked_at(node: Node, board: Board) -> Iterator[Path]:
     yield board.directory
     if board.directory.stat().st_mode & stat.S_IXOTH:
         yield from sorted(board.directory.iterdir())[:FILES_MAX]
-    if secret:
+
+
+def _secrets(node: Node) -> Iterator[Path]:
+    """The secret of the HA port, and private keys of certificates."""
+    if secret := node.setting("haSecretFile"):
         yield Path(secret)
+    for name in ("tls.config.file", "haTlsConfigFile"):
+        if path := node.setting(name):
+            with suppress(ConfigError):
+                said = tls_file.load(Path(path))
+                yield from (own.key for own in (said.server_own, said.client_own) if own is not None)
 
 
 def _history(node: Node, board: Board) -> Row:

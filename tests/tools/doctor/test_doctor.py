@@ -137,7 +137,9 @@ def test_a_slave_that_cannot_follow_has_the_reason_of_ha_status(tmp_path: Path) 
 
 def test_a_broker_that_takes_tls_only_is_asked_over_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ca")
-    of_server = server_file(tmp_path / "server", authority.issue("server"))
+    own = authority.issue("server")
+    own.key.chmod(0o600)
+    of_server = server_file(tmp_path / "server", own)
     of_client = tls_file(tmp_path / "client", client_trustCertPath=authority.certificate, client_authServer="true")
     keys = {"tls.server.mode": "enforcing", "tls.config.file": of_server}
     with LocalBroker(tmp_path / "b", **keys, **SMALL) as broker:
@@ -146,6 +148,9 @@ def test_a_broker_that_takes_tls_only_is_asked_over_tls(tmp_path: Path) -> None:
         (row,) = found["certificate"]
         assert (row["reason"], row["level"]) == ("CERTIFICATE", "wrong") and "for 2.0 days" in row["what"]
         assert {check for check in found if "wrong" in levels(found[check])} == {"certificate"}
+        own.key.chmod(0o644)
+        (row,) = rows_of(broker.store, "--tls-config", str(of_client), code=1)["files"]
+        assert row["reason"] == "PERMISSIONS" and str(own.key) in row["what"] and "chmod" in row["next"]
         (row,) = rows_of(broker.store, code=1)["broker"]
         assert row["reason"] == "NO_LISTENER" and "takes TLS only" in row["what"]
         strangers = Authority(tmp_path / "other", "somebody else").certificate
