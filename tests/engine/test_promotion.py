@@ -78,35 +78,48 @@ def registered(names: Serving, config_of: LocalBroker) -> int | None:
     return None
 
 
-def test_a_killed_master_is_replaced_and_comes_back_as_a_slave(tmp_path: Path, names: Serving) -> None:
+def test_a_killed_master_is_replaced_and_comes_back_without_what_only_it_had(tmp_path: Path, names: Serving) -> None:
     at = {"namesrvAddr": f"127.0.0.1:{names.port}"}
     with broker(tmp_path / "a", **MASTER, **at) as a, broker(tmp_path / "b", **SLAVE, **at) as b:
-        acknowledged = put(a.store, 100, slaves=1)
-        assert len(acknowledged) == 100
+        acknowledged = put(a.store, 30, slaves=1)
+        assert len(acknowledged) == 30
         ran = run("promote", b.store)
         assert (ran.exit_code, "ROLE_REFUSED" in ran.stderr, "--switch" in ran.stderr) == (1, True, True), ran.output
+        b.stop()  # cut off
+        with Producer(str(a.store)) as producer:
+            for number in range(5):
+                producer.send("orders", b"nobody else has %d" % number, wait=False)
         a.process.kill()
         a.process.wait()
-        advice = f"`slipstream promote {b.store}`"
-        await_that(lambda: any(advice in line for line in ha_status(b.store).problems), "the command is named")
-        ran = run("promote", b.store)
-        assert ran.exit_code == 0, ran.output
-        assert role_of(b.store) == "ASYNC_MASTER:0"
-        assert b.process.poll() is None, "the same process"
-        assert bodies(b.store) == acknowledged
-        acknowledged += put(b.store, 50)
-        await_that(lambda: registered(names, b) == 0, "the name server calls it the master")
-        with broker(tmp_path / "a", **MASTER, **at) as again:
-            assert role_of(again.store) == "SLAVE:1", again.log.read_text()
-            await_that(lambda: has_all_of(again.store, b.store), "the old master follows")
-            with pytest.raises(NotAMaster):
-                Producer(str(again.store))
-            assert bodies(again.store) == bodies(b.store) == acknowledged
-            await_that(lambda: registered(names, again) == 1, "it is registered as a slave")
-        ran = run("replica", "check", a.store, "--with", f"127.0.0.1:{b.port}")
+        with broker(tmp_path / "b", **SLAVE, **at) as b:
+            assert run("promote", b.store).exit_code == 0
+            assert role_of(b.store) == "ASYNC_MASTER:0"
+            assert b.process.poll() is None, "the same process"
+            assert bodies(b.store) == acknowledged
+            acknowledged += put(b.store, 30)
+            await_that(lambda: registered(names, b) == 0, "the name server calls it the master")
+            _come_back(tmp_path / "a", names, b, at)
+            assert bodies(a.store) == bodies(b.store) == acknowledged
+    assert [(one.epoch, one.broker) for one in epochs.read(a.store).entries] == [(1, "pair:1")]
+
+
+def _come_back(directory: Path, names: Serving, master: LocalBroker, at: dict[str, str]) -> None:
+    """The old master is told that it has diverged, is rewound by the command that it names, and follows."""
+    with broker(directory, **MASTER, **at) as again:
+        assert role_of(again.store) == "SLAVE:1", again.log.read_text()
+        command = f"slipstream replica rewind {again.store} --with 127.0.0.1:{master.port}"
+        await_that(lambda: any(command in line for line in ha_status(again.store).problems), "the command is named")
+    ran = run(*command.split()[1:], "--json")
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["records"] == 5
+    assert run("log", "cat", json.loads(ran.stdout)["kept"]).stdout.count("orders") == 5
+    with broker(directory, **MASTER, **at) as again:
+        await_that(lambda: has_all_of(again.store, master.store), "the old master follows")
+        await_that(lambda: registered(names, again) == 1, "it is registered as a slave")
+        with pytest.raises(NotAMaster):
+            Producer(str(again.store))
+        ran = run("replica", "check", again.store, "--with", f"127.0.0.1:{master.port}")
         assert (ran.exit_code, ran.stdout.splitlines()[0]) == (0, "IDENTICAL"), ran.output
-    known = epochs.read(b.store)
-    assert [(one.epoch, one.broker) for one in known.entries] == [(1, "pair:1")]
 
 
 def offsets_of(store: Path) -> object:
@@ -150,35 +163,6 @@ def test_a_living_master_steps_down_and_takes_over_again(tmp_path: Path, secured
         assert [(one.epoch, one.broker) for one in epochs.read(store).entries] == [(1, "pair:1"), (2, "pair:0")]
 
 
-def test_what_only_the_old_master_has_is_told_cut_and_kept(tmp_path: Path, names: Serving) -> None:
-    at = {"namesrvAddr": f"127.0.0.1:{names.port}"}
-    with broker(tmp_path / "a", **MASTER, **at) as a, broker(tmp_path / "b", **SLAVE, **at) as b:
-        acknowledged = put(a.store, 30, slaves=1)
-        b.stop()  # cut off
-        with Producer(str(a.store)) as producer:
-            tail = [producer.send("orders", b"nobody else has %d" % number, wait=False) for number in range(5)]
-        assert len(tail) == 5
-        a.process.kill()
-        a.process.wait()
-        with broker(tmp_path / "b", **SLAVE, **at) as b:
-            assert run("promote", b.store).exit_code == 0
-            acknowledged += put(b.store, 30)
-            with broker(tmp_path / "a", **MASTER, **at) as again:
-                assert role_of(again.store) == "SLAVE:1"
-                command = f"slipstream replica rewind {again.store} --with 127.0.0.1:{b.port}"
-                await_that(
-                    lambda: any(command in line for line in ha_status(again.store).problems), "the command is named"
-                )
-            ran = run(*command.split()[1:], "--json")
-            assert ran.exit_code == 0, ran.output
-            assert json.loads(ran.stdout)["records"] == 5
-            shown = run("log", "cat", json.loads(ran.stdout)["kept"])
-            assert shown.stdout.count("orders") == 5
-            with broker(tmp_path / "a", **MASTER, **at) as again:
-                await_that(lambda: has_all_of(again.store, b.store), "the old master follows")
-                assert bodies(again.store) == bodies(b.store) == acknowledged
-
-
 def test_a_slave_of_a_slave_follows_the_promoted_one(tmp_path: Path) -> None:
     with (
         broker(tmp_path / "a", **MASTER) as a,
@@ -189,6 +173,8 @@ def test_a_slave_of_a_slave_follows_the_promoted_one(tmp_path: Path) -> None:
         await_that(lambda: has_all_of(c.store, a.store), "bytes go through the middle one")
         a.process.kill()
         a.process.wait()
+        advice = f"`slipstream promote {b.store}`"
+        await_that(lambda: any(advice in line for line in ha_status(b.store).problems), "the command is named")
         assert run("promote", b.store).exit_code == 0
         acknowledged += put(b.store, 50)
         await_that(lambda: has_all_of(c.store, b.store), "it follows the middle one")
@@ -198,6 +184,28 @@ def test_a_slave_of_a_slave_follows_the_promoted_one(tmp_path: Path) -> None:
             assert ran.exit_code == 0, ran.output
             await_that(lambda: has_all_of(again.store, b.store), "the old master is the third one")
             assert bodies(again.store) == acknowledged
+
+
+def test_a_running_master_steps_down_for_a_slave_that_proves_a_newer_epoch(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"of this pair alone, and nobody else's")
+    keys = {"haSecretFile": secret}
+    with (
+        broker(tmp_path / "a", **MASTER, **keys) as a,
+        broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address, **keys) as b,
+    ):
+        acknowledged = put(a.store, 20, slaves=1)
+        assert run("promote", b.store, "--force").exit_code == 0
+        assert role_of(a.store) == "SYNC_MASTER:0", "two masters, as whoever forces it has them"
+        run("demote", b.store, "--master", a.ha_address)
+        await_that(lambda: role_of(a.store) == "SLAVE:1", "the slave's word is believed", 40)
+        (line,) = ha_status(a.store).problems
+        assert "is the master of epoch 1" in line and f"`slipstream promote {a.store}`" in line
+        assert run("promote", a.store).exit_code == 0
+        acknowledged += put(a.store, 20, slaves=1)
+        await_that(lambda: has_all_of(b.store, a.store), "the other one follows again")
+        assert bodies(a.store) == bodies(b.store) == acknowledged
+        assert epochs.read(b.store).last_epoch == 2
 
 
 def test_a_store_without_a_broker_is_promoted_at_its_next_start(tmp_path: Path) -> None:

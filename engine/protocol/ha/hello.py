@@ -141,6 +141,7 @@ class SlaveGreeting:
             return self._answer(text, fields)
         if self.welcome is not None or not self._hello:
             raise _malformed("a message that nobody asked for")
+        self.require_newest()
         is_signed = _is_signed(self._secret, b"master", self._hello, text, signature)
         if self._secret and not is_signed:
             why = "the master does not know the secret of haSecretFile, or has none"
@@ -148,13 +149,17 @@ class SlaveGreeting:
         self.welcome = Welcome(bool(fields.get("flushed")), is_signed)
         return b""
 
+    def require_newest(self) -> None:
+        """Take nothing of a master before the newest; it is told so first, by our hello. Raises PeerError."""
+        if self.master is not None and self.master.last_epoch < self._facts.last_epoch:
+            own = self._facts
+            why = f"its epoch is {self.master.last_epoch}, this log has seen {own.last_epoch}: another master took over"
+            raise PeerError(CloseReason.FENCED, own.end_offset, why)
+
     def _answer(self, challenge: bytes, fields: dict[str, Any]) -> bytes:
         self.master, own = _facts_of(fields), self._facts
         if self.master.identity.cluster != own.identity.cluster:
             raise _other_cluster(own.identity, self.master.identity, own.end_offset)
-        if self.master.last_epoch < own.last_epoch:
-            why = f"its epoch is {self.master.last_epoch}, this log has seen {own.last_epoch}: another master took over"
-            raise PeerError(CloseReason.FENCED, own.end_offset, why)
         self._hello = _json(own, self._nonce)
         return words_of(_signature(self._secret, b"slave", challenge, self._hello) + self._hello)
 

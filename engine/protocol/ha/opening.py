@@ -132,6 +132,8 @@ class Opening:
                 raise PeerError(CloseReason.HANDSHAKE, CONTROL_OFFSET, f"a message of {frame.body_bytes} bytes")
             self._control_bytes = frame.body_bytes
             return
+        if self.greeting is not None:
+            self.greeting.require_newest()
         self.frames += 1
         if self.tail.data:
             self._begin_to_compare(frame, now_ms)

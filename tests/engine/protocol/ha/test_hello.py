@@ -16,6 +16,7 @@ from engine.protocol.ha.hello import (
     CONTROL_OFFSET,
     NONCE_BYTES,
     SIGNATURE_BYTES,
+    UNSIGNED,
     Facts,
     Identity,
     MasterGreeting,
@@ -102,7 +103,15 @@ def test_epochs_go_with_the_greeting_and_who_has_seen_a_newer_one_fences() -> No
     assert theirs.master is not None and theirs.master.epochs == (first, second)
     with pytest.raises(PeerError) as raised:
         greet(b"", b"", master=Facts(MASTER, 0, 500), slave=Facts(SLAVE, 0, 400, (first,)))
-    assert raised.value.reason is CloseReason.FENCED, "the slave sees it first"
+    assert raised.value.reason is CloseReason.FENCED, "the master sees it, and says so"
+    old, new = MasterGreeting(Facts(MASTER, 0, 500), SECRET, NONCE), Facts(SLAVE, 0, 400, (first,))
+    slave = SlaveGreeting(new, SECRET, OTHER_NONCE)
+    with pytest.raises(PeerError):
+        hear(old, slave.take(body_of(old.challenge())))
+    assert old.newer_epoch == 1, "the slave says it before it hangs up"
+    with pytest.raises(PeerError) as raised:  # ... which it does, whatever such a master answers
+        slave.take(UNSIGNED + b"{}")
+    assert raised.value.reason is CloseReason.FENCED
     for secret, newer in ((SECRET, 2), (b"", 0)):
         ours = MasterGreeting(Facts(MASTER, 0, 500, (first,)), secret, NONCE)
         facts = Facts(SLAVE, 0, 400, (first, second))
