@@ -1,4 +1,4 @@
-"""Unmodified RocketMQ of both lines and a history of several segments: who attaches to it, or follows us, has it all."""
+"""Unmodified RocketMQ of both lines and a history of several segments: who attaches to it, or follows us, has all."""
 
 from __future__ import annotations
 
