@@ -8,6 +8,7 @@ from typing import Any
 ENTRIES_MAX = 1000  # more are forgotten, the oldest first
 TEXT_MAX = 600
 INT64_MAX = (1 << 63) - 1
+EPOCH_MAX = 1 << 62  # of what others say: the promotions after it still have numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ def entry_fields(one: Epoch) -> dict[str, Any]:
     return {"epoch": one.epoch, "start_offset": one.start_offset, "broker": one.broker, "at_ms": one.at_ms}
 
 
-def entries_of(said: Any) -> tuple[Epoch, ...]:
+def entries_of(said: Any, epoch_max: int = EPOCH_MAX) -> tuple[Epoch, ...]:
     """Epochs out of a stranger's JSON: growing numbers, offsets that never fall. Raises ValueError."""
     if not isinstance(said, list) or len(said) > ENTRIES_MAX:
         raise ValueError("its epochs are no list that is allowed")
@@ -34,6 +35,8 @@ def entries_of(said: Any) -> tuple[Epoch, ...]:
         require_fields(one, "epoch", "start_offset", "broker", "at_ms")
         number, start = number_of(one, "epoch", 1), number_of(one, "start_offset")
         entry = Epoch(number, start, text_of(one, "broker"), number_of(one, "at_ms"))
+        if entry.epoch > epoch_max:
+            raise ValueError(f"its epoch {entry.epoch} is above {epoch_max}")
         if entries and (entry.epoch <= entries[-1].epoch or entry.start_offset < entries[-1].start_offset):
             raise ValueError("its epochs are not in order")
         entries.append(entry)

@@ -17,7 +17,7 @@ from engine.protocol.remoting.answers import Answerer, Refused, required, whole_
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.settings.config import BrokerConfig, BrokerRole
-from store.epochs import entry_fields
+from store.epochs import EPOCH_MAX, entry_fields
 from store.errors import StoreError
 from store.files import epochs
 from store.files.segment_files import SegmentFiles
@@ -62,7 +62,7 @@ class LogAnswers(Answerer):
 
     def _step_down(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         """Have the supervisor stop this master in order, and run it again as a slave of that broker."""
-        epoch = whole_number(request, "epoch", 1)
+        epoch = whole_number(request, "epoch", 1, EPOCH_MAX)
         broker, master = (required(request, name) for name in ("broker", "master"))
         if self._config.broker_role is BrokerRole.SLAVE:
             raise Refused(ResponseCode.NO_PERMISSION, "this broker is a slave already")

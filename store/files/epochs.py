@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from store.epochs import ENTRIES_MAX, Epoch, entries_of, entry_fields, number_of, require_fields, text_of
+from store.epochs import ENTRIES_MAX, INT64_MAX, Epoch, entries_of, entry_fields, number_of, require_fields, text_of
 from store.errors import OwnFileDamaged
 from store.files import summed_json
 from store.names import EPOCHS
@@ -161,4 +161,4 @@ def _epochs(fields: dict[str, Any]) -> Epochs:
         number, at_ms = number_of(fence, "epoch", 1), number_of(fence, "at_ms")
         fence = Fence(number, text_of(fence, "broker"), text_of(fence, "master"), at_ms)
     seen = number_of(fields, "seen_epoch")
-    return Epochs(entries_of(fields["epochs"]), SaidRole(role), text_of(fields, "master"), fence, seen)
+    return Epochs(entries_of(fields["epochs"], INT64_MAX), SaidRole(role), text_of(fields, "master"), fence, seen)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from engine.protocol.remoting.answers import Json, Refused, whole_number
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
+from store.epochs import EPOCH_MAX
 from store.errors import MalformedData
 from store.tables import fastjson
 
@@ -72,7 +73,8 @@ def extent_of(body: bytes | memoryview) -> Extent:
     extent = Extent(**fields)
     if not (0 <= extent.min_offset <= extent.max_offset and 0 < extent.segment_bytes <= SEGMENT_BYTES_MAX):
         raise MalformedData("the extent of a log", "its offsets or its size of segments are impossible")
-    if min(extent.broker_id, extent.own_id, extent.epoch) < 0 or extent.max_offset > fastjson.INT64_MAX:
+    is_epoch = 0 <= extent.epoch < extent.next_epoch <= EPOCH_MAX
+    if min(extent.broker_id, extent.own_id) < 0 or not is_epoch or extent.max_offset > fastjson.INT64_MAX:
         raise MalformedData("the extent of a log", "a number is below zero or too large")
     return extent
 

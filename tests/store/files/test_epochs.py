@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store.epochs import Epoch
+from store.epochs import EPOCH_MAX, Epoch, entries_of, entry_fields
 from store.errors import OwnFileDamaged
 from store.files import divergence, epochs
 from store.files.divergence import Divergence
@@ -90,6 +90,14 @@ def test_a_newer_master_fences_until_its_epoch_is_followed() -> None:
     assert not again.is_fenced
     assert not again.makes_master("pair:1", is_master_by_file=False)
     assert again.promoted("pair:1", 500, 9).entries[-1] == Epoch(3, 500, "pair:1", 9)
+
+
+def test_a_stranger_leaves_numbers_for_the_promotions_to_come(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="above"):
+        entries_of([entry_fields(Epoch(EPOCH_MAX + 1, 0, "pair:0", 1))])
+    (entry,) = entries_of([entry_fields(Epoch(EPOCH_MAX, 0, "pair:0", 1))])
+    epochs.write(tmp_path, Epochs().following([entry]).promoted("pair:1", 5, 2).promoted("pair:2", 6, 3))
+    assert epochs.read(tmp_path).last_epoch == EPOCH_MAX + 2
 
 
 def test_a_cut_forgets_epochs_and_not_their_numbers() -> None:

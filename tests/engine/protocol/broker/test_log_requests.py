@@ -1,0 +1,105 @@
+"""What brokers of ours ask each other about their logs: answers are bounded, and what a stranger says is checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.board import role_request
+from engine.board.role_request import RoleRequest
+from engine.protocol.broker.log_requests import Extent, digests_of, extent_body, extent_of
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.remoting.client import PeerRefused, RemotingClient
+from engine.remoting.log_peer import LogPeer
+from store.errors import MalformedData
+from store.files import epochs
+from store.files.epochs import Epochs
+from store.reading import log_ranges
+from tests.harness.logs import SEGMENT_BYTES, SmallLog
+from tests.harness.served_log import ServedLog
+
+EXTENT = Extent("c", "pair", 0, 1, True, 4096, 0, 4096, "h:10912", 1, 2, [], 5)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[ServedLog]:
+    log = SmallLog(tmp_path / "store")
+    log.fill(80)
+    epochs.write(log.root, Epochs().promoted("pair:1", 100, 1))
+    server = ServedLog(log.root, tmp_path / "regions", SEGMENT_BYTES)
+    yield server
+    server.stop()
+
+
+def test_an_extent_is_taken_as_it_was_said() -> None:
+    assert extent_of(json.dumps(extent_body(EXTENT)).encode()) == EXTENT
+    assert EXTENT.identity == "pair:1"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"min_offset": 5000}, {"min_offset": -1}, {"max_offset": 1 << 63}, {"segment_bytes": 0}, {"epoch": -1},
+        {"epoch": 7},
+        {"segment_bytes": 1 << 31}, {"is_master": 1}, {"broker_name": "a\nb"}, {"broker_name": "x" * 1000},
+        {"ha_address": None}, {"own_id": "1"}, {"own_id": -1}, {"epochs": {}}, {"max_offset": True},
+        {"next_epoch": 1 << 63},
+    ],
+)  # fmt: skip
+def test_a_strangers_extent_is_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(MalformedData):
+        extent_of(json.dumps({**extent_body(EXTENT), **wrong}).encode())
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"digests": "x"}', b'{"digests": ["x"]}', b'{"digests": [1]}'])
+def test_a_strangers_digests_are_checked(body: bytes) -> None:
+    with pytest.raises(MalformedData):
+        digests_of(body, 1)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {}, {"start": "0", "end": "10"}, {"start": "10", "end": "10", "parts": "1"},
+        {"start": "0", "end": "x", "parts": "1"},
+        {"start": "-1", "end": "10", "parts": "1"}, {"start": "0", "end": "10", "parts": "0"},
+        {"start": "0", "end": "10", "parts": str(log_ranges.PARTS_MAX + 1)},
+        {"start": "0", "end": str(1 << 40), "parts": "1"}, {"start": "100", "end": str(1 << 20), "parts": "1"},
+    ],
+)  # fmt: skip
+def test_digests_are_of_bounded_ranges_of_the_log(served: ServedLog, asked: dict[str, str]) -> None:
+    with RemotingClient(served.address) as client:
+        with pytest.raises(PeerRefused):
+            client.ask(RequestCode.GET_LOG_DIGESTS, asked)
+        peer = LogPeer(client)
+        assert len(peer.digests(0, peer.max_offset, 7)) == 7, "and who asks well is answered still"
+
+
+def test_a_master_is_asked_to_step_down_by_the_next_one_alone(served: ServedLog) -> None:
+    good = {"epoch": "2", "broker": "pair:1", "master": "10.0.0.2:10912"}
+    with RemotingClient(served.address) as client:
+        epochs_no_one_has = ({"epoch": "1"}, {"epoch": "x"}, {"epoch": str((1 << 63) - 1)})
+        for wrong in (*epochs_no_one_has, {"broker": "other:1"}, {"master": "a\nb"}):
+            with pytest.raises(PeerRefused):
+                client.ask(RequestCode.STEP_DOWN, {**good, **wrong})
+            assert not role_request.is_there(served.board.directory)
+        with pytest.raises(PeerRefused):
+            client.ask(RequestCode.STEP_DOWN, {"epoch": "2"})
+        assert client.ask(RequestCode.STEP_DOWN, good).code == ResponseCode.SUCCESS
+    wanted = RoleRequest(to_master=False, master="10.0.0.2:10912", epoch=2, broker="pair:1")
+    assert role_request.read(served.board.directory) == wanted
+
+
+def test_a_slave_has_nothing_to_step_down_from(tmp_path: Path) -> None:
+    log = SmallLog(tmp_path / "store")
+    log.append()
+    server = ServedLog(log.root, tmp_path / "regions", SEGMENT_BYTES, brokerRole="SLAVE", brokerId=1)
+    try:
+        with RemotingClient(server.address) as client, pytest.raises(PeerRefused, match="a slave already"):
+            client.ask(RequestCode.STEP_DOWN, {"epoch": "2", "broker": "pair:1", "master": "h:1"})
+    finally:
+        server.stop()
