@@ -22,6 +22,7 @@ from tools.common.lazy_group import LazyGroup
 OUR_PACKAGES = ("engine", "ipc", "spark_bridge", "store", "tools")
 EXIT_CODES = {  # by an error's code; all others are `STORE`
     "CONFIG": ExitCode.USAGE,
+    "TLS": ExitCode.USAGE,
     "JAVA_MISSING": ExitCode.USAGE,
     "MESSAGE_ILLEGAL": ExitCode.USAGE,
     "INVALID_OPTION": ExitCode.USAGE,

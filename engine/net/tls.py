@@ -11,8 +11,9 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.errors import EngineError
 from engine.settings import tls_file
@@ -57,6 +58,47 @@ class TlsUnusable(EngineError):
 
     def __init__(self, where: object, why: str, advice: str) -> None:
         super().__init__(f"{where}: {why}; {advice}")
+
+
+class LastWords(ssl.SSLObject):
+    """A connection on an event loop that keeps the alert in which OpenSSL says why a handshake fails.
+
+    The loop throws it away and hangs up: without it the peer would only see a connection reset.
+    """
+
+    outgoing: ssl.MemoryBIO
+    said: list[bytes]
+
+    def do_handshake(self) -> None:
+        """As its parent's."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError:
+            self.said.append(self.outgoing.read())
+            raise
+
+
+class SpokenContext(ssl.SSLContext):
+    """A context whose failures on an event loop leave their last words to who began the handshake."""
+
+    _said: ContextVar[list[bytes]] = ContextVar("last words")
+
+    @classmethod
+    def collect(cls) -> list[bytes]:
+        """Where the last words of the handshake are found that this task begins next."""
+        said: list[bytes] = []
+        cls._said.set(said)
+        return said
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any) -> LastWords:
+        """As its parent's, which every event loop calls."""
+        self.sslobject_class = LastWords
+        made = super().wrap_bio(incoming, outgoing, *args, **options)
+        assert isinstance(made, LastWords)
+        made.outgoing, made.said = outgoing, self._said.get([])
+        return made
 
 
 class RenewedContext:
@@ -137,7 +179,9 @@ def of_client(file: TlsFile) -> ssl.SSLContext:
 
 def of_ha_server(file: TlsFile) -> ssl.SSLContext:
     """For slaves, which must show a certificate. Raises TlsUnusable."""
-    return _mutual(file, _context(ssl.PROTOCOL_TLS_SERVER, file), file.server_own, file.server_trusts)
+    context = _context(ssl.PROTOCOL_TLS_SERVER, file)
+    context.num_tickets = 0  # each connection is verified anew; nothing lies unread where a slave hangs up
+    return _mutual(file, context, file.server_own, file.server_trusts)
 
 
 def of_ha_client(file: TlsFile) -> ssl.SSLContext:
@@ -162,7 +206,7 @@ def _mutual(
 
 
 def _context(protocol: int, file: TlsFile) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
+    context = SpokenContext(protocol)
     context.minimum_version = VERSIONS[file.min_version]
     context.set_ciphers(CIPHERS_OF_1_2)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION  # TLS 1.3 has neither

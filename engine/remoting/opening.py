@@ -13,6 +13,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from engine.board.cursors import TlsOutcome
@@ -152,14 +153,18 @@ class Opening:
             del self._shaking[oldest]
             self._seldom.tell("%d TLS handshakes at once: the oldest are hung up on", HANDSHAKES_MAX)
             oldest.abort()
+        last_words, spare = tls.SpokenContext.collect(), arrival.sock.dup()
         self._shaking[arrival] = None
         try:
             streams = await self._streams(arrival, self._how.context.current())
         except (OSError, TimeoutError) as error:
             self._on_outcome(TlsOutcome.FAILED)
             self._seldom.tell("%s: no TLS: %s", peer, tls.words_of(error))
+            with suppress(OSError):
+                spare.send(b"".join(last_words))
             raise Refused from None
         finally:
+            spare.close()
             self._shaking.pop(arrival, None)
         self._on_outcome(TlsOutcome.SERVED)
         return streams

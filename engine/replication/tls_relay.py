@@ -144,9 +144,19 @@ class TlsRelay:
             _watch(poll, self._inner, (out_waits & select.POLLIN) | (in_waits & select.POLLOUT), always=not is_left)
             events = dict(poll.poll(FINISH_SECONDS * 1000 if until else None))
             is_left = is_left or bool(events.get(self._inner.fileno(), 0) & GONE)
+        if self._in.is_broken or not self._in.has_ended:  # the wire stands
+            self._say_goodbye(poll, until)
+
+    def _say_goodbye(self, poll: select.poll, until: float) -> None:
+        """End the wire in order: what the peer says until it hangs up is read, or a reset would undo what was sent."""
         with suppress(OSError, ValueError):
-            self._wire.setblocking(False)
             self._wire.unwrap()  # our word that this is the end; theirs is not waited for
+        with suppress(OSError):
+            self._wire.shutdown(socket.SHUT_WR)  # from here on it is no TLS socket to Python
+            poll.register(self._wire, select.POLLIN)
+            while (left := until - time.monotonic()) > 0:
+                if dict(poll.poll(left * 1000)).get(self._wire.fileno()) and not self._wire.recv(CHUNK_BYTES):
+                    return
 
     def _has_rest(self, is_left: bool) -> bool:
         """Whether what came before the end is still under way: to a wire that stands, else to a role that is there."""
