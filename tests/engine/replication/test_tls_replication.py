@@ -71,7 +71,7 @@ def caught_up(master: Node, slave: Node) -> None:
 def test_a_log_of_several_segments_comes_whole_through_kills_of_either_end(
     tmp_path: Path, authority: Authority
 ) -> None:  # fmt: skip
-    data = random.Random(1).randbytes(6 * SEGMENT + 777)
+    data = b"\0" + random.Random(1).randbytes(6 * SEGMENT + 777)  # as every log begins
     settings = mutual(tmp_path / "tls", authority.issue("node"), authority)
     with (
         master_in(tmp_path, **settings) as master,
@@ -99,7 +99,7 @@ def test_a_log_of_several_segments_comes_whole_through_kills_of_either_end(
 
 def test_what_was_written_before_the_master_stops_arrives(tmp_path: Path, authority: Authority) -> None:
     settings = mutual(tmp_path / "tls", authority.issue("node"), authority)
-    data = random.Random(2).randbytes(SEGMENT)
+    data = b"\0" + random.Random(2).randbytes(SEGMENT)
     with (
         master_in(tmp_path, **settings) as master,
         slave_of(master, tmp_path, **settings).start(*SLAVE_ROLES) as slave,
