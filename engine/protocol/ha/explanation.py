@@ -19,6 +19,12 @@ from engine.protocol.ha.policy import (
 )
 
 SLAVE = "SLAVE"
+DISTINCT = (
+    "a slave of RocketMQ is known by its address (on loopback by its port); one of ours also by the name that it says,"
+    " so that two addresses of one count once, or by the name alone where haSecretFile proves it, so that two on one"
+    " host count twice"
+)
+FLUSHED = "haAckFlushed: a slave of RocketMQ cannot say what is on its disk, and is never one of those waited for"
 
 
 class Row(NamedTuple):
@@ -54,23 +60,24 @@ def _slaves(count: int) -> str:
     return "one slave" if count == 1 else f"{count} distinct slaves"
 
 
-def _held_by(policy: PutPolicy) -> str:
-    """Who has the message besides the master."""
-    if not policy.replicas_min:
-        return f"in the logs of {_slaves(policy.in_sync_replicas - 1)}" if policy.in_sync_replicas > 1 else ""
+def _held_by(settings: HaSettings, policy: PutPolicy) -> str:
+    """Who has the message besides the master; empty where nobody needs to."""
     least, most = policy.replicas_least - 1, policy.in_sync_replicas - 1
     if most == 0:
         return ""
-    return f"in the logs of as many slaves as were in sync when it was put: {least} at least, {most} at most"
+    where = "on the disks of" if settings.ha_ack_flushed else "in the logs of"
+    if not policy.replicas_min:
+        return f"{where} {_slaves(most)}"
+    return f"{where} as many slaves as were in sync when it was put: {least} at least, {most} at most"
 
 
 def _answers(settings: HaSettings, policy: PutPolicy) -> list[Row]:
     if settings.broker_role == SLAVE:
         return [Row("nothing is put", "a slave takes its master's log and refuses messages")]
     disk = "on the master's disk (fdatasync)" if policy.wait_for_flush else "in the master's log, not yet on its disk"
-    held = _held_by(policy)
-    waits = held or "no slave is waited for"
-    rows = [Row("PUT_OK", f"{disk}; {waits}" + (", appended there, not yet on their disks" if held else ""))]
+    held = _held_by(settings, policy)
+    appended = ", appended there, not yet on their disks" if held and not settings.ha_ack_flushed else ""
+    rows = [Row("PUT_OK", f"{disk}; {held or 'no slave is waited for'}{appended}")]
     rows.append(Row("FLUSH_DISK_TIMEOUT", _late_disk(settings, policy)))
     if held:
         late = f"stored, but not confirmed by them within slaveTimeout ({settings.slave_timeout_ms} ms)"
@@ -102,13 +109,16 @@ def _survives(settings: HaSettings, policy: PutPolicy) -> list[Row]:
     lost = "lost if no slave has fetched it yet"
     kept = "kept by the slaves; put one of them in the master's place, or copy its log back"
     alone = "kept on its disk" if policy.wait_for_flush else f"{until} it may be {lost}"
+    disks = ["the master's disk"] * policy.wait_for_flush + ["the slaves' disks"] * (
+        always_held and settings.ha_ack_flushed
+    )
     return [
         Row("a process of the broker is killed", "kept: the log is in the page cache, which outlives processes"),
         Row("the master's host loses power", kept if always_held and not policy.wait_for_flush else alone),
         Row("the master's host or disk is lost", kept if always_held else lost),
         Row(
             "all hosts lose power at once",
-            "kept on the master's disk" if policy.wait_for_flush else f"{until} it may be lost everywhere",
+            f"kept on {' and on '.join(disks)}" if disks else f"{until} it may be lost everywhere",
         ),
     ]
 
@@ -147,12 +157,14 @@ def _notes(settings: HaSettings, policy: PutPolicy) -> list[str]:
             f"RocketMQ {rules.version} itself waits for {_slaves(own) if own else 'no slave'} when inSyncReplicas"
             " is not written; ours waits for one slave unless inSyncReplicas=1 is written out"
         )
-        notes.append("slaves are distinct by address (on loopback by port): two connections of one host count once")
+        notes.append(DISTINCT)
         if not rules.waits_for_several and settings.in_sync_replicas > 2:
             asked = "ours waits for all asked for"
             notes.append(f"{settings.compat} has no inSyncReplicas and is content with one slave; {asked}")
     if settings.broker_role == SYNC_MASTER and policy.in_sync_replicas == 1:
         notes.append("inSyncReplicas=1: this SYNC_MASTER acknowledges as an ASYNC_MASTER does")
+    if settings.ha_ack_flushed:
+        notes.append(FLUSHED if policy.in_sync_replicas > 1 else "haAckFlushed has no effect: no slave is waited for")
     if policy.replicas_min == 1 and policy.in_sync_replicas > 1:
         notes.append("minInSyncReplicas=1: without a slave in sync the master alone acknowledges")
     if settings.enable_auto_in_sync_replicas and not policy.replicas_min:

@@ -36,6 +36,7 @@ class HaSettings(NamedTuple):
     ha_transfer_batch_bytes: int
     ha_flow_control_enable: bool
     max_ha_transfer_byte_in_second: int
+    ha_ack_flushed: bool
 
 
 class PutPolicy(NamedTuple):

@@ -43,6 +43,39 @@ def test_a_sync_flush_is_on_disk_whatever_happens() -> None:
     assert dict(found.survives)["all hosts lose power at once"] == "kept on the master's disk"
 
 
+EVERYWHERE = "all hosts lose power at once"
+
+
+def test_with_ha_ack_flushed_it_is_on_the_slaves_disks() -> None:
+    found = of_keys(brokerRole="SYNC_MASTER", haAckFlushed=True, inSyncReplicas=3)
+    assert dict(found.answers)["PUT_OK"].endswith("on the disks of 2 distinct slaves")
+    assert dict(found.survives)[EVERYWHERE] == "kept on the slaves' disks"
+    assert "a slave of RocketMQ cannot say what is on its disk" in text(found)
+    both = of_keys(brokerRole="SYNC_MASTER", haAckFlushed=True, flushDiskType="SYNC_FLUSH")
+    assert dict(both.survives)[EVERYWHERE] == "kept on the master's disk and on the slaves' disks"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"brokerRole": "ASYNC_MASTER"},
+        {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 1},
+        {"brokerRole": "SYNC_MASTER", "compat": "5", "enableSlaveActingMaster": True, "inSyncReplicas": 2,
+         "enableAutoInSyncReplicas": True, "minInSyncReplicas": 1},
+    ],
+)  # fmt: skip
+def test_ha_ack_flushed_promises_nothing_where_a_put_may_wait_for_nobody(keys: dict[str, Any]) -> None:
+    found = of_keys(haAckFlushed=True, **keys)
+    assert dict(found.survives)[EVERYWHERE].endswith("it may be lost everywhere")
+    assert ("haAckFlushed has no effect" in text(found)) == ("enableAutoInSyncReplicas" not in keys)
+
+
+def test_who_counts_as_another_slave_is_told() -> None:
+    found = text(of_keys(brokerRole="SYNC_MASTER"))
+    assert "of RocketMQ is known by its address" in found
+    assert "two addresses of one count once" in found and "where haSecretFile proves it" in found
+
+
 def test_numbers_are_the_settings() -> None:
     found = of_keys(brokerRole="SYNC_MASTER", slaveTimeout=1234, haSlaveFallbehindMax=5678, haHousekeepingInterval=91)
     assert "1234 ms" in dict(found.answers)["FLUSH_SLAVE_TIMEOUT"]
