@@ -11,7 +11,7 @@ from store.reading import extent
 from tests.harness.certificates import Authority, Issued, tls_file
 from tests.harness.conditions import await_that
 from tests.interop import needs, rocketmq
-from tests.interop.rocketmq import MqAdmin, NameServer
+from tests.interop.rocketmq import MqAdmin, NameServer, RealClient, RocketMQBroker
 from tests.interop.sides import OurNameServer
 from tools.cli import run_command
 from tools.common.local_broker import LocalBroker
@@ -33,12 +33,20 @@ def over_tls(path: Path) -> list[str]:
     return ["-Dtls.enable=true", f"-Dtls.config.file={path}"]
 
 
+class TlsBroker(RocketMQBroker):
+    """One that is not asked in plaintext whether it has registered."""
+
+    def _announce(self, name_server: str) -> None:
+        """By itself a broker of 5.x tells the name server of its topics ten seconds later."""
+
+
 @pytest.mark.interop
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
 def test_mqadmin_over_tls_1_3_at_our_enforcing_cluster(version: str, tmp_path: Path) -> None:
     needs.need([version])
     authority, stranger = Authority(tmp_path / "ca"), Authority(tmp_path / "other", "somebody else")
-    path = both_sides(tmp_path / "tls.properties", authority.issue("node"), authority)
+    issued = authority.issue("node")
+    path = both_sides(tmp_path / "tls.properties", issued, authority)
     enforcing = {"tls.server.mode": "enforcing", "tls.config.file": path}
     settings = tmp_path / "namesrv.properties"
     settings.write_text("".join(f"{key}={value}\n" for key, value in enforcing.items()))
@@ -47,8 +55,8 @@ def test_mqadmin_over_tls_1_3_at_our_enforcing_cluster(version: str, tmp_path: P
         OurNameServer(tmp_path / "names", version, "-c", str(settings)) as names,
         LocalBroker(tmp_path / "m", namesrvAddr=names.address, compat=compat, **SIZES, **enforcing) as broker,
     ):
-        trusting, plain, misled = (MqAdmin(tmp_path / name, names) for name in ("trusting", "plain", "misled"))
-        trusting.properties = over_tls(path)
+        trusting, plain, misled, late = (MqAdmin(tmp_path / who, names) for who in ("mine", "plain", "misled", "late"))
+        trusting.properties = late.properties = over_tls(path)
         wrong = both_sides(tmp_path / "wrong.properties", stranger.issue("me"), stranger)
         misled.properties = over_tls(wrong)
         board, at = Board.attach(extent.require_running(broker.store).region_directory), f"127.0.0.1:{broker.port}"
@@ -61,10 +69,39 @@ def test_mqadmin_over_tls_1_3_at_our_enforcing_cluster(version: str, tmp_path: P
             assert "create topic to" in mqadmin.said("updateTopic", "-b", at, "-t", "made", "-r", "3", "-w", "3")
             await_that(lambda: at in mqadmin.said("topicRoute", "-t", "made"), "the name server knows the topic")
             assert count(TlsOutcome.SERVED) > 0 == count(TlsOutcome.FAILED) + count(TlsOutcome.PLAINTEXT_REFUSED)
-        for refused, outcome in ((plain, TlsOutcome.PLAINTEXT_REFUSED), (misled, TlsOutcome.FAILED)):
+            assert "success" in mqadmin.said("updateBrokerConfig", "-b", at, "-k", "deleteWhen", "-v", "06")
+        for refused, outcome in (
+            (plain, TlsOutcome.PLAINTEXT_REFUSED), (misled, TlsOutcome.FAILED), (late, TlsOutcome.FAILED),
+        ):  # fmt: skip
+            if refused is late:
+                issued.replace(authority.issue("late", is_expired=True))
+            before = count(outcome)
             with refused as mqadmin:
                 assert "success" not in mqadmin.said("updateBrokerConfig", "-b", at, "-k", "deleteWhen", "-v", "5")
-                assert count(outcome) > 0
+                assert count(outcome) > before
+
+
+@pytest.mark.interop
+def test_an_unmodified_cluster_of_rocketmqs_over_tls_around_our_name_server(tmp_path: Path) -> None:
+    version = "5.3.3"
+    needs.need([version])
+    authority = Authority(tmp_path / "ca")
+    path = both_sides(tmp_path / "tls.properties", authority.issue("node"), authority)
+    settings = tmp_path / "namesrv.properties"
+    settings.write_text(f"tls.server.mode=enforcing\ntls.config.file={path}\n")
+    with OurNameServer(tmp_path / "names", version, "-c", str(settings)) as names:
+        broker = TlsBroker(tmp_path / "broker", version, namesrvAddr=names.address)
+        client = RealClient(tmp_path / "client", names)
+        broker.properties, client.properties = ["-Dtls.server.mode=enforcing", *over_tls(path)], over_tls(path)
+        with broker, client:
+
+            def is_routed() -> bool:
+                client.tell("produce", topic="mine", first=0, count=20)
+                lines, error = client.rest()
+                return error is None and len(lines) == 20
+
+            await_that(is_routed, "the broker has registered, and takes messages")
+            assert len([line for line in client.ask("consume", topic="mine") if "msgId" in line]) == 20
 
 
 @pytest.mark.interop
