@@ -31,11 +31,16 @@ class RoleChange:
         self.of_file, self._root = of_file, of_file.store_path_root_dir
         self.identity = role_now.identity_of(of_file)
         self._promoting, self._epoch_min, self._has_served = False, 0, False
-        self._epoch = 0  # of the role that runs
+        self._epoch, self._is_master = 0, False  # of the role that runs
         self.tables_from = ""  # of the role that begins: the old master, where it may still answer
 
     def config_now(self) -> BrokerConfig:
         """The settings of the role that begins. Raises StartRefused, OwnFileDamaged, OSError."""
+        config = self._config_now()
+        self._is_master = config.broker_role is not BrokerRole.SLAVE
+        return config
+
+    def _config_now(self) -> BrokerConfig:
         known = epochs.read(self._root)
         self._epoch = known.last_epoch
         if self._promoting:
@@ -56,7 +61,8 @@ class RoleChange:
         newer = known.fenced_by if known.is_fenced else None
         why = "an operator demoted it" if known.role is SaidRole.SLAVE else "another broker's epoch is newer"
         if newer is not None:
-            why = f"{newer.broker} is the master of epoch {newer.epoch}, and this log's epoch is {known.last_epoch}"
+            who = newer.broker or "another broker"
+            why = f"{who} is the master of epoch {newer.epoch}, and this log's epoch is {known.last_epoch}"
         if not role_now.knows_master(config) and not self._has_served:
             remedy = (
                 f"say whom it follows: `slipstream demote {self._root} --master HOST:PORT` (the HA port); or make it"
@@ -68,12 +74,17 @@ class RoleChange:
 
     def is_asked(self, board: Board) -> bool:
         """Whether another role is wanted of the one that runs: by a request, or a slave knows a newer master."""
-        return role_request.is_there(board.directory) or board.fenced_by_epoch.read() > self._epoch
+        return role_request.is_there(board.directory) or self._is_outdated_by(board) > 0
+
+    def _is_outdated_by(self, board: Board) -> int:
+        """The epoch of a newer master that a slave of this one has proved; 0 without one, and for a slave of slaves."""
+        newer = board.fenced_by_epoch.read()
+        return newer if self._is_master and newer > self._epoch else 0
 
     def take(self, board: Board) -> RoleRequest | None:
         """What is wanted, once the role before it has stopped; remembered where it must not be forgotten."""
-        request, newer = role_request.read(board.directory), board.fenced_by_epoch.read()
-        if request is None and newer > self._epoch:
+        request, newer = role_request.read(board.directory), self._is_outdated_by(board)
+        if request is None and newer:
             request = RoleRequest(to_master=False, epoch=newer)
         self._has_served = True
         self._promoting, self.tables_from = False, ""

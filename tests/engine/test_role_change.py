@@ -88,6 +88,7 @@ def test_in_the_middle_of_a_run_it_goes_on_without_a_master_and_says_what_to_typ
     assert change.is_asked(board)
     change.take(board)
     assert change.config_now().broker_role is BrokerRole.SLAVE
+    assert not change.is_asked(board), "a slave that serves slaves has nothing to step down from"
     (line,) = pair_problems(board, str(tmp_path), "SLAVE")
     assert "another broker is the master of epoch 3" in line and f"slipstream demote {tmp_path} --master" in line
     divergence.write(tmp_path, Divergence(7, 9, "10.0.0.1:10912", "", "00", "01", 1))
