@@ -29,6 +29,7 @@ HELLO = 0x16  # the first byte of a TLS connection: a record of type handshake
 CIPHERS_OF_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 Use = Callable[[TlsFile], ssl.SSLContext]
+States = list[tuple[int, int, int] | None]
 
 HUNG_UP = "the other side hung up; its log says why: it may speak no TLS, or not accept our certificate"
 # What OpenSSL calls the failure of a handshake, and what it means here.
@@ -106,8 +107,7 @@ class RenewedContext:
 
     def __init__(self, path: Path, use: Use) -> None:
         self._path, self._use = path, use
-        self.file, self._context = self._made()
-        self._seen = _states(self.file)
+        self.file, self._seen, self._context = self._made()
         self._look_at = time.monotonic() + LOOK_SECONDS
 
     def current(self) -> ssl.SSLContext:
@@ -123,19 +123,21 @@ class RenewedContext:
 
     def _renew(self) -> None:
         try:
-            self.file, self._context = self._made()
+            self.file, self._seen, self._context = self._made()
         except (TlsUnusable, ConfigError) as error:
             log.error("%s; new connections go on with what was read before", error)
             return
-        self._seen = _states(self.file)
         log.info("%s: certificates were read anew, for new connections", self._path)
 
-    def _made(self) -> tuple[TlsFile, ssl.SSLContext]:
+    def _made(self) -> tuple[TlsFile, States, ssl.SSLContext]:
+        """With the states before anything was read: what changes meanwhile is seen at the next look."""
+        own_state = _state(self._path)
         file = tls_file.load(self._path)
-        return file, self._use(file)
+        states = [own_state, *_states(file)[1:]]
+        return file, states, self._use(file)
 
 
-def _states(file: TlsFile) -> list[tuple[int, int, int] | None]:
+def _states(file: TlsFile) -> States:
     """Tells one content of all the files from another."""
     return [_state(path) for path in file.files()]
 
