@@ -12,6 +12,8 @@
 #   make spark-versions  the tests of the Spark bridge with the oldest PySpark that it supports; writes docs/spark-versions.md
 #   make fuzz    10^5 mutated frames at a broker's two ports and at a name server; writes docs/fuzz.md
 #   make promotion  20 (ROUNDS=N) masters killed under load, their slaves promoted; writes docs/promotion.md
+#   make simulate  replication in virtual time, SEEDS=100000 plays of faults, and wrong protocols that must be told from
+#                the right one; writes docs/simulation.md
 #   make queues  a master and a slave with 100,000 queues: filled, idle, stopped, started, killed, verified, read by Spark; about
 #                an hour, some GiB of disk; writes docs/queues.md
 #   make bench   the figures, with the peers' where their folder is given
@@ -27,10 +29,11 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/setup-done
 PYSPARK :=
 OLDEST_PYSPARK := 4.2.0
+SEEDS := 100000
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test lint bench fuzz interop differential kills promotion queues spark-versions clean
+.PHONY: setup run quick test lint bench fuzz simulate interop differential kills promotion queues spark-versions clean
 
 setup: $(STAMP)
 
@@ -88,6 +91,9 @@ spark-versions:
 
 fuzz: setup
 	@mkdir -p docs && $(PYTHON) -m tests.fuzz --ledger docs/fuzz.md $(ARGS)
+
+simulate: setup
+	@mkdir -p docs && $(PYTHON) -m tests.simulation --ledger docs/simulation.md --seeds $(SEEDS) $(ARGS)
 
 queues: setup
 	@$(PYTHON) -m tests.queues --ledger docs/queues.md $(ARGS)

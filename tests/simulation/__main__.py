@@ -1,46 +1,122 @@
-"""Plays many seeds, or one with what happened in it: `python -m tests.simulation --seed 7`."""
+"""`make simulate`: many seeds, all mutants, probes at a real port, for docs/simulation.md; or one seed: `--seed 7`."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
 
-from tests.simulation.scenario import Failed, Play
+from tests.simulation.scenario import Failed, play
+
+SHARE = 100
+FAILURES_SHOWN = 5
+HEAD = """# Replication in virtual time: the ledger
+
+Written by `make simulate`. The protocol code of a master and up to three slaves is played against itself: links delay,
+cut, go half-open and dribble, processes are killed and stopped, hosts lose power and what was not flushed, disks are
+replaced, strangers and a rogue master talk to both sides. After every event: each log is a part of one history,
+acknowledgements stay within what was sent and never fall, no put is told PUT_OK that the replicas asked for do not
+hold, nothing that was acknowledged is taken away; and once faults end, everybody catches up.
+
+"""
+
+
+class Share(NamedTuple):
+    """What some seeds came to."""
+
+    seeds: int
+    events: int
+    virtual_ms: int
+    acknowledged: int
+    failures: list[str]
+
+
+def play_share(first: int, count: int, parting: bool) -> Share:
+    """Play these seeds."""
+    events = virtual_ms = acknowledged = 0
+    failures = []
+    for seed in range(first, first + count):
+        try:
+            outcome = play(seed, parting=parting)
+        except Failed as failed:
+            failures.append(str(failed))
+            continue
+        events += outcome.events
+        virtual_ms += outcome.virtual_ms
+        acknowledged += outcome.acknowledged
+    return Share(count, events, virtual_ms, acknowledged, failures)
+
+
+def play_all(first: int, count: int, parting: bool) -> Share:
+    """Play seeds on all processors."""
+    starts = range(first, first + count, SHARE)
+    counts = [min(SHARE, first + count - start) for start in starts]
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        return _sum(pool.map(play_share, starts, counts, [parting] * len(counts)))
+
+
+def _sum(shares: Iterable[Share]) -> Share:
+    seeds = events = virtual_ms = acknowledged = 0
+    failures: list[str] = []
+    for share in shares:
+        seeds, events, virtual_ms = seeds + share.seeds, events + share.events, virtual_ms + share.virtual_ms
+        acknowledged, failures = acknowledged + share.acknowledged, failures + share.failures
+    return Share(seeds, events, virtual_ms, acknowledged, failures)
+
+
+def table_of(name: str, share: Share, seconds: float) -> str:
+    """A line of the ledger."""
+    days = share.virtual_ms / 86_400_000
+    return (
+        f"| {name} | {share.seeds:,} | {share.events:,} | {days:,.1f} | {share.acknowledged:,}"
+        f" | {len(share.failures)} | {seconds:,.0f} |"
+    )
+
+
+def mutants() -> tuple[int, str]:
+    """All mutants, in a process of their own: its exit code and what it says of each."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation.mutants"], capture_output=True, text=True, check=False
+    )
+    rows = [line.split(": ", 2) for line in done.stdout.splitlines() if line.count(": ") >= 2]
+    kinds = Counter(kind for kind, _breaks, _catch in rows)
+    lines = [f"{len(rows)} mutants: " + ", ".join(f"{count} of {kind}" for kind, count in kinds.items()) + ".", ""]
+    lines += ["| what is wrong | first caught by |", "|---|---|"]
+    lines += [f"| {breaks} | {catch} |" for _kind, breaks, catch in rows]
+    return done.returncode, "\n".join(lines)
 
 
 def main() -> int:
-    """Play them; 0 when no promise is broken."""
+    """0 when no promise is broken and every mutant is caught."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seed", type=int, help="this one alone, with what happened in it")
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--parting", action="store_true")
+    parser.add_argument("--parting", action="store_true", help="masters lose their disks, slaves are promoted")
+    parser.add_argument("--ledger", type=Path)
     asked = parser.parse_args()
-    began, failed, events, acknowledged = time.process_time(), 0, 0, 0
-    seeds = [asked.seed] if asked.seed is not None else range(asked.first, asked.first + asked.seeds)
-    for seed in seeds:
-        try:
-            outcome = Play(seed, asked.parting).run()
-            events += outcome.events
-            acknowledged += outcome.acknowledged
-        except Failed as error:
-            failed += 1
-            print(error if asked.seed is not None or failed == 1 else str(error).partition("\n")[0], flush=True)
-            if asked.seed is not None:
-                raise
-    print(
-        len(seeds),
-        "seeds",
-        failed,
-        "failed",
-        events,
-        "events",
-        acknowledged,
-        "acknowledged",
-        f"{time.process_time() - began:.1f} s",
-    )
-    return int(failed > 0)
+    if asked.seed is not None:
+        share = play_share(asked.seed, 1, asked.parting)
+        print(*share.failures or [share], sep="\n")
+        return int(bool(share.failures))
+    began = time.monotonic()
+    share = play_all(asked.first, asked.seeds, asked.parting)
+    print(*share.failures[:FAILURES_SHOWN], sep="\n\n")
+    line = table_of("histories part" if asked.parting else "one history", share, time.monotonic() - began)
+    print(line, flush=True)
+    if asked.ledger is None:
+        return int(bool(share.failures))
+    missed, text = mutants()
+    heading = "| faults | seeds | events | days of virtual time | acknowledged | failed | seconds |"
+    asked.ledger.write_text(f"{HEAD}{heading}\n{'|---' * 7}|\n{line}\n\n{text}\n")
+    return int(bool(share.failures) or missed)
 
 
 if __name__ == "__main__":

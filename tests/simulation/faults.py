@@ -49,6 +49,11 @@ class Faults:
             for pipe in link.pipes:
                 pipe.hold(self.world.rng.choice((500, 6000, 25_000)))
 
+    def break_in_head(self) -> None:
+        """A connection ends within the head of a record."""
+        if link := self._link():
+            link.breaks_in_head = True
+
     def cut_off(self) -> None:
         """A host cannot be reached for a while."""
         node = self.world.rng.choice(self.cluster.nodes)
@@ -77,9 +82,17 @@ class Faults:
     def restart_receiver(self) -> None:
         """One process is killed: it goes on from its own end, within a record."""
         if node := self._slave():
-            assert node.receiver is not None
+            self._restart_receiver(node, self.world.rng.choice((0, 300)))
+
+    def _restart_receiver(self, node: Node, looks: int) -> None:
+        """When its log ends within a record, if that is seen by so many looks."""
+        if looks and node.log.end == node.log.boundary():
+            self.world.after(self.world.rng.randint(1, 20), lambda: self._restart_receiver(node, looks - 1))
+        elif node.receiver is not None:
             before = node.receiver
             before.close(silently=False)
+            if self.world.chance(0.3):
+                node.misled_until_ms = self.world.now_ms + 1000
             node.receiver = type(before)(
                 self.world, self.cluster.settings, node.log, before.connects_by, node.name
             )  # fmt: skip
@@ -104,6 +117,19 @@ class Faults:
             self.cluster.end(node)
             self._empty(node)
             self._back(node)
+
+    def another_disk_while_waited_for(self) -> None:
+        """It does nothing for a moment, in which puts wait for it, then comes back with nothing."""
+        if node := self._slave():
+            assert node.receiver is not None
+            node.receiver.stopped_until_ms = self.world.now_ms + 40_000
+            self.world.after(self.world.rng.choice((300, 2000)), lambda: self._swap(node))
+
+    def _swap(self, node: Node) -> None:
+        if node.receiver is not None:
+            self.cluster.end(node)
+            self._empty(node)
+            self.cluster.start(node)
 
     def _empty(self, node: Node) -> None:
         node.log, node.history = Log(), None
@@ -268,7 +294,7 @@ class Stranger(Actor):
 SAFE = (
     "reset", "half_open", "hold", "cut_off", "kill_slave", "restart_receiver", "stop_slave", "power_off_slave",
     "another_disk_slave", "kill_master", "stop_master", "kill_sender", "power_off_master_flushed", "strangers",
-    "rogue_master",
+    "rogue_master", "break_in_head", "another_disk_while_waited_for",
 )  # fmt: skip
 WITH_RETENTION = (*SAFE, "expire")
 PARTING = ("power_off_master", "another_disk_master", "promote")

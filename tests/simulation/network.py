@@ -31,6 +31,7 @@ class Pipe:
         self.is_dead = False  # nothing arrives any more, and nobody is told
         self.is_ended = False  # for the reader: behind the inbox comes nothing
         self.is_reset = False  # for either side: what was on its way is lost
+        self.has_been_sent = False
         self._on_the_way = 0
         self._arrives_ms = 0
 
@@ -43,6 +44,7 @@ class Pipe:
         """Send what there is room for; how much that was."""
         data = bytes(data[: self.room])
         self._on_the_way += len(data)
+        self.has_been_sent = True
         rng, at = self._world.rng, 0
         while at < len(data):
             cut = rng.randint(at + 1, len(data)) if rng.random() < self._weather.cuts else len(data)
@@ -104,6 +106,7 @@ class Connection:
     def __init__(self, world: World, weather: Weather, host: int, port: int) -> None:
         self.host, self.port = host, port  # the caller's
         self.owner: Receiver | None = None  # a stranger's has none
+        self.breaks_in_head = False  # as soon as a part of a record's head has come, and no more
         self.to_caller, self.to_listener = Pipe(world, weather), Pipe(world, weather)
 
     @property

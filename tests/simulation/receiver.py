@@ -12,6 +12,7 @@ from engine.protocol.ha.wire import CloseReason, PeerError
 from tests.simulation.logs import Log
 from tests.simulation.master import Settings
 from tests.simulation.network import Connection
+from tests.simulation.referee import Broken
 from tests.simulation.world import Actor, World
 
 CONNECT_TIMEOUT_MS = 5000
@@ -76,6 +77,8 @@ class Receiver(Actor):
         outcome.to_caller.reader = outcome.to_listener.writer = self
         self.client.connected(self.world.now_ms)
         self.turn()
+        if not outcome.to_listener.has_been_sent:
+            raise Broken("a slave reports at once", self.name)
 
     def hang_up(self, reason: CloseReason) -> None:
         """The connection ended, or was not to be had."""
@@ -92,10 +95,12 @@ class Receiver(Actor):
     def _receive(self) -> None:
         assert self.link is not None
         pipe = self.link.to_caller
-        data = pipe.take()
+        data = pipe.take(self.world.rng.randint(1, 40) if self.link.breaks_in_head else None)
         if data:
             self._take(data)
         self._report()
+        if self.link is not None and self.link.breaks_in_head and self.client.max_physical_offset > self.client.end:
+            self.link.reset()
         if pipe.is_ended and not pipe.inbox:
             self.hang_up(CloseReason.PEER_CLOSED)
 

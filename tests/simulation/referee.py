@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.protocol.ha.policy import PutPolicy
+from engine.protocol.ha.wire import CloseReason
 from tests.simulation.limits import CALLERS_MAX, LOOPBACK
 from tests.simulation.logs import History, Log
 from tests.simulation.sender import Sender, SlotState
@@ -175,6 +176,12 @@ class Referee:
     def _differs(self, log: Log, history: History, end: int) -> bool:
         end = min(end, log.end)
         return end > log.start and log.data[: end - log.start] != history.data[log.start : end]
+
+    def hung_up(self, sender: Sender, reason: CloseReason) -> None:
+        """No slave that says what is true is taken for another."""
+        owner = sender.link.owner
+        if owner is not None and reason in (CloseReason.ACK_NOT_SENT, CloseReason.ACK_FELL, CloseReason.NOT_A_SLAVE):
+            raise Broken("a slave is believed", f"{owner.name} said what is true: {reason.name}")
 
     # what the master's processes decide
 

@@ -6,7 +6,8 @@ from engine.protocol.ha.wire import FRAME_HEADER, LOG_OFFSET_MAX
 from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_V2
 from tests.simulation.logs import HEAD, Log
 from tests.simulation.master import Settings
-from tests.simulation.network import Connection
+from tests.simulation.network import BUFFER_BYTES, Connection
+from tests.simulation.referee import Broken
 from tests.simulation.world import Actor, World
 
 
@@ -17,6 +18,7 @@ class Rogue(Actor):
         super().__init__(world)
         self._link, self._settings, self._log, self._at = link, settings, log, asked
         self._says_truth = log.start <= asked < log.end and asked > 0 and world.chance(0.5)
+        self._has_lied, self._rest = False, b""
         link.to_listener.reader = link.to_caller.writer = self
         self.wake(1)
 
@@ -25,20 +27,40 @@ class Rogue(Actor):
         pipe, segment = self._link.to_caller, self._settings.connection_limits.segment_bytes
         if self._link.to_listener.is_ended or pipe.is_ended:
             return
+        if self._rest:
+            self._rest = self._rest[pipe.send(self._rest) :]
+            self.wake(50)
+            return
+        if self._has_lied:
+            self._look()
+            return
         self._link.to_listener.inbox.clear()
         if self._says_truth:
             end = min(self._log.end, self._at + self.world.rng.randint(1, 500), self._at + segment - self._at % segment)
+            whole = self._log.boundary(end)
+            end = whole if whole > self._at and self.world.chance(0.7) else end
             pipe.send(FRAME_HEADER.pack(self._at, end - self._at) + self._log.read(self._at, end))
             self._at, self._says_truth = end, self.world.chance(0.5) and end < self._log.end
         else:
-            pipe.send(self._untrue(segment))
+            self._has_lied, lie = True, self._untrue(segment)
+            said = pipe.send(lie[: FRAME_HEADER.size + self.world.rng.choice((1, 3, 7, len(lie)))])
+            self._rest = lie[said:]
         self.wake(self.world.rng.choice((1, 50)))
+
+    def _look(self) -> None:
+        """Who has read it has hung up."""
+        owner, pipe = self._link.owner, self._link.to_caller
+        has_read = pipe.room == BUFFER_BYTES and owner is not None and not owner.is_gone
+        if has_read and owner.link is self._link and owner.stopped_until_ms <= self.world.now_ms - 1000:
+            raise Broken("what is untrue ends a connection", f"{owner.name} goes on")
+        self.wake(500)
 
     def _untrue(self, segment: int) -> bytes:
         rng, at, room = self.world.rng, self._at, segment - self._at % segment
         body = rng.randbytes(rng.randint(1, 300))
         offsets = [LOG_OFFSET_MAX + segment, -segment, at + 1] if at == 0 else [at + 1, at - 1, at + segment, 0, -1]
         kinds = [
+            lambda: FRAME_HEADER.pack(rng.choice(offsets[1:]), 0),
             lambda: FRAME_HEADER.pack(rng.choice(offsets), len(body)) + body,
             lambda: FRAME_HEADER.pack(at, room + 1) + body,
             lambda: FRAME_HEADER.pack(at, -1) + body,

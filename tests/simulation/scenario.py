@@ -7,7 +7,7 @@ from typing import NamedTuple
 from engine.protocol.ha.client import HaClientState
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.faults import PARTING, SAFE, WITH_RETENTION, Faults
-from tests.simulation.limits import CALM_MS, CALM_STEP_MS, LOOPBACK, STORM_MS
+from tests.simulation.limits import CALM_MS, CALM_STEP_MS, HOUSEKEEPING_MS, LOOPBACK, STORM_MS
 from tests.simulation.referee import Broken, Referee
 from tests.simulation.world import World
 
@@ -105,7 +105,19 @@ class Play:
             cluster.leader.master.put()
             world.run_until(world.now_ms + CALM_STEP_MS, self.referee.look)
             if self.referee.last_ok != cluster.leader.log.end:
-                raise Broken("who can be told PUT_OK is", f"{self.referee.last_ok}; {self._where(cluster.leader)}")
+                text = f"{self.referee.last_ok}; {self._where(cluster.leader)}, {cluster.leader.master.in_sync} in step"
+                raise Broken("who can be told PUT_OK is", text)
+
+        if world.chance(0.2):
+            self._rest()
+
+    def _rest(self) -> None:
+        """Without faults and puts, heartbeats alone keep the connections."""
+        links = [node.receiver.link for node in self.cluster.slaves if node.receiver is not None]
+        self.world.run_until(self.world.now_ms + 3 * HOUSEKEEPING_MS, self.referee.look)
+        now = [node.receiver.link for node in self.cluster.slaves if node.receiver is not None]
+        if any(link is not one for link, one in zip(links, now, strict=True) if link is not None):
+            raise Broken("who is idle stays", ", ".join(map(self._where, self.cluster.slaves)))
 
     def _is_even(self) -> bool:
         return all(map(self._has_caught_up, self.cluster.slaves))

@@ -62,6 +62,7 @@ class Sender(Actor):
         limit = master.settings.flow_limit or UNLIMITED
         self.connection = HaConnection(master.settings.connection_limits, FlowMonitor(now_ms, limit), now_ms)
         self._unsent = b""
+        self._writes_from_ms = now_ms + self.world.rng.choice((0, 0, 3, 6000))  # the other thread begins when it can
         link.to_listener.reader = link.to_caller.writer = self
         self._attach()
 
@@ -98,7 +99,8 @@ class Sender(Actor):
         """Hear what came, then write what the log has."""
         if not self.is_over:
             self._hear()
-        if not self.is_over:
+        is_empty = self.connection.slave_request_offset == 0  # where its transfer begins is decided when it begins
+        if not self.is_over and (is_empty or self._writes_from_ms <= self.world.now_ms):
             self._transfer()
         if not self.is_over and self.connection.is_silent(self.world.now_ms):
             self.end(CloseReason.HOUSEKEEPING)
@@ -113,6 +115,8 @@ class Sender(Actor):
             wait_ms = silent_ms  # a reader that takes something wakes
         if connection.proof_is_due(now_ms):
             wait_ms = min(wait_ms, PROOF_LOOK_MS)
+        if self._writes_from_ms > now_ms:
+            wait_ms = min(wait_ms, self._writes_from_ms - now_ms)
         if self.link.to_listener.inbox:
             wait_ms = 1
         self.wake(max(wait_ms, 1))
@@ -206,6 +210,7 @@ class Sender(Actor):
         if self.is_over:
             return
         self.reason = reason
+        self.master.referee.hung_up(self, reason)
         self.slot.state = SlotState.FREE
         self.master.ring()
         self.link.to_caller.end()
