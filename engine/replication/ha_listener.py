@@ -132,7 +132,8 @@ class HaListener:
         for process in self._senders.values():
             words = self._board.ha[process.slot]
             acknowledged = words.slave_ack_offset.read()
-            is_owing = words.next_transfer_offset.read() > acknowledged
+            is_served = words.state.read() == HaSlotState.TRANSFER  # else it has yet to say who it is
+            is_owing = words.next_transfer_offset.read() > acknowledged or not is_served
             process.look(words.last_read_ms.read(), acknowledged, is_owing, now_ms)
         for caller in self._callers.overdue(now_ms):
             self._send_away(caller, now_ms)

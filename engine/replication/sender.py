@@ -119,18 +119,20 @@ class Sender:
             self._end(CloseReason.PEER_CLOSED, str(error))
 
     def _sent_before(self, peer: tuple[str, int]) -> int:
-        """How far earlier connections of this slave were sent the log, where nothing before that was missing; of one
-        that lasts still, where its address tells that it is the same slave."""
-        own, sent = addresses.pack(*peer), 0
+        """How far the last connection of this slave was sent the log, where nothing before that was missing; one that
+        lasts still counts where its address tells that it is the same slave. Those before it may be of another disk."""
+        own, sent, last_ms = addresses.pack(*peer), 0, -1
         for words in self._board.ha:
             other = address_cursors.read(words.peer_address)
             is_over = words.state.read() == HaSlotState.FREE
-            if addresses.same_host(own, other) and (is_over or slave_identity(*own) == slave_identity(*other)):
+            is_own = addresses.same_host(own, other) and (is_over or slave_identity(*own) == slave_identity(*other))
+            if is_own and words.connected_at_ms.read() > last_ms:
+                last_ms = words.connected_at_ms.read()
                 held, acked = words.held_offset.read(), words.slave_ack_offset.read()
                 next_offset = words.next_transfer_offset.read()
                 began_at_0 = acked == 0 and next_offset < self.connection.limits.segment_bytes
-                sent = max(sent, next_offset if began_at_0 or held >= acked > 0 else held)
-        return sent
+                sent = next_offset if began_at_0 or held >= acked > 0 else held
+        return max(sent, 0)
 
     def _look_up_after(self, timeout_ms: int) -> None:
         """How long the reading half waits for reports before it looks at the clock."""

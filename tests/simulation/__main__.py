@@ -38,13 +38,13 @@ class Share(NamedTuple):
     failures: list[str]
 
 
-def play_share(first: int, count: int, parting: bool) -> Share:
+def play_share(first: int, count: int) -> Share:
     """Play these seeds."""
     events = virtual_ms = acknowledged = 0
     failures = []
     for seed in range(first, first + count):
         try:
-            outcome = play(seed, parting=parting)
+            outcome = play(seed)
         except Failed as failed:
             failures.append(str(failed))
             continue
@@ -54,12 +54,12 @@ def play_share(first: int, count: int, parting: bool) -> Share:
     return Share(count, events, virtual_ms, acknowledged, failures)
 
 
-def play_all(first: int, count: int, parting: bool) -> Share:
+def play_all(first: int, count: int) -> Share:
     """Play seeds on all processors."""
     starts = range(first, first + count, SHARE)
     counts = [min(SHARE, first + count - start) for start in starts]
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return _sum(pool.map(play_share, starts, counts, [parting] * len(counts)))
+        return _sum(pool.map(play_share, starts, counts))
 
 
 def _sum(shares: Iterable[Share]) -> Share:
@@ -71,11 +71,11 @@ def _sum(shares: Iterable[Share]) -> Share:
     return Share(seeds, events, virtual_ms, acknowledged, failures)
 
 
-def table_of(name: str, share: Share, seconds: float) -> str:
+def table_of(share: Share, seconds: float) -> str:
     """A line of the ledger."""
     days = share.virtual_ms / 86_400_000
     return (
-        f"| {name} | {share.seeds:,} | {share.events:,} | {days:,.1f} | {share.acknowledged:,}"
+        f"| {share.seeds:,} | {share.events:,} | {days:,.1f} | {share.acknowledged:,}"
         f" | {len(share.failures)} | {seconds:,.0f} |"
     )
 
@@ -99,23 +99,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one alone, with what happened in it")
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--parting", action="store_true", help="masters lose their disks, slaves are promoted")
     parser.add_argument("--ledger", type=Path)
     asked = parser.parse_args()
     if asked.seed is not None:
-        share = play_share(asked.seed, 1, asked.parting)
+        share = play_share(asked.seed, 1)
         print(*share.failures or [share], sep="\n")
         return int(bool(share.failures))
     began = time.monotonic()
-    share = play_all(asked.first, asked.seeds, asked.parting)
+    share = play_all(asked.first, asked.seeds)
     print(*share.failures[:FAILURES_SHOWN], sep="\n\n")
-    line = table_of("histories part" if asked.parting else "one history", share, time.monotonic() - began)
+    line = table_of(share, time.monotonic() - began)
     print(line, flush=True)
     if asked.ledger is None:
         return int(bool(share.failures))
     missed, text = mutants()
-    heading = "| faults | seeds | events | days of virtual time | acknowledged | failed | seconds |"
-    asked.ledger.write_text(f"{HEAD}{heading}\n{'|---' * 7}|\n{line}\n\n{text}\n")
+    heading = "| seeds | events | days of virtual time | acknowledged | failed | seconds |"
+    asked.ledger.write_text(f"{HEAD}{heading}\n{'|---' * 6}|\n{line}\n\n{text}\n")
     return int(bool(share.failures) or missed)
 
 

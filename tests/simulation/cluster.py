@@ -32,7 +32,7 @@ class Node:
     """A host with a disk, and the broker on it, if it runs."""
 
     def __init__(self, name: str, host: int) -> None:
-        self.name, self.host = name, host
+        self.name, self.host, self.broker_id = name, host, int(name[1:]) + 1
         self.log = Log()
         self.history: History | None = None  # that it wrote last, as master
         self.master: Master | None = None
@@ -47,7 +47,7 @@ class Node:
         return self.master is not None or self.receiver is not None
 
 
-def chosen_settings(rng: random.Random, slaves: int) -> Settings:
+def chosen_settings(rng: random.Random, slaves: int, *, are_ours: bool) -> Settings:
     """What somebody may configure."""
     replicas = rng.randint(1, slaves + 1) if rng.random() < 0.95 else slaves + 2
     is_automatic = replicas > 1 and rng.random() < 0.25
@@ -62,19 +62,21 @@ def chosen_settings(rng: random.Random, slaves: int) -> Settings:
         ClientLimits(segment, HEARTBEAT_MS, HOUSEKEEPING_MS, RECONNECT_MS),
         flow_limit=rng.choice((0, 0, 0, 1500)), fallbehind_bytes_max=rng.choice((1000, 1 << 20)),
         slave_timeout_ms=SLAVE_TIMEOUT_MS, flush_timeout_ms=FLUSH_TIMEOUT_MS,
-        flush_every_ms=rng.choice((200, 500, 5000)),
+        flush_every_ms=rng.choice((200, 500, 5000)), are_ours=are_ours,
+        whole_history=are_ours and rng.random() < 0.7, counts_flushed=are_ours and rng.random() < 0.2,
+        secret=rng.choice((b"", b"a secret")), overlap_bytes=rng.choice((200, 2000, 65_536)),
     )  # fmt: skip
 
 
 class Cluster:
     """All nodes. `leader` is who the slaves are told to follow."""
 
-    def __init__(self, world: World, referee: Referee) -> None:
+    def __init__(self, world: World, referee: Referee, *, are_ours: bool) -> None:
         rng = world.rng
         self.world, self.referee = world, referee
         referee.cluster = self
         slaves = rng.choice((0, 1, 1, 2, 2, 2, 3))
-        self.settings = chosen_settings(rng, slaves)
+        self.settings = chosen_settings(rng, slaves, are_ours=are_ours)
         self.weather = Weather(rng.choice((0, 2, 40, 900)), rng.choice((0.0, 0.1, 0.6)))
         is_local = rng.random() < 0.2
         self.nodes = [Node(f"n{n}", LOOPBACK if is_local else FIRST_HOST + n) for n in range(slaves + 1)]
@@ -106,7 +108,7 @@ class Cluster:
         if node is self.leader:
             node.master = Master(self.world, self.referee, self.settings, node.log, self._history_of(node))
         else:
-            node.receiver = Receiver(self.world, self.settings, node.log, self._connect, node.name)
+            node.receiver = Receiver(self.world, self.settings, node.log, self._connect, node.name, node.broker_id)
         self.world.tell(f"{node.name}: starts as {'master' if node.master else 'slave'} at {node.log.end}")
 
     def _history_of(self, node: Node) -> History:
@@ -122,7 +124,8 @@ class Cluster:
         return node.history
 
     def end(self, node: Node, *, silently: bool = False) -> None:
-        """End a node's broker: its peers are told by the system, or they are not."""
+        """End a node's broker: its peers are told by the system, or they are not; on their own host always."""
+        silently = silently and node.host != LOOPBACK
         for broker in (node.master, node.receiver):
             if broker is not None:
                 broker.close(silently=silently)
@@ -144,7 +147,7 @@ class Cluster:
         if node.misled_until_ms > now_ms:
             link = Connection(self.world, self.weather, node.host, FIRST_PORT)
             link.owner = receiver
-            Rogue(self.world, link, self.settings, target.log, node.log.end)
+            Rogue(self.world, link, self.settings, target.log)
             done(link)
         elif target.is_off or max(node.cut_off_until_ms, target.cut_off_until_ms) > now_ms:
             self.world.after(CONNECT_TIMEOUT_MS, lambda: done(CloseReason.CONNECT_TIMEOUT))

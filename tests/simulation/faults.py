@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from engine.protocol.ha.wire import REPORT
 from tests.simulation.cluster import Cluster, Node
-from tests.simulation.limits import SIEGE_LINKS_MAX, STRANGERS_FROM
+from tests.simulation.limits import LOOPBACK, SIEGE_LINKS_MAX, STRANGERS_FROM
 from tests.simulation.logs import Log
 from tests.simulation.network import Connection
 from tests.simulation.sender import Sender
@@ -39,7 +39,7 @@ class Faults:
 
     def half_open(self) -> None:
         """Nothing arrives any more, in one direction or both, and nobody is told."""
-        if link := self._link():
+        if (link := self._link()) and link.host != LOOPBACK:
             for pipe in self.world.rng.choice(((0,), (1,), (0, 1))):
                 link.pipes[pipe].is_dead = True
 
@@ -60,7 +60,7 @@ class Faults:
         node.cut_off_until_ms = self.world.now_ms + self.world.rng.choice((1000, 30_000))
         for link in self.cluster.links:
             if node is self.cluster.leader or (link.owner is not None and link.owner is node.receiver):
-                link.die()
+                link.die() if node.host != LOOPBACK else link.reset()
 
     # processes and hosts
 
@@ -94,7 +94,7 @@ class Faults:
             if self.world.chance(0.3):
                 node.misled_until_ms = self.world.now_ms + 1000
             node.receiver = type(before)(
-                self.world, self.cluster.settings, node.log, before.connects_by, node.name
+                self.world, self.cluster.settings, node.log, before.connects_by, node.name, before.broker_id
             )  # fmt: skip
 
     def stop_slave(self) -> None:
@@ -229,7 +229,7 @@ class Faults:
         for node in cluster.slaves:
             if node.is_running:
                 cluster.end(node)
-        cluster.referee.must_have(best.log, old.history, [node for node in cluster.nodes if node is not old])
+        cluster.referee.must_have(best.log, old.history, followers)
         cluster.leader = best
         for node in cluster.nodes:
             if node is not old:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import random
 from struct import Struct
 
+from engine.protocol.ha.opening import NO_TAIL, Tail
 from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_V1, MAGIC_V2
 
 HEAD = Struct(">iI")
+LOWEST_START = 2  # who asks from 0 or 1 gets something else
 SIZES = (FIXED_BYTES, 96, 128, 128, 200, 333, 700)  # few, so that histories come to equal offsets
 
 
@@ -39,6 +41,7 @@ class Log:
     def __init__(self) -> None:
         self.start = self.end = self.flushed = 0
         self.data = bytearray()
+        self.is_diverged = False  # noted beside it, until an operator acts
 
     def write(self, at: int, data: bytes | bytearray | memoryview) -> None:
         """Put bytes where they belong, not published yet; an empty log begins where its first bytes do."""
@@ -57,6 +60,16 @@ class Log:
         """The bytes of a part of it."""
         assert self.start <= start <= end <= self.end
         return bytes(self.data[start - self.start : end - self.start])
+
+    def tail(self, overlap_bytes: int, segment_bytes: int) -> Tail:
+        """The end of it, to be compared, as store.recovery.overlap takes it from files."""
+        if not self.end:
+            return NO_TAIL
+        start, base = max(self.start, self.end - overlap_bytes), (self.end - 1) - (self.end - 1) % segment_bytes
+        if start < base and self.end - base >= FIXED_BYTES:
+            start = base
+        start = max(start, LOWEST_START)
+        return Tail(start, self.read(start, self.end)) if start < self.end else NO_TAIL
 
     def cut(self, end: int) -> None:
         """Have nothing behind `end` any more."""

@@ -12,9 +12,18 @@ from engine.protocol.ha.callers import CallerLimits, Callers, Holder
 from engine.protocol.ha.client_kernel import ClientLimits
 from engine.protocol.ha.connection import is_of_a_slave
 from engine.protocol.ha.connection_kernel import ConnectionLimits
-from engine.protocol.ha.group_transfer import PutMessageStatus, SlaveAck, confirm_offset, in_sync_slaves, put_status
+from engine.protocol.ha.group_transfer import (
+    Claim,
+    PutMessageStatus,
+    SlaveAck,
+    confirm_offset,
+    identities,
+    in_sync_slaves,
+    put_status,
+)
+from engine.protocol.ha.hello import REPEATED
 from engine.protocol.ha.policy import PutPolicy, may_append, replicas_needed
-from engine.protocol.ha.wire import REPORT, CloseReason
+from engine.protocol.ha.wire import REPORT, REPORT_BYTES, CloseReason
 from tests.simulation.limits import CALLERS_MAX, SLOTS
 from tests.simulation.logs import History, Log
 from tests.simulation.network import Connection
@@ -38,6 +47,11 @@ class Settings(NamedTuple):
     slave_timeout_ms: int
     flush_timeout_ms: int
     flush_every_ms: int
+    are_ours: bool  # slaves that compare, and say who they are; else as RocketMQ's
+    whole_history: bool
+    counts_flushed: bool
+    secret: bytes
+    overlap_bytes: int
 
 
 @dataclass
@@ -65,7 +79,7 @@ class SenderSeen:
         slot = self.sender.slot
         if slot.last_read_ms != self.heard:
             self.heard, self.heard_ms = slot.last_read_ms, now_ms
-        is_owing = slot.next_transfer_offset > slot.slave_ack_offset
+        is_owing = slot.next_transfer_offset > slot.slave_ack_offset or slot.state is not SlotState.TRANSFER
         if slot.slave_ack_offset != self.acknowledged or not is_owing:
             has_acknowledged = slot.slave_ack_offset > self.acknowledged >= 0 and self.heard_ms > self.since_ms
             self.is_proven = self.is_proven or has_acknowledged
@@ -88,7 +102,7 @@ class Master(Actor):
         self.confirm_offsets: dict[int, int] = {}  # by number of replicas
         self.flushed = log.flushed = log.end
         policy = settings.policy
-        self.confirms = policy.in_sync_replicas == 2 and not policy.replicas_min
+        self.confirms = policy.in_sync_replicas == 2 and not policy.replicas_min and not settings.counts_flushed
         self.slots = [Slot() for _ in range(SLOTS)]
         self.senders: list[SenderSeen] = []
         self.puts: list[Put] = []
@@ -195,9 +209,10 @@ class Master(Actor):
                     self.wake()
                 return
             self._callers.begun(caller.crowd, self.world.now_ms)
-            sender = Sender(self, slot, self._forget(caller.number, hangs_up=False))
+            link = self._forget(caller.number, hangs_up=False)
+            sender = Sender(self, slot, link)
             self.senders.append(SenderSeen(sender, caller.crowd))
-            sender.take_reports(caller.report)
+            sender.meet(caller.report + link.to_listener.take((REPEATED - 1) * REPORT_BYTES, whole=True))
             sender.wake()
 
     def ended(self, sender: Sender, reason: CloseReason) -> None:
@@ -262,8 +277,9 @@ class GroupTransfer(Actor):
         """As engine.replication.group_transfer.GroupTransfer.do_work."""
         master, policy = self._master, self._master.settings.policy
         connected = [slot for slot in master.slots if slot.state is SlotState.TRANSFER]
-        held = [SlaveAck(slot.identity, slot.held_offset) for slot in connected]
-        acks = [SlaveAck(slot.identity, slot.slave_ack_offset) for slot in connected]
+        names = identities([Claim(slot.address, slot.identity, slot.is_signed) for slot in connected])
+        held = [SlaveAck(name, slot.held_offset) for name, slot in zip(names, connected, strict=True)]
+        acks = [SlaveAck(name, slot.slave_ack_offset) for name, slot in zip(names, connected, strict=True)]
         end = master.log.end
         master.raise_confirm(confirm_offset(held, policy.replicas_least, end))
         if policy.replicas_min:

@@ -144,11 +144,6 @@ MUTANTS = [
             "a frame goes on in the next connection",
         ),
         (
-            "self._record_left = NOT_FOLLOWED if record_left is None else record_left",
-            "self._record_left = 0",
-            "a restart within a record takes its bytes for a head",
-        ),
-        (
             "        self._connect_at_ms = now_ms + reconnect_pause_ms(reason, self.failures, self.limits)",
             "        self._connect_at_ms = now_ms + 1000 * self.limits.reconnect_interval_ms",
             "a slave gives up",
@@ -163,13 +158,13 @@ MUTANTS = [
             "whoever names a position confirms",
         ),
         (
-            "counts = min(self.slave_request_offset, self.known_offset) if self.proves_from else self.slave_ack_offset",
+            "counts = min(self.slave_ack_offset, self.known_offset) if self.proves_from else self.slave_ack_offset",
             "counts = self.slave_ack_offset",
             "what is not proved is held",
         ),
         (
-            "                    self.known_offset = self.recovered_offset\n",
-            "                    pass\n",
+            "            self.known_offset = self.recovered_offset\n",
+            "            pass\n",
             "an empty disk that begins behind has what lies before",
         ),
         (
@@ -178,7 +173,56 @@ MUTANTS = [
             "a put that waits is confirmed by what came after it",
         ),
         ("now_ms - self._reported_ms <= self.limits.slave_timeout_ms", "False", "nobody is waited for"),
-        ("        if offset > max_physical_offset:\n", "        if False:\n", "a slave that has more is served"),
+        (
+            "        if offset > max_physical_offset and not asks_for_all:\n",
+            "        if False:\n",
+            "a slave that has more is served",
+        ),
+        (
+            "            counts = min(counts, self.flushed_offset)\n",
+            "            pass\n",
+            "what is on no disk counts as if it were",
+        ),
+        (
+            "elif self.greeting is not None and self.slave_request_offset == UNKNOWN_OFFSET:",
+            "elif False:",
+            "frames are sent before the welcome",
+        ),
+    ),
+    *_of(
+        "overlap",
+        "opening.py",
+        ("        if own != data[:count]:", "        if False:", "bytes are not compared"),
+        (
+            "        if frame.physical_offset != self._position:",
+            "        if False:",
+            "bytes are compared with those of another place",
+        ),
+        (
+            "        if self._position == self.tail.end:",
+            "        if self._position > self.tail.start:",
+            "the first bytes alone are compared",
+        ),
+        (
+            "self.is_over, self.rest_bytes = True, self._body_left",
+            "self.is_over, self.rest_bytes = True, 0",
+            "what follows the bytes compared is lost",
+        ),
+        ("        self._position += count\n", "", "the same bytes are compared again"),
+    ),
+    *_of(
+        "overlap",
+        "client.py",
+        (
+            "opens = tail.data or search is not None or greeting is not None",
+            "opens = False",
+            "a connection begins without a look",
+        ),
+        (
+            "                self.body_left = opening.rest_bytes\n",
+            "                self.body_left = 0\n",
+            "the rest of a frame is taken for the next one",
+        ),
     ),
     *_of(
         "confirm_offset",

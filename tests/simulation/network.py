@@ -42,12 +42,12 @@ class Pipe:
 
     def send(self, data: bytes | memoryview) -> int:
         """Send what there is room for; how much that was."""
-        data = bytes(data[: self.room])
+        is_first, data = not self.has_been_sent, bytes(data[: self.room])
         self._on_the_way += len(data)
         self.has_been_sent = True
         rng, at = self._world.rng, 0
         while at < len(data):
-            cut = rng.randint(at + 1, len(data)) if rng.random() < self._weather.cuts else len(data)
+            cut = rng.randint(at + 1, len(data)) if not is_first and rng.random() < self._weather.cuts else len(data)
             self._later(lambda piece=data[at:cut]: self._arrive(piece))
             at = cut
         return len(data)
@@ -68,10 +68,10 @@ class Pipe:
         """Let nothing arrive for a while; it comes afterwards."""
         self._arrives_ms = max(self._arrives_ms, self._world.now_ms + held_ms)
 
-    def take(self, size: int | None = None) -> bytes:
+    def take(self, size: int | None = None, *, whole: bool = False) -> bytes:
         """What has come, or a part of it: a read brings what it likes. The writer has room again."""
         rng, there = self._world.rng, len(self.inbox) if size is None else min(size, len(self.inbox))
-        if there and rng.random() < self._weather.cuts:
+        if there and not whole and rng.random() < self._weather.cuts:
             there = rng.randint(1, there)
         data = bytes(self.inbox[:there])
         was_full = self.room == 0

@@ -8,6 +8,8 @@ import numpy as np
 
 from engine.protocol.ha.client import HaClient, HaClientState
 from engine.protocol.ha.client_kernel import bytes_that_fit
+from engine.protocol.ha.hello import NONCE_BYTES, Facts, Identity, SlaveGreeting, flushed_word
+from engine.protocol.ha.opening import NO_TAIL
 from engine.protocol.ha.wire import CloseReason, PeerError
 from tests.simulation.logs import Log
 from tests.simulation.master import Settings
@@ -17,6 +19,7 @@ from tests.simulation.world import Actor, World
 
 CONNECT_TIMEOUT_MS = 5000
 FLUSH_EVERY_MS = 500
+NOTE_LOOK_MS = 1000
 
 # Asks the network for a connection to the master that this slave knows; it says later what came of it.
 Connect = Callable[["Receiver", Callable[[Connection | CloseReason], None]], None]
@@ -25,14 +28,17 @@ Connect = Callable[["Receiver", Callable[[Connection | CloseReason], None]], Non
 class Receiver(Actor):
     """A broker that is a slave, from its start to its end; the only writer of its log."""
 
-    def __init__(self, world: World, settings: Settings, log: Log, connect: Connect, name: str) -> None:
+    def __init__(self, world: World, settings: Settings, log: Log, connect: Connect, name: str, broker_id: int) -> None:
         super().__init__(world)
+        self.broker_id = broker_id
         self.log, self.name = log, name
-        self.client = HaClient(settings.client_limits, log.end, log.missing())
+        self.settings = settings
+        is_as_rocketmq = not settings.whole_history
+        self.client = HaClient(settings.client_limits, log.end, log.missing(), from_last_file=is_as_rocketmq)
         self.link: Connection | None = None
         self.reasons: set[CloseReason] = set()
         self.farthest = log.end
-        self._flusher = Flusher(world, log)
+        self._flusher = Flusher(self)
         self.connects_by = connect
         self._is_connecting = False
         self.wake()
@@ -47,6 +53,9 @@ class Receiver(Actor):
         """Connect, or receive what is there and report."""
         now_ms = self.world.now_ms
         if self.client.state is not HaClientState.TRANSFER:
+            if self.log.is_diverged:
+                self.wake(NOTE_LOOK_MS)
+                return
             if not self._is_connecting and self.client.may_connect(now_ms):
                 self._is_connecting = True
                 self.connects_by(self, self._connected)
@@ -75,13 +84,20 @@ class Receiver(Actor):
             return
         self.link = outcome
         outcome.to_caller.reader = outcome.to_listener.writer = self
-        self.client.connected(self.world.now_ms)
+        settings, tail, greeting = self.settings, NO_TAIL, None
+        if settings.are_ours:
+            tail = self.log.tail(settings.overlap_bytes, settings.client_limits.segment_bytes)
+            facts = Facts(Identity("cluster", "broker", self.broker_id), self.log.start, self.log.end)
+            greeting = SlaveGreeting(facts, settings.secret, self.world.rng.randbytes(NONCE_BYTES))
+        self.client.connected(self.world.now_ms, tail, greeting)
         self.turn()
         if not outcome.to_listener.has_been_sent:
             raise Broken("a slave reports at once", self.name)
 
     def hang_up(self, reason: CloseReason) -> None:
         """The connection ended, or was not to be had."""
+        if reason is CloseReason.DIVERGED:
+            self.log.is_diverged = True
         reason = self.client.seen_as(reason)
         self.reasons.add(reason)
         self.world.tell(f"{self.name}: {reason.name} at {self.log.end}")
@@ -109,6 +125,12 @@ class Receiver(Actor):
         client, at = self.client, 0
         inbox = np.frombuffer(bytearray(data), np.uint8)
         while at < len(data):
+            if client.is_opening:
+                at += client.take(memoryview(data)[at:], self.world.now_ms)
+                self._report()
+                if not client.is_opening:
+                    self._flusher.wake()
+                continue
             due = min(client.body_left, len(data) - at)
             size = int(bytes_that_fit(client.words, inbox, at, due, client.limits.segment_bytes)) if due else 0
             if size:
@@ -140,12 +162,15 @@ class Receiver(Actor):
 
 
 class Flusher(Actor):
-    """Brings a slave's log to its disk."""
+    """Brings a slave's log to its disk, and says so to a master that waits for that."""
 
-    def __init__(self, world: World, log: Log) -> None:
-        super().__init__(world)
-        self._log = log
+    def __init__(self, receiver: Receiver) -> None:
+        super().__init__(receiver.world)
+        self._receiver = receiver
 
     def turn(self) -> None:
         """What is in the log now is durable."""
-        self._log.flushed = self._log.end
+        receiver = self._receiver
+        receiver.log.flushed = receiver.log.end
+        if receiver.link is not None and not receiver.client.is_opening and receiver.client.counts_flushed:
+            receiver.link.to_listener.send(flushed_word(receiver.log.flushed))

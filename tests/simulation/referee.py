@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from engine.protocol.ha.opening import ALL_THERE_IS
 from engine.protocol.ha.policy import PutPolicy
 from engine.protocol.ha.wire import CloseReason
-from tests.simulation.limits import CALLERS_MAX, LOOPBACK
+from tests.simulation.limits import CALLERS_MAX
 from tests.simulation.logs import History, Log
 from tests.simulation.sender import Sender, SlotState
 
@@ -31,6 +32,7 @@ class Tenure:
     history: History
     start: int
     end: int
+    flushed: int
 
     def had(self, put: Put) -> bool:
         """Whether a message was all there."""
@@ -53,9 +55,9 @@ class Held:
         """It holds this much of that history."""
         last = self.tenures[-1] if self.tenures else None
         if last is None or self.begins_anew or last.history is not history:
-            self.tenures.append(Tenure(history, log.start, log.end))
+            self.tenures.append(Tenure(history, log.start, log.end, log.flushed))
         else:
-            last.end = max(last.end, log.end)
+            last.end, last.flushed = max(last.end, log.end), max(last.flushed, log.flushed)
         self.must_hold, self.begins_anew = log.end, False
 
 
@@ -66,7 +68,7 @@ class Referee:
         self.histories: list[History] = []
         self.held: dict[str, Held] = {}
         self.acknowledged: list[Put] = []
-        self._seen_logs: dict[str, tuple[int, int]] = {}
+        self._seen_logs: dict[str, tuple[int, int, int]] = {}
         self._seen_acks: dict[Sender, tuple[int, int]] = {}
         self._seen_confirm: dict[Master, tuple[int, ...]] = {}
         self._sent_in_second: dict[Sender, tuple[int, int, int]] = {}
@@ -90,7 +92,7 @@ class Referee:
     def look(self) -> None:
         """All of it."""
         for node in self.cluster.nodes:
-            shape = (node.log.start, node.log.end)
+            shape = (node.log.start, node.log.end, node.log.flushed)
             if self._seen_logs.get(node.name) != shape:
                 self._look_at_log(node)
                 self._seen_logs[node.name] = shape
@@ -157,9 +159,10 @@ class Referee:
         owner = sender.link.owner
         if owner is None or slot.state is not SlotState.TRANSFER:
             return
-        if ack > owner.farthest:
+        if ack > max(owner.farthest, ALL_THERE_IS):  # which an empty slave says until bytes come
             raise Broken("acknowledgements are true", f"{owner.name} acknowledged {ack}, held {owner.farthest}")
-        if not owner.is_gone and self._differs(owner.log, sender.master.history, ack):
+        has_been_sent = ack > max(connection.slave_request_offset, ALL_THERE_IS)
+        if has_been_sent and not owner.is_gone and self._differs(owner.log, sender.master.history, ack):
             raise Broken("acknowledged is the same", f"{owner.name} acknowledged {ack}, its bytes are others")
 
     def _look_at_speed(self, sender: Sender, sent: int) -> None:
@@ -189,7 +192,9 @@ class Referee:
         """Group transfer says how many are in step: as many as acknowledged enough, each host once."""
         slots = [slot for slot in master.slots if slot.state is SlotState.TRANSFER]
         close = [s for s in slots if master.log.end - s.slave_ack_offset < master.settings.fallbehind_bytes_max]
-        names = {(slot.host, slot.port if slot.host == LOOPBACK else 0) for slot in close}
+        owners = {id(seen.sender.slot): seen.sender.link.owner for seen in master.senders}
+        by_name = {owners[id(slot)].name for slot in close if slot.identity and owners.get(id(slot)) is not None}
+        names = by_name | {str(slot.address) for slot in close if not slot.identity}
         if master.in_sync != len(names):
             raise Broken("in step is counted", f"{master.in_sync} counted, {sorted(names)} are")
 
@@ -215,7 +220,9 @@ class Referee:
             raise Broken("flushed", f"PUT_OK for {put.start} to {put.end}, flushed up to {master.log.flushed}")
         needed = _replicas(policy, put.in_sync_slaves) - 1
         others = [node for node in self.cluster.nodes if node.master is not master]
-        having = [node.name for node in others if any(tenure.had(put) for tenure in self._tenures(node))]
+        where = {node.name: [tenure for tenure in self._tenures(node) if tenure.had(put)] for node in others}
+        is_flushed = 0 if not master.settings.counts_flushed else put.end
+        having = [name for name, held in where.items() if any(tenure.flushed >= is_flushed for tenure in held)]
         if len(having) < needed:
             raise Broken("acknowledged is held", f"PUT_OK for {put.start} to {put.end}: {needed} needed, {having}")
         self.acknowledged.append(put)

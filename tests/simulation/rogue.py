@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.protocol.ha.wire import FRAME_HEADER, LOG_OFFSET_MAX
+from engine.protocol.ha.opening import ALL_THERE_IS
+from engine.protocol.ha.wire import FRAME_HEADER, LOG_OFFSET_MAX, REPORT
 from store.message.record import BLANK_BYTES, BLANK_MAGIC, FIXED_BYTES, MAGIC_V2
 from tests.simulation.logs import HEAD, Log
 from tests.simulation.master import Settings
@@ -14,10 +15,10 @@ from tests.simulation.world import Actor, World
 class Rogue(Actor):
     """Sends first, perhaps, what the true master would; then one thing that must not be taken."""
 
-    def __init__(self, world: World, link: Connection, settings: Settings, log: Log, asked: int) -> None:
+    def __init__(self, world: World, link: Connection, settings: Settings, log: Log) -> None:
         super().__init__(world)
-        self._link, self._settings, self._log, self._at = link, settings, log, asked
-        self._says_truth = log.start <= asked < log.end and asked > 0 and world.chance(0.5)
+        self._link, self._settings, self._log, self._at = link, settings, log, -1
+        self._says_truth = False
         self._has_lied, self._rest = False, b""
         link.to_listener.reader = link.to_caller.writer = self
         self.wake(1)
@@ -34,6 +35,9 @@ class Rogue(Actor):
         if self._has_lied:
             self._look()
             return
+        if self._at < 0 and not self._is_asked():
+            self.wake(10)
+            return
         self._link.to_listener.inbox.clear()
         if self._says_truth:
             end = min(self._log.end, self._at + self.world.rng.randint(1, 500), self._at + segment - self._at % segment)
@@ -47,6 +51,16 @@ class Rogue(Actor):
             self._rest = lie[said:]
         self.wake(self.world.rng.choice((1, 50)))
 
+    def _is_asked(self) -> bool:
+        """Whether the slave has said where to begin; it is believed to be empty where it asks for all there is."""
+        inbox, log = self._link.to_listener.inbox, self._log
+        if len(inbox) < REPORT.size:
+            return False
+        (asked,) = REPORT.unpack_from(inbox)
+        self._at = 0 if asked <= ALL_THERE_IS else asked
+        self._says_truth = log.start <= asked < log.end and asked > ALL_THERE_IS and self.world.chance(0.7)
+        return True
+
     def _look(self) -> None:
         """Who has read it has hung up."""
         owner, pipe = self._link.owner, self._link.to_caller
@@ -58,7 +72,7 @@ class Rogue(Actor):
     def _untrue(self, segment: int) -> bytes:
         rng, at, room = self.world.rng, self._at, segment - self._at % segment
         body = rng.randbytes(rng.randint(1, 300))
-        offsets = [LOG_OFFSET_MAX + segment, -segment, at + 1] if at == 0 else [at + 1, at - 1, at + segment, 0, -1]
+        offsets = [LOG_OFFSET_MAX + segment, -segment, 7] if at == 0 else [at + 1, at - 1, at + segment, 0, -1]
         kinds = [
             lambda: FRAME_HEADER.pack(rng.choice(offsets[1:]), 0),
             lambda: FRAME_HEADER.pack(rng.choice(offsets), len(body)) + body,

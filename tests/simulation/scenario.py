@@ -36,15 +36,16 @@ class Failed(AssertionError):
 class Play:
     """A seed while it is played."""
 
-    def __init__(self, seed: int, parting: bool = False) -> None:
+    def __init__(self, seed: int) -> None:
         self.seed = seed
         self.world = World(seed)
         self.referee = Referee()
-        self.cluster = Cluster(self.world, self.referee)
+        are_ours = self.world.chance(0.8)
+        self.cluster = Cluster(self.world, self.referee, are_ours=are_ours)
         self.faults = Faults(self.cluster)
         rng = self.world.rng
         kinds = rng.choice((SAFE, WITH_RETENTION))
-        self.kinds = (*kinds, *PARTING) if parting else kinds
+        self.kinds = (*kinds, *PARTING) if are_ours else kinds
         self.put_every_ms, self.fault_every_ms = rng.choice((100, 400, 2000)), rng.choice((1000, 4000, 12_000))
         self.puts_left = -1  # without end
 
@@ -87,6 +88,8 @@ class Play:
             if not node.is_running:
                 cluster.start(node)
             node.misled_until_ms = 0
+        for node in cluster.slaves:  # an operator has compared them
+            node.log.is_diverged = node.log.is_diverged and not self.referee.may_follow(node, cluster.leader)
         if world.chance(0.15) and cluster.leader.host != LOOPBACK:  # slaves of one address have one share of the slots
             self.faults.siege()
         self.puts_left = -1
@@ -113,11 +116,12 @@ class Play:
 
     def _rest(self) -> None:
         """Without faults and puts, heartbeats alone keep the connections."""
-        links = [node.receiver.link for node in self.cluster.slaves if node.receiver is not None]
+        slaves = [node for node in self.cluster.slaves if self.referee.may_follow(node, self.cluster.leader)]
+        links = [node.receiver.link for node in slaves if node.receiver is not None]
         self.world.run_until(self.world.now_ms + 3 * HOUSEKEEPING_MS, self.referee.look)
-        now = [node.receiver.link for node in self.cluster.slaves if node.receiver is not None]
-        if any(link is not one for link, one in zip(links, now, strict=True) if link is not None):
-            raise Broken("who is idle stays", ", ".join(map(self._where, self.cluster.slaves)))
+        now = [node.receiver.link for node in slaves if node.receiver is not None]
+        if any(link is not one for link, one in zip(links, now, strict=True)):
+            raise Broken("who is idle stays", ", ".join(map(self._where, slaves)))
 
     def _is_even(self) -> bool:
         return all(map(self._has_caught_up, self.cluster.slaves))
@@ -127,7 +131,7 @@ class Play:
         if receiver is None or leader.master is None:
             return False
         if not self.referee.may_follow(node, leader):
-            return receiver.client.state is not HaClientState.TRANSFER
+            return receiver.client.state is not HaClientState.TRANSFER or bool(receiver.client.is_opening)
         in_step = receiver.client.state is HaClientState.TRANSFER and node.log.end == leader.log.end
         return in_step and (leader.master.confirmed == leader.log.end or not self._should_answer())
 
@@ -145,6 +149,6 @@ class Play:
         return where if client is None else f"{where} {client.state.name} {client.reason.name}"
 
 
-def play(seed: int, *, parting: bool = False) -> Outcome:
+def play(seed: int) -> Outcome:
     """Play a seed. Raises Failed."""
-    return Play(seed, parting).run()
+    return Play(seed).run()

@@ -12,6 +12,7 @@ from engine.protocol.ha.connection import HaConnection
 from engine.protocol.ha.connection_kernel import NOTHING, take_acks
 from engine.protocol.ha.flow_monitor import UNLIMITED, FlowMonitor
 from engine.protocol.ha.group_transfer import slave_identity
+from engine.protocol.ha.hello import NONCE_BYTES, Facts, Identity, MasterGreeting, refusal
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT_BYTES, CloseReason, PeerError
 from tests.simulation.network import Connection
 from tests.simulation.world import Actor
@@ -43,10 +44,14 @@ class Slot:
     slave_ack_offset: int = -1
     held_offset: int = 0
     last_read_ms: int = 0
+    connected_at_ms: int = 0
+
+    identity: int = 0
+    is_signed: bool = False
 
     @property
-    def identity(self) -> tuple[int, ...]:
-        """As group_transfer tells slaves apart."""
+    def address(self) -> tuple[int, ...]:
+        """As group_transfer tells slaves apart that say no name."""
         return slave_identity(self.host << PORT_BITS | self.port)
 
 
@@ -60,7 +65,10 @@ class Sender(Actor):
         self.reason = CloseReason.NONE
         self.wants = link.to_listener
         limit = master.settings.flow_limit or UNLIMITED
-        self.connection = HaConnection(master.settings.connection_limits, FlowMonitor(now_ms, limit), now_ms)
+        self.connection = HaConnection(
+            master.settings.connection_limits, FlowMonitor(now_ms, limit), now_ms,
+            start_from_min=master.settings.whole_history, counts_flushed=master.settings.counts_flushed,
+        )  # fmt: skip
         self._unsent = b""
         self._writes_from_ms = now_ms + self.world.rng.choice((0, 0, 3, 6000))  # the other thread begins when it can
         link.to_listener.reader = link.to_caller.writer = self
@@ -74,19 +82,36 @@ class Sender(Actor):
         slot.next_transfer_offset = connection.next_transfer_offset
         slot.slave_ack_offset = connection.slave_ack_offset
         slot.held_offset = connection.held_offset
-        slot.last_read_ms = self.world.now_ms
+        slot.last_read_ms = slot.connected_at_ms = self.world.now_ms
+        slot.identity, slot.is_signed = 0, False
         slot.state = SlotState.CONNECTED
 
+    def meet(self, reports: bytes) -> None:
+        """Take the first reports; one of ours is asked who it is."""
+        master, nonce = self.master, self.world.rng.randbytes(NONCE_BYTES)
+        facts = Facts(Identity("cluster", "broker", 0), master.log.start, master.log.end)
+        greeting = MasterGreeting(facts, master.settings.secret, nonce, counts_flushed=master.settings.counts_flushed)
+        if self.connection.meet(reports, greeting, self.world.now_ms):
+            self._send_control()
+        else:
+            self.take_reports(reports)
+
+    def _send_control(self) -> None:
+        self.link.to_caller.send(self.connection.outgoing)
+        self.connection.outgoing = b""
+
     def _sent_before(self) -> int:
-        sent, own = 0, Slot(host=self.link.host, port=self.link.port).identity
+        sent, last_ms, own = 0, -1, Slot(host=self.link.host, port=self.link.port).address
         segment_bytes = self.connection.limits.segment_bytes
         for other in self.master.slots:
             is_over = other.state is SlotState.FREE
-            if other.host == self.link.host and (is_over or other.identity == own):
+            is_own = other.host == self.link.host and (is_over or other.address == own)
+            if is_own and other.connected_at_ms > last_ms:
+                last_ms = other.connected_at_ms
                 began_at_0 = other.slave_ack_offset == 0 and other.next_transfer_offset < segment_bytes
                 counts = began_at_0 or other.held_offset >= other.slave_ack_offset > 0
-                sent = max(sent, other.next_transfer_offset if counts else other.held_offset)
-        return sent
+                sent = other.next_transfer_offset if counts else other.held_offset
+        return max(sent, 0)
 
     # turns
 
@@ -99,8 +124,7 @@ class Sender(Actor):
         """Hear what came, then write what the log has."""
         if not self.is_over:
             self._hear()
-        is_empty = self.connection.slave_request_offset == 0  # where its transfer begins is decided when it begins
-        if not self.is_over and (is_empty or self._writes_from_ms <= self.world.now_ms):
+        if not self.is_over and self._writes_from_ms <= self.world.now_ms:
             self._transfer()
         if not self.is_over and self.connection.is_silent(self.world.now_ms):
             self.end(CloseReason.HOUSEKEEPING)
@@ -166,7 +190,16 @@ class Sender(Actor):
             connection.receive(
                 data, self.world.now_ms, master.log.start, master.log.end, master.confirmed
             )  # fmt: skip
+            greeting = connection.greeting
+            if greeting is not None and greeting.replica is not None and connection.outgoing:
+                slot.identity = greeting.replica.facts.identity.number
+                slot.is_signed = greeting.replica.is_signed
+                self._send_control()
+                connection.serve(self.world.now_ms, master.log.start, master.log.end)
         except PeerError as error:
+            if connection.greeting is not None and connection.next_transfer_offset < 0:
+                connection.outgoing = refusal(error)
+                self._send_control()
             self.end(error.reason)
             return
         self._publish_held()

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-EACH = 3  # of the list
+EACH = 5  # of the list
 
 
 @pytest.mark.parametrize("first", [0])
@@ -18,4 +18,4 @@ def test_every_mutant_is_caught(first: int) -> None:
     command = [sys.executable, "-m", "tests.simulation.mutants", "--each", str(EACH), "--first", str(first)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("seed ") >= 15
+    assert done.stdout.count("seed ") >= 10

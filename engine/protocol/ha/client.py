@@ -257,7 +257,9 @@ class HaClient:
         if not answer and now_ms - self.last_write_ms <= self._patience_ms:
             return None
         self.last_write_ms = now_ms
-        return answer or REPORT.pack(request)
+        greeting = self.opening.greeting
+        is_understood = greeting is not None and greeting.master is not None
+        return answer or REPORT.pack(min(request, self.end) if is_understood else request)
 
     def is_silent(self, now_ms: int) -> bool:
         """Whether the master said nothing for so long that the connection must be given up."""

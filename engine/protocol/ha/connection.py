@@ -117,7 +117,7 @@ class HaConnection:
     @property
     def held_offset(self) -> int:
         """The end of what this slave is shown to hold."""
-        counts = min(self.slave_request_offset, self.known_offset) if self.proves_from else self.slave_ack_offset
+        counts = min(self.slave_ack_offset, self.known_offset) if self.proves_from else self.slave_ack_offset
         if self._counts_flushed:  # of what it says to have on disk, what it was sent here
             counts = min(counts, self.flushed_offset)
         return max(counts, 0)
@@ -136,6 +136,8 @@ class HaConnection:
             (reported_offset,) = REPORT.unpack_from(data, at)
             if reported_offset < 0 and self.greeting is not None:
                 self._take_word(data[at : at + REPORT_BYTES])
+            elif self.greeting is not None and self.slave_request_offset == UNKNOWN_OFFSET:
+                continue  # it is still there: what it asks for is known, and it is served once it has said who it is
             elif self.slave_request_offset == UNKNOWN_OFFSET:
                 self._accept_request(reported_offset, now_ms, min_physical_offset, max_physical_offset)
             else:

@@ -194,7 +194,7 @@ def test_an_empty_slave_proves_from_where_its_transfer_begins() -> None:
     assert connection.held_offset == 2500
 
 
-@pytest.mark.parametrize(("recovered", "held"), [(0, 0), (1500, 0), (2000, 2500)])
+@pytest.mark.parametrize(("recovered", "held"), [(0, 0), (1500, 1500), (2000, 2500)])
 def test_an_empty_slave_has_nothing_of_what_it_was_sent_before(recovered: int, held: int) -> None:
     """Its disk is another one: what lies before the segment that it gets, no earlier connection gave to this one."""
     connection = HaConnection(LIMITS, FlowMonitor(0), 0, known_offset=2400)

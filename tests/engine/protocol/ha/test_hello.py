@@ -192,6 +192,22 @@ def connection_of(counts_flushed: bool) -> HaConnection:
     return connection
 
 
+def test_who_has_not_said_who_it_is_is_served_by_no_sign_of_life() -> None:
+    """One that waited for its slot said the same again: with frames before the welcome, that would be in its log."""
+    connection = HaConnection(LIMITS, FlowMonitor(0), 0)
+    slave = SlaveGreeting(Facts(SLAVE, 0, 400), b"", OTHER_NONCE)
+    assert connection.meet(first_report(400), MasterGreeting(Facts(MASTER, 0, 500), b"", NONCE), 0)
+    challenge, connection.outgoing = connection.outgoing, b""
+    connection.receive(REPORT.pack(400), 7, 0, 500)
+    assert (connection.last_read_ms, connection.slave_request_offset) == (7, -1)
+    assert connection.next_frame(8, 500) is None
+    connection.receive(REPORT.pack(400) + slave.take(body_of(challenge)) + REPORT.pack(400), 9, 0, 500)
+    assert connection.outgoing and connection.next_frame(9, 500) is None
+    connection.outgoing = b""
+    connection.serve(9, 0, 500)
+    assert connection.next_frame(9, 500) is not None
+
+
 def test_what_counts_is_on_the_slaves_disk_where_that_is_asked_for() -> None:
     connection = connection_of(counts_flushed=True)
     connection.known_offset, connection.proves_from = 500, 0

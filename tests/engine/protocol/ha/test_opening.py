@@ -9,7 +9,7 @@ import pytest
 
 from engine.protocol.ha.client import HaClient
 from engine.protocol.ha.client_kernel import ClientLimits
-from engine.protocol.ha.hello import REPEATED, Facts, Identity, SlaveGreeting
+from engine.protocol.ha.hello import REPEATED, Facts, Identity, MasterGreeting, SlaveGreeting
 from engine.protocol.ha.opening import IDLE_MS, NO_TAIL, Tail
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT, REPORT_BYTES, CloseReason, PeerError
 
@@ -177,3 +177,16 @@ def test_with_a_greeting_the_request_is_said_four_times() -> None:
     client = searching()
     client.connected(0, NO_TAIL, SlaveGreeting(Facts(Identity("c", "n", 1), 0, 0), b"", bytes(16)))
     assert client.report(0) == REPORT.pack(1) * REPEATED
+
+
+def test_an_empty_slave_that_is_still_there_acknowledges_no_byte_to_one_of_ours() -> None:
+    client = searching()
+    facts = Facts(Identity("c", "n", 0), 0, 500)
+    challenge = MasterGreeting(facts, b"", bytes(16)).challenge()
+    client.connected(0, NO_TAIL, SlaveGreeting(Facts(Identity("c", "n", 1), 0, 0), b"", bytes(16)))
+    assert client.report(0) == REPORT.pack(1) * REPEATED
+    late_ms = 1 + 2 * client.limits.send_heartbeat_interval_ms
+    assert client.report(late_ms) == REPORT.pack(1), "not yet: to RocketMQ it would say another thing"
+    take(client, challenge, late_ms)
+    assert client.report(late_ms) not in (None, REPORT.pack(1))
+    assert client.report(2 * late_ms) == REPORT.pack(0)
