@@ -14,6 +14,7 @@
 #   make promotion  20 (ROUNDS=N) masters killed under load, their slaves promoted; writes docs/promotion.md
 #   make simulate  replication in virtual time, SEEDS=100000 plays of faults, and wrong protocols that must be told from
 #                the right one; writes docs/simulation.md
+#   make history  a new replica of 4 GiB (GIB=N), killed 20 times on the way, in every direction; writes docs/whole-history.md
 #   make queues  a master and a slave with 100,000 queues: filled, idle, stopped, started, killed, verified, read by Spark; about
 #                an hour, some GiB of disk; writes docs/queues.md
 #   make bench   the figures, with the peers' where their folder is given
@@ -33,7 +34,7 @@ SEEDS := 100000
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test lint bench fuzz simulate interop differential kills promotion queues spark-versions clean
+.PHONY: setup run quick test lint bench fuzz simulate interop differential kills promotion history queues spark-versions clean
 
 setup: $(STAMP)
 
@@ -84,6 +85,9 @@ kills: setup
 
 promotion: setup
 	@$(PYTHON) -m tests.crash.promotion --ledger docs/promotion.md $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
+
+history: setup
+	@$(PYTHON) -m tests.crash.whole_history --ledger docs/whole-history.md $(if $(GIB),--gib $(GIB)) $(ARGS)
 
 spark-versions:
 	@$(MAKE) --no-print-directory setup VENV=.venv-oldest-spark PYSPARK=$(OLDEST_PYSPARK)
