@@ -11,6 +11,7 @@
 #   make kills   50 times kill -9 of what runs a Spark stream, rows counted; writes docs/streaming-kills.md
 #   make spark-versions  the tests of the Spark bridge with the oldest PySpark that it supports; writes docs/spark-versions.md
 #   make fuzz    10^5 mutated frames at a broker's two ports and at a name server; writes docs/fuzz.md
+#   make drill   forged acknowledgements and a wiped master, to a pair of RocketMQ 5.3.3 and to ours; writes docs/replication-drills.md
 #   make promotion  20 (ROUNDS=N) masters killed under load, their slaves promoted; writes docs/promotion.md
 #   make simulate  replication in virtual time, SEEDS=100000 plays of faults, and wrong protocols that must be told from
 #                the right one; writes docs/simulation.md
@@ -34,7 +35,7 @@ SEEDS := 100000
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test lint bench fuzz simulate interop differential kills promotion history queues spark-versions clean
+.PHONY: setup run quick test lint bench fuzz simulate interop differential kills drill promotion history queues spark-versions clean
 
 setup: $(STAMP)
 
@@ -82,6 +83,9 @@ differential: setup
 
 kills: setup
 	@$(PYTHON) -m tests.spark_bridge.stream_kills --ledger docs/streaming-kills.md $(ARGS)
+
+drill: setup
+	@$(PYTHON) -m tests.interop.drills --ledger docs/replication-drills.md $(ARGS)
 
 promotion: setup
 	@$(PYTHON) -m tests.crash.promotion --ledger docs/promotion.md $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)

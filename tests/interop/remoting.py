@@ -24,15 +24,19 @@ class Client:
 
     def send(self, topic: str, queue_id: int, body: bytes, properties: str = "") -> int:
         """The physical offset of the message in the broker's log."""
+        answer = self.put(topic, queue_id, body, properties)
+        if answer["code"] not in STORED:
+            raise RuntimeError(f"send: code {answer['code']}: {answer.get('remark')}")
+        return int(answer["extFields"]["msgId"][16:], 16)
+
+    def put(self, topic: str, queue_id: int, body: bytes, properties: str = "") -> dict[str, Any]:
+        """The header of the answer, whatever it says."""
         fields = {
             "producerGroup": "interop", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
             "queueId": queue_id, "sysFlag": 0, "bornTimestamp": time.time_ns() // 1_000_000, "flag": 0,
             "properties": properties, "reconsumeTimes": 0, "unitMode": False, "batch": False,
         }  # fmt: skip
-        answer = self.request(SEND_MESSAGE, fields, body)
-        if answer["code"] not in STORED:
-            raise RuntimeError(f"send: code {answer['code']}: {answer.get('remark')}")
-        return int(answer["extFields"]["msgId"][16:], 16)
+        return self.request(SEND_MESSAGE, fields, body)
 
     def request(self, code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> dict[str, Any]:
         """Any request; the header of its answer."""

@@ -12,6 +12,7 @@ import json
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -192,6 +193,11 @@ class JavaProcess:
             process.kill()
             process.wait()
         self._hang_up()
+
+    def freeze(self) -> None:
+        """SIGSTOP, to this process only."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
 
     def _type(self, line: str) -> None:
         """A line for the program's input."""

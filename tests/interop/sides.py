@@ -72,6 +72,9 @@ class Side(Protocol):
     def kill(self) -> None:
         """SIGKILL: all of its processes are gone afterwards."""
 
+    def freeze(self) -> None:
+        """SIGSTOP: it is there and says nothing; `kill` ends that, too."""
+
     def stop(self) -> None:
         """An ordinary end, which leaves everything on disk."""
 
@@ -102,6 +105,14 @@ class OurSide:
         assert self._running is not None
         self._running.process.kill()
         self._running.process.wait()
+
+    def freeze(self) -> None:
+        """Its processes, the supervisor first, so that nobody begins one anew."""
+        assert self._running is not None
+        board = Board.attach(extent.require_running(self.store).region_directory)
+        for pid in (self._running.process.pid, *(word.read() for word in board.pids.values())):
+            if pid:
+                os.kill(pid, signal.SIGSTOP)
 
     def stop(self) -> None:
         """SIGTERM."""
@@ -135,6 +146,11 @@ class RealSide:
         """SIGKILL of the JVM."""
         assert self._running is not None
         self._running.kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP of the JVM."""
+        assert self._running is not None
+        self._running.freeze()
 
     def stop(self) -> None:
         """SIGTERM."""
