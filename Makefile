@@ -11,7 +11,8 @@
 #   make kills   50 times kill -9 of what runs a Spark stream, rows counted; writes docs/streaming-kills.md
 #   make spark-versions  the tests of the Spark bridge with the oldest PySpark that it supports; writes docs/spark-versions.md
 #   make fuzz    10^5 mutated frames at a broker's two ports and at a name server; writes docs/fuzz.md
-#   make drill   forged acknowledgements and a wiped master, to a pair of RocketMQ 5.3.3 and to ours; writes docs/replication-drills.md
+#   make drill   forged acknowledgements, a wiped master, a lost tail: to a RocketMQ 5.3.3 pair and to ours; writes
+#                docs/replication-drills.md
 #   make promotion  20 (ROUNDS=N) masters killed under load, their slaves promoted; writes docs/promotion.md
 #   make simulate  replication in virtual time, SEEDS=100000 plays of faults, and wrong protocols that must be told from
 #                the right one; writes docs/simulation.md

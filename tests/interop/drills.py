@@ -1,4 +1,4 @@
-"""Two drills for a SYNC_MASTER and its slave, RocketMQ 5.3.3's and ours: forged acknowledgements, a wiped master.
+"""Drills for a SYNC_MASTER and its slave, RocketMQ 5.3.3's and ours: forged acknowledgements, a master set back.
 
     python -m tests.interop.drills [--ledger docs/replication-drills.md]
 
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -241,7 +241,20 @@ FORGED = (CloseReason.REQUEST_ABOVE_END.name, CloseReason.ACK_NOT_SENT.name)
 
 
 def wiped(pair: Pair) -> Outcome:
-    """The master's store is gone; it starts empty on the same ports, and grows past what its slave has."""
+    """The master's store is gone."""
+    return _set_back(pair, lambda: shutil.rmtree(pair.master.store))
+
+
+def tail_lost(pair: Pair) -> Outcome:
+    """The master's store is what it was some messages before: what a power cut leaves of what was not flushed."""
+    pair.put(FILL)
+    store = pair.master.store
+    shutil.copytree(store, before := store.with_name("before"))
+    return _set_back(pair, lambda: (shutil.rmtree(store), before.rename(store)))
+
+
+def _set_back(pair: Pair, change: Callable[[], object]) -> Outcome:
+    """The master is killed, its store changed; it starts again on the same ports, and grows past what its slave has."""
     outcome = Outcome()
     seen = outcome.seen
     pair.put(FILL)
@@ -249,10 +262,10 @@ def wiped(pair: Pair) -> Outcome:
     await_that(lambda: end_of(pair.slave) == end_of(pair.master), "the slave has all of it")
     end = end_of(pair.slave)
     kill(pair.master)
-    seen["acknowledged when the master's disk is lost, and not in the slave's log"] = f"{pair.missing()} of {kept}"
+    seen["acknowledged before the master is killed, and not in the slave's log"] = f"{pair.missing()} of {kept}"
     outcome.check(not pair.missing(), "the slave lacks what was acknowledged")
     before = log_of(pair.slave)[:end]
-    shutil.rmtree(pair.master.store)
+    change()
     pair.acknowledged.clear()
     pair.master.start()
     await_that(lambda: _is_back(pair, CloseReason.AHEAD), "the slave has come back to its master")
@@ -316,13 +329,14 @@ def _verified(store: Path) -> str:
     return f"damage at offset {int(damage[1]):,}" if damage else ran.stdout[:100]
 
 
-DRILLS = {"Forged acknowledgements": forged, "A wiped master": wiped}
+DRILLS = {"Forged acknowledgements": forged, "A wiped master": wiped, "A master that lost its log's tail": tail_lost}
 HEAD = (
     f"# Drills of replication: {REAL}'s pair and ours\n\nWritten by `make drill`. A SYNC_MASTER with `inSyncReplicas=2`"
     f" and its one slave, on one host, `slaveTimeout={SLAVE_TIMEOUT_MS}`;\nRocketMQ's with its name server. Its"
     " producer says SEND_OK where PUT_OK stands here. A stranger is a program that connects to the HA port\nand sends"
     " eight bytes, or more. The master is wiped by SIGKILL, by removing its store and starting it again on the same"
-    " ports.\n"
+    " ports; it loses\nits tail by SIGKILL, and starting it on a copy of its store that is some messages older, as a"
+    " power cut may leave it.\n"
 )
 
 
@@ -343,7 +357,7 @@ def run_drill(name: str, kind: str, home: Path) -> Outcome:
 @click.command()
 @click.option("--ledger", type=click.Path(path_type=Path))
 def main(ledger: Path | None) -> None:
-    """Run both drills with both kinds, and write the ledger; 1 where ours did what it must not."""
+    """Run all drills with both kinds, and write the ledger; 1 where ours did what it must not."""
     if reason := rocketmq.missing(VERSION):
         print(f"make drill: {reason}", file=sys.stderr)
         sys.exit(2)

@@ -10,7 +10,7 @@ from tests.interop import drills
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("name", drills.DRILLS)
+@pytest.mark.parametrize("name", ["Forged acknowledgements", "A wiped master"])
 def test_our_pair_stands_the_drill(name: str, tmp_path: Path) -> None:
     outcome = drills.run_drill(name, drills.OURS, tmp_path)
     assert not outcome.wrong, outcome.seen
