@@ -69,7 +69,7 @@ class Accepted(NamedTuple):
     peer: Address
 
 
-OpenSender = Callable[[BrokerConfig, Board, int, socket.socket, Address, bytes, bool], SenderRole]
+OpenSender = Callable[[BrokerConfig, Board, int, socket.socket, Address, bytes, bool, int], SenderRole]
 
 
 class HaListener:
@@ -294,14 +294,14 @@ class HaListener:
         os.kill(process.pid, signal.SIGKILL)
 
     def _fork_sender(self, slot: int, caller: Caller, now_ms: int) -> bool:
-        accepted, parent_pid = self._accepted[caller.number], os.getpid()
+        accepted, parent_pid, waited_ms = self._accepted[caller.number], os.getpid(), now_ms - caller.since_ms
         is_told = self._lines.may_tell("connections of slaves ended", now_ms)
         words = self._board.ha[slot]
         waiting.note(words.reason, CloseReason.NONE)
         try:
             pid = os.fork()
             if pid == 0:
-                os._exit(self._run_sender(slot, accepted, caller.report, is_told, parent_pid))
+                os._exit(self._run_sender(slot, accepted, caller.report, waited_ms, is_told, parent_pid))
             pidfd = pidfd_of(pid)
         except OSError as error:
             self._lines.tell("senders not begun", now_ms, "no process for a slave: %s; it waits", error.strerror)
@@ -316,13 +316,13 @@ class HaListener:
         self._forget(caller.number)
         return True
 
-    def _run_sender(self, slot: int, accepted: Accepted, report: bytes, is_told: bool, parent_pid: int) -> int:
-        """The child's life; its exit status."""
+    def _run_sender(self, slot: int, accepted: Accepted, report: bytes, waited_ms: int, is_told: bool, pid: int) -> int:
+        """The child's life; its exit status. `pid`: its parent's."""
         try:
-            stop = enter_child(f"sender.{slot}", parent_pid)
+            stop, config, board, peer = enter_child(f"sender.{slot}", pid), self._config, self._board, accepted.peer
             self._close_inherited(accepted.sock)
             with tls_relay.plain_of(accepted.sock) as sock:
-                sender = self._open_sender(self._config, self._board, slot, sock, accepted.peer, report, is_told)
+                sender = self._open_sender(config, board, slot, sock, peer, report, is_told, waited_ms)
                 run_role(sender, self._board.heartbeats[sender.name], lambda: stop() or sender.ended)
         except BaseException as error:
             return self._deaths.failed(slot, error, is_told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 
 from engine.board.cursors import Board, HaConnectionCursors, HaSlotState, IdentityState
@@ -11,6 +12,8 @@ from engine.protocol.ha.hello import REPEATED, Replica
 from engine.protocol.ha.wire import REPORT_BYTES
 from ipc import waiting
 
+PROMPT_MS = 3000  # less than a RocketMQ slave takes for its second report
+RELAY_PATIENCE_S = 1.0
 CATCH_UP_BYTES = 64 << 20  # who lacks more is catching up: for younger bytes puts may wait
 
 
@@ -41,12 +44,25 @@ def publish_identity(words: HaConnectionCursors, replica: Replica) -> None:
     waiting.publish(words.identity_state, IdentityState.SIGNED if replica.is_signed else IdentityState.CLAIMED)
 
 
-def more_reports(sock: socket.socket) -> bytes:
-    """What else came in the packet of the first report: one of ours says it more than once."""
+def more_reports(sock: socket.socket, waited_ms: int) -> bytes:
+    """What else came in the packet of the first report: one of ours says it more than once.
+
+    Of one that had to wait for its slot nothing is taken: a RocketMQ slave repeats its report while it waits. Who comes
+    through a relay of TLS is one of ours, and the packet's rest may come a little later.
+    """
+    rest, wanted = b"", (REPEATED - 1) * REPORT_BYTES
+    patience_s = RELAY_PATIENCE_S if sock.family == socket.AF_UNIX else 0.0
+    if waited_ms > PROMPT_MS:
+        return rest
     try:
-        return sock.recv((REPEATED - 1) * REPORT_BYTES, socket.MSG_DONTWAIT)
-    except OSError:  # nothing more; or it is gone, which the next read tells
-        return b""
+        while len(rest) < wanted and select.select([sock], [], [], patience_s)[0]:
+            piece = sock.recv(wanted - len(rest), socket.MSG_DONTWAIT)
+            if not piece:
+                break
+            rest += piece
+    except OSError:  # it is gone, which the next read tells
+        return rest
+    return rest
 
 
 def transfer_limit(board: Board, lacks_bytes: int) -> int:

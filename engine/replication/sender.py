@@ -355,9 +355,10 @@ class Sender:
 
 def open_role(
     config: BrokerConfig, board: Board, slot: int, sock: socket.socket, peer: tuple[str, int], report: bytes,
-    is_told: bool = True,
+    is_told: bool = True, waited_ms: int = 0,
 ) -> Sender:  # fmt: skip
-    """The sender of one slave that has sent its first report, reading already. `is_told`: the log says why it ends."""
+    """The sender of one slave that has sent its first report, reading already. `is_told`: the log says why it ends;
+    `waited_ms`: since its first report."""
     now_ms, facts = monotonic_ms(), ha_facts.HaFacts(config, board)
     greeting = MasterGreeting(
         facts.now(), facts.secret(), os.urandom(NONCE_BYTES), counts_flushed=config.ha_ack_flushed
@@ -379,6 +380,6 @@ def open_role(
         start_from_min=config.ha_start_from_min, counts_flushed=config.ha_ack_flushed,
     )  # fmt: skip
     sender.attach(sock, peer, now_ms)
-    sender.meet(report + replica_words.more_reports(sock), greeting, now_ms)
+    sender.meet(report + replica_words.more_reports(sock, waited_ms), greeting, now_ms)
     sender.start_reading()
     return sender

@@ -23,7 +23,7 @@ import numpy as np
 from engine.protocol.ha import client_kernel
 from engine.protocol.ha.client_kernel import NOT_FOLLOWED, NOTHING, ClientLimits, ClientWord
 from engine.protocol.ha.hello import SlaveGreeting, first_report
-from engine.protocol.ha.opening import ALL_THERE_IS, NO_TAIL, HistorySearch, Opening, Tail
+from engine.protocol.ha.opening import ALL_THERE_IS, NEVER, NO_TAIL, QUIET_MS, HistorySearch, Opening, Tail
 from engine.protocol.ha.wire import (
     FRAME_HEADER,
     FRAME_HEADER_BYTES,
@@ -114,6 +114,7 @@ class HaClient:
             due_ms = 1 + min(
                 self.last_write_ms + self._patience_ms,
                 self.last_read_ms + self.limits.housekeeping_interval_ms,
+                NEVER if self.opening is None else self.opening.quiet_since_ms + QUIET_MS - 1,
             )
         return max(due_ms - now_ms, 0)
 
@@ -240,7 +241,7 @@ class HaClient:
     # reporting
 
     def report(self, now_ms: int) -> bytes | None:
-        """What to send now: our end grew since the last report, or we were silent for too long."""
+        """What to send now: our end grew since the last report, or we were silent for too long. Raises PeerError."""
         if self.is_opening:
             return self._opening_report(now_ms)
         end = int(client_kernel.next_report(self.words, self.limits, now_ms))
@@ -249,6 +250,7 @@ class HaClient:
     def _opening_report(self, now_ms: int) -> bytes | None:
         """The request; what our greeting answers; or that we are still there, without an acknowledgement."""
         assert self.opening is not None
+        self.opening.look(now_ms)
         request = self.opening.request
         if self.reported_offset != request:
             self.reported_offset, self.last_write_ms = request, now_ms

@@ -19,8 +19,10 @@ from engine.protocol.ha.hello import CONTROL_BYTES_MAX, CONTROL_OFFSET, SlaveGre
 from engine.protocol.ha.wire import FRAME_HEADER, FRAME_HEADER_BYTES, CloseReason, Frame, PeerError
 
 FROM_LAST_SEGMENT, ALL_THERE_IS = 0, 1
-# A heartbeat says "no more here", but a RocketMQ 5.x that may send nothing in this second says the same meanwhile.
-IDLE_MS = 2000
+# A heartbeat says "no more here", once nothing follows it: a RocketMQ 5.x that may send nothing in this second says the
+# same meanwhile, and one that was held up for long begins with it.
+QUIET_MS = 1500
+NEVER = 1 << 62
 DIFFERENCE_BYTES = 16  # of either side, shown
 
 
@@ -99,7 +101,7 @@ class Opening:
         self.rest_bytes = 0  # of the last frame compared, what goes into the log
         self.frames = 0
         self._position = tail.start
-        self._read_ms = now_ms
+        self.quiet_since_ms = NEVER  # a heartbeat came, and nothing behind it
         self._buffer = bytearray()  # of a header, or of a control frame's body
         self._control_bytes = self._body_left = 0
 
@@ -108,7 +110,7 @@ class Opening:
         at = 0
         while at < len(data) and not self.is_over:
             if self._body_left:
-                at += self._compare(data[at:], now_ms)
+                at += self._compare(data[at:])
                 continue
             missing = (self._control_bytes or FRAME_HEADER_BYTES) - len(self._buffer)
             piece = data[at : at + missing]
@@ -145,14 +147,33 @@ class Opening:
     def _begin_log(self, frame: Frame, now_ms: int) -> None:
         """Whether our log begins with this frame: HaClient judges it then."""
         if self._search is not None:
-            is_early = frame.body_bytes == 0 and now_ms - self._read_ms < IDLE_MS
-            if is_early and frame.physical_offset == self.request:
+            if frame.body_bytes == 0 and frame.physical_offset == self.request:
+                self._is_quiet(now_ms)
                 return
-            if not self._search.came(frame.physical_offset, frame.body_bytes != 0):
-                where = f"next asked from {self._search.request}"
-                raise PeerError(CloseReason.HISTORY_SEARCH, frame.physical_offset, where)
+            self._require_beginning(frame.physical_offset, frame.body_bytes != 0)
         self.first = frame
         self.is_over = frame.body_bytes != 0
+
+    def _require_beginning(self, offset: int, has_bytes: bool) -> None:
+        assert self._search is not None
+        if not self._search.came(offset, has_bytes):
+            where = f"next asked from {self._search.request}"
+            raise PeerError(CloseReason.HISTORY_SEARCH, offset, where)
+
+    # silence
+
+    def _is_quiet(self, now_ms: int) -> None:
+        if self.quiet_since_ms == NEVER:
+            self.quiet_since_ms = now_ms
+
+    def look(self, now_ms: int) -> None:
+        """Conclude from a heartbeat that nothing followed. Raises PeerError."""
+        if now_ms - self.quiet_since_ms < QUIET_MS:
+            return
+        if self.tail.data:
+            raise self._ahead()
+        self.quiet_since_ms = NEVER
+        self._require_beginning(self.request, has_bytes=False)
 
     # what we have
 
@@ -163,12 +184,12 @@ class Opening:
         if not 0 <= frame.body_bytes <= self._segment_bytes - self._position % self._segment_bytes:
             detail = f"{frame.body_bytes} bytes announced, segments have {self._segment_bytes}"
             raise PeerError(CloseReason.BODY_SIZE, frame.physical_offset, detail)
-        if frame.body_bytes == 0 and now_ms - self._read_ms >= IDLE_MS:
-            raise self._ahead()
+        if frame.body_bytes == 0:
+            self._is_quiet(now_ms)
         self._body_left = frame.body_bytes
 
-    def _compare(self, data: memoryview, now_ms: int) -> int:
-        self._read_ms = now_ms
+    def _compare(self, data: memoryview) -> int:
+        self.quiet_since_ms = NEVER
         at = self._position - self.tail.start
         count = min(len(data), self._body_left, len(self.tail.data) - at)
         own = memoryview(self.tail.data)[at : at + count]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import select
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import pytest
 from engine.board.cursors import IdentityState
 from engine.protocol.ha.hello import CONTROL_OFFSET, Identity, first_report
 from engine.protocol.ha.wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT_BYTES, CloseReason
+from engine.replication import replica_words
+from engine.replication.replica_words import PROMPT_MS
 from ipc import waiting
 from store.epochs import Epoch
 from store.files import epochs
@@ -145,3 +149,26 @@ def test_who_cannot_say_what_it_has_on_disk_is_never_waited_for(tmp_path: Path) 
             wait_for(master.board.ha[0].slave_ack_offset, 100)
             wait_until(master.board.in_sync_slaves, lambda count: count == 1)
             assert (master.board.ha[0].held_offset.read(), master.board.confirm_offset.read()) == (0, 0)
+
+
+def test_a_slave_that_repeats_its_report_while_it_waits_is_not_taken_for_one_of_ours() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        slave = socket.create_connection(listening.getsockname())
+        accepted, _ = listening.accept()
+    with slave, accepted:
+        slave.sendall(first_report(7)[REPORT_BYTES:])  # its first one is read already
+        select.select([accepted], [], [])
+        assert replica_words.more_reports(accepted, PROMPT_MS + 1) == b""
+        assert replica_words.more_reports(accepted, 0) == first_report(7)[REPORT_BYTES:]
+        assert replica_words.more_reports(accepted, 0) == b"", "and nobody is waited for"
+
+
+def test_through_a_relay_the_rest_of_the_packet_may_come_later() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        rest = first_report(7)[REPORT_BYTES:]
+        near.sendall(rest[:5])
+        later = threading.Timer(0.05, near.sendall, (rest[5:],))
+        later.start()
+        assert replica_words.more_reports(far, 0) == rest
+        later.join()

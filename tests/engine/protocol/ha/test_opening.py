@@ -10,7 +10,7 @@ import pytest
 from engine.protocol.ha.client import HaClient
 from engine.protocol.ha.client_kernel import ClientLimits
 from engine.protocol.ha.hello import REPEATED, Facts, Identity, MasterGreeting, SlaveGreeting
-from engine.protocol.ha.opening import IDLE_MS, NO_TAIL, Tail
+from engine.protocol.ha.opening import NO_TAIL, QUIET_MS, Tail
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT, REPORT_BYTES, CloseReason, PeerError
 
 SEGMENT = 1000
@@ -84,8 +84,19 @@ def test_nothing_is_acknowledged_before_all_is_compared() -> None:
 def test_a_master_that_has_nothing_more_is_behind_us() -> None:
     client = comparing()
     take(client, frame(300, OWN[:100]), 1000)
-    take(client, frame(400), 1000 + IDLE_MS - 1)  # one that may send nothing in this second says the same
-    assert reason_of(lambda: take(client, frame(400), 1000 + IDLE_MS)) is CloseReason.AHEAD
+    take(client, frame(400), 6000)
+    assert client.report(6000 + QUIET_MS - 1) is None and client.wait_ms(6000) == QUIET_MS
+    assert reason_of(lambda: client.report(6000 + QUIET_MS)) is CloseReason.AHEAD
+
+
+def test_a_master_that_was_held_up_or_may_send_nothing_in_this_second_is_waited_for() -> None:
+    client = comparing()
+    take(client, frame(300) * 50, 7000)
+    take(client, frame(300, OWN[:100]), 7000 + QUIET_MS - 1)
+    assert client.report(9000) is None
+    take(client, frame(400), 9000)
+    take(client, frame(400, OWN[100:]), 9000 + QUIET_MS - 1)
+    assert not client.is_opening and client.report(20_000) == REPORT.pack(500)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +146,8 @@ def test_the_beginning_of_a_log_is_searched_by_halves(seed: int) -> None:
         probes += 1
         try:
             take(client, rocketmq(begin, end, asked), now_ms + 6000)
+            if client.is_opening:
+                client.report(now_ms + 6000 + QUIET_MS)
         except PeerError as error:
             assert error.reason is CloseReason.HISTORY_SEARCH
             client.closed(error.reason, now_ms)
@@ -157,6 +170,8 @@ def test_a_segment_that_expires_during_the_search_is_not_taken_for_the_first() -
             begin = 6 * SEGMENT
         try:
             take(client, rocketmq(begin, end, asked), now_ms + 6000)
+            if client.is_opening:
+                client.report(now_ms + 6000 + QUIET_MS)
         except PeerError as error:
             client.closed(error.reason, now_ms)
             now_ms += 10_000
@@ -165,10 +180,11 @@ def test_a_segment_that_expires_during_the_search_is_not_taken_for_the_first() -
     assert client.max_physical_offset == begin
 
 
-def test_an_early_heartbeat_says_nothing_about_what_there_is() -> None:
+def test_a_heartbeat_before_bytes_says_nothing_about_what_there_is() -> None:
     client = searching()
     assert asks(client) == 1
     take(client, frame(1), 100)
+    client.report(100 + QUIET_MS - 1)
     take(client, frame(1, b"\x00" * 7)[:12], 200)
     assert client.max_physical_offset == 1
 
