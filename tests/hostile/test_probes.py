@@ -1,7 +1,4 @@
-"""Ten thousand come to the HA port and vanish: a slave is served meanwhile, they confirm nothing, nothing grows.
-
-`make simulate` has a hundred thousand of them.
-"""
+"""Ten thousand come to the HA port and vanish: a slave is served meanwhile, they confirm nothing, nothing grows."""
 
 from __future__ import annotations
 

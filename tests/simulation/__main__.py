@@ -1,4 +1,4 @@
-"""`make simulate`: many seeds, all mutants, probes at a real port, for docs/simulation.md; or one seed: `--seed 7`."""
+"""`make simulate`: many seeds and all mutants, for docs/simulation.md; or one seed: `--seed 7`."""
 
 from __future__ import annotations
 
