@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.board.cursors import Board
-from engine.protocol.ha.hello import Facts, Identity
+from engine.protocol.ha.hello import Facts, Identity, SlaveGreeting
 from engine.settings.config import BrokerConfig
 from store.errors import OwnFileDamaged, StoreError
 from store.files import divergence, epochs
@@ -22,6 +22,7 @@ class HaFacts:
 
     def __init__(self, config: BrokerConfig, board: Board) -> None:
         self._root, self._board, self._secret_file = config.store_path_root_dir, board, config.ha_secret_file
+        self._is_required = config.ha_secret_required
         self._identity = Identity(config.broker_cluster_name, config.broker_name, config.broker_id)
 
     def now(self) -> Facts:
@@ -45,6 +46,10 @@ class HaFacts:
         if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
             raise OwnFileDamaged(str(path), f"haSecretFile has {len(secret)} bytes", SECRET_ADVICE)
         return secret
+
+    def greeting(self, nonce: bytes) -> SlaveGreeting:
+        """What a slave begins a connection with. Raises OwnFileDamaged, OSError."""
+        return SlaveGreeting(self.now(), self.secret(), nonce, is_required=self._is_required)
 
     def divergence_text(self) -> str:
         """What was noted about this log and its master's."""

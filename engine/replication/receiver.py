@@ -25,7 +25,7 @@ from engine.net import tls
 from engine.net.tls import BrokerTls, RenewedContext
 from engine.protocol.ha.client import HaClient, HaClientState
 from engine.protocol.ha.client_kernel import ClientLimits
-from engine.protocol.ha.hello import NONCE_BYTES, SlaveGreeting
+from engine.protocol.ha.hello import NONCE_BYTES
 from engine.protocol.ha.next_steps import advice_of
 from engine.protocol.ha.opening import NO_TAIL, Tail
 from engine.protocol.ha.wire import FRAME_HEADER_BYTES, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
@@ -178,7 +178,7 @@ class Receiver:
             return 0
         try:
             tail = self._tail()
-            greeting = SlaveGreeting(self._facts.now(), self._facts.secret(), os.urandom(NONCE_BYTES))
+            greeting = self._facts.greeting(os.urandom(NONCE_BYTES))
         except StoreError as error:  # what we have, or the secret, cannot be read
             self._hang_up(CloseReason.LOG_UNREADABLE, str(error))
             return 0

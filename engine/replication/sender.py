@@ -106,6 +106,8 @@ class Sender:
         """Take the first reports; one of ours is asked who it is."""
         if self.connection.meet(reports, greeting, now_ms):
             self._send_control()
+        elif greeting.is_required:
+            self._end(CloseReason.SIGNATURE, "it did not say who it is, and haSecretRequired is set")
         else:
             self.take_reports(reports, now_ms)
 
@@ -361,7 +363,8 @@ def open_role(
     `waited_ms`: since its first report."""
     now_ms, facts = monotonic_ms(), ha_facts.HaFacts(config, board)
     greeting = MasterGreeting(
-        facts.now(), facts.secret(), os.urandom(NONCE_BYTES), counts_flushed=config.ha_ack_flushed
+        facts.now(), facts.secret(), os.urandom(NONCE_BYTES), counts_flushed=config.ha_ack_flushed,
+        is_required=config.ha_secret_required,
     )
     limits = ConnectionLimits(
         segment_bytes=config.mapped_file_size_commit_log_bytes,

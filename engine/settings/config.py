@@ -146,6 +146,7 @@ class BrokerConfig:
     sync_from_last_file: bool
     ha_start_from_min: bool
     ha_secret_file: Path | None
+    ha_secret_required: bool
     ha_ack_flushed: bool
     compat: str
     region_path: Path
@@ -365,6 +366,8 @@ def _apply_launcher_rules(file: str, values: dict[str, Any], seen: Mapping[str, 
 
 def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, Entry], warnings: list[str]) -> None:
     """The safer defaults (DECISIONS.md 1), and a word about settings that have no effect as they are."""
+    if values["ha_secret_required"] and values["ha_secret_file"] is None:
+        raise ConfigError(file, seen["haSecretRequired"].line, "haSecretRequired=true: needs haSecretFile, too")
     is_sync = values["broker_role"] is BrokerRole.SYNC_MASTER
     if values["in_sync_replicas"] is None:
         values["in_sync_replicas"] = 2 if is_sync else 1

@@ -153,6 +153,7 @@ KEYS = (
     Key("syncFromLastFile", "sync_from_last_file", "bool", False),
     Key("haStartFromMin", "ha_start_from_min", "bool", False),
     Key("haSecretFile", "ha_secret_file", "path", None),
+    Key("haSecretRequired", "ha_secret_required", "bool", False),
     Key("haAckFlushed", "ha_ack_flushed", "bool", False),
     # metrics; without a port: 5557, or any free one where that is taken
     Key("metricsExporterType", "metrics_exporter_type", "exporter", "PROM"),
@@ -180,6 +181,7 @@ OWN_KEYS = frozenset(
     compat regionPath storeGroup ringSizeInBytes maxProducers affinity haReconnectInterval remotingAllowList
     adminAllowList haAllowList metricsAllowList remotingConnectionsMax haCallersMax metricsConnectionsMax
     promotedRole haTlsMode haTlsConfigFile maxHaCatchUpByteInSecond haStartFromMin haSecretFile haAckFlushed
+    haSecretRequired
     """.split()
 )
 

@@ -124,8 +124,9 @@ class Replica(NamedTuple):
 class SlaveGreeting:
     """The slave's side of one connection's beginning."""
 
-    def __init__(self, facts: Facts, secret: bytes, nonce: bytes) -> None:
-        self._facts, self._secret, self._nonce = facts, secret, nonce
+    def __init__(self, facts: Facts, secret: bytes, nonce: bytes, *, is_required: bool = False) -> None:
+        """`is_required`: nothing is taken of who has not proved that it knows the secret, nor of RocketMQ's."""
+        self._facts, self._secret, self._nonce, self._is_required = facts, secret, nonce, is_required
         self._hello = b""
         self.master: Facts | None = None
         self.welcome: Welcome | None = None
@@ -141,7 +142,7 @@ class SlaveGreeting:
             return self._answer(text, fields)
         if self.welcome is not None or not self._hello:
             raise _malformed("a message that nobody asked for")
-        self.require_newest()
+        self._require_newest()
         is_signed = _is_signed(self._secret, b"master", self._hello, text, signature)
         if self._secret and not is_signed:
             why = "the master does not know the secret of haSecretFile, or has none"
@@ -149,8 +150,15 @@ class SlaveGreeting:
         self.welcome = Welcome(bool(fields.get("flushed")), is_signed)
         return b""
 
-    def require_newest(self) -> None:
-        """Take nothing of a master before the newest; it is told so first, by our hello. Raises PeerError."""
+    def require_known(self) -> None:
+        """Take nothing of a master that must prove itself and did not, or of one before the newest, which our hello
+        told. Raises PeerError."""
+        if self._is_required and (self.welcome is None or not self.welcome.is_signed):
+            why = "the master sends without a proof that it knows the secret (haSecretRequired)"
+            raise PeerError(CloseReason.SIGNATURE, self._facts.end_offset, why)
+        self._require_newest()
+
+    def _require_newest(self) -> None:
         if self.master is not None and self.master.last_epoch < self._facts.last_epoch:
             own = self._facts
             why = f"its epoch is {self.master.last_epoch}, this log has seen {own.last_epoch}: another master took over"
@@ -167,8 +175,11 @@ class SlaveGreeting:
 class MasterGreeting:
     """The master's side: the challenge is sent first, then `hear` gets each word that is no offset."""
 
-    def __init__(self, facts: Facts, secret: bytes, nonce: bytes, *, counts_flushed: bool = False) -> None:
-        self._facts, self._secret, self._counts_flushed = facts, secret, counts_flushed
+    def __init__(
+        self, facts: Facts, secret: bytes, nonce: bytes, *, counts_flushed: bool = False, is_required: bool = False
+    ) -> None:
+        """`is_required`: who has not proved that it knows the secret is not served, nor are RocketMQ's slaves."""
+        self._facts, self._secret, self._counts_flushed, self.is_required = facts, secret, counts_flushed, is_required
         self._challenge = _json(facts, nonce)
         self._message = b""
         self.replica: Replica | None = None
@@ -197,8 +208,8 @@ class MasterGreeting:
         if facts.identity.cluster != self._facts.identity.cluster:
             raise _other_cluster(self._facts.identity, facts.identity, facts.end_offset)
         is_signed = _is_signed(self._secret, b"slave", self._challenge, hello, signature)
-        if signature != UNSIGNED and self._secret and not is_signed:
-            why = f"{facts.identity.text} signs with another secret"
+        if not is_signed and (self.is_required or (self._secret and signature != UNSIGNED)):
+            why = f"{facts.identity.text} signs with another secret, or with none"
             raise PeerError(CloseReason.SIGNATURE, facts.end_offset, why)
         if facts.last_epoch > self._facts.last_epoch:
             self.newer_epoch = facts.last_epoch if is_signed else 0

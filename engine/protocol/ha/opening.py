@@ -135,7 +135,7 @@ class Opening:
             self._control_bytes = frame.body_bytes
             return
         if self.greeting is not None:
-            self.greeting.require_newest()
+            self.greeting.require_known()
         self.frames += 1
         if self.tail.data:
             self._begin_to_compare(frame, now_ms)

@@ -78,6 +78,32 @@ def test_another_secret_is_refused_on_both_sides(master: Node, tmp_path: Path) -
         assert slave.board.max_physical_offset.read() == 0, "not a byte was taken"
 
 
+def test_where_the_secret_is_required_nobody_is_served_or_followed_without_it(
+    master: Node, tmp_path: Path, secret: Path
+) -> None:
+    required = {"haSecretFile": secret, "haSecretRequired": True}
+    with Node(tmp_path / "strict", **SIZES, **required) as strict:
+        port = strict.start("ha_listener", "group_transfer").board.ha_listen_port.read()
+        strict.append(b"x" * 1000)
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as rocketmq:
+            rocketmq.sendall((0).to_bytes(8, "big"))
+            assert rocketmq.recv(100) == b""
+        with slave_of(strict, tmp_path / "unsigned") as slave:
+            wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.SIGNATURE)
+        with slave_of(strict, tmp_path / "signed", **required) as slave:
+            wait_for(slave.board.max_physical_offset, 1000)
+    with socket.create_server(("127.0.0.1", 0)) as rocketmq_master:
+        port = rocketmq_master.getsockname()[1]
+        settings = {**SIZES, **required, "syncFromLastFile": True}
+        with Node(tmp_path / "follower", master=port, **settings) as slave:
+            slave.start("housekeeper", "allocator", "receiver")
+            accepted, _ = rocketmq_master.accept()
+            with accepted:
+                accepted.sendall(FRAME_HEADER.pack(0, 5) + b"bytes")
+                wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.SIGNATURE)
+            assert slave.board.max_physical_offset.read() == 0
+
+
 def test_a_secret_that_cannot_be_read_holds_the_slave_and_says_so(master: Node, tmp_path: Path) -> None:
     with slave_of(master, tmp_path / "slave", haSecretFile=tmp_path / "nowhere") as slave:
         wait_until(slave.board.ha_client.reason, lambda reason: reason == CloseReason.LOG_UNREADABLE)

@@ -323,3 +323,8 @@ def test_what_asks_for_another_kind_of_broker_stops_the_start(name: str, value: 
 def test_a_guard_that_is_not_there_is_told(name: str, tmp_path: Path) -> None:
     _config, warnings = load(written(tmp_path, f"{name}=true\n"))
     assert "nothing here asks who calls" in warnings[0]
+
+
+def test_a_secret_that_is_required_must_be_named() -> None:
+    with pytest.raises(ConfigError, match="needs haSecretFile"):
+        from_mapping({"haSecretRequired": True, "brokerIP1": "127.0.0.1"})
