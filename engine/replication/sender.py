@@ -245,9 +245,10 @@ class Sender:
             elif count not in (-errno.EAGAIN, -errno.EINTR):
                 self._end(CloseReason.PEER_CLOSED, os.strerror(-count))
             else:
-                self._drop_if_silent(clock_ms())
-                self.connection.look_at_proof(clock_ms(), self._confirmed())
-                self._publish_held(clock_ms())
+                now_ms = clock_ms()  # one moment for both: who is not looked at again must have been judged by it
+                self._drop_if_silent(now_ms)
+                self.connection.look_at_proof(now_ms, self._confirmed())
+                self._publish_held(now_ms)
 
     def _drop_if_silent(self, now_ms: int) -> None:
         """Hang up on a slave that said nothing for too long. Both halves look: either may be held up by the socket."""

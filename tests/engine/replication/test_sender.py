@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import socket
 import struct
@@ -199,6 +200,18 @@ def test_the_reading_half_drops_a_silent_slave_when_the_writing_half_is_held_up(
     bench.sender.start_reading(clock_ms=lambda: NOW_MS + 20_001)
     wait_until(bench.words.reason, lambda reason: reason == CloseReason.HOUSEKEEPING)
     bench.close()
+
+
+def test_an_acknowledgement_that_comes_to_count_by_the_clock_is_seen_whatever_moment_that_is(bench: Bench) -> None:
+    """The clock moves on between any two looks at it."""
+    bench.node.append(bytes(1000))
+    bench.sender.take_reports(REPORT.pack(500), NOW_MS)
+    bench.sender.do_work(NOW_MS)
+    bench.sender.take_reports(REPORT.pack(1000), NOW_MS + 1)
+    assert bench.words.held_offset.read() == 0, "a put may wait for what lies before"
+    clock = itertools.count(NOW_MS + 2999)
+    bench.sender.start_reading(clock_ms=lambda: next(clock))
+    wait_until(bench.words.held_offset, lambda held: held == 1000, 10_000)  # not only once the slave must have spoken
 
 
 def test_a_segment_that_is_open_is_sent_to_its_end_though_it_expired(tmp_path: Path) -> None:
