@@ -6,11 +6,14 @@
 #   make test    all tests, as CI runs them; ARGS="tests/store -k record" chooses, ARGS=--durations=30 says where the time goes
 #   make lint    ruff and mypy --strict, of tests names and arguments
 #   make interop masters, slaves and name servers, ours and RocketMQ's, in every pairing, killed under load; one store in
-#                turn with RocketMQ's broker; writes docs/interop.md
+#                turn with RocketMQ's broker; clients of both lines in scenes with each; writes docs/interop.md
+#   make peers   scenes and histories of RocketMQ's clients at our brokers: what `make test` leaves out
+#   make peer-suite  RocketMQ's own integration tests, as published, at brokers of ours; writes docs/peer-suite.md
+#   make histories  Java's producers and consumers, with processes killed at seeded moments, checked; writes docs/histories.md
 #   make differential  10^5 operations to RocketMQ 4.9.7, to 5.3.3 and to us, every byte compared; docs/differential.md
 #   make kills   50 times kill -9 of what runs a Spark stream, rows counted; writes docs/streaming-kills.md
 #   make spark-versions  the tests of the Spark bridge with the oldest PySpark that it supports; writes docs/spark-versions.md
-#   make fuzz    10^5 mutated frames at a broker's two ports and at a name server; writes docs/fuzz.md
+#   make fuzz    10^5 mutated frames at a broker's two ports and at a name server, 4,000 connections; writes docs/fuzz.md
 #   make drill   forged acknowledgements, a wiped master, a lost tail: to a RocketMQ 5.3.3 pair and to ours; writes
 #                docs/replication-drills.md
 #   make promotion  20 (ROUNDS=N) masters killed under load, their slaves promoted; writes docs/promotion.md
@@ -19,7 +22,10 @@
 #   make history  a new replica of 4 GiB (GIB=N), killed 20 times on the way, in every direction; writes docs/whole-history.md
 #   make queues  a master and a slave with 100,000 queues: filled, idle, stopped, started, killed, verified, read by Spark; about
 #                an hour, some GiB of disk; writes docs/queues.md
-#   make bench   the figures, with the peers' where their folder is given
+#   make bench   the figures, with the peers' where their folder is given; writes docs/benchmarks.json
+#   make screenshots  the web console's pages as pictures, in docs/pictures; needs a Chromium
+#   make site    the documentation as a site, in build/site, without the network
+#   make man     the manual pages in docs/man, from the commands' declarations
 #   make clean   removes what these commands made, environments too
 #
 # requirements.lock is made by this command, in an environment with pip-tools:
@@ -36,12 +42,12 @@ SEEDS := 100000
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test lint bench fuzz simulate interop differential kills drill promotion history queues spark-versions clean
+.PHONY: setup run quick test peers lint bench fuzz simulate interop differential kills drill promotion history queues peer-suite histories spark-versions screenshots site man clean
 
 setup: $(STAMP)
 
-# editable_mode=compat puts this folder itself on sys.path: Spark looks for pyspark_* modules there, not through import
-# hooks. pyspark comes as source and is built with the pinned setuptools: nothing but the lock's versions is ever fetched.
+# pyspark comes as source and is built with the pinned setuptools, as this folder is: nothing but the lock's versions is
+# ever fetched.
 $(STAMP): requirements.lock pyproject.toml
 	@python=; for candidate in python3 python3.11 python3.12 python3.13 python3.14; do \
 	  if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
@@ -57,9 +63,8 @@ $(STAMP): requirements.lock pyproject.toml
 	@grep -E '^(setuptools|wheel)==' $(VENV)/requirements.txt > $(VENV)/build-requirements.txt
 	@$(PYTHON) -m pip install --quiet -r $(VENV)/build-requirements.txt
 	@$(PYTHON) -m pip install --quiet --no-build-isolation -r $(VENV)/requirements.txt
-	@$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --config-settings editable_mode=compat --editable .
-	@$(PYTHON) -m spark_bridge.java_home
-	@$(PYTHON) -m spark_bridge.spark_home
+	@$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@$(PYTHON) -c 'import sys; from spark_bridge import java_home, spark_home; sys.exit(java_home.main() or spark_home.main())'
 	@$(VENV)/bin/slipstream warm
 	@touch $@
 
@@ -73,7 +78,10 @@ quick: setup
 # Kernels first, and Java's archive of Spark's classes: nothing that a test starts spends its time on making them.
 test: setup
 	@$(PYTHON) -m tests.harness.spark_java & classes=$$!; $(VENV)/bin/slipstream warm && wait $$classes
-	@$(PYTHON) -m pytest -n auto $(ARGS)
+	@$(PYTHON) -m pytest -n auto -m "not peer" $(ARGS)
+
+peers: setup
+	@$(PYTHON) -m pytest -n 1 -m peer $(ARGS)
 
 lint: setup
 	@$(PYTHON) -m ruff check .
@@ -108,11 +116,26 @@ queues: setup
 	@$(PYTHON) -m tests.queues --ledger docs/queues.md $(ARGS)
 
 bench: setup
-	@$(PYTHON) -m tools.bench $(ARGS)
+	@$(PYTHON) -m tools.bench --ledger docs/benchmarks.json $(ARGS)
 
 interop: setup
 	@mkdir -p docs && $(PYTHON) -m tests.interop docs/interop.md $(ARGS)
 
+peer-suite: setup
+	@mkdir -p docs && $(PYTHON) -m tests.interop.peer_suite_ledger docs/peer-suite.md $(ARGS)
+
+histories: setup
+	@mkdir -p docs && $(PYTHON) -m tests.histories --ledger docs/histories.md $(ARGS)
+
+screenshots: setup
+	@$(PYTHON) -m tests.tools.web.screenshots docs/pictures $(ARGS)
+
+site: setup
+	@$(PYTHON) -m tools.docs $(ARGS)
+
+man: setup
+	@$(PYTHON) -m tools.docs.man_pages
+
 clean:
-	@rm -rf .venv .venv-oldest-spark build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
+	@rm -rf .venv .venv-oldest-spark __pycache__ build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse
 	@find engine ipc spark_bridge store tools tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,11 +15,11 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from engine.board.cursors import Board, BrokerState
+from engine.board.cursors import FRONTS, Board, BrokerState
 from engine.board.failures import STUCK_MAX, Failures, exit_text, first_line, is_passing, needs_no_traceback
 from engine.role import Role, enter_child, run_role
 from engine.settings import affinity
-from ipc import waiting
+from ipc import descriptors, waiting
 from ipc.clock import monotonic_ms
 from ipc.counters import Cursor
 from ipc.stop_signals import STOP_SIGNALS
@@ -31,7 +31,7 @@ BACK_OFF_WINDOW_MS = 10_000
 STUCK_BACK_OFF_MS = 5000  # for what passes by itself and has not for so long
 DEATHS_WINDOW_MS = 60_000
 DEATHS_KEPT = 1000
-STOP_POLL_MS = 100
+STOP_POLL_MS, STOP_LOOK_MS_MAX = 100, 1000  # more between two looks: the machine stood still, and the role with it
 # A role that is told to stop is killed when it has not moved for so long: its heartbeat stands still.
 STALL_MS = 15_000
 STALL_MS_OF = {"flusher": 60_000, "ha_listener": 30_000}  # one fdatasync; senders that wait for their slaves
@@ -121,7 +121,10 @@ class Children:
         try:
             stopping = enter_child(child.name, parent)
             affinity.apply(self._cpus, child.name)
-            run_role(child.open_role(), self._board.heartbeats[child.name], stopping)
+            role = child.open_role()
+            log.debug("%s serves", child.name)
+            run_role(role, self._board.heartbeats[child.name], stopping)
+            log.debug("%s has ended", child.name)
             return 0
         except BaseException as error:
             said, before = first_line(error), self._failures.text_of(child.name)
@@ -197,7 +200,7 @@ class Children:
             return None
         if child.is_given_up:
             return f"{name} had been given up: {self._failures.text_of(name)}"
-        if child.pidfd >= 0 and select.select([child.pidfd], [], [], 0)[0]:
+        if child.pidfd >= 0 and descriptors.await_readable(child.pidfd, timeout_ms=0):
             _reap(child)  # it died just before
         if child.pidfd < 0:
             self._fork(child)
@@ -217,12 +220,12 @@ class Children:
     def _await_end(self, child: Child) -> bool:
         """Whether it ends before it stands still for too long."""
         heartbeat = self._board.heartbeats[child.name]
-        seen, moved_ms = heartbeat.read(), self._clock_ms()
-        while not select.select([child.pidfd], [], [], STOP_POLL_MS / 1000)[0]:
+        seen, looked_ms, still_ms = heartbeat.read(), self._clock_ms(), 0
+        while not descriptors.await_readable(child.pidfd, timeout_ms=STOP_POLL_MS):
             beat, now_ms = heartbeat.read(), self._clock_ms()
-            if beat != seen:
-                seen, moved_ms = beat, now_ms
-            elif now_ms - moved_ms >= STALL_MS_OF.get(child.name, STALL_MS):
+            still_ms = 0 if beat != seen else still_ms + min(now_ms - looked_ms, STOP_LOOK_MS_MAX)
+            seen, looked_ms = beat, now_ms
+            if still_ms >= STALL_MS_OF.get(child.name, STALL_MS):
                 return False
         return True
 
@@ -245,7 +248,8 @@ def _progress_of(board: Board) -> dict[str, tuple[Cursor, ...]]:
         "group_transfer": (board.confirm_offset,),
         "housekeeper": (board.min_physical_offset,),
         "ha_listener": (),
-        "remoting": (),
+        "clients": (),
+        **dict.fromkeys((*FRONTS, "delay", "transactions"), ()),
     }
 
 

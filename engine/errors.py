@@ -31,6 +31,8 @@ class EngineError(Exception):
     """Base of the engine's errors; `code` is stable, the text is for people.
 
     `may_be_appended`: whether what was to be sent may be in the log, or come there yet; False: it is not, nor will be.
+
+    Next: `slipstream status STORE`; the text says what was asked for.
     """
 
     code = "ENGINE"
@@ -38,7 +40,10 @@ class EngineError(Exception):
 
 
 class BrokerGone(EngineError):
-    """Raised when the broker of a producer has ended, or another one has taken its place."""
+    """Raised when the broker of a producer has ended, or another one has taken its place.
+
+    Next: `slipstream status STORE`; once a broker runs, make a new Producer and send again what may be repeated.
+    """
 
     code = "BROKER_GONE"
     may_be_appended = True
@@ -51,7 +56,10 @@ class BrokerGone(EngineError):
 
 
 class ProducerClosed(EngineError):
-    """Raised by every call of a producer that was closed."""
+    """Raised by every call of a producer that was closed.
+
+    Next: make a new Producer; nothing was sent.
+    """
 
     code = "PRODUCER_CLOSED"
 
@@ -60,7 +68,10 @@ class ProducerClosed(EngineError):
 
 
 class ForeignProducer(EngineError):
-    """Raised by every call of a producer in a process that did not make it, and by pickling one."""
+    """Raised by every call of a producer in a process that did not make it, and by pickling one.
+
+    Next: make a Producer in each process, after the fork.
+    """
 
     code = "FOREIGN_PRODUCER"
 
@@ -72,7 +83,10 @@ class ForeignProducer(EngineError):
 
 
 class MessageIllegal(EngineError):
-    """Raised before sending, for a message that RocketMQ would refuse too; `response_code` is what it answers."""
+    """Raised before sending, for a message that RocketMQ would refuse too; `response_code` is what it answers.
+
+    Next: change what the text names; nothing was sent.
+    """
 
     code = "MESSAGE_ILLEGAL"
     response_code = ResponseCode.MESSAGE_ILLEGAL
@@ -82,13 +96,20 @@ class MessageIllegal(EngineError):
 
 
 class NoPermission(MessageIllegal):
-    """Raised before sending to a topic that is the broker's own, or that may not be written to."""
+    """Raised before sending to a topic that is the broker's own, or that may not be written to.
+
+    Next: `slipstream admin topicRoute -n NAMESRV -t TOPIC` shows the topic's permission; `updateTopic -p 6` opens
+    it.
+    """
 
     code, response_code = "NO_PERMISSION", ResponseCode.NO_PERMISSION
 
 
 class TopicNotExist(MessageIllegal):
-    """Raised before sending to a topic that nobody made, where messages make none."""
+    """Raised before sending to a topic that nobody made, where messages make none.
+
+    Next: `slipstream admin updateTopic -b HOST:PORT -t TOPIC`.
+    """
 
     code, response_code = "TOPIC_NOT_EXIST", ResponseCode.TOPIC_NOT_EXIST
 
@@ -98,7 +119,10 @@ class TopicNotExist(MessageIllegal):
 
 
 class QueueIdIllegal(MessageIllegal):
-    """Raised before sending to a queue that the topic does not have; `code` is the line's for that."""
+    """Raised before sending to a queue that the topic does not have; `code` is the line's for that.
+
+    Next: name a queue that the topic has, or `slipstream admin updateTopic` with more queues.
+    """
 
     def __init__(self, topic: str, queue_id: int, queue_ids: int, code: int) -> None:
         self.response_code = ResponseCode(code)
@@ -107,7 +131,10 @@ class QueueIdIllegal(MessageIllegal):
 
 
 class StoreIllegal(EngineError):
-    """Raised when a producer is made for what cannot be a store's directory."""
+    """Raised when a producer is made for what cannot be a store's directory.
+
+    Next: name the directory of a running broker's store.
+    """
 
     code = "STORE_ILLEGAL"
 
@@ -119,6 +146,8 @@ class MessagesRefused(EngineError):
     """Raised when the writer refused messages; they are not in the log and will not be.
 
     `earlier`: it refused messages that were sent before without waiting; what was to be sent now was not.
+
+    Next: `slipstream status STORE`; a full disk needs room, a failed flush a look at the disk and a restart.
     """
 
     code = "MESSAGES_REFUSED"
@@ -138,7 +167,10 @@ class MessagesRefused(EngineError):
 
 
 class NoQueueLeft(EngineError):
-    """Raised before sending, to a queue that the broker has no place for."""
+    """Raised before sending, to a queue that the broker has no place for.
+
+    Next: `slipstream admin deleteTopic` for topics that nobody needs, and a restart; or more room at `regionPath`.
+    """
 
     code = "NO_QUEUE_LEFT"
 
@@ -152,7 +184,10 @@ class NoQueueLeft(EngineError):
 
 
 class ServiceNotAvailable(EngineError):
-    """Raised before sending while the broker's disk is read-only or full; the broker takes messages again by itself."""
+    """Raised before sending while the broker's disk is read-only or full; the broker takes messages again by itself.
+
+    Next: `slipstream status STORE` and `df -h STORE`; once there is room messages are taken again by themselves.
+    """
 
     code, response_code = "SERVICE_NOT_AVAILABLE", ResponseCode.SERVICE_NOT_AVAILABLE
 
@@ -178,7 +213,10 @@ class NotAMaster(ServiceNotAvailable):
 
 
 class InSyncReplicasNotEnough(EngineError):
-    """Raised before sending while fewer replicas are in sync than a put of this broker must wait for."""
+    """Raised before sending while fewer replicas are in sync than a put of this broker must wait for.
+
+    Next: `slipstream ha status STORE`; bring a slave back, or lower `minInSyncReplicas`.
+    """
 
     code = "IN_SYNC_REPLICAS_NOT_ENOUGH"
 
@@ -191,7 +229,10 @@ class InSyncReplicasNotEnough(EngineError):
 
 
 class SendTimeout(EngineError):
-    """Raised when the writer did not answer within the caller's time; `may_be_appended` says what that leaves open."""
+    """Raised when the writer did not answer within the caller's time; `may_be_appended` says what that leaves open.
+
+    Next: `slipstream status STORE`; `may_be_appended` says whether sending again may repeat the message.
+    """
 
     code = "SEND_TIMEOUT"
 
@@ -204,7 +245,10 @@ class SendTimeout(EngineError):
 
 
 class BatchIncomplete(EngineError):
-    """Raised when only the first `published` messages of a batch found room in the ring within the caller's time."""
+    """Raised when only the first `published` messages of a batch found room in the ring within the caller's time.
+
+    Next: send the rest again (`published` says from where), or give more time.
+    """
 
     code = "BATCH_INCOMPLETE"
 
@@ -217,7 +261,10 @@ class BatchIncomplete(EngineError):
 
 
 class StartRefused(EngineError):
-    """Raised when a broker cannot start."""
+    """Raised when a broker cannot start.
+
+    Next: do what the message ends with, and start again: `slipstream broker -c FILE`.
+    """
 
     code = "START_REFUSED"
 
@@ -226,7 +273,10 @@ class StartRefused(EngineError):
 
 
 class StopIncomplete(EngineError):
-    """Raised at the end of a stop that did not bring everything to disk, or cannot say that it did."""
+    """Raised at the end of a stop that did not bring everything to disk, or cannot say that it did.
+
+    Next: `slipstream log verify STORE`, then start: recovery goes on from what is on disk.
+    """
 
     code = "STOP_INCOMPLETE"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Protocol
 
-from ipc import waiting
+from ipc import process, waiting
 from ipc.clock import monotonic_ms
 from ipc.counters import Cursor
 from ipc.stop_signals import STOP_SIGNALS
@@ -108,6 +108,7 @@ def enter_child(name: str, parent_pid: int) -> StopFlag:
     SIGINT and SIGHUP (both reach the whole terminal) are left to the supervisor, which stops its children in order.
     Its parent may have blocked them, so that none comes before there are handlers.
     """
+    process.take_role(name)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:

@@ -14,7 +14,7 @@ from engine.board import role_request
 from engine.board.cursors import Board
 from engine.board.role_request import RoleRequest
 from engine.errors import StartRefused
-from engine.remoting import fencing
+from engine.remoting.peers import fencing
 from engine.settings import role_now
 from engine.settings.config import BrokerConfig, BrokerRole
 from ipc.clock import wall_ms

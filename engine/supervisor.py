@@ -16,51 +16,57 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
 
-from engine.board import live_settings, regions
-from engine.board.cursors import Board, BrokerState
+from engine import store_opening
+from engine.board import dead_run, live_settings, regions
+from engine.board.cursors import FRONTS, Board, BrokerState, Serving
+from engine.board.delay_table import DelayTable
 from engine.board.failures import Failures
 from engine.board.latencies import create_latencies
 from engine.board.put_samples import Sampler
+from engine.board.queue_ends import QueueEnds
+from engine.board.queue_table import QueueTable
 from engine.board.topic_table import TopicTable
 from engine.children import Children
 from engine.errors import StartRefused, StopIncomplete
+from engine.front import front
 from engine.keeping import allocator, dispatcher, flusher, housekeeper
-from engine.net import tls
-from engine.remoting import broker_server
+from engine.net import log_lines, tls
+from engine.reload import Reload
+from engine.remoting import clients
+from engine.remoting.links import exchange
 from engine.replication import group_transfer, ha_listener, receiver, sender
 from engine.role import Role, StopFlag
 from engine.role_change import RoleChange
+from engine.services import delay, transactions
 from engine.settings.config import BrokerConfig, BrokerRole
 from engine.settings.store_parts import index_of, kinds_of
 from engine.warm import warm_up
-from engine.writer import queue_table, writer
+from engine.writer import writer
 from engine.writer.journal import create_journal
 from engine.writer.topic_keeper import TopicKeeper
 from ipc import ring, waiting
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.compiled.compiler import CompilingStopped, stopped_by, tell_progress_to
 from ipc.stop_signals import handle_stop_signals
-from store.files import divergence, file_io, flushed_mark, own_files, pointer
-from store.files.access import GROUP_UMASK, group_id
+from store.files import file_io, flushed_mark, own_files, pointer
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
+from store.message.delay import levels_ms
 from store.queues.consume_queue import queue_directories
 from store.recovery import last_run
 from store.recovery.recovery import Recovered, recover
-from store.repair import cut as log_cut
-from store.repair import rewind
 
 log = logging.getLogger("slipstream")
 
-READY_DEADLINE_MS = 10_000
+READY_DEADLINE_MS = 60_000  # a machine may be busy; a port that is in use is told at once
 POLL_MS = 1000
 START_DEATHS_MAX = 3
 YIELDING_NICENESS = 10
 ROLE_SIGNAL = signal.SIGUSR1  # says that a role is asked for
 # The order of the stop: who makes new bytes first, who keeps them safe last.
 STOP_ORDER = (
-    "remoting", "writer", "receiver", "dispatcher", "ha_listener", "group_transfer", "housekeeper", "flusher",
-    "allocator",
+    *FRONTS, "delay", "transactions", "clients", "writer", "receiver", "dispatcher", "ha_listener", "group_transfer",
+    "housekeeper", "flusher", "allocator",
 )  # fmt: skip
 HOLD_NOTHING = ("ha_listener", "group_transfer")  # whose end loses nothing, however it comes
 
@@ -68,10 +74,14 @@ HOLD_NOTHING = ("ha_listener", "group_transfer")  # whose end loses nothing, how
 class Supervisor:
     """One running broker, or what `only` names of it."""
 
-    def __init__(self, config: BrokerConfig, directory: StoreDirectory, only: Collection[str] = ()) -> None:
-        self._config, self._directory, self._only = config, directory, only
+    def __init__(
+        self, config: BrokerConfig, directory: StoreDirectory, only: Collection[str] = (),
+        reload: Reload | None = None,
+    ) -> None:  # fmt: skip
+        self._config, self._directory, self._only, self._reload = config, directory, only, reload
         self._change = RoleChange(config)
         self._regions: Path | None = None
+        self._bells: exchange.Bells | None = None
         self._stop = StopFlag()
         self._children: Children | None = None
         self._board: Board | None = None
@@ -79,14 +89,18 @@ class Supervisor:
         self._sampler: Sampler | None = None
         self._is_warm = False
         self._tls: tls.BrokerTls | None = None
+        self._on_turn: Callable[[], None] | None = None
 
-    def run(self, on_ready: Callable[[], None] | None = None) -> int:
-        """Start, serve until SIGTERM, SIGINT or SIGHUP, stop; in another role when one is asked for. 0 after a stop.
+    def run(self, on_ready: Callable[[], None] | None = None, on_turn: Callable[[], None] | None = None) -> int:
+        """Start, serve until a signal to stop, stop; in another role when one is asked for. 0 after a stop.
 
+        SIGHUP is such a signal where it tells of a terminal's end; else the file is read again.
+        `on_turn` is called once a second at least while it serves: whoever hears nothing of it may think that we hang.
         Raises StartRefused, what recovery finds, and StopIncomplete.
         """
         tell_progress_to(log.info)
-        previous = handle_stop_signals(self._stop.on_signal)
+        self._on_turn = on_turn
+        previous = handle_stop_signals(self._stop.on_signal, self._reload.on_signal if self._reload else None)
         previous[ROLE_SIGNAL] = signal.signal(ROLE_SIGNAL, lambda _number, _frame: None)  # it wakes, and no more
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         previous_wakeup = signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -116,6 +130,7 @@ class Supervisor:
             on_ready()
         while not self._stop() and not self._change.is_asked(self._running_board()):
             self._turn(wake_read, POLL_MS)
+            self._look_at_file()
         ended = self._shut_down()
         if self._stop() or (wanted := self._change.take(self._running_board())) is None:
             return ended
@@ -131,35 +146,15 @@ class Supervisor:
 
     # start
 
-    def _give_to_group(self) -> None:
-        """Let the group of readers in, if there is one: to what is there, and by setgid to what comes."""
-        name = self._config.store_group
-        if not name:
-            return
-        os.umask(GROUP_UMASK)  # ours may be narrower; the group is to read what is made from now on
-        try:
-            self._directory.give_to_group(group_id(name))
-        except KeyError:
-            raise StartRefused(f"storeGroup={name}", "there is no such group", "name one of `getent group`") from None
-        except PermissionError as error:
-            why = f"{error.filename} cannot be given to it ({error.strerror})"
-            raise StartRefused(f"storeGroup={name}", why, "name a group that the broker's user is in") from None
-
     def _prepare(self) -> Children:
         """All that comes before the first change of the log, and whatever is to be compiled for that."""
-        self._give_to_group()
+        store_opening.give_to_group(self._config, self._directory)
         self._tls = tls.of_broker(self._config)
-        rewound_to = rewind.finish(self._directory, self._config.mapped_file_size_commit_log_bytes)
-        if rewound_to is not None:
-            log.warning("finished an interrupted rewind of the log to offset %d", rewound_to)
-        cut_at = log_cut.finish(self._directory, self._config.mapped_file_size_commit_log_bytes)
-        if cut_at is not None:
-            log.warning("finished an interrupted cut of the log at offset %d", cut_at)
+        store_opening.finish_interrupted(self._config, self._directory)
         self._config = self._change.config_now()
-        if (parted := divergence.read(self._directory.root)) is not None:
-            log.warning("%s; see `slipstream ha status`", parted.text())
+        store_opening.tell_divergence(self._directory)
         last = last_run.read(self._directory)
-        self._remove_leftovers()
+        before = self._remove_leftovers(last)
         own_files.make_rest_own(self._directory)
         began_ms = monotonic_ms()
         recovered = recover(
@@ -178,9 +173,11 @@ class Supervisor:
         )  # fmt: skip
         self._change.begin(recovered.max_physical_offset)
         self._keep_topics(recovered.queue_offsets)
-        file_io.unlink(self._directory.pointer)  # a killed broker's: the mark tells of this run now
         flushed_mark.begin(self._directory, recovered.max_physical_offset)
         self._make_regions(recovered)
+        into = self._running_board().directory
+        if before is None or not dead_run.hand_on(before, recovered.max_physical_offset, into):
+            file_io.unlink(self._directory.pointer)  # a killed broker's: the mark tells of this run now
         if not self._is_warm:
             warm_up(self._config)
         self._is_warm = True  # whatever role comes next: all of them are loaded
@@ -200,6 +197,7 @@ class Supervisor:
         board = self._running_board()
         waiting.publish(board.broker_state, BrokerState.RUNNING)
         self._directory.write_pointer(regions.pointer(self._config, board.directory, board.ha_listen_port.read()))
+        regions.remove_leftovers(self._config, board.directory)  # the next start finds us
 
     def _keep_topics(self, queues: Iterable[tuple[str, int]]) -> None:
         """A slave's topics, and what a killed writer did not come to."""
@@ -222,15 +220,20 @@ class Supervisor:
         ):  # fmt: skip
             waiting.publish(cursor, offset)
         live_settings.publish(board, self._config)
+        log_lines.THRESHOLD.set(self._config.log_level, board.log_level.read)
         self._failures = Failures.create(directory)
         TopicTable.create(directory)
-        create_latencies(directory, self._config.producers_max)
+        QueueEnds.create(directory, recovered.queue_offsets).close()
+        exchange.create(directory, self._config.front_processes)
+        self._bells = exchange.Bells.make(self._config.front_processes)
+        create_latencies(directory, self._config.rings)
         is_slave = self._config.broker_role is BrokerRole.SLAVE
         self._sampler = Sampler(directory, board, monotonic_ms(), wall_ms(), is_slave=is_slave)
         if not is_slave:
-            queue_table.QueueTable.create(directory, recovered.queue_offsets).close()
-            create_journal(directory, self._config.producers_max, end)
-            ring.create_rings(directory, self._config.producers_max).close()
+            QueueTable.create(directory, recovered.queue_offsets).close()
+            create_journal(directory, self._config.rings, end)
+            ring.create_rings(directory, self._config.rings).close()
+            DelayTable.create(directory, len(levels_ms(self._config.message_delay_level)))
 
     def _roles(self) -> list[tuple[str, Callable[[], Role]]]:
         config, board = self._config, self._running_board()
@@ -247,8 +250,16 @@ class Supervisor:
         else:
             shared.append(("group_transfer", partial(group_transfer.open_role, config, board)))
             shared.append(("writer", partial(writer.open_role, config, board, directory)))
-        opened = partial(broker_server.open_role, config, board, self._tls, self._change.tables_from)
-        shared.append(("remoting", opened))
+        bells = self._bells
+        assert bells is not None
+        opened = partial(clients.open_role, config, board, bells, self._tls, self._change.tables_from)
+        shared.append(("clients", opened))
+        for number in range(config.front_processes):
+            shared.append((f"front.{number}", partial(front.open_role, config, board, number, bells, self._tls)))
+        if not is_slave:
+            promoted = bool(self._change.tables_from)
+            shared.append(("delay", partial(delay.open_role, config, board, has_predecessor=promoted)))
+            shared.append(("transactions", partial(transactions.open_role, config, board, bells)))
         open_listener = partial(
             ha_listener.open_role, config, board, self._failures_there(), sender.open_role, self._tls
         )
@@ -263,7 +274,7 @@ class Supervisor:
         return [(name, open_role) for name, open_role in roles if not self._only or name in self._only]
 
     def _await_ready(self, wake_read: int) -> None:
-        """Until the HA port is bound, so that the ready line can name it."""
+        """Until the HA port is bound, so that the ready line can name it, and clients are served."""
         board, deadline_ms = self._running_board(), monotonic_ms() + READY_DEADLINE_MS
         while board.ha_listen_port.read() == 0 and not self._stop():
             for role, error in self._children_there().failed(START_DEATHS_MAX):
@@ -274,11 +285,24 @@ class Supervisor:
                     "see the lines above; is the port in use?",
                 )  # fmt: skip
             self._turn(wake_read, 20)
+        while self._are_fronts_on_their_way() and not self._stop() and monotonic_ms() <= deadline_ms:
+            self._turn(wake_read, 20)
+
+    def _are_fronts_on_their_way(self) -> bool:
+        """Whether clients are not served yet by all fronts, at both ports. What has another program's port, or dies
+        again and again, does not keep the log from its work."""
+        wanted = Serving.ALL if not self._only or "clients" in self._only else Serving.PORTS
+        fronts = enumerate(self._running_board().fronts[: self._config.front_processes])
+        begun = [words for number, words in fronts if not self._only or f"front.{number}" in self._only]
+        is_on_its_way = any(words.serving.read() < wanted and not words.listen_errno.read() for words in begun)
+        return is_on_its_way and not self._children_there().failed(START_DEATHS_MAX)
 
     # serving
 
     def _turn(self, wake_read: int, timeout_ms: int) -> None:
         """Wait for a death or a signal; restart what is due."""
+        if self._on_turn is not None:
+            self._on_turn()
         if self._sampler is not None:
             self._sampler.take(monotonic_ms())
         poller = select.poll()
@@ -288,6 +312,12 @@ class Supervisor:
             os.read(wake_read, 512)
         if not self._stop():
             self._children_there().tend(ready)
+
+    def _look_at_file(self) -> None:
+        if self._reload is not None:
+            has_clients = any(child.name == "clients" and not child.is_given_up for child in self._children_there())
+            change = self._change
+            change.of_file = self._reload.turn(self._running_board(), change.of_file, has_clients=has_clients)
 
     # stop
 
@@ -311,18 +341,24 @@ class Supervisor:
 
     # regions
 
-    def _remove_leftovers(self) -> None:
-        """The regions of a supervisor that was killed; its processes died with it."""
+    def _remove_leftovers(self, last: last_run.LastRun) -> dead_run.DeadRun | None:
+        """The regions of a supervisor that was killed; its processes died with it. What they say that files do not."""
         broker = pointer.read(self._directory.root)
         if broker is not None and broker.is_alive:
             says = f"process {broker.pid} says that it is this store's broker"
             raise StartRefused(str(self._directory.root), says, "stop it first")
-        regions.remove_leftovers(self._config)
+        before = dead_run.read(self._directory) if last.written_to is not None else None
+        regions.remove_leftovers(self._config, before.regions if before else None, dead_run.READ)
+        return before
 
     def _remove_regions(self) -> None:
+        log_lines.THRESHOLD.set(self._change.of_file.log_level)
         self._directory.remove_pointer()
         if self._regions is not None:
             regions.remove(self._regions)
+        if self._bells is not None:
+            self._bells.close()
+            self._bells = None
 
     def _running_board(self) -> Board:
         assert self._board is not None
@@ -345,11 +381,11 @@ def _yielding(open_role: Callable[[], Role]) -> Role:
 
 def run_broker(
     config: BrokerConfig, directory: StoreDirectory, *, only: Collection[str] = (),
-    on_ready: Callable[[], None] | None = None,
+    on_ready: Callable[[], None] | None = None, on_turn: Callable[[], None] | None = None, reload: Reload | None = None,
 ) -> int:  # fmt: skip
     """Run a broker in this process and its children until it is told to stop; the exit code.
 
     `directory` is the store's, made and locked; it is given back at the end. With `only` these roles are started and no
-    others, to be looked at: what the others keep stays as recovery left it.
+    others, to be looked at: what the others keep stays as recovery left it. `reload` reads its file again at SIGHUP.
     """
-    return Supervisor(config, directory, only).run(on_ready)
+    return Supervisor(config, directory, only, reload).run(on_ready, on_turn)

@@ -18,20 +18,33 @@ import numpy as np
 
 from engine.board.cursors import Board, BrokerState
 from engine.board.latencies import Clock, create_latencies
+from engine.board.queue_ends import QueueEnds, await_more
+from engine.board.queue_table import QueueTable
 from engine.board.topic_table import TopicTable
+from engine.front.connections.bridge import Bridge
+from engine.front.connections.log_body_kernel import send_range
+from engine.front.connections.near_wait import await_reached
+from engine.front.pulls import usual_pulls
+from engine.front.pulls.log_view import LogView
+from engine.front.sends import usual_sends
 from engine.keeping import allocator, dispatcher
+from engine.producer import pipeline_kernel
 from engine.producer.columns import as_bytes, column_of_parts
+from engine.producer.pipeline import Pipeline
 from engine.producer.put_kernel import block_of, follow, form_of, put
 from engine.protocol.ha.client import HaClient
 from engine.protocol.ha.client_kernel import ClientLimits
 from engine.protocol.ha.connection import HaConnection
 from engine.protocol.ha.connection_kernel import ConnectionLimits
 from engine.protocol.ha.flow_monitor import FlowMonitor
+from engine.protocol.pulling.subscription import EVERYTHING, filter_of
 from engine.replication import group_transfer, receiver_kernel, sender_kernel
 from engine.rings import encode_kernel
 from engine.rings.payload import COMPOSED, payload_of
+from engine.services import deliver_kernel
+from engine.services.deliver_kernel import COLUMNS
 from engine.settings.config import BrokerConfig
-from engine.writer import queue_table, writer
+from engine.writer import drain_kernel, writer
 from engine.writer.journal import create_journal
 from ipc import ring, waiting
 from ipc.clock import monotonic_ms
@@ -43,14 +56,17 @@ from store.index import index_kernel
 from store.index.index_file import Geometry
 from store.message import properties, rows_kernel
 from store.message.host import Host
-from store.message.record import encode
+from store.message.record import BLANK_BYTES, encode
 from store.message.topics import SELF_TEST_TOPIC
 from store.names import COMMIT_LOG
 from store.put.draft import Draft
-from store.recovery.log_end import new_rows
+from store.put.policy import POLICIES, Facts
+from store.reading.units_kernel import batch_unit_of
+from store.recovery.log_end import new_rows, store_timestamp_ms
 from store.verify.verification import Verification
 
 SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
+RECORD_BYTES = 256  # one with nothing in it
 PRODUCERS = 2  # one puts; one asks, so that the writer does not stay with the first to wait for more
 LOCALHOST = Host("127.0.0.1", 10911)
 
@@ -67,11 +83,12 @@ def _miniature(config: BrokerConfig) -> Iterator[tuple[BrokerConfig, Board, Path
         )  # fmt: skip
         small.store_path_commit_log.mkdir(parents=True)
         board = Board.create(root / COUNTERS_FILE)
-        queue_table.QueueTable.create(root, {}).close()
+        QueueTable.create(root, {}).close()
         TopicTable.create(root)
-        create_latencies(root, PRODUCERS)
-        create_journal(root, PRODUCERS, 0)
-        ring.create_rings(root, PRODUCERS).close()
+        QueueEnds.create(root, {}).close()
+        create_latencies(root, small.rings)
+        create_journal(root, small.rings, 0)
+        ring.create_rings(root, small.rings).close()
         yield small, board, root
     finally:
         shutil.rmtree(root)
@@ -82,10 +99,10 @@ def warm_up(config: BrokerConfig, *, verification: bool = False) -> None:
     looked at as recovery does."""
     with _miniature(config) as (small, board, root):
         controls = ring.attach_rings(root)
-        claimed, asking = (ring.ClaimedRing(root, controls, RING_BYTES) for _ in range(PRODUCERS))
+        claimed, asking = (ring.ClaimedRing(root, controls, RING_BYTES) for _ in range(2))
         making = allocator.open_role(small, board)
         making.do_work(monotonic_ms())
-        slot = queue_table.QueueTable.attach(root, writable=True).slot_of(SELF_TEST_TOPIC.encode(), 0)
+        slot = QueueTable.attach(root, writable=True).slot_of(SELF_TEST_TOPIC.encode(), 0)
         assert slot == 0
         writing = writer.open_role(small, board, root)
         _put(board, claimed, Clock(root, 0))
@@ -93,15 +110,22 @@ def warm_up(config: BrokerConfig, *, verification: bool = False) -> None:
         while writing.do_work(monotonic_ms()):
             pass
         writing.idle(0)
+        _warm_pipeline(small, board, writing)
+        _warm_writer()
+        _warm_delivery(claimed.outlet(board.counters.words, board.writer_bell.index))
+        _warm_ends(board, root)
         dispatching = dispatcher.open_role(small, board, root)
         dispatching.do_work(monotonic_ms())
+        dispatching.idle(0)
         end = board.max_physical_offset.read()
         assert board.reput_from_offset.read() == end > 0, "nothing was dispatched, so nothing of it is compiled"
         for role in (dispatching, writing, making):
             role.close()
+        _warm_pulls(small, board)
         for producer in (claimed, asking):
             producer.close()
         _warm_index()
+        store_timestamp_ms(SegmentFiles(small.store_path_commit_log, SEGMENT_BYTES), 0)  # the flusher's checkpoint does
         _warm_replication(board)
         topics = TopicTable.attach(root)
         topics.totals()
@@ -113,6 +137,64 @@ def warm_up(config: BrokerConfig, *, verification: bool = False) -> None:
             _warm_recovery(small)
             list(Verification(small.store_path_root_dir).findings())  # what it says of a store so odd is of no interest
     note_as_installed()
+
+
+def _warm_pipeline(config: BrokerConfig, board: Board, writing: writer.Writer) -> None:
+    """A put of somebody who never waits."""
+    pipeline = Pipeline(config, board, puts_max=1, bytes_max=SEGMENT_BYTES, patience_ms=0)
+    record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST)
+    draft = Draft(topic=SELF_TEST_TOPIC, queue_id=0, pieces=(record,), record_bytes_max=SEGMENT_BYTES)
+    pipeline.put(draft, waits=True, token=None)
+    for _ in range(2):  # the queue's slot; the record
+        while writing.do_work(monotonic_ms()):
+            pass
+        pipeline.collect()
+    pipeline_kernel.tell_first(pipeline.table, pipeline.state, pipeline.done, 0, Clock(board.directory, 0).words)
+    pipeline_kernel.give_up(pipeline.table, pipeline.state, pipeline.done, 0, 0, 0)
+    Bridge(board.counters.words, board.max_physical_offset.index).close()
+    await_reached(board.counters.words, board.max_physical_offset.index, 0, 0)
+    usual_sends.warm_up(pipeline, board, Facts(policy=POLICIES[config.compat], store_host=LOCALHOST))
+    pipeline.close()
+
+
+def _warm_writer() -> None:
+    """What the writer does at a segment's end, and where it must refuse."""
+    none, places = np.zeros(ring.WORDS_PER_RING, np.int64), np.zeros(len(drain_kernel.Place), np.int64)
+    journal = np.zeros(drain_kernel.journal_bytes(1) // 8, np.int64)
+    shared = drain_kernel.Shared(journal, none, none, none, places)
+    source = drain_kernel.Source(np.zeros(1, np.uint8), np.zeros(ring.DESCRIPTOR_WORDS, np.int64), 0)
+    drain_kernel.refuse(source, 0, shared)
+    drain_kernel.roll(np.zeros(BLANK_BYTES, np.uint8), 0, shared)
+
+
+def _warm_pulls(config: BrokerConfig, board: Board) -> None:
+    """What a front asks of a queue, of either kind."""
+    view, queue = LogView(config, board, corrects=True), (SELF_TEST_TOPIC, 0)
+    caught, ranges = view.catch(queue, 0, 1, EVERYTHING)
+    assert caught.messages == len(ranges) == 1, "nothing can be pulled, so nothing of it is compiled"
+    view.any_matched(queue, filter_of("a", None) or EVERYTHING, 0, 1)
+    usual_pulls.warm_up(view, board)
+    batch_unit_of(np.zeros(1, np.uint8), 0, 1, 0)
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        send_range(writing.fileno(), b"head", ranges[0].file.fd, ranges[0].position, ranges[0].length)
+    view.close()
+
+
+def _warm_delivery(outlet: ring.Outlet) -> None:
+    """What the delay role asks, of nothing."""
+    record, words, rows = np.frombuffer(bytes(64), np.uint8), np.zeros(64, np.int64), np.zeros(COLUMNS, np.int64)
+    deliver_kernel.examine(record, rows, 1, 16, False, 64)
+    deliver_kernel.deliver(outlet, record, rows, 0, 0, 1, words, words, words, 0)
+    rows[deliver_kernel.Row.LENGTH] = RECORD_BYTES
+    deliver_kernel.delivered_bytes(record, rows, 0)
+
+
+def _warm_ends(board: Board, regions: Path) -> None:
+    """How the delay role sleeps."""
+    ends, none, reput = QueueEnds.attach(regions), np.zeros(0, np.int64), board.reput_from_offset
+    await_more(reput.words, int(reput.index), 0, ends.words, 0, none, none, 0)
+    ends.close()
 
 
 def _warm_index() -> None:
@@ -168,4 +250,3 @@ def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
     atomics.await_change(claimed.control, int(ring.ControlWord.HEAD), 0, 0)
     clock.stop(0)
     follow(block, 0, 1, 0, 0)
-

@@ -16,13 +16,19 @@ from pathlib import Path
 
 
 class IpcError(Exception):
-    """Base of all errors of shared memory; `code` is stable, the text is for people."""
+    """Base of all errors of shared memory; `code` is stable, the text is for people.
+
+    Next: `slipstream status STORE`; the text says which file of shared memory is meant.
+    """
 
     code = "IPC"
 
 
 class RegionMissing(IpcError):
-    """Raised when a region's file does not exist."""
+    """Raised when a region's file does not exist.
+
+    Next: `slipstream status STORE`; start its broker if none runs.
+    """
 
     code = "REGION_MISSING"
 
@@ -32,7 +38,11 @@ class RegionMissing(IpcError):
 
 
 class RegionDenied(IpcError, PermissionError):
-    """Raised when a region may not be opened."""
+    """Raised when a region may not be opened.
+
+    Next: run the command as the user that it names, or set `storeGroup` in the broker's file and start the broker
+    again.
+    """
 
     code = "ACCESS_DENIED"
 
@@ -46,7 +56,10 @@ class RegionDenied(IpcError, PermissionError):
 
 
 class RegionMismatch(IpcError):
-    """Raised when a file is not the region it was opened as."""
+    """Raised when a file is not the region it was opened as.
+
+    Next: restart the broker with the version that the command has: `slipstream --version`.
+    """
 
     code = "REGION_MISMATCH"
 
@@ -56,7 +69,10 @@ class RegionMismatch(IpcError):
 
 
 class RegionNoSpace(IpcError):
-    """Raised when the blocks of a region cannot be reserved."""
+    """Raised when the blocks of a region cannot be reserved.
+
+    Next: `df -h /dev/shm`; enlarge it, or set `regionPath`.
+    """
 
     code = "REGION_NO_SPACE"
 
@@ -69,7 +85,10 @@ class RegionNoSpace(IpcError):
 
 
 class CountersFull(IpcError):
-    """Raised when a counters region has no free slot."""
+    """Raised when a counters region has no free slot.
+
+    Next: restart the broker; a region of our own size has room for all counters that there are.
+    """
 
     code = "COUNTERS_FULL"
 
@@ -78,7 +97,10 @@ class CountersFull(IpcError):
 
 
 class CounterMissing(IpcError):
-    """Raised when a label is not in a counters region."""
+    """Raised when a label is not in a counters region.
+
+    Next: `slipstream counters STORE` lists those there are.
+    """
 
     code = "COUNTER_MISSING"
 
@@ -87,7 +109,10 @@ class CounterMissing(IpcError):
 
 
 class RingFull(IpcError):
-    """Raised when a ring had no room for a record before the caller's deadline."""
+    """Raised when a ring had no room for a record before the caller's deadline.
+
+    Next: `slipstream status STORE`; give more time (`timeout`), or a larger `ringSizeInBytes`.
+    """
 
     code = "RING_FULL"
 

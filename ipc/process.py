@@ -7,6 +7,19 @@ from __future__ import annotations
 
 import os
 
+_role = ""
+
+
+def take_role(name: str) -> None:
+    """What this process does from now on, for those that tell of it."""
+    global _role
+    _role = name
+
+
+def own_role() -> str:
+    """What this process does; empty where nobody said."""
+    return _role
+
 
 def start_time(pid: int) -> int | None:
     """Clock ticks between boot and the start of `pid` (field 22 of /proc/PID/stat); None: no such process.

@@ -22,6 +22,7 @@ from __future__ import annotations
 import fcntl
 import os
 import weakref
+from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -79,13 +80,31 @@ class LocalWord(IntEnum):
 
 
 class NoFreeRing(IpcError):
-    """Raised when every ring belongs to a living producer."""
+    """Raised when every ring belongs to a living producer.
+
+    Next: close a producer that is not needed, or raise `maxProducers` and restart the broker.
+    """
 
     code = "NO_FREE_RING"
 
     def __init__(self, directory: Path, rings: int) -> None:
         super().__init__(
             f"{directory}: all {rings} rings belong to living producers; close one, or raise maxProducers and restart"
+        )
+
+
+class RingsUnknown(IpcError):
+    """Raised when a ring is to be claimed that the control lines know nothing of: they were closed, or are too few.
+
+    Next: make a new Producer; after a change of `maxProducers` restart all that put.
+    """
+
+    code = "RINGS_UNKNOWN"
+
+    def __init__(self, directory: Path, number: int, rings: int) -> None:
+        super().__init__(
+            f"{directory}: ring {number} has no control lines, there are those of {rings}: they are closed, or of"
+            " another maxProducers; attach them anew, and claim one of theirs"
         )
 
 
@@ -105,9 +124,9 @@ def create_rings(directory: Path, count: int) -> Region:
     return Region.create(directory / RINGS_FILE, count * WORDS_PER_RING * 8, kind=RINGS_KIND, layout=LAYOUT)
 
 
-def attach_rings(directory: Path) -> Region:
+def attach_rings(directory: Path, *, writable: bool = True) -> Region:
     """The control lines of all rings. Raises RegionMissing, RegionMismatch."""
-    return Region.attach(directory / RINGS_FILE, kind=RINGS_KIND, layout=LAYOUT, writable=True)
+    return Region.attach(directory / RINGS_FILE, kind=RINGS_KIND, layout=LAYOUT, writable=writable)
 
 
 def ring_path(directory: Path, number: int) -> Path:
@@ -149,8 +168,15 @@ class Ring:
 class ClaimedRing:
     """A ring that this process owns until it closes it, drops it, or dies; a forked child never owns it."""
 
-    def __init__(self, directory: Path, controls: Region, data_bytes: int) -> None:
-        self.number, lock = _claim(directory, len(controls.words) // WORDS_PER_RING, data_bytes)
+    def __init__(
+        self, directory: Path, controls: Region, data_bytes: int, numbers: Sequence[int] | None = None
+    ) -> None:  # fmt: skip
+        """The first of these rings that is free; none named: of all. Raises NoFreeRing, RingsUnknown."""
+        every = range(len(controls.words) // WORDS_PER_RING)
+        for number in (0,) if numbers is None else numbers:  # before one is locked: its words have to be there
+            if number not in every:
+                raise RingsUnknown(directory, number, len(every))
+        self.number, lock = _claim(directory, every if numbers is None else numbers, data_bytes)
         at, owner = self.number * WORDS_PER_RING, os.getpid()
         self.control: Words = controls.words[at : at + WORDS_PER_RING]
         self._lock = lock
@@ -186,9 +212,9 @@ def _give_back(control: Words, lock: int, owner: int) -> None:
     os.close(lock)
 
 
-def _claim(directory: Path, rings: int, data_bytes: int) -> tuple[int, int]:
+def _claim(directory: Path, numbers: Sequence[int], data_bytes: int) -> tuple[int, int]:
     """(number, descriptor that holds its lock) of the first ring without a living owner."""
-    for number in range(rings):
+    for number in numbers:
         path = ring_path(directory, number)
         if not path.exists():
             _make(path, data_bytes)
@@ -199,7 +225,7 @@ def _claim(directory: Path, rings: int, data_bytes: int) -> tuple[int, int]:
             os.close(lock)
             continue
         return number, lock
-    raise NoFreeRing(directory, rings)
+    raise NoFreeRing(directory, len(numbers))
 
 
 def _make(path: Path, data_bytes: int) -> None:

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+Handler = Callable[[int, FrameType | None], None]
 
 
 def stop_signals() -> list[signal.Signals]:
@@ -15,6 +16,22 @@ def stop_signals() -> list[signal.Signals]:
     return [one for one in STOP_SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN]
 
 
-def handle_stop_signals(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
-    """Have them call `handler`; the handlers that were there before."""
-    return {number: signal.signal(number, handler) for number in stop_signals()}
+def has_terminal() -> bool:
+    """Whether this process belongs to a terminal, whose end SIGHUP tells it; a service's belong to none."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            _state, _parent, _group, _session, terminal, *_more = file.read().rpartition(b")")[2].split()
+            return int(terminal) != 0
+    except (OSError, ValueError):
+        return True
+
+
+def handle_stop_signals(handler: Handler, on_reload: Handler | None = None) -> dict[int, Any]:
+    """Have them call `handler`; the handlers that were there before.
+
+    Without a terminal SIGHUP calls `on_reload`, where it is given.
+    """
+    by_number = dict.fromkeys(stop_signals(), handler)
+    if on_reload is not None and signal.SIGHUP in by_number and not has_terminal():
+        by_number[signal.SIGHUP] = on_reload
+    return {number: signal.signal(number, chosen) for number, chosen in by_number.items()}

@@ -33,6 +33,11 @@ def await_change(cursor: Cursor, seen: int, timeout_ms: float) -> int:
     return int(atomics.await_change(cursor.words, cursor.index, seen, int(timeout_ms * NS_PER_MS)))
 
 
+def is_awaited(cursor: Cursor) -> bool:
+    """Whether somebody sleeps on it."""
+    return bool(cursor.words[cursor.index + atomics.Followed.WAITERS])
+
+
 def ring(cursor: Cursor) -> None:
     """Wake the one who sleeps on this doorbell; costs a fence when it is awake."""
     atomics.ring(cursor.words, cursor.index)

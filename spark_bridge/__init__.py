@@ -1,7 +1,9 @@
 """A store as a table in Spark: `spark.read.format("rocketmq").option("path", STORE).load()`.
 
-    spark = spark_bridge.session("report")
-    spark_bridge.read(spark, STORE, columns=["queueId", "bodyLength"], topics=["orders"]).groupBy("queueId").sum()
+    from slipstream import read, session
+
+    spark = session("report")
+    read(spark, STORE, columns=["queueId", "bodyLength"], topics=["orders"]).groupBy("queueId").sum()
 
 The log's end is found once, when a read is planned: everything below it is read, nothing above it. The store's segments
 are mapped where they lie, so the files (a master's, a slave's, or a stopped broker's) must be on the executors' host.

@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ipc.module_names import DISTRIBUTION
+
 SUPPORTED = (17, 21)
 JVM_DIRECTORIES = (Path("/usr/lib/jvm"), Path("/usr/java"), Path("/opt/java"))
 RUN_TIMEOUT_S = 60
@@ -31,12 +33,18 @@ exec {java} "$@"
 
 
 class JavaMissing(Exception):
-    """Raised when there is no Java that Spark can use."""
+    """Raised when there is no Java that Spark can use.
+
+    Next: `pip install 'slipstream-log[spark]'`, or set JAVA_HOME to a Java 17 or 21.
+    """
 
     code = "JAVA_MISSING"
 
     def __init__(self, tried: str) -> None:
-        super().__init__(f"no Java 17 or 21 ({tried}); set JAVA_HOME to one, or run `make setup`")
+        super().__init__(
+            f"no Java 17 or 21 ({tried}); set JAVA_HOME to one, or run `pip install '{DISTRIBUTION}[spark]'`,"
+            " in a checkout `make setup`"
+        )
 
 
 def java_version(home: Path) -> int | None:
@@ -123,7 +131,3 @@ def main() -> int:
         kept.symlink_to(home)
     print(f"setup: Java {java_version(home)} for Spark: {home}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

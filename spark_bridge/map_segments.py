@@ -37,7 +37,10 @@ _registering = threading.Lock()  # one name for all kernels: what is loaded keep
 
 
 class KernelFailed(Exception):
-    """A kernel returned something that its schema does not describe."""
+    """A kernel returned something that its schema does not describe.
+
+    Next: return one array for each column of the schema, all of one length and of its type.
+    """
 
     code = "KERNEL_FAILED"
 

@@ -18,7 +18,8 @@ from pyspark import SparkContext
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_bridge import spark_home
+from ipc.module_names import IMPORTED_FROM
+from spark_bridge import java_home, spark_home
 from spark_bridge.options.conditions import admitted, columns_named
 from spark_bridge.options.rows import parse_row_options
 from spark_bridge.options.where import COLUMNS, where_text
@@ -39,14 +40,16 @@ RECOMMENDED_CONF = {
 def session(app_name: str = "slipstream", master: str = "local[2]", **conf: Any) -> SparkSession:
     """The session that runs, as it is; without one a session on this machine.
 
-    `conf` (`**{"spark.driver.memory": "2g"}`) overrides the recommended settings. Java is the one of JAVA_HOME, or
-    `java` in PATH: 17 or newer.
+    `conf` (`**{"spark.driver.memory": "2g"}`) overrides the recommended settings. Java is the one of JAVA_HOME; where
+    that is not set, a 17 or 21 of this machine, else the one that the extra `spark` brings. Raises JavaMissing.
     """
     if SparkContext._active_spark_context is not None:
         return _running(conf)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # a virtual environment that is not activated has no PATH
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-    _make_importable(Path(__file__).resolve().parent.parent)
+    _make_importable(IMPORTED_FROM)
+    if "JAVA_HOME" not in os.environ:
+        java_home.ensure()
     spark_home.ensure(master)
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in {**RECOMMENDED_CONF, **conf}.items():

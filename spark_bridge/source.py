@@ -36,7 +36,7 @@ from store.errors import QueueEntriesRemoved, SegmentRemoved
 
 FORMAT = "rocketmq"
 LOAD_AGAIN = (
-    "a DataFrame or view keeps the plan of its first use: load it again (spark.read...load(), spark_bridge.read(...),"
+    "a DataFrame or view keeps the plan of its first use: load it again (spark.read...load(), slipstream.read(...),"
     " CREATE OR REPLACE TEMPORARY VIEW ...), or CREATE TABLE ... USING rocketmq, which each query plans anew"
 )
 
@@ -52,6 +52,11 @@ def _restored(place: str, options: dict[str, str]) -> DataSource:
     return RocketMQSource(options)
 
 
+def _importable_from() -> str:
+    """What has to be on sys.path: as it was given, which may lie in an archive."""
+    return str(Path(__file__).parents[__name__.count(".")])
+
+
 _restored.__module__ = "__main__"  # so that the function itself is pickled, and not where to import it from
 
 
@@ -59,7 +64,7 @@ class RocketMQSource(DataSource):
     """`spark.read.format("rocketmq")`."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (str(Path(__file__).parent.parent), self.options)
+        return _restored, (_importable_from(), self.options)
 
     @classmethod
     def name(cls) -> str:

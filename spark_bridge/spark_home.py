@@ -3,7 +3,7 @@
 Spark puts its own `python/lib/pyspark.zip` before all other modules of the Python processes that it starts. It holds
 sources only: each process compiles them anew, a second of computing before it reads anything, where Spark grants ten.
 Here "pyspark.zip" and the one of Py4J are directories with a link to the installed package, all else is PySpark's.
-`make setup` leaves it at .venv/spark, and `spark_bridge.session` uses it on this machine.
+`make setup` leaves it at .venv/spark, and `slipstream.session` uses it on this machine.
 """
 
 from __future__ import annotations
@@ -73,7 +73,3 @@ def main() -> int:
     home = keep()
     print(f"setup: Spark's Python processes load modules from {home}" if home else "setup: PySpark came without Spark")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

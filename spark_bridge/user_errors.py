@@ -27,7 +27,10 @@ Answer = TypeVar("Answer")
 
 
 class Unreadable(Exception):
-    """A file or folder that the system does not let this process use."""
+    """A file or folder that the system does not let this process use.
+
+    Next: give the user that is named the right to read it, and to enter the folders above it.
+    """
 
     code = "UNREADABLE"
 

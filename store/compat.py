@@ -38,6 +38,10 @@ class PutRules(NamedTuple):
     multi_dispatch_repeats: bool  # a queue named twice counts twice
     ops_in_batches: bool  # op messages collect offsets, each with a comma behind it
     queue_id_code: int  # what a queue id beyond the topic's is refused with
+    throws_large_batches: bool  # at one above maxMessageSize; else it is illegal
+    rejects_late_ends: bool  # of transactions, after the half's own time until it is checked
+    retries_orderly_to_dead: bool  # what a group that locks queues sends to its retry topic is dead at once
+    file_failure_name: str  # of the status that no file could be made
 
 
 class HaRules(NamedTuple):
@@ -90,6 +94,7 @@ class RemotingRules(NamedTuple):
     version_name: str
     answers_in_json: bool  # whatever form the request has; else in the request's
     java_package: str  # of the headers that Java names where it throws
+    added_fields_capacity: int  # of the HashMap of an answer's fields where the first is added before the header's own
 
 
 class BrokerRules(NamedTuple):
@@ -107,15 +112,65 @@ class BrokerRules(NamedTuple):
     heartbeat_is_answered: bool  # with what the broker supports
     serves_modes_and_timers: bool  # 402 modes of consuming, 60 and 61 the timer wheel, 907 replication
     slave_period_ms: int  # between two rounds of a slave's questions
+    slaves_reject_sends: bool  # before they look at one; else they say that they do not serve it
     pools: tuple[tuple[str, int], ...]  # thread pools with figures, and how much they hold
     transferred_tps_key: str
     timer_figures: bool  # brokerActive and the timer wheel's, too
+    transaction_check_interval_ms: int  # transactionCheckInterval, where nothing is said
+    checks_name_broker: bool  # who asks a producer about a half message (39) says its topic, and who it is
+
+
+class AdminRules(NamedTuple):
+    """What administrators are told of queues, groups and clients."""
+
+    serves_lists: bool  # 18 and 225 lists of topics and groups, 343 and 345 of a group, 351 and 352 one of each
+    stats_tables_are_concurrent: bool  # tables by queue list them in a ConcurrentHashMap's order; else a HashMap's
+    tells_put_tps: bool  # of a topic
+    tells_pull_offsets: bool
+    tells_read_queues: bool  # of a topic that has more of them than queues to write to, too
+    expires_reports: bool  # an administrator's request that waits too long for a thread is refused
+    takes_topic_list: bool  # the progress of a group in several topics at once
+    compares_offsets: bool  # 308 with the group that it names; else it looks for that under a wrong name
+    directs_with_flags: bool  # a message to be consumed directly comes with the flags of its topic and group
+    resets_name_queues: bool  # a consumer that is to set its offsets back is told of which queue; -1: of all
+    reset_topic_code: int  # with which offsets of a topic that is none are not reset
+    unlisted_topics: frozenset[str]  # not among the system topics that are listed
+
+
+class GroupRules(NamedTuple):
+    """Consumers and their offsets: ClientManageProcessor, ConsumerManageProcessor, ConsumerOffsetManager."""
+
+    silent_broadcasts: bool  # a broadcasting group's members hear of no change
+    registers_without_group: bool  # consumers of a group that may not be made are members all the same
+    checks_group_names: bool  # only what could be a topic's name is made a group by itself
+    retry_topics_are_ordered: bool  # a group with an ordered topic has an ordered retry topic
+    fingerprints: bool  # a heartbeat may say only that nothing changed, and hears whether somebody said otherwise
+    zero_is_cached: bool  # a group that is new in a queue begins at 0 where the page cache has its first message
+    checks_commits: bool  # an offset of an unknown group or topic is refused
+    offset_version_step: int  # so many commits are a new version of the offsets; 0: they have none
+    least_offset_has_remark: bool  # an empty one
+    locks_by_quorum: bool  # lockInStrictMode
+    resets_by_itself: bool  # useServerSideResetOffset: an order to set offsets back asks no consumer
+    forgets_offsets_of_topics: bool  # a deleted topic's offsets go with it
+
+
+class PullRules(NamedTuple):
+    """PullMessageProcessor, DefaultMessageStore.getMessage."""
+
+    counts_refused: bool  # the message that found no room in an answer says how far behind its reader is
+    queue_id_code: int  # what a queue id beyond the topic's is refused with
+    forbidden_types: bool  # a refusal says what forbids it; a group may be forbidden a topic
+    sys_flags: bool  # answers have the topic's and the group's
+    slaves_refuse: bool  # pulls, without slaveReadEnable
+    lite_pulls: bool  # code 361
+    moved_events: bool  # an offset that was corrected is a message of OFFSET_MOVED_EVENT
+    slaves_commit: bool  # the offsets that pulls carry
 
 
 class NamingRules(NamedTuple):
     """A name server, and a broker's registration there."""
 
-    faq: str  # behind the remark that a topic has no route
+    faq: str  # behind the remark that a topic has no route, and others of brokers
     addresses_have_clusters: bool  # one address in two clusters is two brokers
     concurrent_maps: bool  # tables are ConcurrentHashMaps: they list their keys in another order
     topic_list_capacity: int  # of the set that a list of topics is made of
@@ -127,6 +182,8 @@ class NamingRules(NamedTuple):
     changed_is_sign_of_life: bool  # so is a QUERY_DATA_VERSION that finds another version
     heartbeats: bool  # BROKER_HEARTBEAT, the members of a group, topics registered by hand
     acting_masters: bool  # a registration says enableActingMaster, a route does, and its zone
+    fixed_settings: frozenset[str]  # that no request may change, and what is said to it
+    fixed_settings_remark: str
 
 
 class RetentionRules(NamedTuple):
@@ -155,6 +212,9 @@ class Line:
     tables: TableRules
     remoting: RemotingRules
     broker: BrokerRules
+    admin: AdminRules
+    groups: GroupRules
+    pull: PullRules
     naming: NamingRules
     retention: RetentionRules
     marks: Marks
@@ -167,7 +227,8 @@ _4_9 = Line(
         removes_wait=True, removes_pop_check=False, stores_empty_bodies=True, measures_text=True, dead_at_limit=True,
         told_dead=False, half_when_retried=True, keeps_store_host=True, long_retry_topics=False, timers=False,
         inner_batches=False, property_crc=False, multi_dispatch_of_all=True, multi_dispatch_repeats=False,
-        ops_in_batches=False, queue_id_code=1,
+        ops_in_batches=False, queue_id_code=1, throws_large_batches=False, rejects_late_ends=False,
+        retries_orderly_to_dead=False, file_failure_name="CREATE_MAPEDFILE_FAILED",
     ),
     ha=HaRules(
         version="4.9.7", gap_key="haSlaveFallbehindMax", own_replicas=2, waits_for_several=False,
@@ -183,20 +244,41 @@ _4_9 = Line(
         static_topics=False, transaction_topics=False, timer_topic=False, order_is_taken_back=True,
     ),
     remoting=RemotingRules(
-        version=407, version_name="V4_9_7", answers_in_json=False, java_package="org.apache.rocketmq.common.protocol"
+        version=407, version_name="V4_9_7", answers_in_json=False, java_package="org.apache.rocketmq.common.protocol",
+        added_fields_capacity=16,
     ),
     broker=BrokerRules(
         wrong_topic_code=1, wrong_number_is_thrown=True, slaves_take_changes=False, checks_names_to_delete=True,
         topic_is_dereferenced=False, tells_hash_code=False, empty_group_is_thrown=False, same_topic_is_kept=False,
         forget_offsets_field="removeOffset", heartbeat_is_answered=False, serves_modes_and_timers=False,
-        slave_period_ms=10_000, pools=(("send", 10_000), ("pull", 100_000), ("query", 20_000)),
+        slave_period_ms=10_000, slaves_reject_sends=False,
+        pools=(("send", 10_000), ("pull", 100_000), ("query", 20_000)),
         transferred_tps_key="getTransferedTps", timer_figures=False,
+        transaction_check_interval_ms=60_000, checks_name_broker=False,
+    ),
+    admin=AdminRules(
+        serves_lists=False, stats_tables_are_concurrent=False, tells_put_tps=False, tells_pull_offsets=False,
+        tells_read_queues=False, expires_reports=False, takes_topic_list=False, compares_offsets=False,
+        directs_with_flags=False, resets_name_queues=False, reset_topic_code=1,
+        unlisted_topics=frozenset({"CHECKPOINT_TOPIC"}),
+    ),
+    groups=GroupRules(
+        silent_broadcasts=False, registers_without_group=True, checks_group_names=False,
+        retry_topics_are_ordered=False, fingerprints=False, zero_is_cached=False, checks_commits=False,
+        offset_version_step=0, least_offset_has_remark=False, locks_by_quorum=False,
+        resets_by_itself=False, forgets_offsets_of_topics=False,
+    ),
+    pull=PullRules(
+        counts_refused=True, queue_id_code=1, forbidden_types=False, sys_flags=False, slaves_refuse=False,
+        lite_pulls=False, moved_events=True, slaves_commit=False,
     ),
     naming=NamingRules(
         faq="\nSee http://rocketmq.apache.org/docs/faq/ for further details.",
         addresses_have_clusters=False, concurrent_maps=False, topic_list_capacity=16, fences_old_masters=False,
         prime_slaves=False, adds_missing_topics=False, unregisters_by_id=True, requires_place=False,
         changed_is_sign_of_life=False, heartbeats=False, acting_masters=False,
+        fixed_settings=frozenset({"kvConfigPath", "configStorePath"}),
+        fixed_settings_remark="Can not update config path",
     ),
     retention=RetentionRules(clamps_levels=False, forcibly_is_enough=False),
     marks=Marks(),
@@ -208,7 +290,8 @@ _5 = Line(
         removes_wait=False, removes_pop_check=True, stores_empty_bodies=False, measures_text=False,
         dead_at_limit=False, told_dead=True, half_when_retried=False, keeps_store_host=False, long_retry_topics=True,
         timers=True, inner_batches=True, property_crc=True, multi_dispatch_of_all=False, multi_dispatch_repeats=True,
-        ops_in_batches=True, queue_id_code=29,
+        ops_in_batches=True, queue_id_code=29, throws_large_batches=True, rejects_late_ends=True,
+        retries_orderly_to_dead=True, file_failure_name="CREATE_MAPPED_FILE_FAILED",
     ),
     ha=HaRules(
         version="5.3.3", gap_key="haMaxGapNotInSync", own_replicas=1, waits_for_several=True,
@@ -224,21 +307,40 @@ _5 = Line(
         transaction_topics=True, timer_topic=True, order_is_taken_back=False,
     ),
     remoting=RemotingRules(
-        version=479, version_name="V5_3_3", answers_in_json=True, java_package="org.apache.rocketmq.remoting.protocol"
+        version=479, version_name="V5_3_3", answers_in_json=True, java_package="org.apache.rocketmq.remoting.protocol",
+        added_fields_capacity=256,
     ),
     broker=BrokerRules(
         wrong_topic_code=29, wrong_number_is_thrown=False, slaves_take_changes=True, checks_names_to_delete=False,
         topic_is_dereferenced=True, tells_hash_code=True, empty_group_is_thrown=True, same_topic_is_kept=True,
         forget_offsets_field="cleanOffset", heartbeat_is_answered=True, serves_modes_and_timers=True,
-        slave_period_ms=60_000,
+        slave_period_ms=60_000, slaves_reject_sends=True,
         pools=(("send", 10_000), ("pull", 100_000), ("query", 20_000), ("litePull", 100_000), ("ack", 100_000)),
         transferred_tps_key="getTransferredTps", timer_figures=True,
+        transaction_check_interval_ms=30_000, checks_name_broker=True,
+    ),
+    admin=AdminRules(
+        serves_lists=True, stats_tables_are_concurrent=True, tells_put_tps=True, tells_pull_offsets=True,
+        tells_read_queues=True, expires_reports=True, takes_topic_list=True, compares_offsets=True,
+        directs_with_flags=True, resets_name_queues=True, reset_topic_code=17, unlisted_topics=frozenset(),
+    ),
+    groups=GroupRules(
+        silent_broadcasts=True, registers_without_group=False, checks_group_names=True,
+        retry_topics_are_ordered=True, fingerprints=True, zero_is_cached=True, checks_commits=True,
+        offset_version_step=500, least_offset_has_remark=True, locks_by_quorum=True, resets_by_itself=True,
+        forgets_offsets_of_topics=True,
+    ),
+    pull=PullRules(
+        counts_refused=False, queue_id_code=29, forbidden_types=True, sys_flags=True, slaves_refuse=True,
+        lite_pulls=True, moved_events=False, slaves_commit=True,
     ),
     naming=NamingRules(
         faq="\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
         addresses_have_clusters=True, concurrent_maps=True, topic_list_capacity=8, fences_old_masters=True,
         prime_slaves=True, adds_missing_topics=True, unregisters_by_id=False, requires_place=True,
         changed_is_sign_of_life=True, heartbeats=True, acting_masters=True,
+        fixed_settings=frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"}),
+        fixed_settings_remark="Can not update config in black list.",
     ),
     retention=RetentionRules(clamps_levels=True, forcibly_is_enough=True),
     marks=Marks(

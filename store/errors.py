@@ -30,13 +30,19 @@ from __future__ import annotations
 
 
 class StoreError(Exception):
-    """All of the store's errors; `code` is stable and may be matched by programs."""
+    """All of the store's errors; `code` is stable and may be matched by programs.
+
+    Next: `slipstream log verify STORE`; the text says what is wrong and where.
+    """
 
     code = "STORE_ERROR"
 
 
 class CorruptRecord(StoreError):
-    """A record fails its own checks; the log is whole up to `offset`."""
+    """A record fails its own checks; the log is whole up to `offset`.
+
+    Next: `slipstream log verify STORE`, then `slipstream log repair --from REPLICA STORE`.
+    """
 
     code = "CORRUPT_RECORD"
 
@@ -49,7 +55,11 @@ class CorruptRecord(StoreError):
 
 
 class MalformedData(StoreError):
-    """Bytes that should be of some format are not."""
+    """Bytes that should be of some format are not.
+
+    Next: `slipstream log find --offset OFFSET STORE` shows the message and its sender; the record is as it was
+    sent.
+    """
 
     code = "MALFORMED_DATA"
 
@@ -59,7 +69,10 @@ class MalformedData(StoreError):
 
 
 class MalformedConfig(StoreError):
-    """A file of the broker's `config` directory that cannot be read."""
+    """A file of the broker's `config` directory that cannot be read.
+
+    Next: restore the file, or remove it: then its `.bak` counts.
+    """
 
     code = "MALFORMED_CONFIG"
 
@@ -69,7 +82,10 @@ class MalformedConfig(StoreError):
 
 
 class OffsetOutOfRange(StoreError):
-    """Asked for bytes that the log does not hold (any more, or yet)."""
+    """Asked for bytes that the log does not hold (any more, or yet).
+
+    Next: `slipstream log stat STORE` says which offsets the log holds.
+    """
 
     code = "OFFSET_OUT_OF_RANGE"
 
@@ -82,7 +98,10 @@ class OffsetOutOfRange(StoreError):
 
 
 class NotAStore(StoreError):
-    """A directory or file that is not (part of) a store."""
+    """A directory or file that is not (part of) a store.
+
+    Next: give the directory that holds `commitlog`: the broker's `storePathRootDir`.
+    """
 
     code = "NOT_A_STORE"
 
@@ -92,7 +111,10 @@ class NotAStore(StoreError):
 
 
 class AccessDenied(StoreError, PermissionError):
-    """The rights of a file or directory keep this process's user out."""
+    """The rights of a file or directory keep this process's user out.
+
+    Next: give this user the group that the message names, or set `storeGroup` and start the broker again.
+    """
 
     code = "ACCESS_DENIED"
 
@@ -106,7 +128,10 @@ class AccessDenied(StoreError, PermissionError):
 
 
 class ForeignFile(StoreError):
-    """Something that cannot be one of the store's files lies under the name of one."""
+    """Something that cannot be one of the store's files lies under the name of one.
+
+    Next: move the file away; nothing was changed.
+    """
 
     code = "FOREIGN_FILE"
 
@@ -116,7 +141,10 @@ class ForeignFile(StoreError):
 
 
 class OwnFileDamaged(StoreError):
-    """A small file that only we write, beside the store's own, is not what was written."""
+    """A small file that only we write, beside the store's own, is not what was written.
+
+    Next: do what the message ends with; the log itself is not touched by it.
+    """
 
     code = "OWN_FILE_DAMAGED"
 
@@ -126,7 +154,10 @@ class OwnFileDamaged(StoreError):
 
 
 class SegmentSizeMismatch(StoreError):
-    """A file of the log is not as long as the segments of its store."""
+    """A file of the log is not as long as the segments of its store.
+
+    Next: set `mappedFileSizeCommitLog` to the size that the store was made with; `ls -l STORE/commitlog` shows it.
+    """
 
     code = "SEGMENT_SIZE_MISMATCH"
 
@@ -139,7 +170,10 @@ class SegmentSizeMismatch(StoreError):
 
 
 class MissingSegment(StoreError):
-    """A segment between two others is not there."""
+    """A segment between two others is not there.
+
+    Next: restore the file from a replica, then `slipstream log verify STORE`.
+    """
 
     code = "MISSING_SEGMENT"
 
@@ -149,7 +183,11 @@ class MissingSegment(StoreError):
 
 
 class SegmentRemoved(StoreError, FileNotFoundError):
-    """A segment that a reader knew of is not there any more."""
+    """A segment that a reader knew of is not there any more.
+
+    Next: read again from where the log begins now; keep messages for longer than a read takes
+    (`fileReservedTime`).
+    """
 
     code = "SEGMENT_REMOVED"
 
@@ -162,7 +200,10 @@ class SegmentRemoved(StoreError, FileNotFoundError):
 
 
 class QueueEntriesRemoved(StoreError):
-    """Entries that a reader knew of are not in the queue any more."""
+    """Entries that a reader knew of are not in the queue any more.
+
+    Next: read again; keep messages for longer than a read takes (`fileReservedTime`).
+    """
 
     code = "QUEUE_ENTRIES_REMOVED"
 
@@ -175,7 +216,10 @@ class QueueEntriesRemoved(StoreError):
 
 
 class StoreLocked(StoreError):
-    """Another process owns the store."""
+    """Another process owns the store.
+
+    Next: `slipstream status STORE` names the broker that runs there; stop that one first.
+    """
 
     code = "STORE_LOCKED"
 
@@ -186,7 +230,10 @@ class StoreLocked(StoreError):
 
 
 class NoBroker(StoreError):
-    """No broker runs on the store."""
+    """No broker runs on the store.
+
+    Next: `slipstream broker -c FILE`.
+    """
 
     code = "NO_BROKER"
 
@@ -196,7 +243,11 @@ class NoBroker(StoreError):
 
 
 class BrokerOutOfReach(NoBroker):
-    """A broker runs on the store, but not for us: its shared memory is elsewhere."""
+    """A broker runs on the store, but not for us: its shared memory is elsewhere.
+
+    Next: give this process the broker's shared memory (docker: `--ipc`, or the same `-v` on both sides), or set
+    `regionPath`.
+    """
 
     code = "BROKER_OUT_OF_REACH"
 
@@ -215,7 +266,10 @@ class BrokerOutOfReach(NoBroker):
 
 
 class InvalidMessage(StoreError):
-    """A message that the record format cannot hold."""
+    """A message that the record format cannot hold.
+
+    Next: change the message as the text says; nothing was sent.
+    """
 
     code = "MESSAGE_ILLEGAL"
 
@@ -225,7 +279,10 @@ class InvalidMessage(StoreError):
 
 
 class PropertiesTooLarge(StoreError):
-    """The properties of a message, with what the broker adds, above what a record can hold."""
+    """The properties of a message, with what the broker adds, above what a record can hold.
+
+    Next: put less into the properties; nothing was sent.
+    """
 
     code = "PROPERTIES_SIZE_EXCEEDED"
 
@@ -238,7 +295,10 @@ class PropertiesTooLarge(StoreError):
 
 
 class RecordTooLarge(StoreError):
-    """A message above the store's limit."""
+    """A message above the store's limit.
+
+    Next: send less, or raise `maxMessageSize` on all replicas and restart them.
+    """
 
     code = "RECORD_TOO_LARGE"
 
@@ -251,7 +311,10 @@ class RecordTooLarge(StoreError):
 
 
 class QueueFileMismatch(StoreError):
-    """A consume queue's files are not of one length, or leave a gap. Recovery rebuilds such a queue."""
+    """A consume queue's files are not of one length, or leave a gap. Recovery rebuilds such a queue.
+
+    Next: set the key that the message names, or `slipstream log rebuild queue STORE` while no broker runs.
+    """
 
     code = "QUEUE_FILE_MISMATCH"
 
@@ -267,7 +330,11 @@ class QueueFileMismatch(StoreError):
 
 
 class QueueGap(StoreError):
-    """A consume queue lacks entries that come before a record in the log. Recovery rebuilds such a queue."""
+    """A consume queue lacks entries that come before a record in the log. Recovery rebuilds such a queue.
+
+    Next: restart the broker: recovery builds the queue again; or `slipstream log rebuild queue STORE` while none
+    runs.
+    """
 
     code = "QUEUE_GAP"
 
@@ -280,7 +347,10 @@ class QueueGap(StoreError):
 
 
 class IndexFileDamaged(StoreError):
-    """An index file has another length than its store's, or contradicts itself. Recovery builds such files again."""
+    """An index file has another length than its store's, or contradicts itself. Recovery builds such files again.
+
+    Next: `slipstream log rebuild index STORE` while no broker runs.
+    """
 
     code = "INDEX_FILE_DAMAGED"
 
@@ -293,7 +363,10 @@ class IndexFileDamaged(StoreError):
 
 
 class NotOnDisk(StoreError):
-    """A file of the log cannot be brought to disk, so nothing may be built on it."""
+    """A file of the log cannot be brought to disk, so nothing may be built on it.
+
+    Next: `dmesg | tail` and `df -h STORE`; mend the disk and start again, or restore the segment from a replica.
+    """
 
     code = "NOT_ON_DISK"
 
@@ -306,7 +379,11 @@ class NotOnDisk(StoreError):
 
 
 class BitRot(CorruptRecord):
-    """A damaged record with sound ones behind it, or below what was on disk: never cut off."""
+    """A damaged record with sound ones behind it, or below what was on disk: never cut off.
+
+    Next: `slipstream log repair --from REPLICA STORE`; without a replica `slipstream log repair --cut OFFSET
+    --dry-run STORE` says what would go.
+    """
 
     code = "BIT_ROT"
 

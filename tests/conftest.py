@@ -7,6 +7,7 @@ session `spark`; both happen here. A test without these marks that starts one ne
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -29,6 +30,7 @@ STARTERS = (
 LIVE_MARKS = ("broker", "interop", "crash", "spark")
 SECONDS_KEY = "slipstream/seconds"
 SHARED_MEMORY = Path("/dev/shm")
+FILES = 20_000
 REPOSITORY = Folder(Path(__file__).resolve().parent.parent)
 JAVA_OF_SETUP = Path(sys.prefix) / "java"
 
@@ -39,6 +41,10 @@ settings.load_profile("unhurried")
 # Every worker and every broker that a test starts would compile all modules anew: a third of a broker's start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A test with hundreds of connections, and what a worker's other tests have open, shall not meet a shell's 1024.
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, FILES)), hard))
 
 # A shell's `make test &` has interrupts ignored, and what tests start and interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

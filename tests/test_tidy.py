@@ -33,15 +33,19 @@ MAY_IMPORT = {
 # each other (`|`) do not. A name is a folder or, at the top of its package, a module; `.` is all modules there without
 # a name.
 ROOMS = (
-    ("ipc", "arrays < compiled < ."),
+    ("ipc", "arrays | module_names < compiled < ."),
     ("store", "names < compat | epochs | errors < files | message < index | tables < queues < recovery < reading"
      " < upkeep | put | manifest < verify < repair"),
     ("engine", "protocol.remoting < errors < protocol.access | protocol.ha | protocol.tables | protocol.store"
-     " < protocol.naming | protocol.broker < settings < board < net | rings | role"
-     " < figures | keeping | producer | replication | writer < remoting < children | warm | role_change < supervisor"),
+     " < protocol.naming | protocol.broker | protocol.clients | protocol.sending | protocol.pulling | protocol.services"
+     " < settings < board < net | rings | role < figures | keeping | producer | replication | writer"
+     " < remoting.loop | remoting.sockets < remoting.links | remoting.files | remoting.peers < remoting.desks"
+     " < remoting < services < front.frames < front.connections < front.sends | front.pulls < front"
+     " < children | warm | role_change | store_opening | reload < supervisor"),
     ("spark_bridge", "options | worker_process < split | user_errors | catalogue | java_home | spark_home < replica"
      " < records < plan < stream | tables | sink < source < session | map_segments < ."),
-    ("tools", "common < admin | log | run | show | bench.bed < demo | doctor | replica | bench.works < bench < ."),
+    ("tools", "common | packaging < client < admin | log | run | show | bench.bed < demo | doctor | replica | debug"
+     " | top | bench.works < bench | web.state < web.views < web < . < docs"),
 )  # fmt: skip
 HANDS_ON = ("engine/producer/__init__.py", "spark_bridge/__init__.py")  # public faces: other rooms' import nothing
 SINK, SINK_MAY_IMPORT = "spark_bridge/sink/", "engine.producer"  # a write is a producer's; readers need no engine
@@ -49,7 +53,8 @@ NAME_SERVERS, NAME_SERVERS_MAY_IMPORT = "spark_bridge/replica/name_servers.py", 
 # The tables, names and forms of bytes that need no file.
 PROTOCOL_MAY_IMPORT = (
     "engine.protocol", "store.compat", "store.epochs", "store.errors", "store.message", "store.names",
-    "store.tables.fastjson", "store.tables.tables", "ipc.arrays",
+    "store.tables.fastjson", "store.tables.tables", "store.tables.config_texts", "store.tables.entry_texts",
+    "store.tables.json_steps", "store.tables.offset_texts", "store.tables.steps", "ipc.arrays",
 )  # fmt: skip
 # What is decided for every frame is compiled, so that the loops over sockets and the objects on which faults are played
 # in virtual time share it. Kernels here see words and bytes that are handed in; what sleeps or wakes lies elsewhere.
@@ -68,8 +73,8 @@ COMMENT_SHARE_MAX = 0.20
 EQUAL_LINES_MAX = 6
 LONG_FOR_A_REASON = "tidy: long because"
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError|placeholder)\b")
-# Nobody imports these: the command line finds them by name, people run them, Spark looks for them.
-ENTRIES = re.compile(r"(tools/.*|pyspark_slipstream|.*/__init__|engine/warm|engine/board/counter_map)\.py")
+# Nobody imports these: the command line finds them by name, people run or import them, Spark looks for them.
+ENTRIES = re.compile(r"(tools/.*|pyspark_slipstream|slipstream|.*/__init__|engine/warm|engine/board/counter_map)\.py")
 
 
 @cache
@@ -205,7 +210,7 @@ def test_every_module_is_imported_or_run() -> None:
 
 
 DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "DECISIONS.md", "README.md", "docs/security.md")
-ARCHITECTURE_BYTES_MAX = 12_000
+ARCHITECTURE_BYTES_MAX = 14_000
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -226,6 +231,11 @@ def test_shared_memory_is_never_packed_into() -> None:
 def test_tests_wait_for_conditions_and_do_not_sleep() -> None:
     sleeping = {"time.sleep", "sleep", "asyncio.sleep"}
     assert not [f"{name_of(path)}:{line}" for path in TESTS for call, line in calls(path) if call in sleeping]
+
+
+def test_nobody_waits_for_descriptors_by_a_call_that_refuses_high_numbers() -> None:
+    everything = [*SOURCES, *TESTS]
+    assert not [f"{name_of(path)}:{line}" for path in everything for c, line in calls(path) if c == "select.select"]
 
 
 def given_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -404,7 +414,8 @@ def test_the_lock_names_versions_only() -> None:
 def test_make_has_the_commands_that_the_readme_names() -> None:
     targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert targets is not None
-    commands = "setup run quick test lint bench fuzz simulate interop differential kills drill promotion history"
-    assert targets[1].split() == [*commands.split(), "queues", "spark-versions", "clean"]
+    commands = "setup run quick test peers lint bench fuzz simulate interop differential kills drill promotion history"
+    commands += " queues peer-suite histories spark-versions screenshots site man clean"
+    assert targets[1].split() == commands.split()
     named = set(re.findall(r"\bmake ([a-z-]+)", (ROOT / "README.md").read_text()))
     assert named == set(targets[1].split())

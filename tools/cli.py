@@ -15,21 +15,24 @@ from typing import Any
 
 import click
 
+from ipc.module_names import DISTRIBUTION, is_ours
 from ipc.process import hold_standard_descriptors
 from tools.common.exit_codes import ExitCode
-from tools.common.lazy_group import LazyGroup
+from tools.common.lazy_group import NAME_MAX, LazyGroup, close_to
 
-OUR_PACKAGES = ("engine", "ipc", "spark_bridge", "store", "tools")
 EXIT_CODES = {  # by an error's code; all others are `STORE`
     "CONFIG": ExitCode.USAGE,
+    "EXTRA_MISSING": ExitCode.USAGE,
     "TLS": ExitCode.USAGE,
     "JAVA_MISSING": ExitCode.USAGE,
     "MESSAGE_ILLEGAL": ExitCode.USAGE,
     "INVALID_OPTION": ExitCode.USAGE,
+    "PATTERN_TOO_SLOW": ExitCode.USAGE,
     "ADMIN": ExitCode.USAGE,
-    "PYSPARK_MISSING": ExitCode.USAGE,
+    "CLIENT": ExitCode.USAGE,
     "BROKER_GONE": ExitCode.NO_BROKER,
     "NOT_A_STORE": ExitCode.USAGE,
+    "WEB": ExitCode.USAGE,
     "OFFSET_OUT_OF_RANGE": ExitCode.USAGE,
     "SEGMENT_SIZE_MISMATCH": ExitCode.USAGE,
     "NO_BROKER": ExitCode.NO_BROKER,
@@ -39,6 +42,7 @@ EXIT_CODES = {  # by an error's code; all others are `STORE`
     "ROLE_REFUSED": ExitCode.FOUND,
     "REGION_MISSING": ExitCode.NO_BROKER,
 }
+COMPLETE = "_SLIPSTREAM_COMPLETE"  # of the environment, set where a shell asks
 REMEDIES = {  # by the error of the system
     errno.ENOENT: "look at the path",
     errno.EACCES: "look at its owner and rights",
@@ -53,18 +57,27 @@ REMEDIES = {  # by the error of the system
 COMMANDS = {  # name: where it is, what it does
     "admin": ("tools.admin.commands:admin", "Ask and change name servers and brokers, with mqadmin's names and flags."),
     "broker": ("tools.run.broker:broker", "Run a broker from its properties file until it is stopped."),
+    "clients": ("tools.show.commands:clients", "Show who is connected to a running broker."),
+    "completion": ("tools.run.completion:completion", "Print the script with which bash, zsh or fish complete."),
+    "consume": ("tools.run.remoting_commands:consume", "Consume a topic over remoting, as a member of a group."),
     "counters": ("tools.show.commands:counters", "Show all counters of a running broker."),
+    "debug": ("tools.debug.commands:debug", "Collect what a maintainer would ask for: one file, without bodies."),
     "demote": ("tools.replica.commands:demote", "Make a broker a slave, without editing its file."),
     "doctor": ("tools.doctor.commands:doctor", "Look at a running broker from outside: what is wrong, what is open."),
+    "groups": ("tools.show.commands:groups", "Show consumer groups: members, queues, offsets, lag."),
     "ha": ("tools.show.commands:ha", "Explain what an acknowledgement means; show how each replica is doing."),
+    "init": ("tools.run.init:init", "Write the properties file of a new broker, and the unit of a service."),
     "log": ("tools.log.commands:log", "Look into a store's commit log and queues, with or without a broker."),
     "namesrv": ("tools.run.namesrv_command:namesrv", "Run a name server until it is stopped."),
     "produce": ("tools.run.produce:produce", "Append lines of files, or of standard input, as messages."),
     "promote": ("tools.replica.commands:promote", "Make a slave the master, without editing its file."),
     "replica": ("tools.replica.commands:replica", "Compare a store's log with another one of its pair."),
     "run": ("tools.demo.command:run", "Replicate real input between two brokers and query it with Spark."),
+    "send": ("tools.run.remoting_commands:send", "Send lines as messages over remoting, to any RocketMQ broker."),
     "stats": ("tools.show.commands:stats", "Show what was put: counts, rates, latencies, topics."),
     "status": ("tools.show.commands:status", "Show a broker's role, cursors, connections and processes."),
+    "top": ("tools.top.command:top", "Watch a broker live: pipeline, replicas, topics, producers, groups, roles."),
+    "web": ("tools.web.command:web", "Serve a console for stores and brokers, for a browser on this host."),
     "warm": ("tools.run.warm:warm", "Compile all kernels now, so that no first start has to."),
 }
 
@@ -77,7 +90,7 @@ COMMANDS = {  # name: where it is, what it does
     f"usage or configuration; {ExitCode.NO_BROKER} no broker there; {ExitCode.STORE} input, output or the store "
     f"failed; {ExitCode.INTERRUPTED} interrupted",
 )
-@click.version_option(package_name="slipstream-log", prog_name="slipstream", message="%(prog)s %(version)s")
+@click.version_option(package_name=DISTRIBUTION, prog_name="slipstream", message="%(prog)s %(version)s")
 def cli() -> None:
     """A RocketMQ-compatible replicated commit log."""
 
@@ -87,7 +100,7 @@ def report(error: Exception) -> int:
     code, text = getattr(error, "code", None), str(error)
     if isinstance(error, OSError) and type(error).__module__ == "builtins":
         code, text = "IO", _system_error_line(error)
-    elif not isinstance(code, str) or type(error).__module__.partition(".")[0] not in OUR_PACKAGES:
+    elif not isinstance(code, str) or not is_ours(type(error).__module__):
         raise error
     say(code, text)
     return EXIT_CODES.get(code, ExitCode.STORE)
@@ -109,7 +122,12 @@ def _usage_line(wrong: click.ClickException) -> str:
     """What is wrong with the arguments, and where they are told."""
     context = wrong.ctx if isinstance(wrong, click.UsageError) else None
     path = context.command_path if context is not None else "slipstream"
-    return f"{wrong.format_message().rstrip('.')}; see `{path} --help`"
+    message = wrong.format_message()
+    if isinstance(wrong, click.NoSuchOption) and context is not None:
+        names = [name for param in context.command.get_params(context) for name in (*param.opts, *param.secondary_opts)]
+        options = [name for name in names if name[:1] == "-"]
+        message = f"No such option {wrong.option_name[:NAME_MAX]!r}{close_to(wrong.option_name, options)}"
+    return f"{message.rstrip('.')}; see `{path} --help`"
 
 
 def _has_reader() -> bool:
@@ -122,10 +140,19 @@ def _has_reader() -> bool:
 def _invoke(arguments: list[str]) -> Any:
     """What click's `main` does, which would end by itself at an interrupt or a broken pipe, in its own words."""
     try:
+        if asked := os.environ.get(COMPLETE):
+            return _complete(asked)
         with cli.make_context("slipstream", list(arguments)) as context:
             return cli.invoke(context)
     except click.exceptions.Exit as ended:
         return ended.exit_code
+
+
+def _complete(asked: str) -> int:
+    """Answer the shell whose script (`slipstream completion`) asks what may be typed."""
+    from click.shell_completion import shell_complete
+
+    return shell_complete(cli, {}, "slipstream", COMPLETE, asked)
 
 
 def run_command(arguments: list[str] | None = None) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from engine.board.cursors import Board, HaClientCursors, HaConnectionCursors
+from engine.board.cursors import Board, FrontCursors, HaClientCursors, HaConnectionCursors
 from engine.board.declarations import Group
+from engine.board.service_cursors import DelayCursors, TransactionCursors
 
 HEAD = """# Counters
 
@@ -20,7 +21,9 @@ information, and `confirm_offset`, which is raised by an atomic maximum.
 | counter | kind | written by | followed by | what it says |
 |---|---|---|---|---|
 """
-GROUPS: tuple[type[Group], ...] = (Board, HaConnectionCursors, HaClientCursors)
+GROUPS: tuple[type[Group], ...] = (
+    Board, HaConnectionCursors, HaClientCursors, FrontCursors, DelayCursors, TransactionCursors
+)  # fmt: skip
 
 
 def text() -> str:

@@ -13,7 +13,9 @@ from enum import IntEnum
 from pathlib import Path
 
 from engine.board.declarations import Address, Counter, Family, Group, One
+from engine.board.service_cursors import DelayCursors, TransactionCursors
 from engine.protocol.ha.wire import CloseReason
+from engine.settings.client_keys import FRONTS_MAX
 from ipc.counters import Counters, Cursor
 from store.files.pointer import COUNTERS_FILE
 
@@ -26,6 +28,14 @@ class BrokerState(IntEnum):
     STARTING = 0
     RUNNING = 1
     STOPPING = 2
+
+
+class Serving(IntEnum):
+    """How far a front is that begins; its `serving`."""
+
+    NOTHING = 0
+    PORTS = 1  # both take connections
+    ALL = 2  # and it knows topics and groups: nobody is told that it begins just now
 
 
 class TlsOutcome(IntEnum):
@@ -55,9 +65,10 @@ class IdentityState(IntEnum):
 
 # How often a connection ended for which reason, on either side.
 REASONS = {CloseReason(reason): reason.name for reason in CloseReason if reason}
+FRONTS = tuple(f"front.{number}" for number in range(FRONTS_MAX))
 ROLES = (
     "writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver", "housekeeper",
-    "remoting",
+    "clients", *FRONTS, "delay", "transactions",
 )  # fmt: skip
 SENDERS = tuple(f"sender.{slot}" for slot in range(HA_CONNECTIONS_MAX))
 _BY_ROLE = {role: role for role in ROLES}
@@ -116,13 +127,35 @@ class HaClientCursors(Group):
     master_address = Address("gauge", "receiver", "status", "where the master sends from", label="master")
     reason = One("gauge", "receiver", "status", "the CloseReason of the last connection")
     ended_at_ms = One("gauge", "receiver", "status", "when that ended")
-    compared_from_offset = One(
-        "gauge", "receiver", "status", "from there on its log was compared with the master's; -1: not yet"
-    )
 
     def __init__(self, counters: Counters, ended: dict[CloseReason, Cursor]) -> None:
         super().__init__(counters)
         self.ended = ended
+
+
+class FrontCursors(Group):
+    """The words of one front: what its connections ask for, and what of it is under way."""
+
+    prefix = "front.{}."
+    connections = One("gauge", "front.{}", "status", "connections to both remoting ports")
+    listen_errno = One("gauge", "front.{}", "supervisor, status", "0, or why a remoting port cannot be bound")
+    serving = One("gauge", "front.{}", "supervisor", "0, 1: both ports are bound, 2: and it knows topics and groups")
+    sends = One("tally", "front.{}", "status", "messages that clients sent and the log took")
+    sends_refused = One("tally", "front.{}", "status", "answered SYSTEM_BUSY: flow control, or too long in the queue")
+    sends_in_flight = One("gauge", "front.{}", "status", "sends without an answer")
+    send_wait_ms = One("gauge", "front.{}", "status", "how long the oldest of them waits")
+    ends_in_flight = One("gauge", "front.{}", "clients", "of them, ends of transactions")
+    writer_wait_ms = One("gauge", "front.{}", "clients", "for how long the writer has taken nothing that waits")
+    pulls = One("tally", "front.{}", "status", "pulls answered")
+    pulled_messages = One("tally", "front.{}", "status", "messages in their answers")
+    pulled_bytes = One("tally", "front.{}", "status", "and their bytes")
+    pull_longest_ms = One("gauge", "front.{}", "clients", "how long the longest look into a queue took")
+    pulls_held = One("gauge", "front.{}", "status", "pulls that wait for a message")
+    tls_outcomes = Family(
+        {outcome: outcome.name for outcome in TlsOutcome}, "OUTCOME", "tally", "front.{{}}", "status",
+        "connections by what became of their first byte", label="tls.{}",
+    )  # fmt: skip
+    bytes_in_flight = One("gauge", "front.{}", "status", "of requests without an answer, and of answers not taken")
 
 
 class Board(Group):
@@ -143,8 +176,8 @@ class Board(Group):
         "where the log ends; bytes below it never change; a slave's is the receiver's",
     )  # fmt: skip
     recovered_offset = One(
-        "gauge", "supervisor", "senders",
-        "the log's end when this broker started: no put of it waits for what lies below",
+        "gauge", "supervisor", "senders, fronts, transactions",
+        "the log's end when this broker started: no put of it waits for what lies below, no table of it tells of it",
     )  # fmt: skip
     flushed_offset = One(
         "cursor", "flusher", "producers, checkpoint", "<= max_physical_offset; moved only after fdatasync succeeded"
@@ -160,6 +193,9 @@ class Board(Group):
     disk_state = One("gauge", "housekeeper", "producers, status", "0 normal, 1 warning, 2 read-only, 3 full")
     disk_used_percent = One("gauge", "housekeeper", "status", "how full the fullest of its disks is")
     running_flags = One("gauge", "housekeeper", "status", "RocketMQ's bit for a full disk")
+    deletion_requests = One(
+        "tally", "clients", "housekeeper", "how often an administrator asked to delete what is expired"
+    )  # fmt: skip
     deleted_segments = One("tally", "housekeeper", "status", "segments that expired")
     confirm_offset = One(
         "gauge", "group_transfer|senders", "producers",
@@ -172,27 +208,24 @@ class Board(Group):
     store_timestamp_ms = One("gauge", "writer|receiver", "status", "when the last record was stored")
     ha_listen_port = One("gauge", "ha_listener", "status", "0: slaves are not served yet")
     own_broker_id = One("gauge", "supervisor", "status", "brokerId of the broker's own file: a promotion leaves it")
-    listen_port = One("gauge", "remoting", "status", "0: the port is not served yet")
+    listen_port = One("gauge", "front.0", "status", "0: the port is not served yet")
     ha_server_address = Address(
-        "gauge", "remoting", "receiver", "where a slave's name server says its master sends the log from"
+        "gauge", "clients", "receiver", "where a slave's name server says its master sends the log from"
     )
-    metrics_port = One("gauge", "remoting", "status", "0: /metrics is not served")
-    tls_outcomes = Family(
-        {outcome: outcome.name for outcome in TlsOutcome}, "OUTCOME", "tally", "remoting", "status",
-        "connections to the remoting ports by what became of their first byte", label="tls.{}",
-    )  # fmt: skip
+    metrics_port = One("gauge", "clients", "status", "0: /metrics is not served")
     # engine.board.live_settings: as the file says, which the supervisor noted before it forked, or as set since
-    broker_permission = One("gauge", "remoting", "producers, remoting", "brokerPermission")
+    broker_permission = One("gauge", "clients", "producers, fronts, clients", "brokerPermission")
     topics_changes = One(
-        "tally", "remoting", "producers", "what topics.json or brokerPermission says may be another since"
+        "tally", "clients", "producers", "what topics.json or brokerPermission says may be another since"
     )
-    register_name_server_period_ms = One("gauge", "remoting", "remoting", "registerNameServerPeriod")
-    delete_when_hours = One("gauge", "remoting", "housekeeper", "deleteWhen, a bit an hour")
-    file_reserved_hours = One("gauge", "remoting", "housekeeper", "fileReservedTime")
-    disk_max_used_space_percent = One("gauge", "remoting", "housekeeper", "diskMaxUsedSpaceRatio")
-    ha_flow_control_enable = One("gauge", "remoting", "senders", "haFlowControlEnable")
-    max_ha_transfer_byte_in_second = One("gauge", "remoting", "senders", "maxHaTransferByteInSecond")
-    max_ha_catch_up_byte_in_second = One("gauge", "remoting", "senders", "maxHaCatchUpByteInSecond; 0: no bound")
+    register_name_server_period_ms = One("gauge", "clients", "clients", "registerNameServerPeriod")
+    delete_when_hours = One("gauge", "clients", "housekeeper", "deleteWhen, a bit an hour")
+    file_reserved_hours = One("gauge", "clients", "housekeeper", "fileReservedTime")
+    disk_max_used_space_percent = One("gauge", "clients", "housekeeper", "diskMaxUsedSpaceRatio")
+    ha_flow_control_enable = One("gauge", "clients", "senders", "haFlowControlEnable")
+    max_ha_transfer_byte_in_second = One("gauge", "clients", "senders", "maxHaTransferByteInSecond")
+    max_ha_catch_up_byte_in_second = One("gauge", "clients", "senders", "maxHaCatchUpByteInSecond; 0: no bound")
+    log_level = One("gauge", "clients", "all", "logLevel, as the standard library numbers them")
     fenced_by_epoch = One(
         "gauge", "senders", "writer, supervisor, status",
         "0, or the epoch of a newer master that a slave spoke of; raised by an atomic maximum",
@@ -242,12 +275,16 @@ class Board(Group):
         self.confirm_offsets[1] = self.max_physical_offset
         self.ha = [HaConnectionCursors(counters, slot) for slot in range(HA_CONNECTIONS_MAX)]
         self.ha_client = HaClientCursors(counters, self.ha_client_ended)
+        self.fronts = [FrontCursors(counters, number) for number in range(FRONTS_MAX)]
+        self.delay, self.transactions = DelayCursors(counters), TransactionCursors(counters)
 
     @classmethod
     def every(cls) -> list[Counter]:
         """All counters of a broker, as they lie in the region."""
         slots = [counter for slot in range(HA_CONNECTIONS_MAX) for counter in HaConnectionCursors.declared(slot)]
-        return [*cls.declared(), *slots, *HaClientCursors.declared()]
+        fronts = [counter for number in range(FRONTS_MAX) for counter in FrontCursors.declared(number)]
+        services = [*DelayCursors.declared(), *TransactionCursors.declared()]
+        return [*cls.declared(), *slots, *HaClientCursors.declared(), *fronts, *services]
 
     @classmethod
     def plain(cls) -> list[Counter]:

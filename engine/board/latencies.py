@@ -26,7 +26,6 @@ from ipc.region import Region
 
 REGION_KIND, LAYOUT, LATENCIES_FILE = "latencies", 1, "latencies"
 
-SIGNIFICANT_DIGITS = 2
 HIGHEST_US = 3_600_000_000  # an hour; what takes longer counts as that
 HALF_BITS = 7  # HDR's sub buckets for two digits: 256, of which the upper half is new in every bucket
 SUB_BUCKETS = 2 << HALF_BITS
@@ -89,6 +88,19 @@ def lowest_of(index: int) -> int:
     """The smallest latency, in microseconds, that bucket `index` counts."""
     bucket = max(0, (index >> HALF_BITS) - 1)
     return (index - (bucket << HALF_BITS)) << bucket
+
+
+def value_at_percentile(counts: Words, percentile: float) -> int:
+    """The largest latency, in microseconds, of the bucket that the percentile falls into, as HDR's own libraries say.
+
+    Of 0 it is the smallest one that was counted, up to its bucket; of nothing it is 0.
+    """
+    until = counts.cumsum()
+    wanted = max(1, int(percentile * int(until[-1]) / 100 + 0.5))
+    index = int(until.searchsorted(wanted))
+    if index == len(counts):
+        return 0
+    return lowest_of(index + 1) - 1 if percentile else lowest_of(index)
 
 
 def create_latencies(directory: Path, rings: int) -> None:

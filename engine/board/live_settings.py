@@ -1,8 +1,8 @@
 """Settings that an administrator may change while a broker runs: which they are, and the words that hold them.
 
 Each is one word of the board, named like its field in engine.settings.config. The supervisor publishes what the file
-says before it forks; from then on the remoting server is their only writer, and finds them there when it is started
-again.
+says before it forks; from then on the clients role is their only writer, and finds them there when it is started
+again. A file that is read again while the broker runs comes to it by engine.board.settings_request.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
+from engine.board import addresses
 from engine.board.cursors import Board
 from engine.protocol.broker.requests import Changeable
 from engine.protocol.naming.registration import PERIOD_MS_MAX, PERIOD_MS_MIN
 from engine.settings import keys as config_keys
 from engine.settings.config import BrokerConfig, converted
-from engine.settings.keys import Key
+from engine.settings.key import Key
+from engine.settings.log_settings import level_text
 from ipc import waiting
 from ipc.counters import Cursor
 
 NAMES = (
     "brokerPermission", "registerNameServerPeriod", "deleteWhen", "fileReservedTime", "diskMaxUsedSpaceRatio",
-    "haFlowControlEnable", "maxHaTransferByteInSecond", "maxHaCatchUpByteInSecond",
+    "haFlowControlEnable", "maxHaTransferByteInSecond", "maxHaCatchUpByteInSecond", "logLevel",
 )  # fmt: skip
 KEYS = {  # RocketMQ takes a period out of bounds as the nearest bound
     key.name: key._replace(low=PERIOD_MS_MIN, high=PERIOD_MS_MAX) if key.name == "registerNameServerPeriod" else key
@@ -67,8 +69,13 @@ def changeable() -> dict[str, Changeable]:
 
 def publish(board: Board, config: BrokerConfig) -> None:
     """What the file says; only the supervisor does this, before it forks."""
-    for key in KEYS.values():
-        waiting.publish(_cursor(board, key), word_of(getattr(config, key.field)))
+    for name, word in words(config).items():
+        waiting.publish(_cursor(board, KEYS[name]), word)
+
+
+def words(config: BrokerConfig) -> dict[str, int]:
+    """What a file's settings are as words, by name."""
+    return {name: word_of(getattr(config, key.field)) for name, key in KEYS.items()}
 
 
 def _cursor(board: Board, key: Key) -> Cursor:
@@ -78,6 +85,24 @@ def _cursor(board: Board, key: Key) -> Cursor:
 def values(board: Board) -> dict[str, int | frozenset[int]]:
     """The settings as they are now, by name."""
     return {name: value_of(key, _cursor(board, key).read()) for name, key in KEYS.items()}
+
+
+def text_of(value: object, kind: str) -> str:
+    """A setting as its file could say it."""
+    if value is None:
+        return ""
+    if kind == "log_level" and isinstance(value, int):
+        return level_text(value)
+    if isinstance(value, frozenset):
+        return ";".join(f"{hour:02d}" for hour in sorted(value))
+    if isinstance(value, tuple):
+        return addresses.host_and_port(*value) if kind == "host_port" else ";".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def texts(board: Board) -> dict[str, str]:
+    """The settings as they are now, as a file could say them."""
+    return {name: text_of(value, KEYS[name].kind) for name, value in values(board).items()}
 
 
 def change(board: Board, wanted: Mapping[str, int]) -> list[str]:

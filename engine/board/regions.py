@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from store.files.place import Place
 log = logging.getLogger("slipstream")
 
 NAME_DIGITS = 12
+COUNTS_NAME = "counted.json"  # what the clients role has counted
 
 
 def create(config: BrokerConfig) -> Path:
@@ -49,13 +50,22 @@ def create(config: BrokerConfig) -> Path:
     return directory
 
 
-def remove_leftovers(config: BrokerConfig) -> None:
-    """Remove the regions that a killed broker of this store left. The caller owns the store."""
+def remove_leftovers(
+    config: BrokerConfig, spared: Path | None = None, files: Collection[str] | None = None
+) -> None:  # fmt: skip
+    """Remove the regions that a killed broker of this store left; what is at `spared` stays, or these files of it.
+
+    The caller owns the store.
+    """
     place = Place.of(config.store_path_root_dir)
     for directory in _named(config.region_path, place):
         reason = _why_not_ours(directory, place)
         if reason:
             log.warning("%s: looks like shared memory of this store and stays: %s", directory, reason)
+        elif directory == spared:
+            for path in directory.iterdir():
+                if files is not None and path.name not in files:
+                    remove(path) if path.is_dir() else path.unlink()
         else:
             remove(directory)
 
@@ -101,7 +111,7 @@ def _may_be_ours(path: Path) -> bool:
         return path.name == pointer_file.SINKS_NAME
     if not stat.S_ISREG(kind):
         return False
-    notes = (pointer_file.OWNER_NAME, role_request.NAME)
+    notes = (pointer_file.OWNER_NAME, role_request.NAME, COUNTS_NAME)
     return path.name.removesuffix(CREATING_SUFFIX) in notes or is_region(path)
 
 
@@ -130,6 +140,7 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
             "maxMessageSize": config.max_message_bytes,
             "defaultTopicQueueNums": config.default_topic_queue_nums,
             "ringSizeInBytes": config.ring_bytes,
+            "maxProducers": config.producers_max,
             "syncCpu": affinity.sync_cpu(config.affinity),
             "regionId": config.region_id,
             "traceOn": config.trace_on,

@@ -21,7 +21,7 @@ import numpy as np
 
 from ipc.arrays import Bytes, Words
 from ipc.compiled.atomics import load_acquire, publish, store_release
-from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.compiler import bare_kernel, inlined, kernel
 from ipc.region import Region
 from store.message.properties import java_text
 from store.message.rows_kernel import Row
@@ -96,11 +96,32 @@ def _place_of(array: Bytes, at: int, length: int, places: int) -> int:
     return int(code) & (places - 1)
 
 
-@kernel
+@bare_kernel
+def _commit(words: Words, sums: Words, changed: Words) -> None:
+    """Add the sums to their topics, each topic by one word, and clear them."""
+    for number in range(1, changed[0] + 1):
+        slot = changed[number]
+        version_at = _slot_at(slot) + TopicWord.VERSION
+        version = words[version_at]
+        now, then = _copy_of(slot, version), _copy_of(slot, version + 1)
+        words[then + TopicSum.MESSAGES] = words[now + TopicSum.MESSAGES] + sums[slot, TopicSum.MESSAGES]
+        words[then + TopicSum.BYTES] = words[now + TopicSum.BYTES] + sums[slot, TopicSum.BYTES]
+        words[then + TopicSum.COUNTED_TO] = sums[slot, TopicSum.COUNTED_TO]
+        store_release(words, version_at, version + 1)
+        for column in range(sums.shape[1]):
+            sums[slot, column] = 0
+    changed[0] = 0
+
+
+@bare_kernel
 def count_rows(
-    words: Words, names: Bytes, table: Words, sums: Words, array: Bytes, base: int, rows: Words, first: int, until: int
-) -> int:
-    """Add rows [first, until) to `sums`; the first row whose topic is not in the hash table, or `until`."""
+    words: Words, names: Bytes, table: Words, sums: Words, changed: Words, array: Bytes, base: int, rows: Words,
+    first: int, until: int,
+) -> int:  # fmt: skip
+    """Add rows [first, until) to their topics; `until`, or the first row whose topic has no slot yet.
+
+    `sums` are zeros before and after; `changed`: how many slots are, and which.
+    """
     slot, is_known = 0, False
     for index in range(first, until):
         at, length = rows[index, Row.TOPIC_AT], rows[index, Row.TOPIC_BYTES]
@@ -109,14 +130,19 @@ def count_rows(
             while table[place] and not _is_named(names, table[place] - 1, words, array, at, length):
                 place = (place + 1) & (table.size - 1)
             if not table[place] and words[TopicsWord.USED] < words[TopicsWord.SLOTS]:
+                _commit(words, sums, changed)
                 return index
             slot, is_known = max(table[place] - 1, 0), True
         copy = _copy_of(slot, words[_slot_at(slot) + TopicWord.VERSION])
         offset = base + rows[index, Row.POSITION]
         if offset >= words[copy + TopicSum.COUNTED_TO]:
+            if sums[slot, TopicSum.MESSAGES] == 0:
+                changed[0] += 1
+                changed[changed[0]] = slot
             sums[slot, TopicSum.MESSAGES] += 1
             sums[slot, TopicSum.BYTES] += rows[index, Row.SIZE]
             sums[slot, TopicSum.COUNTED_TO] = offset + rows[index, Row.SIZE]
+    _commit(words, sums, changed)
     return until
 
 
@@ -127,22 +153,6 @@ def enter(table: Words, name: Bytes, slot: int) -> None:
     while table[place]:
         place = (place + 1) & (table.size - 1)
     table[place] = slot + 1
-
-
-@kernel
-def commit(words: Words, sums: Words) -> None:
-    """Add the sums to their topics, each topic by one word, and clear them."""
-    for slot in range(words[TopicsWord.USED]):
-        if sums[slot, TopicSum.MESSAGES]:
-            version_at = _slot_at(slot) + TopicWord.VERSION
-            version = words[version_at]
-            now, then = _copy_of(slot, version), _copy_of(slot, version + 1)
-            words[then + TopicSum.MESSAGES] = words[now + TopicSum.MESSAGES] + sums[slot, TopicSum.MESSAGES]
-            words[then + TopicSum.BYTES] = words[now + TopicSum.BYTES] + sums[slot, TopicSum.BYTES]
-            words[then + TopicSum.COUNTED_TO] = sums[slot, TopicSum.COUNTED_TO]
-            store_release(words, version_at, version + 1)
-            for column in range(sums.shape[1]):
-                sums[slot, column] = 0
 
 
 @kernel
@@ -169,6 +179,7 @@ class TopicTable:
         self._names: Bytes = region.bytes[names_at : names_at + self._slots * NAME_BYTES]
         self._table: Words = np.zeros(2 * self._slots, np.int64)  # slot + 1; the writer's own
         self._sums: Words = np.zeros((self._slots, len(TopicSum)), np.int64)
+        self._changed: Words = np.zeros(1 + self._slots, np.int64)
 
     @classmethod
     def create(cls, directory: Path, slots: int = SLOTS) -> None:
@@ -189,31 +200,42 @@ class TopicTable:
                 enter(table._table, table._name(slot), slot)
         return table
 
+    def kernel_words(self) -> tuple[Words, Bytes, Words, Words, Words]:
+        """What `count_rows` works on, for one who calls it in compiled code."""
+        return self._words, self._names, self._table, self._sums, self._changed
+
     def put(self, array: Bytes, base: int, rows: Words, count: int) -> None:
         """Count the first `count` rows of a scan of the segment at `base`; those counted before count once."""
         row = 0
         while row < count:
-            row = int(count_rows(self._words, self._names, self._table, self._sums, array, base, rows, row, count))
+            row = count_rows(
+                self._words, self._names, self._table, self._sums, self._changed, array, base, rows, row, count
+            )
             if row < count:
                 at, length = int(rows[row, Row.TOPIC_AT]), int(rows[row, Row.TOPIC_BYTES])
                 self._add(array[at : at + length].tobytes())
-        commit(self._words, self._sums)
 
     def read(self) -> list[TopicCount]:
         """Every topic with messages, in the order of their first ones."""
-        counts = np.zeros((int(self._words[TopicsWord.USED]), 2), np.int64)
-        copy_counts(self._words, counts)
         return [
-            TopicCount(java_text(self._name(slot).tobytes()), messages, size)
-            for slot, (messages, size) in enumerate(counts.tolist())
+            TopicCount(self._text(slot), messages, size)
+            for slot, (messages, size) in enumerate(self.counts().tolist())
             if messages
         ]
 
-    def totals(self) -> tuple[int, int]:
-        """(messages, bytes) of all topics together."""
+    def counts(self) -> Words:
+        """Messages and bytes by slot, as `TopicSum` numbers them; a topic keeps its slot."""
         counts = np.zeros((int(self._words[TopicsWord.USED]), 2), np.int64)
         copy_counts(self._words, counts)
-        messages, size = counts.sum(axis=0).tolist()
+        return counts
+
+    def names_from(self, slot: int) -> list[str]:
+        """The topics of that slot and of those behind it."""
+        return [self._text(each) for each in range(slot, int(self._words[TopicsWord.USED]))]
+
+    def totals(self) -> tuple[int, int]:
+        """(messages, bytes) of all topics together."""
+        messages, size = self.counts().sum(axis=0).tolist()
         return messages, size
 
     def close(self) -> None:
@@ -221,6 +243,9 @@ class TopicTable:
         empty = np.empty(0, np.int64)
         self._words, self._names = empty, empty.view(np.uint8)
         self._region.close()
+
+    def _text(self, slot: int) -> str:
+        return java_text(self._name(slot).tobytes())
 
     def _name(self, slot: int) -> Bytes:
         length = int(self._words[HEADER_WORDS + slot * SLOT_WORDS + TopicWord.NAME_BYTES])
@@ -233,3 +258,12 @@ class TopicTable:
         self._words[HEADER_WORDS + slot * SLOT_WORDS + TopicWord.NAME_BYTES] = len(name)
         publish(self._words, int(TopicsWord.USED), slot + 1)
         enter(self._table, name, slot)
+
+
+def counts_of(directory: Path) -> list[TopicCount]:
+    """The counts of a running broker as they are now. Raises RegionMissing, RegionMismatch."""
+    table = TopicTable.attach(directory)
+    try:
+        return table.read()
+    finally:
+        table.close()

@@ -15,6 +15,7 @@ from typing import Any
 from engine.board import address_cursors
 from engine.board.cursors import HA_CONNECTIONS_MAX, Board, BrokerState, HaConnectionCursors, HaSlotState, IdentityState
 from engine.board.ha_samples import read_ha_samples, sample_now
+from engine.figures.client_status import client_findings
 from engine.figures.pair import epoch_of, pair_problems
 from engine.figures.problems import problems
 from engine.protocol.ha.group_transfer import SlaveAck, push2_slave_max_offset
@@ -141,6 +142,7 @@ def of_running(running: extent.Running, board: Board, store: str) -> HaStatus:
     """The same with its counters attached already."""
     status = of_board(board, read_ha_samples(running.region_directory), store, running.settings)
     lines = problems(board, running.region_directory, status.role)
+    lines += [one.line for one in client_findings(board, store)]
     return replace(status, problems=[*lines, *pair_problems(board, store, status.role)], epoch=epoch_of(store))
 
 

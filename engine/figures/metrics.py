@@ -10,52 +10,79 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from engine.board.cursors import Board
 from engine.board.failures import Failing, failing
-from engine.board.topic_table import TopicTable
-from engine.figures import ha_status
+from engine.figures import front_metrics, ha_status, process_metrics
 from engine.figures.ha_status import CLIENT_STATES, ConnectionStatus, HaStatus
+from engine.figures.series import COUNTER, GAUGE, OVERFLOW, Histogram, Series, Shown, bounded
 from engine.protocol.ha.wire import CODES, CloseReason
 from ipc.clock import wall_ms
 from store.files.segment_files import SegmentFiles
-from store.message.topics import is_system_topic
 from store.reading import extent
 from store.recovery.log_end import store_timestamp_ms
 
 COMMON_LABELS = ("cluster", "node_id", "node_type")
 STORAGE_LABELS, STORAGE = ("storage_medium", "storage_type"), ("disk", "local")
 NODE_TYPE = "broker"
-GAUGE, COUNTER = "gauge", "counter"
+SAMPLES_MAX = 50_000  # of one metric: metricsOtelCardinalityLimit's default
 
 
 class TableSizes(NamedTuple):
-    """What only the process that serves the metrics knows: its permission, how many topics and consumer groups."""
+    """What only the process that serves the metrics knows: its permission, how many topics and consumer groups.
+
+    `series`: what it knows of clients; `samples_max`: of one metric, what is more is one sample.
+    """
 
     permission: int
     topics: int
     groups: int
+    series: tuple[Shown, ...] = ()
+    samples_max: int = SAMPLES_MAX
 
 
 class Figures:
     """Makes families whose samples all have the broker's labels."""
 
-    def __init__(self, status: HaStatus) -> None:
-        self._values = (status.cluster, status.broker_name, NODE_TYPE)
+    def __init__(self, status: HaStatus, samples_max: int = SAMPLES_MAX) -> None:
+        self._values, self._samples_max = (status.cluster, status.broker_name, NODE_TYPE), samples_max
 
     def family(
         self, kind: str, name: str, what: str, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float]]
     ) -> Metric:
-        """A family with one sample for each (label values, value)."""
+        """A family with one sample for each (label values, value), and one for all that are too many."""
         make = GaugeMetricFamily if kind == GAUGE else CounterMetricFamily
         family = make(name, what, labels=(*COMMON_LABELS, *labels))
-        for values, value in samples:
+        kept, rest = bounded(name, samples, self._samples_max)
+        for values, value in kept:
             family.add_metric((*self._values, *values), value)
+        if rest is not None:
+            common = dict(zip(COMMON_LABELS, self._values, strict=True))
+            sample = name if kind == GAUGE else f"{name}_total"
+            family.add_sample(sample, {**common, OVERFLOW: "true"}, rest)
         return family
+
+    def histogram(self, of: Histogram) -> Metric:
+        """A family of buckets; of too many the rest is left out."""
+        family = HistogramMetricFamily(of.name, of.what, labels=(*COMMON_LABELS, *of.labels))
+        bounds = [*(f"{bound}.0" for bound in of.bounds), "+Inf"]
+        for values, counts, total in of.samples[: self._samples_max]:
+            buckets = list(zip(bounds, map(float, accumulate(counts)), strict=True))
+            family.add_metric((*self._values, *values), buckets, float(total))
+        return family
+
+    def shown(self, one: Shown) -> Iterator[Metric]:
+        """Its families."""
+        if isinstance(one, Histogram):
+            yield self.histogram(one)
+        else:
+            for series in [one] if isinstance(one, Series) else one():
+                yield self.family(*series)
 
     def one(self, kind: str, name: str, what: str, value: float) -> Metric:
         """A family with one sample."""
@@ -69,13 +96,15 @@ def families(store_root: str | os.PathLike[str], sizes: TableSizes) -> Iterator[
     board = Board.attach(directory)
     try:
         status = ha_status.of_running(running, board, os.fspath(store_root))
-        figures = Figures(status)
+        figures = Figures(status, sizes.samples_max)
         files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
         yield from _broker(figures, sizes)
         yield from _troubles(figures, len(status.problems), failing(board, directory))
         yield from _storage(figures, board, files, store_root)
-        if status.role != "SLAVE":
-            yield from _topics(figures, directory)
+        is_slave = status.role == "SLAVE"
+        of_processes = process_metrics.series(running, board, status.compat, is_slave=is_slave)
+        for one in (*of_processes, *sizes.series, *front_metrics.series(board, is_slave=is_slave)):
+            yield from figures.shown(one)
         yield from _ha(figures, status)
         yield from _replicas(figures, status.replicas)
         if status.client is not None:
@@ -113,21 +142,6 @@ def _storage(
         gauges.append(("message_reserve_time_milliseconds", "Broker message reserve time", kept_ms))
     for name, what, value in gauges:
         yield figures.family(GAUGE, f"rocketmq_storage_{name}", what, STORAGE_LABELS, [(STORAGE, value)])
-
-
-def _topics(figures: Figures, directory: Path) -> Iterator[Metric]:
-    table = TopicTable.attach(directory)
-    try:
-        topics = table.read()
-    finally:
-        table.close()
-    labels = ("topic", "is_system")
-    named = [((topic.topic, str(is_system_topic(topic.topic)).lower()), topic) for topic in topics]
-    messages, throughput = "Total number of incoming messages", "Total traffic of incoming messages"
-    counted = [(values, topic.messages) for values, topic in named]
-    yield figures.family(COUNTER, "rocketmq_messages_in", messages, labels, counted)
-    counted = [(values, topic.bytes) for values, topic in named]
-    yield figures.family(COUNTER, "rocketmq_throughput_in", throughput, labels, counted)
 
 
 def _ha(figures: Figures, status: HaStatus) -> Iterator[Metric]:

@@ -48,7 +48,7 @@ class MetricsServer:
     """The server; `sizes` is asked at each request for figures, a slave's `master_end` at each for its readiness."""
 
     def __init__(
-        self, config: BrokerConfig, board: Board, sizes: Callable[[], TableSizes],
+        self, config: BrokerConfig, board: Board, sizes: Callable[[], Awaitable[TableSizes]],
         master_end: Callable[[], Awaitable[int | None]],
     ) -> None:  # fmt: skip
         self._config, self._board, self._sizes, self._master_end = config, board, sizes, master_end
@@ -58,6 +58,7 @@ class MetricsServer:
         self._seldom = Seldom(log)
         self._registry_at, self._registry = -FRESH_SECONDS, CollectorRegistry()
         self._encoded: dict[str, tuple[str, bytes]] = {}
+        self._one_at_a_time = asyncio.Lock()
         self._is_told = False
 
     @property
@@ -151,7 +152,8 @@ class MetricsServer:
             return HTTPStatus.OK if health.ok else HTTPStatus.SERVICE_UNAVAILABLE, "application/json", body
         headers = dict(line.lower().split(":", 1) for line in request[1:] if ":" in line)
         try:
-            content_type, body = self._figures(headers.get("accept", "").strip())
+            async with self._one_at_a_time:
+                content_type, body = await self._figures(headers.get("accept", "").strip())
         except NoBroker:
             return HTTPStatus.SERVICE_UNAVAILABLE, plain, b"this broker is starting or stopping\n"
         return HTTPStatus.OK, content_type, body
@@ -162,18 +164,20 @@ class MetricsServer:
         is_slave = self._config.broker_role is BrokerRole.SLAVE
         return ready(self._config, self._board, await self._master_end() if is_slave else None)
 
-    def _figures(self, accept: str) -> tuple[str, bytes]:
-        """(content type, body) of figures that are hardly older than this moment. Raises NoBroker."""
-        now = time.monotonic()
-        if now - self._registry_at >= FRESH_SECONDS:
-            registry = CollectorRegistry()
-            registry.register(Collected(self._store, self._sizes()))
-            self._registry_at, self._registry, self._encoded = now, registry, {}
+    async def _figures(self, accept: str) -> tuple[str, bytes]:
+        """(content type, body) of figures that are hardly older than this moment. Raises NoBroker.
+
+        They are collected and written on a thread: of many groups they are many, and the loop has others to serve.
+        """
+        if time.monotonic() - self._registry_at >= FRESH_SECONDS:
+            registry, sizes = CollectorRegistry(), await self._sizes()
+            await asyncio.to_thread(lambda: registry.register(Collected(self._store, sizes)))
+            self._registry_at, self._registry, self._encoded = time.monotonic(), registry, {}
         encode, content_type = _encoder(accept)
         if content_type not in self._encoded and len(self._encoded) >= ENCODINGS_MAX:
             encode, content_type = _encoder("")
         if content_type not in self._encoded:
-            self._encoded[content_type] = content_type, encode(self._registry)
+            self._encoded[content_type] = content_type, await asyncio.to_thread(encode, self._registry)
         return self._encoded[content_type]
 
 

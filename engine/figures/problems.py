@@ -43,23 +43,29 @@ def of_the_disk(board: Board) -> list[str]:
     if flush_errno:
         flushed = board.flushed_offset.read()
         lines.append(
-            f"the disk failed ({_reason(flush_errno)}): what lies above offset {flushed:,} may be lost, and no message"
-            " is acknowledged any more. Check the disk, then restart the broker: it recovers what is there"
+            f"the disk failed ({errno_text(flush_errno)}): what lies above offset {flushed:,} may be lost, and no"
+            " message is acknowledged any more. Check the disk, then restart the broker: it recovers what is there"
         )
     disk_state = DiskState(board.disk_state.read())
     if disk_state > DiskState.NORMAL:
-        refused = "messages are refused" if disk_state >= DiskState.READ_ONLY else "files go before their time"
+        refused = effect_text(disk_state)
         lines.append(
             f"the disk is {disk_state.name} (used to {board.disk_used_percent.read()} %): {refused}."
             " Free space, or keep messages for less long (fileReservedTime): it is looked at each second"
         )
     if allocation_errno:
         lines.append(
-            f"no new segment can be made ({_reason(allocation_errno)}): messages are refused once the last one is full."
-            " Free space on the store's file system: it is tried again each second"
+            f"no new segment can be made ({errno_text(allocation_errno)}): messages are refused once the last one is"
+            " full. Free space on the store's file system: it is tried again each second"
         )
     return lines
 
 
-def _reason(number: int) -> str:
+def errno_text(number: int) -> str:
+    """Why the disk refused something."""
     return os.strerror(number) if number > 0 else "unknown error"
+
+
+def effect_text(state: DiskState) -> str:
+    """What a disk that is not NORMAL means."""
+    return "messages are refused" if state >= DiskState.READ_ONLY else "files go before their time"

@@ -21,15 +21,17 @@ from store.compat import line_of
 from store.files.segment_files import SegmentFiles
 from store.recovery.log_end import store_timestamp_ms
 
-# RocketMQ says how full its thread pools are: a log that is appended through shared memory has none that could be.
+# What a broker without a clients role says, and what of it is never otherwise: there is no pool of buffers, nothing
+# sets dispatchMaxBuffer (nor does RocketMQ), no pull waits for a thread, and nothing is acknowledged (ack).
 WAITS, QUEUE = "ThreadPoolQueueHeadWaitTimeMills", "ThreadPoolQueue"
 NO_RATE = "0.0 0.0 0.0"
+JAVA_INT_MAX = (1 << 31) - 1  # how many buffers are left of a pool that is not used
 NO_CLIENTS = {
     "getTotalTps": NO_RATE, "getFoundTps": NO_RATE, "getMissTps": NO_RATE, "getMessageEntireTimeMax": "0",
     "msgPutTotalYesterdayMorning": "0", "msgPutTotalTodayMorning": "0", "msgGetTotalYesterdayMorning": "0",
     "msgGetTotalTodayMorning": "0", "msgGetTotalTodayNow": "0", "pageCacheLockTimeMills": "0",
     "EndTransactionQueueSize": "0", "EndTransactionThreadPoolQueueCapacity": "100000", "dispatchMaxBuffer": "0",
-    "startAcceptSendRequestTimeStamp": "0", "remainTransientStoreBufferNumbs": "0",
+    "startAcceptSendRequestTimeStamp": "0", "remainTransientStoreBufferNumbs": str(JAVA_INT_MAX),
 }  # fmt: skip
 NO_TIMERS = {
     "timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "0", "timerEnqueueTps": "0.0",

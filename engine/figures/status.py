@@ -11,13 +11,16 @@ import psutil
 
 from engine.board.cursors import ROLES, SENDERS, Board
 from engine.figures import ha_status
+from engine.figures.client_status import Finding, FrontStatus, fronts_of, services_of
+from engine.figures.findings import findings_of, stalled
 from engine.figures.ha_status import BROKER_STATES, ClientStatus, ConnectionStatus
-from engine.figures.store_stats import stats
+from engine.figures.store_stats import StoreStats, stats
 from ipc.clock import monotonic_ms
 from store.reading import extent
 from store.reading.history import History
 
 CPU_SAMPLE_SECONDS = 0.2
+TURNING, STALLED = "RUNNING", "STALLED"  # of a process
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class ProcessStatus:
     cpu_percent: float
     rss_bytes: int
     pss_bytes: int
+    state: str = TURNING
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class PutStatus:
     messages_per_second: dict[str, float]
     p50_us: int
     p99_us: int
+    bytes_per_second: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,19 +66,31 @@ class Status:
     problems: list[str] = field(default_factory=list)
     puts: PutStatus | None = None
     history: History | None = None
+    fronts: list[FrontStatus] = field(default_factory=list)
+    services: dict[str, dict[str, int]] = field(default_factory=dict)
+    findings: list[dict[str, str]] = field(default_factory=list)
+    in_sync_slaves: int = 0
+    replicas_needed: int = 1
+    up_seconds: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for json.dumps."""
         return asdict(self)
 
 
-def snapshot(store_root: str | os.PathLike[str], *, cpu_sample_seconds: float = CPU_SAMPLE_SECONDS) -> Status:
-    """The broker that runs on this store, now. Raises NoBroker."""
+def snapshot(
+    store_root: str | os.PathLike[str], *, cpu_sample_seconds: float = CPU_SAMPLE_SECONDS, with_pss: bool = True
+) -> Status:
+    """The broker that runs on this store, now. Raises NoBroker.
+
+    To add up what of its memory each process has for itself (PSS) takes seconds where there are very many queues.
+    """
     running = extent.require_running(os.fspath(store_root))
     board = Board.attach(running.region_directory)
     settings = running.settings
     try:
         replication = ha_status.of_running(running, board, os.fspath(store_root))
+        figures = stats(store_root)
         return Status(
             store=os.fspath(store_root),
             broker_name=str(settings["brokerName"]),
@@ -85,23 +102,35 @@ def snapshot(store_root: str | os.PathLike[str], *, cpu_sample_seconds: float = 
             cursors={of.label: board.counters.cursor(of.label).read() for of in Board.plain()},
             connections=replication.replicas,
             client=replication.client,
-            processes=_processes(board, running.pid, cpu_sample_seconds),
+            processes=_processes(board, running.pid, cpu_sample_seconds, with_pss=with_pss),
             problems=replication.problems,
-            puts=_puts(store_root),
+            puts=_puts(figures),
             history=replication.history,
+            fronts=fronts_of(board),
+            services=services_of(board),
+            findings=[_plain(one) for one in findings_of(board, replication)],
+            in_sync_slaves=replication.in_sync_slaves,
+            replicas_needed=replication.replicas_needed,
+            up_seconds=max(0.0, (figures.now_ms - figures.boot_ms) / 1000),
         )
     finally:
         board.counters.close()
 
 
-def _puts(store_root: str | os.PathLike[str]) -> PutStatus:
-    figures = stats(store_root)
+def _puts(figures: StoreStats) -> PutStatus:
     rates = {window: rate.messages for window, rate in figures.rates.items()}
+    sizes = {window: rate.bytes for window, rate in figures.rates.items()}
     percentiles = figures.latency.percentiles_us
-    return PutStatus(figures.put_messages, rates, percentiles["50"], percentiles["99"])
+    return PutStatus(figures.put_messages, rates, percentiles["50"], percentiles["99"], sizes)
 
 
-def _processes(board: Board, supervisor_pid: int, cpu_sample_seconds: float) -> list[ProcessStatus]:
+def _plain(one: Finding) -> dict[str, str]:
+    return {"reason": str(one.reason), "what": one.what, "next": one.next_step}
+
+
+def _processes(
+    board: Board, supervisor_pid: int, cpu_sample_seconds: float, *, with_pss: bool
+) -> list[ProcessStatus]:
     pids = {"supervisor": supervisor_pid}
     pids.update({role: board.pids[role].read() for role in (*ROLES, *SENDERS) if board.pids[role].read() > 0})
     handles = {}
@@ -112,12 +141,12 @@ def _processes(board: Board, supervisor_pid: int, cpu_sample_seconds: float) -> 
         except psutil.NoSuchProcess:
             continue
     psutil.cpu_percent(interval=cpu_sample_seconds)
-    now_ms = monotonic_ms()
+    now_ms, silent = monotonic_ms(), stalled(board)
     rows = []
     for role, handle in handles.items():
         beat_ms = board.heartbeats[role].read() if role in board.heartbeats else 0
         try:
-            memory = handle.memory_full_info()
+            memory = handle.memory_full_info() if with_pss else handle.memory_info()
             rows.append(
                 ProcessStatus(
                     role=role,
@@ -126,7 +155,8 @@ def _processes(board: Board, supervisor_pid: int, cpu_sample_seconds: float) -> 
                     heartbeat_age_seconds=max(0.0, (now_ms - beat_ms) / 1000) if beat_ms else None,
                     cpu_percent=handle.cpu_percent(),
                     rss_bytes=memory.rss,
-                    pss_bytes=memory.pss,
+                    pss_bytes=memory.pss if with_pss else 0,
+                    state=STALLED if role in silent else TURNING,
                 )
             )
         except psutil.Error:  # gone since, or another user's

@@ -1,7 +1,7 @@
 """What was put into a running broker: counts, rates, latencies, topics. Read from shared memory; no process is asked.
 
 Implements: StoreStatsService, as its readers see it (spec: remoting, GET_BROKER_RUNTIME_INFO)
-Latencies are counted in shared buckets by the producers and decoded by the HDR histogram library.
+Latencies are counted by the producers, in HDR's buckets of shared memory.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hdrh.histogram import HdrHistogram
-
 from engine.board.cursors import Board
-from engine.board.latencies import HIGHEST_US, SIGNIFICANT_DIGITS, Latencies, latencies_of, lowest_of, sum_of_rings
+from engine.board.latencies import Latencies, latencies_of, sum_of_rings, value_at_percentile
 from engine.board.put_samples import read_samples, totals_of
 from engine.board.topic_table import TopicCount, TopicTable
 from engine.protocol.store.put_rates import DISTRIBUTION_NAMES, WINDOWS_S, Rate, Sample, Totals, rate, runtime_info
@@ -60,23 +58,15 @@ class StoreStats:
         return plain
 
 
-def histogram_of(latencies: Latencies) -> Any:
-    """The library's histogram of the counted buckets."""
-    histogram = HdrHistogram(1, HIGHEST_US, SIGNIFICANT_DIGITS)
-    for index in latencies.counts.nonzero()[0].tolist():
-        histogram.record_value(lowest_of(index), int(latencies.counts[index]))
-    return histogram
-
-
 def latency_stats(latencies: Latencies) -> LatencyStats:
     """Percentiles and the rest. A value's bucket is one percent wide at most; the longest put is exact."""
-    histogram, puts = histogram_of(latencies), latencies.puts
+    puts = latencies.puts
     return LatencyStats(
         puts=puts,
         mean_us=latencies.sum_us / puts if puts else 0.0,
         max_us=latencies.max_us,
         percentiles_us={
-            f"{percentile:g}": min(int(histogram.get_value_at_percentile(percentile)), latencies.max_us)
+            f"{percentile:g}": min(value_at_percentile(latencies.counts, percentile), latencies.max_us)
             for percentile in PERCENTILES
         },
         distribution=dict(zip(DISTRIBUTION_NAMES, latencies.distribution, strict=True)),
@@ -94,11 +84,10 @@ def stats(store_root: str | os.PathLike[str]) -> StoreStats:
         now = Sample(now_ms, messages, size)
         latencies, refused = latencies_of(sum_of_rings(running.region_directory)), board.put_refused.read()
         behind = max(0, board.max_physical_offset.read() - board.reput_from_offset.read())
-        minute = histogram_of(sampled.minute)
+        p99, p999 = (value_at_percentile(sampled.minute.counts, percentile) / 1000 for percentile in (99, 99.9))
         totals = Totals(
-            messages, size, refused, latencies.max_us // 1000, sampled.minute.distribution,
-            minute.get_value_at_percentile(99) / 1000, minute.get_value_at_percentile(99.9) / 1000,
-        )  # fmt: skip
+            messages, size, refused, latencies.max_us // 1000, sampled.minute.distribution, p99, p999
+        )
         return StoreStats(
             store=os.fspath(store_root),
             broker_name=str(running.settings["brokerName"]),

@@ -5,7 +5,8 @@ Follows:    max_physical_offset, reput_from_offset
 Publishes:  flushed_offset, only after fdatasync succeeded; flush_errno; rings ack_bell
 A failed fdatasync is final: the kernel may have dropped the pages, so a second one that succeeds would prove nothing.
 flush_errno then stays, nothing is called flushed any more and nothing acknowledged; a restart recovers from the disk.
-SYNC_FLUSH: one fdatasync answers everybody whose message is in the log by then (group commit).
+SYNC_FLUSH: one fdatasync answers everybody whose message is in the log by then, and waits a moment for those who were
+answered by the one before (`engine.protocol.store.group_commit`).
 The mark (`store.files.flushed_mark`) follows each fdatasync and goes to disk with the next one, or when nothing more
 comes.
 """
@@ -17,9 +18,11 @@ import logging
 import os
 import time
 from dataclasses import replace
+from time import monotonic_ns as disk_clock_ns  # what a flush takes; a played broker's time does not move it
 from typing import NamedTuple
 
 from engine.board.cursors import Board
+from engine.protocol.store.group_commit import GroupCommit
 from engine.settings.config import BrokerConfig, BrokerRole, FlushDiskType
 from engine.settings.store_parts import index_of
 from ipc import waiting
@@ -81,6 +84,7 @@ class Flusher:
         self._began_ns = time.monotonic_ns()
         self._fd = self._fd_base = -1
         self._is_slave = is_slave
+        self._group = GroupCommit() if sync_flush and not is_slave else None
         self._mark = FlushedMark(directory)
         self._marked_ms = self._flushed_ms = 0
 
@@ -94,7 +98,10 @@ class Flusher:
         start = self._board.flushed_offset.read()
         self._seen_end = self._board.max_physical_offset.read()
         if self._is_log_due(start, now_ms):
-            self._flush_log(self._seen_end)
+            if self._group is None:
+                self._flush_log(self._seen_end)
+            else:
+                self._flush_group(self._group)
         if not self._failed and now_ms - self._queues_looked_ms >= max(self._queue_pace.interval_ms, self._rest_ms):
             self._queues_looked_ms = now_ms
             self._flush_queues(now_ms)
@@ -120,6 +127,25 @@ class Flusher:
         return full_segment or end // PAGE_BYTES - flushed // PAGE_BYTES >= pace.least_pages
 
     # the log
+
+    def _flush_group(self, group: GroupCommit) -> None:
+        """Flush what is there, and what comes with it."""
+        messages = self._gathered(group)
+        began_ns = disk_clock_ns()
+        self._flush_log(self._seen_end)
+        group.flushed(messages, self._board.put_messages.read(), began_ns, disk_clock_ns())
+
+    def _gathered(self, group: GroupCommit) -> int:
+        """How many messages the log has up to `_seen_end`, once those are there who are waited for."""
+        put, began_ns = self._board.put_messages, disk_clock_ns()
+        messages = put.read()
+        goal, left_ns = group.goal(messages), group.wait_ns(began_ns)
+        until_ns = began_ns + left_ns
+        while messages < goal and left_ns > 0:
+            waiting.await_change(self._board.max_physical_offset, self._seen_end, left_ns / waiting.NS_PER_MS)
+            self._seen_end, messages = self._board.max_physical_offset.read(), put.read()
+            left_ns = until_ns - disk_clock_ns()
+        return messages
 
     def _flush_log(self, end: int) -> None:
         """Segment by segment, publishing after each."""

@@ -77,6 +77,7 @@ class Housekeeper:
         self._cleaner = LogCleaner(self._policy_now(), now_ms)
         self._queue_interval_ms, self._hour_of, self._usage_of = queue_interval_ms, hour_of, usage or self._used
         self._wall_of = wall_of  # files and the audit have wall time, all else here is monotonic
+        self._deletion_requests = board.deletion_requests.read()
         self._audit = AuditRounds(board, files, directory, wall_of)
         self._request = board.segment_request_offset.read()
         self._usage = Usage(-1, -1)
@@ -95,6 +96,9 @@ class Housekeeper:
         self._begin_log()
         if now_ms >= self._measure_at_ms:
             self._measure(now_ms)
+        if (requests := self._board.deletion_requests.read()) != self._deletion_requests:
+            self._deletion_requests = requests
+            self._cleaner.ask(now_ms)
         looks = self._audit.look(now_ms, self._cleaner.policy.round_interval_ms)
         return self._clean_log(now_ms) or self._clean_queues(now_ms) or int(looks)
 

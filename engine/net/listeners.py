@@ -32,14 +32,19 @@ def is_loopback(address: str) -> bool:
     return (mapped or ip).is_loopback
 
 
-def listen(address: str, port: int, backlog: int = BACKLOG) -> socket.socket:
-    """A listening socket that does not block. Raises OSError, whose text says what to change."""
+def listen(address: str, port: int, backlog: int = BACKLOG, *, is_shared: bool = False) -> socket.socket:
+    """A listening socket that does not block. Raises OSError, whose text says what to change.
+
+    Several processes of one user listen at a port that `is_shared` for all of them; the kernel deals connections out.
+    """
     family, _kind, _protocol, _name, at = socket.getaddrinfo(
         address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
     )[0]
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             both = address == EVERYWHERE or "." in address  # an IPv4 address in IPv6's clothes needs both families
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not both))

@@ -6,28 +6,125 @@ text in it. `Seldom` tells the first of a kind at once, the others as a count wi
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
+from engine.errors import StartRefused
+from engine.net.log_file import LogFile
 from engine.net.printable import one_line
+from engine.settings.log_settings import LogSettings
+from ipc import process
 
 AGAIN_SECONDS = 10.0
 FORMAT = "%(asctime)s %(process)d %(levelname)s %(message)s"
+JOURNAL_FORMAT = "%(process)d %(levelname)s %(message)s"  # it has the time
+PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
+TRACE_LINES_MAX = 100
 
 
 class OneLine(logging.Formatter):
-    """The message on one line; a traceback, which nobody else writes, below it as it is."""
+    """The message on one line; a traceback below it, bounded, its lines without control characters, too."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         record.message = one_line(record.message)
         return super().formatMessage(record)
 
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        lines = super().formatException(ei).splitlines()
+        left_out = len(lines) - TRACE_LINES_MAX
+        if left_out > 0:
+            half = TRACE_LINES_MAX // 2
+            lines = [*lines[:half], f"  ... {left_out} lines ...", *lines[-half:]]
+        return "\n".join(one_line(line) for line in lines)
 
-def configure() -> None:
-    """To standard error, from INFO on."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(OneLine(FORMAT))
+
+class JsonLine(OneLine):
+    """A JSON object on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields = {
+            "time": at.replace("+00:00", "Z"), "level": record.levelname.lower(), "process": record.process,
+            "role": process.own_role(), "logger": record.name, "message": one_line(record.getMessage()),
+        }  # fmt: skip
+        if record.exc_info and record.exc_info[0] is not None:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+class ForJournal(logging.Formatter):
+    """What another formatter makes, each line with the priority that the journal takes off it."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        priority = next((number for level, number in PRIORITIES if record.levelno >= level), 7)
+        return "\n".join(f"<{priority}>{line}" for line in self._inner.format(record).splitlines())
+
+
+class Threshold:
+    """From which level on lines are written: one word for all processes of a broker, once there is one."""
+
+    def __init__(self) -> None:
+        self._level = logging.INFO
+        self._read: Callable[[], int] | None = None
+
+    def set(self, level: int, read: Callable[[], int] | None = None) -> None:
+        """That level, or what `read` says whenever a line is to be written."""
+        self._level, self._read = level, read
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is to be written."""
+        return record.levelno >= (self._level if self._read is None else self._read())
+
+
+THRESHOLD = Threshold()
+
+
+def configure(settings: LogSettings | None = None, environment: Mapping[str, str] = os.environ) -> None:
+    """As the settings say: to their file, else to standard error, in the journal's form where that is one.
+
+    Raises StartRefused for a file that cannot be opened.
+    """
+    config = settings or LogSettings()
+    formatter: logging.Formatter = JsonLine() if config.log_form == "json" else OneLine(FORMAT)
+    handler: logging.Handler
+    if config.log_file is not None:
+        handler = _opened(config.log_file, config)
+    else:
+        handler = logging.StreamHandler()
+        if _is_journal(environment):
+            formatter = ForJournal(formatter if config.log_form == "json" else OneLine(JOURNAL_FORMAT))
+    handler.setFormatter(formatter)
+    handler.addFilter(THRESHOLD)
+    THRESHOLD.set(config.log_level)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("slipstream").setLevel(logging.DEBUG)  # THRESHOLD decides, also while it serves
+
+
+def _opened(path: Path, config: LogSettings) -> LogFile:
+    try:
+        return LogFile(Path(os.path.abspath(path)), config.log_file_max_bytes, config.log_files_kept)
+    except OSError as error:
+        why, what = error.strerror or str(error), "name a file that the server's user may write"
+        raise StartRefused(f"logFile={path}", why, what) from None
+
+
+def _is_journal(environment: Mapping[str, str]) -> bool:
+    """Whether standard error is the journal's, as systemd says by device and inode."""
+    try:
+        state = os.fstat(2)
+    except OSError:
+        return False
+    return environment.get("JOURNAL_STREAM") == f"{state.st_dev}:{state.st_ino}"
 
 
 class Seldom:

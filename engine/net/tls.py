@@ -1,15 +1,14 @@
 """TLS contexts from certificate files: made at the start, made again when the files change, and failures in words.
 
 Implements: TlsHelper.buildSslContext; SslContexts renewed as the proxy's TlsCertificateManager does it
-A file that changed is seen at the next handshake, LOOK_SECONDS later at most; connections that stand keep what they
-have. What cannot be used is told once and changes nothing: the context that worked stays.
+A file that changed is seen at the next handshake, beside which a look costs nothing; connections that stand keep what
+they have. What cannot be used is told once and changes nothing: the context that worked stays.
 """
 
 from __future__ import annotations
 
 import logging
 import ssl
-import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
@@ -20,16 +19,16 @@ from engine.settings import tls_file
 from engine.settings.config import BrokerConfig, ConfigError
 from engine.settings.tls_file import ClientAuth, OwnCertificate, TlsFile
 from engine.settings.tls_mode import TlsMode
+from store.files.file_state import FileState, state_of
 
 log = logging.getLogger("slipstream.tls")
 
-LOOK_SECONDS = 1.0
 HANDSHAKE_SECONDS = 10.0
 HELLO = 0x16  # the first byte of a TLS connection: a record of type handshake
 CIPHERS_OF_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 Use = Callable[[TlsFile], ssl.SSLContext]
-States = list[tuple[int, int, int] | None]
+States = list[FileState | None]
 
 HUNG_UP = "the other side hung up; its log says why: it may speak no TLS, or not accept our certificate"
 # What OpenSSL calls the failure of a handshake, and what it means here.
@@ -53,7 +52,11 @@ WORDS = {
 
 
 class TlsUnusable(EngineError):
-    """Raised when no TLS can be had from what the files say."""
+    """Raised when no TLS can be had from what the files say.
+
+    Next: look at the file and the key that the message names; `openssl x509 -noout -text -in FILE` shows a
+    certificate.
+    """
 
     code = "TLS"
 
@@ -108,17 +111,13 @@ class RenewedContext:
     def __init__(self, path: Path, use: Use) -> None:
         self._path, self._use = path, use
         self.file, self._seen, self._context = self._made()
-        self._look_at = time.monotonic() + LOOK_SECONDS
 
     def current(self) -> ssl.SSLContext:
         """The context for a new connection."""
-        now = time.monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_SECONDS
-            seen = _states(self.file)
-            if seen != self._seen:
-                self._seen = seen
-                self._renew()
+        seen = _states(self.file)
+        if seen != self._seen:
+            self._seen = seen
+            self._renew()
         return self._context
 
     def _renew(self) -> None:
@@ -131,7 +130,7 @@ class RenewedContext:
 
     def _made(self) -> tuple[TlsFile, States, ssl.SSLContext]:
         """With the states before anything was read: what changes meanwhile is seen at the next look."""
-        own_state = _state(self._path)
+        own_state = state_of(self._path)
         file = tls_file.load(self._path)
         states = [own_state, *_states(file)[1:]]
         return file, states, self._use(file)
@@ -139,15 +138,7 @@ class RenewedContext:
 
 def _states(file: TlsFile) -> States:
     """Tells one content of all the files from another."""
-    return [_state(path) for path in file.files()]
-
-
-def _state(path: Path) -> tuple[int, int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino, status.st_size
+    return [state_of(path) for path in file.files()]
 
 
 def of_server(file: TlsFile) -> ssl.SSLContext:

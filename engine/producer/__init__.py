@@ -1,4 +1,4 @@
-"""The process that appends: `from engine.producer import Producer`.
+"""The process that appends: `from slipstream import Producer`.
 
 A public face: of all rooms this one alone hands on a name, and loads with it all that it stands on.
 """

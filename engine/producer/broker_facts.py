@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from store.files.file_state import state_in
 from store.message.delay import levels_ms
 from store.message.host import Host
 from store.names import CONFIG, TOPICS
@@ -26,7 +27,7 @@ class BrokerFacts:
     """The facts; `settings` of them those that stay, `current` with the topics."""
 
     def __init__(self, store: str, settings: Mapping[str, Any], store_host: Host) -> None:
-        self._topics, self._changed = Path(store) / CONFIG / TOPICS, (0, 0)
+        self._topics, self._changed = Path(store) / CONFIG / TOPICS, (0, 0, 0)
         self.topics: Mapping[str, Mapping[Any, Any]] = {}  # by name, as `current` last found them
         levels = levels_ms(str(settings["messageDelayLevel"]))
         self.settings = Facts(
@@ -41,10 +42,9 @@ class BrokerFacts:
     def current(self) -> Facts:
         """With the topics as topics.json has them. Raises MalformedConfig."""
         try:
-            status = os.stat(self._topics)
+            changed = state_in(os.stat(self._topics))
         except FileNotFoundError:
             return self.settings
-        changed = status.st_mtime_ns, status.st_ino
         if changed != self._changed:
             value, path = json_files.read(self._topics), str(self._topics)
             self.topics = broker_tables.topics(value, path)

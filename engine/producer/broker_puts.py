@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -29,10 +29,9 @@ from engine.rings.payload import COMPOSED, payload_of
 from ipc import forks
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.errors import RingFull
-from store.message.properties import WAIT
 from store.message.record import Message, SysFlag, decode
 from store.put.batch import batch_to_log, received_batch
-from store.put.draft import Draft, draft_of, draft_of_batch
+from store.put.draft import Draft, draft_of, draft_of_batch, starts_of
 from store.put.policy import Facts
 from store.put.request import LONG_MAX, SendRequest, Stored, received, to_log
 from store.put.resend import SendBack, check_half, committed, op_message, op_offsets, sent_back
@@ -173,8 +172,8 @@ class BrokerPuts:
         else:
             stored = received_batch(request, facts)
             if not stored.sys_flag & SysFlag.INNER_BATCH:
-                return draft_of_batch(batch_to_log(stored, facts, now_ms), facts), _waits(stored)
-        return draft_of(to_log(stored, facts, now_ms), facts), _waits(stored)
+                return draft_of_batch(batch_to_log(stored, facts, now_ms), facts), stored.waits
+        return draft_of(to_log(stored, facts, now_ms), facts), stored.waits
 
     def _next_queue(self, topic: str) -> int:
         """The queue whose turn it is. Raises NoPermission, TopicNotExist."""
@@ -215,7 +214,7 @@ class BrokerPuts:
         self, stored: Stored, facts: Facts, now_ms: int, deadline_ms: int, queue_id: int
     ) -> SendResult:
         draft = draft_of(to_log(stored, facts, now_ms), facts)
-        return self._put_draft(draft, _waits(stored), deadline_ms, queue_id)
+        return self._put_draft(draft, stored.waits, deadline_ms, queue_id)
 
     def _put_draft(self, draft: Draft, waits: bool, deadline_ms: int, queue_id: int) -> SendResult:
         """Publish a draft and wait for its answer."""
@@ -276,7 +275,7 @@ class BrokerPuts:
         prefix = connection.message_id_prefix
         if not sent.batch:
             return SendResult(status, f"{prefix}{physical_offset:016X}", sent.queue_id, queue_offset, physical_offset)
-        ids = ",".join(f"{prefix}{physical_offset + at:016X}" for at in _starts(sent.batch))
+        ids = ",".join(f"{prefix}{physical_offset + at:016X}" for at in starts_of(sent.batch))
         return SendResult(status, ids, sent.queue_id, queue_offset, physical_offset)
 
     def _answer_of_any_length(
@@ -311,16 +310,3 @@ def _milliseconds(seconds: float) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds <= SECONDS_MAX:
         raise MessageIllegal(f"timeout {seconds!r}", "it is a number of seconds, 0 or more")
     return math.ceil(seconds * 1000)
-
-
-def _waits(stored: Stored) -> bool:
-    """MessageExt.isWaitStoreMsgOK: whether its client waits for more than that it is appended."""
-    return stored.fields.get(WAIT, "true").lower() == "true"
-
-
-def _starts(records: bytes) -> Iterator[int]:
-    """Where each of several records begins."""
-    at = 0
-    while at < len(records):
-        yield at
-        at += int.from_bytes(records[at : at + 4], "big")

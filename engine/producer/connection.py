@@ -66,7 +66,10 @@ class Connection:
             master = str(settings["haMasterAddress"]) or address_cursors.text_of(self.board.ha_server_address)
             raise NotAMaster(store, master)
         self._controls = ring.attach_rings(running.region_directory)
-        self._claimed = ring.ClaimedRing(running.region_directory, self._controls, int(settings["ringSizeInBytes"]))
+        numbers = range(int(settings["maxProducers"]))  # those behind them are the broker's own
+        self._claimed = ring.ClaimedRing(
+            running.region_directory, self._controls, int(settings["ringSizeInBytes"]), numbers
+        )
         self.ring, self.control = self._claimed.ring, self._claimed.control
         self.clock = Clock(running.region_directory, self._claimed.number)
         self.outlet = self._claimed.outlet(self.board.counters.words, self.board.writer_bell.index)

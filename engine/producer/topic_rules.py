@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from engine.board.cursors import Board
 from engine.errors import NoPermission, QueueIdIllegal, TopicNotExist
 from engine.producer.broker_facts import BrokerFacts
-from engine.protocol.tables.metadata import PERM_READ_WRITE, TOPIC_QUEUE_NUMS, Identity, default_topics
+from engine.protocol.tables.defaults import PERM_READ_WRITE, Identity, default_topics
+from engine.protocol.tables.sound_topics import TOPIC_QUEUE_NUMS
 from store.compat import line_of
 from store.message.record import MAX_TOPIC_BYTES_V2
 from store.message.topics import RETRY_PREFIX, TOPIC_PATTERN, is_not_for_clients

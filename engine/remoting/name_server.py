@@ -22,7 +22,7 @@ from engine.protocol.access.rights import Rules
 from engine.protocol.naming.name_server import NameServer
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
-from engine.remoting.server import Answered, Limits, RemotingServer
+from engine.remoting.sockets.server import Answered, Limits, RemotingServer
 
 log = logging.getLogger("slipstream.namesrv")
 

@@ -33,11 +33,11 @@ from engine.protocol.ha.connection import is_of_a_slave
 from engine.protocol.ha.next_steps import advice_of
 from engine.protocol.ha.wire import REPORT, CloseReason
 from engine.replication import tls_relay
-from engine.replication.ha_senders import SenderDeaths, SenderProcess, has_ended, pidfd_of
+from engine.replication.ha_senders import SenderDeaths, SenderProcess, pidfd_of
 from engine.role import Role, enter_child, run_role, stop_alarm
 from engine.settings.config import BrokerConfig
 from engine.settings.keys import HA_CALLERS
-from ipc import waiting
+from ipc import descriptors, waiting
 from ipc.clock import monotonic_ms
 
 log = logging.getLogger("slipstream.ha_listener")
@@ -45,7 +45,7 @@ log = logging.getLogger("slipstream.ha_listener")
 ACCEPTS_PER_TURN = 64
 LOOK_MS = 100  # while there are callers: who is overdue, whether a slot is free by now
 NO_ROOM_PAUSE_MS = 100
-STOP_SENDER_S = 3.0
+STOP_SENDER_MS = 3_000
 GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP  # a slave never closes one half alone
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 HELLO_BYTES = bytes((HELLO, 3))  # of TLS, all versions
@@ -372,7 +372,7 @@ class HaListener:
         for process in self._senders.values():
             os.kill(process.pid, signal.SIGTERM)
         for process in list(self._senders.values()):
-            if not has_ended(process.pidfd, STOP_SENDER_S):
+            if not descriptors.await_readable(process.pidfd, timeout_ms=STOP_SENDER_MS):
                 os.kill(process.pid, signal.SIGKILL)
             self._reap(process, is_told_to_end=True)
         for fd in list(self._accepted):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import signal
 from dataclasses import dataclass
 
@@ -93,10 +92,3 @@ def pidfd_of(pid: int) -> int:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise
-
-
-def has_ended(pidfd: int, timeout_s: float) -> bool:
-    """Whether a child ends within that time."""
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    return bool(poller.poll(timeout_s * 1000))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import select
 import socket
 import struct
 
@@ -35,7 +34,7 @@ from engine.replication.receiver_kernel import INBOX_BYTES, NO_SEGMENT, HeldWord
 from engine.replication.tls_relay import TlsRelay
 from engine.role import stop_alarm
 from engine.settings.config import BrokerConfig
-from ipc import waiting
+from ipc import descriptors, waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.errors import StoreError
 from store.files import divergence
@@ -125,7 +124,7 @@ class Receiver:
             if master is None or not self.client.may_connect(now_ms):
                 return 0
             return self._begin_connect(master, now_ms)
-        if not select.select([], [self._socket], [], 0)[1]:
+        if not descriptors.await_ready((), [self._socket], 0):
             if now_ms >= self._connect_until_ms:
                 self._hang_up(CloseReason.CONNECT_TIMEOUT, f"no answer within {CONNECT_TIMEOUT_MS} ms")
             return 0
@@ -195,9 +194,7 @@ class Receiver:
             return NO_TAIL
         bases = self._files.base_offsets()
         begin = max(self._board.min_physical_offset.read(), bases[0] if bases else 0)
-        tail = Tail(*overlap.last_bytes(self._files, begin, self.client.end))
-        waiting.publish(self._words.compared_from_offset, tail.start)
-        return tail
+        return Tail(*overlap.last_bytes(self._files, begin, self.client.end))
 
     def _note_difference(self) -> None:
         """Remember that our log and the master's are two histories, before anybody is told."""
@@ -358,7 +355,7 @@ class Receiver:
             wait_ms = min(timeout_ms, NOTE_LOOK_MS)
         if self.client.state is not HaClientState.TRANSFER:
             writing = [] if self._socket is None else [self._socket]
-            select.select([stop_alarm()], writing, [], (wait_ms if writing or self._master else timeout_ms) / 1000)
+            descriptors.await_ready([stop_alarm()], writing, wait_ms if writing or self._master else timeout_ms)
             return
         allocated_seen = self._board.allocated_offset.read()
         if self._lacks_space():

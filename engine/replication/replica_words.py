@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import select
 import socket
+from contextlib import suppress
 
 from engine.board.cursors import Board, HaConnectionCursors, HaSlotState, IdentityState
 from engine.protocol.ha.connection import HaConnection
 from engine.protocol.ha.flow_monitor import UNLIMITED
 from engine.protocol.ha.hello import REPEATED, Replica
 from engine.protocol.ha.wire import REPORT_BYTES
-from ipc import waiting
+from ipc import descriptors, waiting
 
 PROMPT_MS = 3000  # less than a RocketMQ slave takes for its second report
-RELAY_PATIENCE_S = 1.0
+RELAY_PATIENCE_MS = 1_000
 CATCH_UP_BYTES = 64 << 20  # who lacks more is catching up: for younger bytes puts may wait
 
 
@@ -51,17 +51,15 @@ def more_reports(sock: socket.socket, waited_ms: int) -> bytes:
     through a relay of TLS is one of ours, and the packet's rest may come a little later.
     """
     rest, wanted = b"", (REPEATED - 1) * REPORT_BYTES
-    patience_s = RELAY_PATIENCE_S if sock.family == socket.AF_UNIX else 0.0
+    patience_ms = RELAY_PATIENCE_MS if sock.family == socket.AF_UNIX else 0
     if waited_ms > PROMPT_MS:
         return rest
-    try:
-        while len(rest) < wanted and select.select([sock], [], [], patience_s)[0]:
+    with suppress(OSError):  # it is gone, which the next read tells
+        while len(rest) < wanted and descriptors.await_readable(sock, timeout_ms=patience_ms):
             piece = sock.recv(wanted - len(rest), socket.MSG_DONTWAIT)
             if not piece:
                 break
             rest += piece
-    except OSError:  # it is gone, which the next read tells
-        return rest
     return rest
 
 

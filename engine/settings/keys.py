@@ -6,61 +6,18 @@ Sizes and times are whole numbers, in the unit named; a default of None is worke
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
-
-from store.compat import LINES, OF_BROKERS
+from engine.settings.client_keys import CLIENT_KEYS, OWN_CLIENT_KEYS
+from engine.settings.key import INT_MAX, Key
+from engine.settings.log_settings import LOG_KEYS
+from store.compat import OF_BROKERS
 from store.message.delay import DEFAULT_LEVELS
 
-Kind = Literal[
-    "int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity", "hours",
-    "addresses", "exporter", "delays", "allow_list", "tls_mode", "ha_tls_mode",
-]
-INT_MAX = 2**31 - 1
 MIB = 1 << 20
 SENDERS_MAX = 8  # engine.board.cursors.HA_CONNECTIONS_MAX; a test compares them
 REMOTING_CONNECTIONS, HA_CALLERS, METRICS_CONNECTIONS = 4096, 512, 32
 CONNECTIONS_MAX = 65_536
 BYTES_MAX = 1 << 60
 FRAME_BODY_BYTES_MAX = 4 * MIB - 12  # what a Java slave's buffer holds
-
-
-class Key(NamedTuple):
-    """One key; `low` and `high` bound an int, both inclusive."""
-
-    name: str
-    field: str
-    kind: Kind
-    default: str | int | bool | None
-    low: int = 0
-    high: int = INT_MAX
-    unit: str = ""
-
-    @property
-    def allowed(self) -> str:
-        """The allowed values, for an error message."""
-        if self.kind == "int":
-            return f"a whole number from {self.low} to {self.high}" + (f" ({self.unit})" if self.unit else "")
-        return ALLOWED[self.kind]
-
-
-ALLOWED: dict[str, str] = {
-    "bool": "true or false",
-    "text": "any printable text that is not empty",
-    "path": "one path",
-    "address": "an IPv4 or IPv6 address, or a host name that resolves to one",
-    "host_port": "host:port, with a port from 1 to 65535",
-    "role": "ASYNC_MASTER, SYNC_MASTER or SLAVE",
-    "flush_type": "ASYNC_FLUSH or SYNC_FLUSH",
-    "compat": " or ".join(LINES),
-    "exporter": "PROM or DISABLE (OTLP_GRPC and LOG are taken as PROM), or RocketMQ's numbers for them, 0 to 3",
-    "addresses": "host:port, several separated by ;",
-    "allow_list": "addresses and networks, separated by ; or commas, as in 10.1.0.0/16;192.0.2.7;2001:db8::/32",
-    "delays": "levels of delay, each a number with s, m, h or d, separated by spaces, as in 1s 5s 1m 2h",
-    "hours": "hours of the day from 0 to 23, separated by ;",
-    "tls_mode": "disabled, permissive or enforcing",
-    "ha_tls_mode": "disabled or enforcing",
-    "affinity": "empty (the kernel decides), sync (the synchronous path on one CPU), or CPU numbers as in 0,2-3",
-}
 
 KEYS = (
     # identity and network
@@ -159,6 +116,7 @@ KEYS = (
     Key("metricsExporterType", "metrics_exporter_type", "exporter", "PROM"),
     Key("metricsPromExporterHost", "metrics_host", "address", "127.0.0.1"),
     Key("metricsPromExporterPort", "metrics_port", "int", None, 0, 65535, "0 lets the kernel choose"),
+    Key("metricsOtelCardinalityLimit", "metrics_samples_max", "int", 50_000, 2, INT_MAX, "samples of one metric"),
     # who may connect and what for, from where: engine/protocol/access; this host always may, all of it
     Key("remotingAllowList", "remoting_allow_list", "allow_list", None),
     Key("adminAllowList", "admin_allow_list", "allow_list", None),
@@ -175,13 +133,15 @@ KEYS = (
     Key("maxProducers", "producers_max", "int", 64, 1, 1024),
     Key("affinity", "affinity", "affinity", None),
     Key("promotedRole", "promoted_role", "role", "ASYNC_MASTER"),  # of a slave, once it is promoted
+    *LOG_KEYS,
+    *CLIENT_KEYS,
 )
-OWN_KEYS = frozenset(
+OWN_KEYS = OWN_CLIENT_KEYS | frozenset(
     """
     compat regionPath storeGroup ringSizeInBytes maxProducers affinity haReconnectInterval remotingAllowList
     adminAllowList haAllowList metricsAllowList remotingConnectionsMax haCallersMax metricsConnectionsMax
     promotedRole haTlsMode haTlsConfigFile maxHaCatchUpByteInSecond haStartFromMin haSecretFile haAckFlushed
-    haSecretRequired
+    haSecretRequired logLevel logForm logFile logFileMaxBytes logFilesKept
     """.split()
 )
 

@@ -6,10 +6,13 @@ Implements: NamesrvStartup, its reading of the configuration (NamesrvConfig, Net
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from engine.settings.config import EXPLAINED, ConfigError, converted, entries_of
-from engine.settings.keys import CONNECTIONS_MAX, REMOTING_CONNECTIONS, Key
+from engine.settings.key import Key
+from engine.settings.keys import CONNECTIONS_MAX, REMOTING_CONNECTIONS
+from engine.settings.log_settings import LOG_KEYS, LogSettings
 from engine.settings.unused_names import ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS
 
 KEYS = (
@@ -25,6 +28,7 @@ KEYS = (
     Key("remotingConnectionsMax", "remoting_connections_max", "int", REMOTING_CONNECTIONS, 8, CONNECTIONS_MAX),
     Key("tls.server.mode", "tls_server_mode", "tls_mode", "permissive"),
     Key("tls.config.file", "tls_config_file", "path", None),
+    *LOG_KEYS,
 )
 BY_NAME = {key.name: key for key in KEYS}
 NAMESRV_ONLY = frozenset(
@@ -62,3 +66,8 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
             hint = f"did you mean {nearest[0]}?" if nearest else "no known key is like it"
             raise ConfigError(file, entry.line, f"{entry.key}={text}: unknown key; {hint}")
     return values, warnings
+
+
+def log_settings_of(written: Mapping[str, Any]) -> LogSettings:
+    """What the file says of the log, the rest by default."""
+    return LogSettings(**{key.field: written[key.field] for key in LOG_KEYS if key.field in written})

@@ -3,9 +3,9 @@
 Implements: DefaultAppendMessageCallback.doAppend of a batch, and with INNER_BASE, INNER_MULTI_QUEUE_OFFSET or
 `__CRC32#` (spec: store-formats, 3, 5, 8)
 Their descriptors are marked, so that `engine.writer.drain_kernel` leaves them to this slower path; plain messages do
-not pay for it. One of them at a time is made in memory of its own, copied behind the end of the log and committed like
-a batch of plain ones. Magic numbers come last, the first record's last of all: to a reader of the file a batch is there
-whole or not.
+not pay for it. Each is made in memory of its own and copied behind the end of the log; one, or several batches behind
+each other, are committed like a batch of plain ones. Magic numbers come last, the first record's last of all: to a
+reader of the file a batch is there whole or not.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -35,16 +35,17 @@ from engine.writer.drain_kernel import (
     touch,
 )
 from ipc.arrays import Bytes
-from ipc.compiled.atomics import release_fence
+from ipc.compiled.atomics import load_acquire, release_fence
 from ipc.compiled.compiler import inlined, kernel
 from ipc.compiled.crc import crc32
 from ipc.compiled.memory import copy_bytes, load_be32, load_be64, store_be16, store_be32, store_be64
-from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, Descriptor, descriptor_at, length_of, slot_of
+from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, Descriptor, descriptor_at, length_of, slot_of
 from store.message.properties import CRC_DIGITS, CRC_HEAD, CRC_PROPERTY_BYTES, MAX_PROPERTIES_BYTES, PAIR_SEPARATOR
 from store.message.record import BLANK_BYTES, BORN_V6, CRC_MASK, FIXED_BYTES, PHYSICAL_OFFSET_AT, QUEUE_OFFSET_AT
 from store.put.draft import DISPATCHES_MAX, Hole
 
 PARTS_MAX = 8
+TOGETHER_BYTES_MAX = 256 * 1024  # of simple ones: as many queues as a commit has room for take more
 STEP_MAX, RECORDS_MAX = (1 << 15) - 1, 1 << 20
 CRC_NAME = np.frombuffer(CRC_HEAD, np.uint8)
 COMMA, ZERO, PAIR_END = ord(","), ord("0"), ord(PAIR_SEPARATOR)
@@ -219,7 +220,7 @@ def _count(data: Bytes, start: int, slot: int, shared: Shared, scratch: Any, the
 def _place(source: Source, described: int, target: Target, shared: Shared, slots: int, end: int, now_ms: int) -> int:
     """Put what a descriptor says behind the end of the log; its bytes, 0 when the segment is full, or -errno."""
     data, start = source.data, source.words[described + Descriptor.POSITION] % source.data.size
-    length_and_slot = source.words[described + Descriptor.LENGTH_AND_SLOT]
+    length_and_slot, scratch = source.words[described + Descriptor.LENGTH_AND_SLOT], target.scratch
     length, slot = length_of(length_and_slot), slot_of(length_and_slot) & ~COMPOSED
     total = _measure(data, start, length, slot, shared, slots)
     if total < 0:
@@ -239,6 +240,8 @@ def _place(source: Source, described: int, target: Target, shared: Shared, slots
         return 0
     flags, records = _word(data, start, PayloadWord.FLAGS), _word(data, start, PayloadWord.RECORDS)
     queue_offset = shared.next_offsets[slot]
+    if scratch[slot, ScratchColumn.STAMP] == shared.journal[JournalWord.VERSION] + 1:  # one before it in this commit
+        queue_offset = scratch[slot, ScratchColumn.NEXT_OFFSET]
     if not _fill(made, records, flags, queue_offset, end, now_ms, bytes_max):
         return -EBADMSG
     copy_bytes(target.segment, end - target.base, made, 0, total)
@@ -248,25 +251,51 @@ def _place(source: Source, described: int, target: Target, shared: Shared, slots
     return total
 
 
+@inlined
+def _is_simple(source: Source, described: int) -> bool:
+    """Whether a descriptor is marked, and its payload asks for no offset but that of its own queue."""
+    start = source.words[described + Descriptor.POSITION] % source.data.size
+    length_and_slot = source.words[described + Descriptor.LENGTH_AND_SLOT]
+    if not length_and_slot & COMPOSED or length_of(length_and_slot) < HEAD_WORDS * 8:
+        return False
+    if start + HEAD_WORDS * 8 > source.data.size:
+        return False
+    return _word(source.data, start, PayloadWord.OTHERS) == 0 and _word(source.data, start, PayloadWord.PARTS) == 1
+
+
 @kernel
 def append_composed(source: Source, target: Target, shared: Shared, slots: int, now_ms: int) -> int:
-    """Append what the first descriptor of a ring says, which is marked, and commit it: DRAINED, or NEEDS_ROLL."""
+    """Append what the first descriptor of a ring says, which is marked, and commit it: DRAINED, or NEEDS_ROLL.
+
+    Simple ones behind each other are one commit: who waits for the last of them is woken once.
+    """
     journal, rings = shared.journal, shared.controls.size // WORDS_PER_RING
-    there = begin_commit(journal, rings)
-    head, end = journal[there + CommitWord.HEADS + source.ring], journal[there + CommitWord.END]
+    there, descriptors = begin_commit(journal, rings), source.words.size // DESCRIPTOR_WORDS
+    slots_at = there + CommitWord.HEADS + 2 * rings
+    head, begun_at = journal[there + CommitWord.HEADS + source.ring], journal[there + CommitWord.END]
+    tail = load_acquire(shared.controls, source.ring * WORDS_PER_RING + ControlWord.TAIL)
+    first, end, messages, refused = head, begun_at, 0, 0
     now_ms = max(now_ms, journal[there + CommitWord.TIMESTAMP])
-    described = descriptor_at(head, source.words.size // DESCRIPTOR_WORDS)
-    total = _place(source, described, target, shared, slots, end, now_ms)
-    if total == 0:
-        return DrainStop.NEEDS_ROLL
-    messages = 0
-    if total > 0:
+    while True:
+        described = descriptor_at(head, descriptors)
+        total = _place(source, described, target, shared, slots, end, now_ms)
+        if total <= 0 and head > first:
+            break
+        if total == 0:
+            return DrainStop.NEEDS_ROLL
+        head += 1
+        if total < 0:
+            source.words[described + Descriptor.PHYSICAL_OFFSET] = total
+            refused = 1
+            break
         start = source.words[described + Descriptor.POSITION] % source.data.size
         slot = slot_of(source.words[described + Descriptor.LENGTH_AND_SLOT]) & ~COMPOSED
-        messages = _messages(source.data, start)
-        _count(source.data, start, slot, shared, target.scratch, there, there + CommitWord.HEADS + 2 * rings)
-    else:
-        source.words[described + Descriptor.PHYSICAL_OFFSET] = total
-    refused = 1 if total < 0 else 0
-    end_commit(shared, there, source.ring, target.scratch, head + 1, messages, max(total, 0), refused, now_ms)
+        messages += _messages(source.data, start)
+        _count(source.data, start, slot, shared, target.scratch, there, slots_at)
+        end += total
+        if not _is_simple(source, described) or head >= tail or end - begun_at >= TOGETHER_BYTES_MAX:
+            break
+        if not _is_simple(source, descriptor_at(head, descriptors)):
+            break
+    end_commit(shared, there, source.ring, target.scratch, head, messages, end - begun_at, refused, now_ms)
     return DrainStop.DRAINED

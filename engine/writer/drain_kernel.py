@@ -146,15 +146,15 @@ def redo(shared: Shared) -> None:
     counters[places[Place.PUT_BYTES]] = journal[at + CommitWord.BYTES]
     counters[places[Place.PUT_REFUSED]] = journal[at + CommitWord.REFUSED]
     # All words before any wake-up: waking may cost this process the CPU, and a put that is confirmed by then must see
-    # that its ring's head has passed it.
+    # that its ring's head has passed it. Who waits for a put is woken first: it takes the core that is free.
     store_release(counters, places[Place.MAX_PHYSICAL], journal[at + CommitWord.END])
     for ring in range(rings):
         controls[ring * WORDS_PER_RING + ControlWord.REFUSALS] = journal[at + CommitWord.HEADS + rings + ring]
         store_release(controls, ring * WORDS_PER_RING + ControlWord.HEAD, journal[at + CommitWord.HEADS + ring])
-    wake(counters, places[Place.MAX_PHYSICAL])
     for ring in range(rings):
         if controls[ring * WORDS_PER_RING + ControlWord.HEAD + Followed.WAITERS] != 0:
             wake(controls, ring * WORDS_PER_RING + ControlWord.HEAD)
+    wake(counters, places[Place.MAX_PHYSICAL])
 
 
 @inlined

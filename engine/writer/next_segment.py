@@ -2,21 +2,27 @@
 
 Implements: AllocateMappedFileService, its warm-up of the next file (spec: store-formats, section 9)
 Mapping a file, making its first pages writable and unmapping the one before take half a millisecond, and a put that
-begins a segment would wait for all of it. A thread of the writer does it instead: it follows allocated_offset, works
-outside the interpreter's lock but for moments, and what it has not done in time the writer does itself.
+begins a segment would wait for all of it. A thread of the writer does it instead: it follows allocated_offset until the
+segment is ready, then sleeps until the writer is in it; it works outside the interpreter's lock but for moments, and
+what it has not done in time the writer does itself.
 """
 
 from __future__ import annotations
 
 import threading
 
+import numpy as np
+
 from engine.board.cursors import Board
 from ipc import waiting
+from ipc.arrays import Words
+from ipc.compiled.atomics import await_change, publish
 from store.files import file_io
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
 
-LOOK_MS = 100
+LOOK_MS = 100  # while the segment is not there
+READY_NS = 30_000_000_000  # once it is: whoever wants another one rings
 JOIN_SECONDS = 5.0
 
 
@@ -28,6 +34,7 @@ class SegmentAhead:
         self._ready: Segment | None = None
         self._wanted = -1
         self._retired: list[Segment] = []
+        self._bell: Words = np.zeros(2, np.int64)
         self._is_closing = False
         self._thread: threading.Thread | None = None
 
@@ -39,6 +46,10 @@ class SegmentAhead:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="ahead", daemon=True)
             self._thread.start()
+        self._ring()
+
+    def _ring(self) -> None:
+        publish(self._bell, 0, int(self._bell[0]) + 1)
 
     def take(self, base: int) -> tuple[Segment, int] | None:
         """The segment at `base`, the caller's from now on, and up to where it is populated; None: it is not ready."""
@@ -51,6 +62,7 @@ class SegmentAhead:
     def close(self) -> None:
         """End the thread, unmap what is left."""
         self._is_closing = True
+        self._ring()
         if self._thread is not None:
             self._thread.join(JOIN_SECONDS)
         self._unmap()
@@ -61,12 +73,19 @@ class SegmentAhead:
     def _run(self) -> None:
         allocated = self._board.allocated_offset
         while not self._is_closing:
-            seen = allocated.read()
+            rung, seen = int(self._bell[0]), allocated.read()
             self._unmap()
-            wanted, ready = self._wanted, self._ready
-            if (ready is None or ready.base_offset != wanted) and seen >= wanted + self._files.segment_bytes:
+            wanted = self._wanted
+            if not self._is_ready(wanted) and seen >= wanted + self._files.segment_bytes:
                 self._prepare(wanted)
-            waiting.await_change(allocated, seen, LOOK_MS)
+            if self._is_ready(wanted):
+                await_change(self._bell, 0, rung, READY_NS)
+            else:
+                waiting.await_change(allocated, seen, LOOK_MS)
+
+    def _is_ready(self, wanted: int) -> bool:
+        ready = self._ready
+        return ready is not None and ready.base_offset == wanted
 
     def _prepare(self, base: int) -> None:
         stale, self._ready = self._ready, None

@@ -16,26 +16,26 @@ from pathlib import Path
 import numpy as np
 
 from engine.board.cursors import Board
+from engine.board.queue_table import NoQueueSlot, QueueTable
 from engine.settings.config import BrokerConfig
 from engine.writer import drain_kernel, serve_kernel
 from engine.writer.drain_kernel import DrainStop, Place, ScratchColumn
 from engine.writer.journal import attach_journal
 from engine.writer.next_segment import SegmentAhead
-from engine.writer.queue_table import NoQueueSlot, QueueTable
+from engine.writer.pages_ahead import PagesAhead
 from engine.writer.topic_keeper import TopicKeeper
 from ipc import ring, waiting
 from ipc.arrays import Words
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.compiled.atomics import publish
 from ipc.ring import ControlWord
-from store.files import file_io
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
 from store.message.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES_V2
 
 DRAIN_BYTES_MAX = 1 << 20
 POPULATE_BYTES = 2 << 20  # at least twice what one drain may write
-POPULATE_IDLE_BYTES, POPULATE_AHEAD_BYTES = 256 * 1024, 16 << 20
+SERVE_BYTES_MAX = 4 << 20  # then it is looked how many pages are ready
 ALLOCATION_DEADLINE_MS = 5000  # RocketMQ's wait for the next file
 BEAT_SECONDS = 0.2
 QUESTION = struct.Struct("<qq")
@@ -70,7 +70,7 @@ class Writer:
         self._sources = np.zeros((rings, len(serve_kernel.SourceColumn)), np.int64)
         self._segment: Segment | None = None
         self._ahead = SegmentAhead(board, self._files, POPULATE_BYTES)
-        self._populated_offset = 0
+        self._pages = PagesAhead(board)
         self._next_ring = 0
         self._scratch = np.zeros((self._queues.capacity, len(ScratchColumn)), np.int64)
         largest = self._files.segment_bytes - BLANK_BYTES  # a larger one would ask for a new segment forever
@@ -100,8 +100,7 @@ class Writer:
         return 1
 
     def idle(self, timeout_ms: int) -> None:
-        """Reserve pages ahead, then sleep until a producer rings."""
-        self._populate_ahead()
+        """Sleep until a producer rings."""
         bell = self._board.writer_bell
         ring.await_bell(bell.words, bell.index, self._controls.words, 0, timeout_ms * waiting.NS_PER_MS)
 
@@ -109,6 +108,7 @@ class Writer:
         """Unmap everything."""
         while not self._topics.finish(wall_ms(), BEAT_SECONDS):
             waiting.note(self._board.heartbeats[self.name], monotonic_ms())
+        self._pages.close()
         self._ahead.close()
         if self._segment is not None:
             self._segment.close()
@@ -152,11 +152,9 @@ class Writer:
             if failed:
                 self._refuse(opened, number, failed)
                 return
-        assert self._segment is not None
-        if self._populated_offset < end + DRAIN_BYTES_MAX:
-            self._populate(end, POPULATE_BYTES)
-        assert self._target is not None
-        room = max(DRAIN_BYTES_MAX, self._populated_offset - end - DRAIN_BYTES_MAX)
+        assert self._segment is not None and self._target is not None
+        room = self._pages.ready(end, DRAIN_BYTES_MAX) - end - DRAIN_BYTES_MAX
+        room = min(max(DRAIN_BYTES_MAX, room), SERVE_BYTES_MAX)
         errno_at, bell = self._board.flush_errno.index, self._board.writer_bell.index
         queues = len(self._queues)
         outcome = serve_kernel.serve(self._sources, number, self._target, self._shared, queues, room, errno_at, bell)
@@ -181,28 +179,11 @@ class Writer:
             allocated = waiting.await_change(board.allocated_offset, allocated, 50)
             waited_ms += 50
         retired, self._target = self._segment, None
-        self._segment, self._populated_offset = self._ahead.take(base) or (self._files.open(base, writable=True), end)
+        self._segment, populated = self._ahead.take(base) or (self._files.open(base, writable=True), end)
+        self._pages.begin(self._segment, populated)
         self._ahead.begun(base, retired)
         self._target = drain_kernel.Target(self._segment.array, base, self._scratch, self._record_bytes_max)
         return 0
-
-    def _populate(self, start: int, length: int) -> None:
-        """Have the pages of [start, start + length) ready for writing: a first touch costs a page fault each."""
-        assert self._segment is not None
-        begin = max(start, self._populated_offset)
-        end = min(start + length, self._segment.end_offset)
-        if begin < end:
-            base = self._segment.base_offset
-            file_io.populate_write(self._segment.array, begin - base, end - begin)
-            self._populated_offset = end
-
-    def _populate_ahead(self) -> None:
-        """A step of it while there is nothing else to do."""
-        end = self._board.max_physical_offset.read()
-        if self._segment is not None and end < self._segment.end_offset:
-            ahead = self._populated_offset - end
-            if ahead < POPULATE_AHEAD_BYTES:
-                self._populate(end, ahead + POPULATE_IDLE_BYTES)
 
 
 def open_role(config: BrokerConfig, board: Board, directory: Path) -> Writer:

@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from ipc.compiled.sources import ROOT, STATE_DIGITS, state_of
+from ipc.compiled.sources import STATE_DIGITS, state_of
+from ipc.module_names import IMPORTED_FROM, SOURCES
 
 OURS = "slipstream"
 FOLDER = "kernels-"
 STATES_KEPT = 4  # of each module: other checkouts and branches come back
 RECORD = "slipstream_log-*.dist-info/RECORD"  # of an installed wheel: path,hash,size
 WRITABLE_BY_OTHERS = 0o022
-BESIDE_SOURCES = ROOT / "ipc" / "__pycache__"
+BESIDE_SOURCES = SOURCES / "ipc" / "__pycache__"
 
 
 @cache
@@ -81,11 +82,11 @@ def note_as_installed() -> int:
     Returns how many were added; none where the sources are a checkout, or may only be read.
     """
     try:
-        record = next(ROOT.glob(RECORD))
+        record = next(IMPORTED_FROM.glob(RECORD))
         known = record.read_text(encoding="utf-8")
     except (StopIteration, OSError):
         return 0
-    kernels = (path.relative_to(ROOT) for path in BESIDE_SOURCES.glob(f"{FOLDER}*/**/*") if path.is_file())
+    kernels = (path.relative_to(IMPORTED_FROM) for path in BESIDE_SOURCES.glob(f"{FOLDER}*/**/*") if path.is_file())
     rows = [f"{path},,\n" for path in sorted(kernels) if f"{path}," not in known]
     if not rows or not os.access(record, os.W_OK):
         return 0
@@ -110,7 +111,7 @@ def remove_kernels(given: str = "") -> list[Path]:
 
 
 def _module_of(file: Path) -> str:
-    return ".".join(file.relative_to(ROOT).with_suffix("").parts) if file.is_relative_to(ROOT) else file.stem
+    return ".".join(file.relative_to(SOURCES).with_suffix("").parts) if file.is_relative_to(SOURCES) else file.stem
 
 
 def _is_private(status: os.stat_result) -> bool:

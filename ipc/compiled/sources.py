@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-PACKAGES = ("engine", "ipc", "spark_bridge", "store", "tools")
+from ipc.module_names import PACKAGES, PREFIX, SOURCES
+
 STATE_DIGITS = 16
-_OURS = rf"(?:{'|'.join(PACKAGES)})\b[\w.]*"
+_OURS = rf"(?:{PREFIX.rstrip('.') or '|'.join(PACKAGES)})\b[\w.]*"
 _IMPORT = re.compile(
     rf"^[ \t]*(?:from[ \t]+(?P<of>{_OURS})[ \t]+import[ \t]+(?P<names>\([^)]*\)|(?:[^\n\\]|\\\n)*)"
     rf"|import[ \t]+(?P<whole>(?:[^\n\\]|\\\n)*))",
@@ -38,7 +38,7 @@ def state_of(file: Path) -> str:
 
 def _within(path: Path) -> Path:
     """The path as every copy of the sources has it."""
-    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path(path.name)
+    return path.relative_to(SOURCES) if path.is_relative_to(SOURCES) else Path(path.name)
 
 
 def _reached(file: Path) -> set[Path]:
@@ -72,7 +72,7 @@ def _imported(text: str) -> Iterator[str]:
 
 
 def _file_of(module: str) -> Path | None:
-    path = ROOT.joinpath(*module.split("."))
+    path = SOURCES.joinpath(*module.removeprefix(PREFIX).split("."))
     for file in (path.with_suffix(".py"), path / "__init__.py"):
         if file.is_file():
             return file

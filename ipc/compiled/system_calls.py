@@ -14,6 +14,7 @@ from llvmlite import ir
 from numba import types
 
 from ipc.arrays import Words
+from ipc.compiled.atomics import address_of
 from ipc.compiled.compiler import instruction, kernel
 
 # libc's functions, resolved by name when loaded, so that compiled code can be kept on disk.
@@ -21,6 +22,10 @@ _recv: Any = types.ExternalFunction("recv", types.int64(types.int32, types.int64
 _send: Any = types.ExternalFunction("send", types.int64(types.int32, types.int64, types.int64, types.int32))
 _writev: Any = types.ExternalFunction("writev", types.int64(types.int32, types.int64, types.int32))
 _pwritev: Any = types.ExternalFunction("pwritev", types.int64(types.int32, types.int64, types.int32, types.int64))
+_pwrite: Any = types.ExternalFunction("pwrite", types.int64(types.int32, types.int64, types.int64, types.int64))
+_statx: Any = types.ExternalFunction(
+    "statx", types.int32(types.int32, types.int64, types.int32, types.uint32, types.int64)
+)
 _sendfile: Any = types.ExternalFunction("sendfile", types.int64(types.int32, types.int32, types.int64, types.int64))
 _errno_address: Any = types.ExternalFunction("__errno_location", types.int64())
 
@@ -33,6 +38,19 @@ class Piece(IntEnum):
 
 
 PIECE_WORDS = len(Piece)
+
+
+class StatxWord(IntEnum):
+    """The system's struct statx, which has one layout everywhere; NAMES: how many, in the lower half. Then our own."""
+
+    NAMES = 2
+    EMPTY_PATH = 32
+
+
+EIO = 5
+STATX_WORDS = int(StatxWord.EMPTY_PATH) + 1
+AT_EMPTY_PATH, STATX_NLINK = 0x1000, 4
+LOW_HALF = 0xFFFFFFFF
 
 
 @instruction
@@ -80,7 +98,7 @@ def write_pieces(fd: int, pieces: Words, address: int, count: int, position: int
     while first < count:
         written = _or_errno(_pwritev(fd, address + first * PIECE_WORDS * 8, count - first, position))
         if written <= 0:
-            return written if written < 0 else -5  # EIO: a file that takes nothing
+            return written if written < 0 else -EIO  # a file that takes nothing
         position += written
         while first < count and written >= pieces[first * PIECE_WORDS + Piece.LENGTH]:
             written -= pieces[first * PIECE_WORDS + Piece.LENGTH]
@@ -89,3 +107,32 @@ def write_pieces(fd: int, pieces: Words, address: int, count: int, position: int
             pieces[first * PIECE_WORDS + Piece.ADDRESS] += written
             pieces[first * PIECE_WORDS + Piece.LENGTH] -= written
     return 0
+
+
+@kernel
+def write_bytes(fd: int, address: int, length: int, position: int) -> int:
+    """All of these bytes into the file from `position` on: 0, or -errno."""
+    while length > 0:
+        written = _or_errno(_pwrite(fd, address, length, position))
+        if written <= 0:
+            return written if written < 0 else -EIO
+        address, length, position = address + written, length - written, position + written
+    return 0
+
+
+@kernel
+def names_of_file(fd: int, scratch: Words) -> int:
+    """How many names an open file still has, 0 once it is removed; or -errno. `scratch`: STATX_WORDS words."""
+    scratch[StatxWord.EMPTY_PATH] = 0
+    path, answer = address_of(scratch, StatxWord.EMPTY_PATH), address_of(scratch, 0)
+    result = _or_errno(_statx(fd, path, AT_EMPTY_PATH, STATX_NLINK, answer))
+    return scratch[StatxWord.NAMES] & LOW_HALF if result == 0 else result
+
+
+_eventfd_write: Any = types.ExternalFunction("eventfd_write", types.int32(types.int32, types.int64))
+
+
+@kernel
+def ring_eventfd(fd: int) -> int:
+    """Make an eventfd readable: 0, or -errno."""
+    return _or_errno(_eventfd_write(fd, 1))

@@ -19,7 +19,10 @@ ELSEWHERE = re.compile(r"(?:^|,)\s*(?!file:)([a-z][a-z0-9+.-]*):/", re.IGNORECAS
 
 
 class InvalidOption(ValueError):
-    """An option or a column that this source does not have, or a value that it cannot take."""
+    """An option or a column that this source does not have, or a value that it cannot take.
+
+    Next: take the name that the message proposes; `spark_bridge/USAGE.md` has them all.
+    """
 
     code = "INVALID_OPTION"
 

@@ -19,7 +19,10 @@ from store.reading.history import stored_ms
 
 
 class OffsetsLost(StoreError):
-    """Messages that a read asks for by offset are not in the store (any more)."""
+    """Messages that a read asks for by offset are not in the store (any more).
+
+    Next: give offsets in the range that is named, or `failOnDataLoss=false`.
+    """
 
     code = "OFFSETS_LOST"
 

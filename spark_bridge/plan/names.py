@@ -38,7 +38,10 @@ QUEUES_TOLD_MAX = 32
 
 
 class UnknownTopic(InvalidOption):
-    """A topic, or a queue of one, that options name and no store has."""
+    """A topic, or a queue of one, that options name and no store has.
+
+    Next: `slipstream log stat STORE` lists the topics; or `allowMissingTopics=true`.
+    """
 
     code = "UNKNOWN_TOPIC"
 

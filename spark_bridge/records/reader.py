@@ -194,7 +194,7 @@ def _consequence(damage: Damage, rows: RowOptions) -> Iterator[Damage]:
     if rows.permissive:
         yield damage
     else:
-        logging.getLogger(__name__).warning("failOnDataLoss=false, left out: %s", damage.text)
+        logging.getLogger("slipstream.spark").warning("failOnDataLoss=false, left out: %s", damage.text)
 
 
 def _piece_chunks(

@@ -22,13 +22,19 @@ PORT_DEFAULT = 9876
 
 
 class NameServersUnreachable(OSError):
-    """None of the name servers answered."""
+    """None of the name servers answered.
+
+    Next: `slipstream doctor HOST:9876`; is that a name server?
+    """
 
     code = "NAME_SERVERS_UNREACHABLE"
 
 
 class NoReplicaHere(OSError):
-    """A broker has no replica whose files are on this host."""
+    """A broker has no replica whose files are on this host.
+
+    Next: run Spark where each broker has a replica, or give the directories as `path`.
+    """
 
     code = "NO_REPLICA_HERE"
 

@@ -44,7 +44,10 @@ _boot_id = functools.cache(process.boot_id)
 
 
 class ReplicaBehind(StoreError):
-    """The replica on this host does not hold yet what was planned."""
+    """The replica on this host does not hold yet what was planned.
+
+    Next: `slipstream ha status STORE` on the executor's host; or a longer `replicaWaitSeconds`.
+    """
 
     code = "REPLICA_BEHIND"
 
@@ -58,7 +61,10 @@ class ReplicaBehind(StoreError):
 
 
 class ReplicaBeginsLater(SegmentRemoved):
-    """The log of the replica on this host begins behind the offset from which on it was planned."""
+    """The log of the replica on this host begins behind the offset from which on it was planned.
+
+    Next: plan on that replica, keep messages equally long on all (`fileReservedTime`), or `failOnDataLoss=false`.
+    """
 
     code = "REPLICA_BEGINS_LATER"
 

@@ -22,7 +22,11 @@ STEP_MS = 20.0
 
 
 class NotIndexed(Exception):
-    """The index does not tell what the log holds."""
+    """The index does not tell what the log holds.
+
+    Next: set `messageIndexEnable=true` and let the index catch up; or write with `idempotent=false`, at least
+    once.
+    """
 
     code = "NOT_INDEXED"
 

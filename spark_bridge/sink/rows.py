@@ -42,7 +42,10 @@ class Refusal(NamedTuple):
 
 
 class RowRefused(ValueError):
-    """Rows that no message can be made of; nothing of their batch was sent."""
+    """Rows that no message can be made of; nothing of their batch was sent.
+
+    Next: change or leave out the rows that are named; `docs/examples/kafka.ipynb` says why each is refused.
+    """
 
     code = "ROW_REFUSED"
 

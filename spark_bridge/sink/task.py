@@ -37,7 +37,10 @@ class TaskId(NamedTuple):
 
 
 class TaskBusy(Exception):
-    """Another attempt of the task is still writing."""
+    """Another attempt of the task is still writing.
+
+    Next: give it more time with the option `timeout`, or end the Python worker of the other attempt.
+    """
 
     code = "TASK_BUSY"
 

@@ -45,7 +45,10 @@ CLIENT_QUEUES = 4
 
 
 class NoEngine(NoBroker):
-    """No broker that takes messages runs on the executor's host."""
+    """No broker that takes messages runs on the executor's host.
+
+    Next: `slipstream status STORE` on the executor's host; a master must run there.
+    """
 
     code = "NO_ENGINE"
 

@@ -36,13 +36,19 @@ Bounds = Mapping[QueueKey, tuple[int, int]]  # what there is of each queue: its 
 
 
 class DataLost(RuntimeError):
-    """Messages that a query was about to read are not in the store."""
+    """Messages that a query was about to read are not in the store.
+
+    Next: start with a new checkpoint, or go on without them: `failOnDataLoss=false`.
+    """
 
     code = "DATA_LOST"
 
 
 class OffsetsMismatch(ValueError):
-    """Offsets in a checkpoint that are not those of this source."""
+    """Offsets in a checkpoint that are not those of this source.
+
+    Next: give the query the checkpoint that it wrote, or a new directory.
+    """
 
     code = "OFFSETS_MISMATCH"
 

@@ -30,7 +30,10 @@ RESOLVE_S = 10.0
 
 
 class StoreNotReady(RuntimeError):
-    """A store that cannot say yet how far its queues reach."""
+    """A store that cannot say yet how far its queues reach.
+
+    Next: `slipstream broker -c FILE`, which recovers the store; then start the query again.
+    """
 
     code = "STORE_NOT_READY"
 

@@ -19,7 +19,7 @@ from ipc.process import start_time
 from store.errors import StoreLocked
 from store.files import file_io
 
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 60.0  # a killed process that waits for its disk ends when that has answered
 POLL_SECONDS = 0.02
 UNSUPPORTED = (errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK)  # NFS, for one
 

@@ -62,6 +62,20 @@ def map_file(fd: int, size_bytes: int, writable: bool) -> mmap.mmap:
     return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
 
 
+def first_hole(fd: int) -> int:
+    """Where the first range without blocks begins. To read one through a mapping is a SIGBUS on a full tmpfs."""
+    return os.lseek(fd, 0, os.SEEK_HOLE)
+
+
+def first_hole_of(path: Path) -> int:
+    """As `first_hole`, of a file by name."""
+    fd = open_file(path, writable=False)
+    try:
+        return first_hole(fd)
+    finally:
+        os.close(fd)
+
+
 def map_array(path: Path) -> npt.NDArray[np.uint8]:
     """The bytes of a whole file, read in place; unmapped with the last use of it."""
     import numpy as np
@@ -243,8 +257,8 @@ def create_sparse(path: Path, size_bytes: int) -> None:
     _create(path, lambda fd: truncate(fd, size_bytes))
 
 
-def write_into_sparse(path: Path, data: bytes | memoryview, position: int, size_bytes: int) -> None:
-    """Write all of `data` at `position` of a file that is made, with its directory, when it is not there yet."""
+def write_into_sparse(path: Path, data: bytes | memoryview, position: int, size_bytes: int) -> int:
+    """Write `data` at `position` of a file, made with its directory where it is missing; its descriptor, to close."""
     try:
         fd = open_file(path, writable=True)
     except FileNotFoundError:
@@ -253,8 +267,10 @@ def write_into_sparse(path: Path, data: bytes | memoryview, position: int, size_
         fd = open_file(path, writable=True)
     try:
         write_at(fd, data, position)
-    finally:
+    except BaseException:
         os.close(fd)
+        raise
+    return fd
 
 
 def create_reserved(path: Path, size_bytes: int) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import mmap
 import os
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +41,7 @@ class Segment:
         self.array: npt.NDArray[np.uint8] = np.frombuffer(mapping, dtype=np.uint8)
 
     @classmethod
-    def open(cls, path: Path, writable: bool = False, size_bytes: int | None = None) -> Segment:
+    def open(cls, path: Path, writable: bool = False, size_bytes: int | None = None) -> Self:
         """Map an existing file; `size_bytes` is the length it must have. Raises SegmentSizeMismatch."""
         fd = file_io.open_file(path, writable)
         try:
@@ -70,7 +71,7 @@ class Segment:
         except BufferError:
             del mapping  # a reader's array still points into it; the last one to go unmaps it
 
-    def __enter__(self) -> Segment:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exc: object) -> None:

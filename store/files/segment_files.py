@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from store.errors import ForeignFile, MissingSegment, NotAStore, SegmentRemoved, SegmentSizeMismatch
@@ -115,6 +116,16 @@ class SegmentFiles:
             return Segment.open(path, writable, self.segment_bytes)
         except FileNotFoundError as error:
             raise SegmentRemoved(str(path), base_offset) from error
+
+    def parts(self, start: int, end: int) -> Iterator[tuple[Segment, int, int]]:
+        """Each segment that has bytes of [start, end), open until the next one is asked for, and from which position to
+        which it has them. Raises SegmentRemoved, SegmentSizeMismatch."""
+        while start < end:
+            base = self.base_of(start)
+            stop = min(end, base + self.segment_bytes)
+            with self.open(base) as segment:
+                yield segment, start - base, stop - base
+            start = stop
 
     def reserve(self, base_offset: int) -> None:
         """See that the file exists, with all its blocks, on disk under its name. Raises OSError (ENOSPC).

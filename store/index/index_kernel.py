@@ -15,7 +15,7 @@ from enum import IntEnum
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.compiler import bare_kernel, inlined, kernel
 from ipc.compiled.memory import load_be32, load_be64, prefetch, store_be32, store_be64
 from store.index import index_file
 from store.message import properties
@@ -88,7 +88,7 @@ def _begins(array: Bytes, at: int, end: int, name: Bytes) -> bool:
     return equal == length and at + length < end
 
 
-@kernel
+@bare_kernel
 def _hash_on(code: int, array: Bytes, at: int, end: int) -> int:
     """Java's hash, in the lower 32 bits, of a text that goes on with the bytes [at, end); four are done at a time."""
     while end - at >= 4:
@@ -102,14 +102,14 @@ def _hash_on(code: int, array: Bytes, at: int, end: int) -> int:
     return code
 
 
-@kernel
+@bare_kernel
 def _key_hash(topic_hash: int, array: Bytes, at: int, end: int) -> int:
     """The hash of `topic#key`, positive, from the topic's own."""
     code = np.int64(np.int32(_hash_on(topic_hash * 31 + HASH_SIGN, array, at, end)))
     return 0 if code == -INT_MAX - 1 else int(abs(code))
 
 
-@kernel
+@bare_kernel
 def _is_ascii(array: Bytes, at: int, end: int) -> bool:
     bits = 0
     while end - at >= WORD_BYTES:
@@ -120,7 +120,7 @@ def _is_ascii(array: Bytes, at: int, end: int) -> bool:
     return bits == 0
 
 
-@kernel
+@bare_kernel
 def _same(array: Bytes, one: int, other: int, count: int) -> bool:
     """Whether the `count` bytes at both places are equal."""
     while count >= WORD_BYTES:
@@ -133,7 +133,7 @@ def _same(array: Bytes, one: int, other: int, count: int) -> bool:
     return True
 
 
-@kernel
+@bare_kernel
 def _pair_end(array: Bytes, at: int, end: int) -> int:
     """Where the next pair's separator stands, `end` without one; eight bytes a step."""
     while end - at >= WORD_BYTES:
@@ -146,7 +146,7 @@ def _pair_end(array: Bytes, at: int, end: int) -> int:
     return at
 
 
-@kernel
+@bare_kernel
 def _find_keys(array: Bytes, start: int, end: int, places: Words) -> None:
     """Where the values of UNIQ_KEY and KEYS lie in the properties [start, end)."""
     places[:] = 0
@@ -172,7 +172,7 @@ def add_key(keys: Words, number: int, key_hash: int, slots: int) -> None:
     _add_key(keys, number, key_hash, slots)
 
 
-@kernel
+@bare_kernel
 def _add_keys(array: Bytes, places: Words, topic_hash: int, keys: Words, number: int, slots: int) -> int:
     """UNIQ_KEY, then every part of KEYS that is not empty; the number of the next key."""
     if places[KeyPlace.UNIQ_END] > 0:
@@ -202,12 +202,12 @@ def keys_of_rows(
     topic_at = topic_hash = np.int64(0)
     topic_bytes, topic_is_ascii, address = np.int64(-1), False, array.ctypes.data
     for number_of_row in range(first, count):
-        row = rows[number_of_row]
         ahead = address + rows[min(number_of_row + AHEAD, count - 1), Row.TOPIC_AT]
         prefetch(ahead)
         prefetch(ahead + CACHE_LINE_BYTES)
-        at, end = row[Row.TOPIC_AT], row[Row.TOPIC_AT] + row[Row.TOPIC_BYTES]
-        _find_keys(array, end + PROPERTIES_LENGTH_BYTES, row[Row.POSITION] + row[Row.SIZE], places)
+        at = rows[number_of_row, Row.TOPIC_AT]
+        end, record_at = at + rows[number_of_row, Row.TOPIC_BYTES], rows[number_of_row, Row.POSITION]
+        _find_keys(array, end + PROPERTIES_LENGTH_BYTES, record_at + rows[number_of_row, Row.SIZE], places)
         if places[KeyPlace.UNIQ_END] > 0 or places[KeyPlace.KEYS_END] > 0:
             if number + 2 + (places[KeyPlace.KEYS_END] - places[KeyPlace.KEYS_AT]) // 2 > KEYS_MAX:
                 return number_of_row, number, PutStop.NO_CAPACITY
@@ -223,7 +223,7 @@ def keys_of_rows(
     return count, number, PutStop.ALL_DONE
 
 
-@kernel
+@bare_kernel
 def put_one(index: Bytes, slots: int, key: Words, physical_offset: int, store_ms: int, state: Words) -> None:
     """One entry; the file has room for it.
 
@@ -251,7 +251,7 @@ def put_one(index: Bytes, slots: int, key: Words, physical_offset: int, store_ms
     store_be64(index, COUNTS_AT, (state[PutWord.USED] << 32) | (count + 1))
 
 
-@kernel
+@bare_kernel
 def _is_dispatched(index: Bytes, physical_offset: int, state: Words) -> bool:
     """Whether the index has gone past that record. One at the very end is in it already, unless nothing is yet."""
     end_offset = load_be64(index, END_OFFSET_AT)
@@ -260,7 +260,7 @@ def _is_dispatched(index: Bytes, physical_offset: int, state: Words) -> bool:
     return bool(physical_offset < end_offset)
 
 
-@kernel
+@bare_kernel
 def put_rows(
     rows: Words, span: tuple[int, int], keys: Words, ends: Words, base_offset: int, index: Bytes,
     geometry: tuple[int, int], state: Words,
@@ -294,6 +294,27 @@ def put_rows(
             state[PutWord.KEY] += 1
         state[PutWord.ROW] += 1
     return PutStop.ALL_DONE
+
+
+@kernel
+def put_usual(
+    array: Bytes, rows: Words, count: int, base_offset: int, keys: Words, ends: Words, index: Bytes, slots: int,
+    entries_max: int, state: Words,
+) -> bool:  # fmt: skip
+    """The keys of the first `count` rows into a file that is open.
+
+    False, and nothing is put, where that needs the caller: a hash over UTF-16, a file, room in it, another round.
+    """
+    if len(index) == 0 or count > len(ends):
+        return False
+    there = max(load_be32(index, COUNT_AT), 1)
+    _, number, why = keys_of_rows(array, rows, 0, count, keys, 0, ends, slots)
+    room = entries_max if number == 0 else min(entries_max, state[PutWord.ROOM])
+    if why != PutStop.ALL_DONE or there >= entries_max or there + number > room:
+        return False
+    state[PutWord.ROW], state[PutWord.KEY] = 0, 0
+    geometry = (slots, entries_max)
+    return bool(put_rows(rows, (0, count), keys, ends, base_offset, index, geometry, state) == PutStop.ALL_DONE)
 
 
 @kernel

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ipc.arrays import Words
+from ipc.arrays import Bytes, Words
 from ipc.clock import wall_ms
 from store.files import file_io
 from store.files.segment import Segment
@@ -34,6 +34,9 @@ from store.message.properties import java_text
 from store.message.rows_kernel import Row
 
 ROWS_AT_ONCE = 4096  # whose keys are found before they are put: as much as the CPU's cache holds
+NO_FILE: Bytes = np.zeros(0, np.uint8)
+NO_WORDS: Words = np.zeros((0, len(Key)), np.int64)
+NO_INDEX = NO_WORDS, NO_WORDS[:, 0].copy(), NO_FILE, 0, 0, np.zeros(len(PutWord), np.int64)  # as `IndexService.words`
 ROOM_BYTES = 1 << 20  # of entries, reserved and faulted in at a time
 NAME = "%Y%m%d%H%M%S"
 NAME_PATTERN = re.compile(r"\d{17}")
@@ -66,7 +69,7 @@ class IndexService:
         self._last: IndexFile | None = None  # open for putting
         self._state = np.zeros(len(PutWord), np.int64)
         self._keys = np.zeros((index_kernel.KEYS_MAX, len(Key)), np.int64)
-        self._ends = np.zeros(0, np.int64)
+        self._ends = np.zeros(ROWS_AT_ONCE, np.int64)
 
     def files(self) -> list[Path]:
         """The files, oldest first."""
@@ -157,6 +160,11 @@ class IndexService:
         )
 
     # putting
+
+    def words(self) -> tuple[Words, Words, Bytes, int, int, Words]:
+        """What `index_kernel.put_usual` works on."""
+        file = NO_FILE if self._last is None else self._last.array
+        return self._keys, self._ends, file, self.geometry.slots, self.geometry.entries_max, self._state
 
     def put(self, segment: Segment, rows: Words, count: int) -> None:
         """The keys of the first `count` rows that `store.message.rows_kernel.scan` made of that segment.

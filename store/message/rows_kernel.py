@@ -14,7 +14,7 @@ from enum import IntEnum
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.compiler import bare_kernel, inlined, kernel
 from ipc.compiled.crc import crc32
 from ipc.compiled.memory import load_be32, load_be64
 from store.message import delay, properties, record
@@ -73,7 +73,7 @@ def _equals(array: Bytes, at: int, count: int, name: Bytes) -> bool:
     return True
 
 
-@kernel
+@bare_kernel
 def _java_hash(array: Bytes, at: int, count: int) -> int:
     """Java's String.hashCode of ASCII bytes."""
     code = np.uint32(0)
@@ -82,7 +82,7 @@ def _java_hash(array: Bytes, at: int, count: int) -> int:
     return int(np.int32(code))
 
 
-@kernel
+@bare_kernel
 def _delay_level(array: Bytes, at: int, count: int) -> int:
     """The decimal number there, at most LEVEL_MAX; 0 for what is not a positive number."""
     level = 0
@@ -95,7 +95,7 @@ def _delay_level(array: Bytes, at: int, count: int) -> int:
     return level
 
 
-@kernel
+@bare_kernel
 def _tags(array: Bytes, start: int, end: int, row: Words, is_schedule: bool) -> None:
     """Find TAGS in the properties [start, end) and fill TAGS_CODE; note in SPECIAL when names begin with INNER_.
 
@@ -130,7 +130,7 @@ def _tags(array: Bytes, start: int, end: int, row: Words, is_schedule: bool) -> 
         row[Row.TAGS_AT], row[Row.TAGS_BYTES] = -delay_level, 0
 
 
-@kernel
+@bare_kernel
 def _fill(array: Bytes, position: int, base_offset: int, row: Words) -> bool:
     """Make the row of the record at `position`, which has `row[SIZE]` bytes; False when it contradicts itself."""
     spans = measure(array, position, row[Row.SIZE])
@@ -149,7 +149,7 @@ def _fill(array: Bytes, position: int, base_offset: int, row: Words) -> bool:
     return True
 
 
-@kernel
+@bare_kernel
 def scan(array: Bytes, start: int, limit: int, base_offset: int, rows: Words) -> tuple[int, int, ScanStop]:
     """Rows of the records from `start` on: (position behind the last whole one, how many, why it stopped).
 

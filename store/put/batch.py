@@ -31,6 +31,7 @@ from store.put.request import (
 ITEM_HEAD = struct.Struct(">iIiii")  # total size, magic, body CRC, flag, body length
 LENGTH = struct.Struct(">h")
 SEPARATOR = PAIR_SEPARATOR.encode()
+LARGE = "batch's size"  # the field that is wrong in one above maxMessageSize
 INNER_NUM_MAX = (1 << 15) - 1  # parsed as a short
 
 
@@ -108,7 +109,7 @@ def received_batch(request: SendRequest, facts: Facts) -> Stored:
 def batch_to_log(batch: Stored, facts: Facts, now_ms: int) -> list[Stored]:
     """The messages of a classic batch, each as it is stored. Raises InvalidMessage, PropertiesTooLarge."""
     if len(batch.body) > facts.message_bytes_max:
-        raise InvalidMessage("batch", f"{len(batch.body)} bytes, maxMessageSize is {facts.message_bytes_max}")
+        raise InvalidMessage(LARGE, f"{len(batch.body)} bytes, maxMessageSize is {facts.message_bytes_max}")
     if facts.policy.timers:  # 5.x: the hooks see the batch as a message
         batch = hooked(batch, facts, now_ms)
     if batch.sys_flag & TRANSACTION_MASK or batch.delay_level > 0 or batch.topic == SCHEDULE_TOPIC:

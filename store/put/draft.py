@@ -8,6 +8,7 @@ their properties, so that their length depends on them, or a CRC over all of it 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -179,3 +180,10 @@ def _split(fields: JavaMap, holes: dict[str, Hole], facts: Facts) -> tuple[list[
         else:
             text += value
     return [*texts, text + (PAIR_SEPARATOR if facts.policy.trailing_separator else "")], kinds
+
+def starts_of(records: bytes) -> Iterator[int]:
+    """Where each of several records begins."""
+    at = 0
+    while at < len(records):
+        yield at
+        at += int.from_bytes(records[at : at + 4], "big")

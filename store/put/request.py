@@ -102,7 +102,12 @@ class Stored:
     @property
     def delay_level(self) -> int:
         """Its delay level, 0 without one. Raises InvalidMessage."""
-        return java_int(self.fields.get(DELAY, "0"), DELAY, INT_MIN, INT_MAX)
+        return _delay_level(self.fields)
+
+    @property
+    def waits(self) -> bool:
+        """MessageExt.isWaitStoreMsgOK: whether its client waits for more than that it is appended."""
+        return self.fields.get(WAIT, "true").lower() == "true"
 
     @property
     def is_counted(self) -> bool:
@@ -143,10 +148,18 @@ def received(request: SendRequest, facts: Facts, unique_key: str) -> Stored:
         sys_flag=sys_flag_of(request, topic, facts), flag=request.flag, born_timestamp_ms=request.born_timestamp_ms,
         born_host=request.born_host, store_host=facts.store_host, reconsume_times=request.reconsume_times,
     )  # fmt: skip
+    return half_message(stored, facts) if is_half(fields, stored.reconsume_times, facts) else stored
+
+
+def is_half(fields: JavaMap, reconsume_times: int, facts: Facts) -> bool:
+    """Whether a message with these properties waits for the end of its transaction. Raises InvalidMessage."""
     if fields.get(TRANSACTION_PREPARED, "").lower() != "true":
-        return stored
-    is_retried = not policy.half_when_retried and stored.reconsume_times > 0 and stored.delay_level > 0
-    return stored if is_retried else half_message(stored, facts)
+        return False
+    return facts.policy.half_when_retried or not (reconsume_times > 0 and _delay_level(fields) > 0)
+
+
+def _delay_level(fields: JavaMap) -> int:
+    return java_int(fields.get(DELAY, "0"), DELAY, INT_MIN, INT_MAX)
 
 
 def check_topic(topic: str) -> None:

@@ -92,16 +92,15 @@ def op_offsets(queue_offset: int, facts: Facts) -> str:
     return f"{queue_offset}{OP_SEPARATOR}" if facts.policy.ops_in_batches else str(queue_offset)
 
 
-def checked_half(half: Message, facts: Facts, check_times: int | None) -> Stored:
+def checked_half(half: Message, facts: Facts, check_times: int, *, is_early: bool = False) -> Stored:
     """A half message put back at the queue's end, because its producer is asked about it for the n-th time.
 
-    None: put back because its own time to wait (CHECK_IMMUNITY_TIME_IN_SECONDS) is not over.
+    `is_early`: put back because its own time to wait (CHECK_IMMUNITY_TIME_IN_SECONDS) is not over; it counts, too.
     """
     stored = copy_of(half, facts)
     fields = stored.fields
-    if check_times is not None:
-        fields.put(CHECK_TIMES, str(check_times))
-    else:
+    fields.put(CHECK_TIMES, str(check_times))
+    if is_early:
         fields.put(WAIT, "false")
         fields.put(PREPARED_QUEUE_OFFSET, fields.get(PREPARED_QUEUE_OFFSET, str(half.queue_offset)))
     renewed = replace(stored, properties=property_text(facts.policy, fields), flag=0, reconsume_times=0)
@@ -109,9 +108,23 @@ def checked_half(half: Message, facts: Facts, check_times: int | None) -> Stored
     return renewed
 
 
-def given_up_half(half: Message, facts: Facts) -> Stored:
-    """A half message whose producer was asked too often."""
-    return replace(copy_of(half, facts), topic=CHECK_MAX_TOPIC, queue_id=0)
+def given_up_half(half: Message, facts: Facts, check_times: int | None = None) -> Stored:
+    """A half message whose producer was asked too often, or (`check_times`: it would be asked) that is too old."""
+    stored = copy_of(half, facts)
+    if check_times is not None:
+        stored.fields.put(CHECK_TIMES, str(check_times))
+    return replace(
+        stored, topic=CHECK_MAX_TOPIC, queue_id=0, properties=property_text(facts.policy, stored.fields)
+    )
+
+
+def resumed_half(half: Message, facts: Facts) -> Stored:
+    """A half message that was given up, or is asked about too often, from the beginning (323)."""
+    stored = copy_of(half, facts)
+    stored.fields.put(CHECK_TIMES, "0")
+    text = property_text(facts.policy, stored.fields)
+    stored.fields.put(WAIT, "false")
+    return replace(stored, topic=HALF_TOPIC, queue_id=0, properties=text)
 
 
 def delivered(delayed: Message, facts: Facts) -> Stored:

@@ -45,6 +45,9 @@ class BatchConsumeQueue(ConsumeQueue):
         last = self.entries(units - 1, units)
         return int(last[0]["base_offset"]) + int(last[0]["count"]) if len(last) else 0
 
+    def point_nowhere(self, start: int, end: int) -> None:
+        """A unit that tells no number would be none, so they stay as they are."""
+
     @staticmethod
     def _sound_count(entries: Entries, max_physical_offset: int) -> int:
         offsets, sizes = entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64)

@@ -16,6 +16,8 @@ from store.errors import QueueGap
 from store.queues.batch_consume_queue import BATCH_DTYPE, NOT_COMPACTED, BatchConsumeQueue
 from store.queues.consume_queue import ConsumeQueue, Entries
 from store.queues.extension import QueueExt
+from store.queues.group_kernel import Lane
+from store.queues.lanes import Lanes
 
 
 @dataclass(slots=True)
@@ -31,11 +33,49 @@ class Share:
     with_unit: bool = True  # in the queue's extension, if it has one
 
 
+@dataclass(slots=True)
+class Expired:
+    """Records `below` were not dispatched: a queue of such only begins anew behind them."""
+
+    below: int = 0
+
+
 class _Builder:
     """What both kinds of queues have: their files, and the next queue offset."""
 
     files: ConsumeQueue
-    end: int
+
+    def __init__(self, lanes: Lanes, name: tuple[bytes, int], end: int, max_physical_offset: int) -> None:
+        """It ends there; `name` is its topic and queue id."""
+        self._lanes, self.lane = lanes, lanes.add(*name)
+        self.end, self.max_physical_offset = end, max_physical_offset
+
+    @property
+    def end(self) -> int:
+        """The next queue offset."""
+        return int(self._lanes.words[self.lane, Lane.END])
+
+    @end.setter
+    def end(self, queue_offset: int) -> None:
+        self._lanes.words[self.lane, Lane.END] = queue_offset
+
+    @property
+    def max_physical_offset(self) -> int:
+        """The end of the last record in it."""
+        return int(self._lanes.words[self.lane, Lane.REACHED])
+
+    @max_physical_offset.setter
+    def max_physical_offset(self, physical_offset: int) -> None:
+        self._lanes.words[self.lane, Lane.REACHED] = physical_offset
+
+    @property
+    def slot(self) -> int:
+        """Its slot in a table of ends, or NO_SLOT."""
+        return int(self._lanes.words[self.lane, Lane.SLOT])
+
+    @slot.setter
+    def slot(self, slot: int) -> None:
+        self._lanes.words[self.lane, Lane.SLOT] = slot
 
     def refuse_gap(self, share: Share) -> None:
         """Raise QueueGap when entries before these are missing."""
@@ -46,14 +86,16 @@ class _Builder:
 class PlainBuilder(_Builder):
     """A consume queue, with its extension if it has one."""
 
-    def __init__(self, files: ConsumeQueue, from_offset: int, ext: QueueExt | None = None) -> None:
+    def __init__(
+        self, files: ConsumeQueue, from_offset: int, lanes: Lanes, name: tuple[bytes, int], expired: Expired,
+        ext: QueueExt | None = None,
+    ) -> None:  # fmt: skip
         """The queue is as the records below `from_offset` left it; entries behind that are written again."""
-        self.files, self._ext = files, ext
-        self.end = files.end_below(from_offset)  # the next queue offset
-        self.max_physical_offset = from_offset  # end of the last record in it
-        self.expired_below = 0  # records below were not dispatched: a queue of such only begins anew behind them
+        self.files, self._ext, self._expired = files, ext, expired
+        end = files.end_below(from_offset)
         if ext is not None:
-            ext.seek(files, self.end)
+            ext.seek(files, end)
+        super().__init__(lanes, name, end, from_offset)
 
     def put(self, share: Share) -> list[str]:
         """Write what is not there yet; what was odd about it."""
@@ -63,7 +105,7 @@ class PlainBuilder(_Builder):
         if share.dense and share.first_queue_offset == self.end and follows:
             if ext is not None:
                 entries["tags_code"] = ext.put(entries["tags_code"].astype(np.int64), share.store_timestamps_ms())
-            self.files.append(self.end, entries.tobytes())
+            self._append(entries)
             self.end += len(entries)
             self.max_physical_offset = int(entries[-1]["physical_offset"]) + int(entries[-1]["size"])
             return self._ext_findings()
@@ -71,7 +113,7 @@ class PlainBuilder(_Builder):
         for number, queue_offset in enumerate(share.queue_offsets().tolist()):
             entry = entries[number : number + 1]
             end = int(entry[0]["physical_offset"]) + int(entry[0]["size"])
-            if end <= self.max_physical_offset or queue_offset < self.end:
+            if end <= self.max_physical_offset or (queue_offset < self.end and not self._is_expired()):
                 continue  # built before
             if ext is not None:
                 stored_ms = share.store_timestamps_ms()[number : number + 1]
@@ -81,7 +123,7 @@ class PlainBuilder(_Builder):
 
     def _put_one(self, entry: Entries, queue_offset: int, end: int) -> list[str]:
         """The general rules, for the rare queue that is not simply continued."""
-        if queue_offset > self.end > 0 and self._is_expired():
+        if queue_offset != self.end > 0 and self._is_expired():
             self.files.truncate(0)
             self.end = 0
         if self.end == 0 and queue_offset > 0:
@@ -90,16 +132,26 @@ class PlainBuilder(_Builder):
         findings = []
         if queue_offset != self.end:
             findings = [f"{self.files.directory}: message {queue_offset} follows message {self.end - 1}"]
-        self.files.append(self.end, entry.tobytes())
+        self._append(entry)
         self.end += 1
         self.max_physical_offset = end
         return findings
 
+    def _append(self, entries: Entries) -> None:
+        """What comes next may be written where this was (`put_groups`), but for addresses of units."""
+        if self._lanes.open_max > 0 and self._ext is None:
+            self.files.append(self.end, entries.tobytes(), self._keep_open)
+        else:
+            self.files.append(self.end, entries.tobytes())
+
+    def _keep_open(self, fd: int, first: int) -> None:
+        self._lanes.hold(self.lane, fd, first, first + self.files.file_bytes // self.files.dtype.itemsize)
+
     def _is_expired(self) -> bool:
-        if not self.expired_below:
+        if not self._expired.below:
             return False
         last = self.files.last_entry(self.end)
-        return last is None or int(last["physical_offset"]) < self.expired_below
+        return last is None or int(last["physical_offset"]) < self._expired.below
 
     def _ext_findings(self) -> list[str]:
         if self._ext is None or not self._ext.findings:
@@ -111,11 +163,10 @@ class PlainBuilder(_Builder):
 class BatchBuilder(_Builder):
     """A batch consume queue."""
 
-    def __init__(self, files: BatchConsumeQueue, from_offset: int) -> None:
+    def __init__(self, files: BatchConsumeQueue, from_offset: int, lanes: Lanes, name: tuple[bytes, int]) -> None:
         self.files = files
         self._units = files.end_below(from_offset)
-        self.end = files.messages_end(self._units)
-        self.max_physical_offset = from_offset
+        super().__init__(lanes, name, files.messages_end(self._units), from_offset)
 
     def put(self, share: Share) -> list[str]:
         """Write what is not there yet; what was odd about it."""

@@ -5,14 +5,14 @@ Files have their full length from the beginning and are zeros where nothing is; 
 first entry. An entry counts when its size is above 0 (a message can lie at offset 0). A queue that starts above entry 0
 (its older messages are not in this log) has its first file filled up to there with entries that point nowhere.
 
-Written with pwrite, not through a mapping: a kill leaves whole pages, and the file's mtime tells the flusher what to
-sync. Everything here is a function of the log and can be rebuilt from it.
+Written with pwrite, not through a mapping: a kill leaves whole pages, a full disk is an error, and the file's mtime
+tells the flusher what to sync. Everything here is a function of the log and can be rebuilt from it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -96,10 +96,14 @@ class ConsumeQueue:
 
     def map_file(self, base: int) -> Entries:
         """The entries of one file, read in place."""
-        path = self.directory / file_name(base)
-        fd = file_io.open_file(path, writable=False)
+        return self._map_file(base)[0]
+
+    def _map_file(self, base: int) -> tuple[Entries, int]:
+        """Also how many have blocks: what lies behind was never written, and is not to be looked at."""
+        fd = file_io.open_file(self.directory / file_name(base), writable=False)
         try:
-            return np.frombuffer(file_io.map_file(fd, os.fstat(fd).st_size, writable=False), dtype=self.dtype)
+            mapping = file_io.map_file(fd, os.fstat(fd).st_size, writable=False)
+            return np.frombuffer(mapping, dtype=self.dtype), file_io.first_hole(fd) // self.dtype.itemsize
         finally:
             os.close(fd)
 
@@ -126,7 +130,8 @@ class ConsumeQueue:
     def _file(self, base: int) -> Entries:
         """As `map_file`; a small one is read, which is done before it would be mapped: there may be very many."""
         if self.file_bytes > SMALL_FILE_BYTES:
-            return self.map_file(base)
+            entries, written = self._map_file(base)
+            return entries[:written]
         fd = file_io.open_file(self.directory / file_name(base), writable=False)
         try:
             return np.frombuffer(os.pread(fd, self.file_bytes, 0), dtype=self.dtype)
@@ -143,7 +148,7 @@ class ConsumeQueue:
         bases = self.bases()
         if not bases:
             return 0
-        entries = self.map_file(bases[0])
+        entries = self._file(bases[0])
         own = entries["size"] != PREFILL_SIZE
         return bases[0] // self.dtype.itemsize + (int(own.argmax()) if own.any() else len(entries))
 
@@ -165,21 +170,34 @@ class ConsumeQueue:
 
     # writing: one process, the dispatcher (or recovery before there is one)
 
-    def append(self, queue_offset: int, entries: bytes | memoryview) -> None:
-        """Write whole entries at `queue_offset`, which is the queue's end; makes the files it needs."""
+    def append(
+        self, queue_offset: int, entries: bytes | memoryview, keep: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Write whole entries at `queue_offset`, which is the queue's end; makes the files it needs.
+
+        `keep`: is given the last file's descriptor, which is its own then, and the file's first queue offset.
+        """
         at, data = queue_offset * self.dtype.itemsize, memoryview(entries).cast("B")
         while len(data):
             base = at - at % self.file_bytes
             part = data[: base + self.file_bytes - at]
-            file_io.write_into_sparse(self.directory / file_name(base), part, at - base, self.file_bytes)
+            fd = file_io.write_into_sparse(self.directory / file_name(base), part, at - base, self.file_bytes)
             at, data = at + len(part), data[len(part) :]
+            if keep is None or len(data):
+                os.close(fd)
+            else:
+                keep(fd, base // self.dtype.itemsize)
 
     def prefill(self, queue_offset: int) -> None:
         """Begin an empty queue at `queue_offset`: entries that point nowhere up to there, in its first file only."""
         per_file = self.file_bytes // self.dtype.itemsize
-        nowhere = np.zeros(queue_offset % per_file, CQ_DTYPE)
+        self.point_nowhere(queue_offset - queue_offset % per_file, queue_offset)
+
+    def point_nowhere(self, start: int, end: int) -> None:
+        """Let the entries [start, end) stand for messages that are not in the log; what they say is lost."""
+        nowhere = np.zeros(end - start, CQ_DTYPE)
         nowhere["size"] = PREFILL_SIZE
-        self.append(queue_offset - len(nowhere), nowhere.tobytes())
+        self.append(start, nowhere.tobytes())
 
     def truncate(self, end: int) -> None:
         """Drop the entries from queue offset `end` on: files behind it go, the rest of its own becomes zeros."""

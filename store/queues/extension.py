@@ -203,13 +203,13 @@ class QueueExt:
         path = self.directory / file_name(base)
         count = min((self._file_bytes - at - END_BYTES) // UNIT_BYTES, len(codes))
         if count <= 0:
-            file_io.write_into_sparse(path, END_OF_FILE, at, self._file_bytes)
+            os.close(file_io.write_into_sparse(path, END_OF_FILE, at, self._file_bytes))
             self.position, self._at_end = base + self._file_bytes, False
             return 0
         units = np.zeros(count, EXT_DTYPE)
         units["size"] = UNIT_BYTES
         units["tags_code"], units["store_timestamp_ms"] = tags_codes[:count], store_timestamps_ms[:count]
-        file_io.write_into_sparse(path, units.tobytes(), at, self._file_bytes)
+        os.close(file_io.write_into_sparse(path, units.tobytes(), at, self._file_bytes))
         codes[:count] = self.position + ADDRESS_ZERO + np.arange(count, dtype=np.int64) * UNIT_BYTES
         self.position += count * UNIT_BYTES
         return count

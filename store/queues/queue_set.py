@@ -8,9 +8,11 @@ topic (a slave without its master's topics.json), when the first record seen of 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -29,15 +31,18 @@ from store.message.topics import LMQ_PREFIX
 from store.names import BATCH_QUEUES, CONSUME_QUEUES, QUEUE_EXTENSIONS
 from store.queues import group_kernel
 from store.queues.batch_consume_queue import BatchConsumeQueue, BatchTopics, batch_file_bytes_of
-from store.queues.builders import BatchBuilder, Builder, PlainBuilder, Share
+from store.queues.builders import BatchBuilder, Builder, Expired, PlainBuilder, Share
 from store.queues.consume_queue import CQ_DTYPE, ENTRY_BYTES, ConsumeQueue, queue_directories
 from store.queues.extension import QueueExt
-from store.queues.group_kernel import Group
+from store.queues.group_kernel import NO_LANE, Group, Grouping
+from store.queues.lanes import NO_SLOT, Lanes
+from store.queues.opening import BUDGET_MAX, Opening
 
 ROWS_MAX = 32768
 BATCH_FILE_BYTES = batch_file_bytes_of(13_800_000)
 INNER_BATCH = int(SysFlag.INNER_BATCH)
 COUNTS_END = 1 << 15  # a unit's count has two bytes
+FURTHER_ROWS = 128  # are looked at in a turn behind a log that grows where some of them go to further queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,18 @@ class QueueKinds:
 
 
 PLAIN_QUEUES = QueueKinds()
+
+
+class EndsTable(Protocol):
+    """Who is shown where queues end, once what lies before is in their files."""
+
+    next_offsets: Words  # by slot
+
+    def slot_for(self, topic: bytes, queue_id: int) -> int:
+        """The queue's place in the table; NO_SLOT where it has none."""
+
+    def set_ends(self, slots: Words, ends: Words) -> None:
+        """The ends of the queues at these places."""
 
 
 def kinds_found(root: Path, rules: QueueRules) -> QueueKinds:
@@ -72,12 +89,17 @@ def _file_bytes_below(root: Path) -> int:
 class _Grouped:
     """The rows of a range sorted by their queues, all of a queue together, in the log's order."""
 
-    def __init__(self, segment: Segment, rows: Words, groups: Words, table: Words, entries: Bytes) -> None:
-        table.fill(0)
-        array, base = segment.array, segment.base_offset
-        self.known = group_kernel.group_rows(array, rows, len(rows), base, table, groups, entries)
+    def __init__(self, rows: Words, groups: Words, entries: Bytes) -> None:
         self.rows, self._groups, self._entries = rows, groups, entries.view(CQ_DTYPE)
         self._order: Words | None = None  # row numbers by group
+
+    def lane(self, number: int) -> int:
+        """A group's lane, or NO_LANE."""
+        return int(self._groups[number, Group.LANE])
+
+    def left(self) -> list[int]:
+        """The groups that are not written."""
+        return np.flatnonzero(self._groups[:, Group.IS_DONE] == 0).tolist()
 
     def first_row(self, number: int) -> Words:
         """The first row of a group."""
@@ -109,43 +131,107 @@ class QueueSet:
 
     def __init__(
         self, consumequeue: Path, file_bytes: int, kinds: QueueKinds, report: Callable[[str], None], *,
-        refuse_gaps: bool, batch_root: Path | None = None,
+        refuse_gaps: bool, batch_root: Path | None = None, ends: EndsTable | None = None, open_max: int = 0,
+        rows_max: int = ROWS_MAX,
     ) -> None:  # fmt: skip
+        """`open_max`: so many files of queues stay open, and so few queues are opened in a turn that it is short."""
+        self._ends, self._end_words = ends, np.zeros(0, np.int64) if ends is None else ends.next_offsets
         self._batch_root = batch_root or consumequeue.parent / BATCH_QUEUES
         self._root, self._file_bytes, self._kinds = consumequeue, file_bytes, kinds
         self._report, self._refuse_gaps = report, refuse_gaps
         self._batch_topics = BatchTopics(consumequeue.parent)
-        self._expired_below = 0
+        self._expired = Expired()
+        self._lanes = Lanes(open_max)
         self._builders: dict[tuple[bytes, int], Builder | None] = {}
-        self._groups = np.zeros((ROWS_MAX, len(Group)), np.int64)
-        self._table = np.zeros(_table_words(ROWS_MAX), np.int64)
-        self._entries = np.zeros(ROWS_MAX * ENTRY_BYTES, np.uint8)
+        self._by_lane: list[Builder | None] = []
+        self._groups = np.zeros((rows_max, len(Group)), np.int64)
+        self._table = np.zeros(_table_words(rows_max), np.int64)
+        self._entries = np.zeros(rows_max * ENTRY_BYTES, np.uint8)
+        self._state = np.zeros(len(Grouping), np.int64)
+        self.opening = Opening(BUDGET_MAX) if open_max else Opening()
 
     def skip_to(self, physical_offset: int) -> None:
         """Records below expired before they came here: queues have gaps there, and whose records all did begin anew."""
-        self._expired_below = physical_offset
-        for builder in self._builders.values():
-            if isinstance(builder, PlainBuilder):
-                builder.expired_below = physical_offset
+        self._expired.below = physical_offset
 
-    def put(self, segment: Segment, rows: Words, from_offset: int) -> None:
-        """Put the rows' entries into their queues. A queue met for the first time is as `from_offset` left it.
+    def close(self) -> None:
+        """Close the files that are open; they are opened again when they are needed."""
+        self._lanes.close()
+
+    @property
+    def passed_on(self) -> int:
+        """Which special rows only `put` can put."""
+        return int(Special.TAGS_NOT_ASCII | (Special.INNER_PROPERTIES if self._kinds.multi_dispatch else 0))
+
+    @property
+    def known(self) -> int:
+        """How many queues there are."""
+        return len(self._lanes)
+
+    @property
+    def taken(self) -> int:
+        """How many rows were grouped."""
+        return int(self._state[Grouping.TAKEN])
+
+    def failure(self, number: int) -> OSError:
+        """The error with that number of writing the queue at which `put_groups` stopped."""
+        builder = self._by_lane[int(self._groups[self._state[Grouping.GROUP], Group.LANE])]
+        assert builder is not None
+        return OSError(number, os.strerror(number), str(builder.files.directory))
+
+    def words(self) -> tuple[Words, Words, Bytes, Words, Bytes, Words, Words, int, Words]:
+        """What its kernels work on."""
+        lanes = self._lanes
+        return (
+            self._table, self._groups, self._entries, lanes.words, lanes.names, lanes.places, self._end_words,
+            self.opening.budget, self._state,
+        )  # fmt: skip
+
+    def put(self, segment: Segment, rows: Words, from_offset: int) -> int:
+        """Put the rows' entries into their queues; how many rows that were. A queue met for the first time is as
+        `from_offset` left it.
 
         Raises QueueGap before anything is written, if gaps are to be refused.
         """
-        special = np.flatnonzero(rows[:, Row.SPECIAL])  # none, or the topic is of such a kind
-        for number in special[rows[special, Row.SPECIAL] & Special.TAGS_NOT_ASCII > 0]:
+        marked = np.flatnonzero(rows[:, Row.SPECIAL])  # none, or the topic is of such a kind
+        for number in marked[rows[marked, Row.SPECIAL] & Special.TAGS_NOT_ASCII > 0]:
             self._hash_tags(segment, rows[number])
-        grouped = _Grouped(segment, rows, self._groups, self._table[: _table_words(len(rows))], self._entries)
+        special, lanes = marked if self._kinds.multi_dispatch and len(marked) else None, self._lanes
+        if special is not None and lanes.open_max:
+            rows = rows[:FURTHER_ROWS]
+        group_kernel.group_rows(
+            segment.array, rows, len(rows), segment.base_offset, self._table, self._groups, self._entries,
+            lanes.words, lanes.names, lanes.places, self.opening.budget, self._state,
+        )  # fmt: skip
+        if special is None and lanes.open_max:
+            error = group_kernel.put_groups(
+                rows, segment.base_offset, self._groups, self._entries, lanes.words, self._end_words, self._state
+            )
+            if error:
+                raise self.failure(-error)
+        if special is not None:  # fewer rows are looked at, and fewer grouped where many queues are to be opened
+            special = special[special < self.taken]
+        self.put_left(segment, rows[: self.taken], special, from_offset)
+        return self.taken
+
+    def put_left(self, segment: Segment, rows: Words, special: Words | None, from_offset: int) -> None:
+        """Of these rows, which are grouped, those that are not written yet. `special`: may have further queues."""
+        opened, known, began_ns = self._lanes.opened, len(self._lanes), self.opening.now_ns()
+        self._put_left(segment, rows, special, from_offset)
+        self.opening.note(self._lanes.opened - opened, len(self._lanes) - known, began_ns)
+
+    def _put_left(self, segment: Segment, rows: Words, special: Words | None, from_offset: int) -> None:
+        count = int(self._state[Grouping.QUEUES])
+        grouped = _Grouped(rows, self._groups[:count], self._entries)
         work = []
-        for number in range(grouped.known):
-            builder = self._builder_of(segment, grouped.first_row(number), from_offset)
+        for number in grouped.left():
+            builder = self._builder_of(segment, grouped.first_row(number), grouped.lane(number), from_offset)
             if builder is not None:
                 share = grouped.share(number)
                 if isinstance(builder, BatchBuilder):
                     self._count_messages(segment, grouped.rows_of(number), share)
                 work.append((builder, share))
-        if self._kinds.multi_dispatch and len(special):
+        if special is not None:
             work = self._with_further_queues(work, segment, rows[special], from_offset)
         if self._refuse_gaps:
             for builder, share in work:
@@ -153,6 +239,11 @@ class QueueSet:
         for builder, share in work:
             for finding in builder.put(share):
                 self._report(finding)
+        if self._ends is not None:
+            shown = [(builder.slot, builder.end) for builder, _ in work if builder.slot != NO_SLOT]
+            if shown:
+                slots, ends = np.array(shown, np.int64).T.copy()
+                self._ends.set_ends(slots, ends)
 
     @staticmethod
     def _hash_tags(segment: Segment, row: Words) -> None:
@@ -160,30 +251,39 @@ class QueueSet:
         if count:
             row[Row.TAGS_CODE] = java_hash(java_text(segment.array[at : at + count].tobytes()))
 
-    def _builder_of(self, segment: Segment, row: Words, from_offset: int) -> Builder | None:
+    def _builder_of(self, segment: Segment, row: Words, lane: int, from_offset: int) -> Builder | None:
         """The row's queue; None when its name cannot be a directory's (nothing we or RocketMQ accept from a client)."""
+        if lane != NO_LANE:
+            return self._by_lane[lane]
         topic, queue_id = _topic_of(segment, row), int(row[Row.QUEUE_ID])
-        if (topic, queue_id) not in self._builders:
-            where = segment.base_offset + int(row[Row.POSITION])
-            made = self._made(java_text(topic), queue_id, where, from_offset, int(row[Row.SYS_FLAG]))
-            self._builders[topic, queue_id] = made
-        return self._builders[topic, queue_id]
+        where = segment.base_offset + int(row[Row.POSITION])
+        return self._enter((topic, queue_id), where, from_offset, int(row[Row.SYS_FLAG]))
 
-    def _made(self, name: str, queue_id: int, where: int, from_offset: int, sys_flag: int = 0) -> Builder | None:
+    def _enter(self, name: tuple[bytes, int], where: int, from_offset: int, sys_flag: int = 0) -> Builder | None:
+        made = self._builders[name] = self._made(name, where, from_offset, sys_flag)
+        self._by_lane.append(made)
+        if made is None:
+            self._lanes.add(*name)
+        elif self._ends is not None:
+            made.slot = self._ends.slot_for(*name)
+        return made
+
+    def _made(self, key: tuple[bytes, int], where: int, from_offset: int, sys_flag: int) -> Builder | None:
+        name, queue_id = java_text(key[0]), key[1]
         if not name or "/" in name or "\0" in name or name in (".", "..") or queue_id < 0:
             self._report(f"records of topic {name!r}, queue {queue_id} (first at {where}) have no queue: bad name")
             return None
         below = Path(name) / str(queue_id)
         if name in self._batch_topics or (sys_flag & INNER_BATCH and not (self._root / name).is_dir()):
-            return BatchBuilder(BatchConsumeQueue(self._batch_root / below, self._kinds.batch_file_bytes), from_offset)
+            batches = BatchConsumeQueue(self._batch_root / below, self._kinds.batch_file_bytes)
+            return BatchBuilder(batches, from_offset, self._lanes, key)
         if self._batch_topics.problem:
             self._report(self._batch_topics.problem)
         ext = None
         if self._kinds.ext_file_bytes:
             ext = QueueExt(self._root.parent / QUEUE_EXTENSIONS / below, self._kinds.ext_file_bytes)
-        plain = PlainBuilder(ConsumeQueue(self._root / below, self._file_bytes), from_offset, ext)
-        plain.expired_below = self._expired_below
-        return plain
+        plain = ConsumeQueue(self._root / below, self._file_bytes)
+        return PlainBuilder(plain, from_offset, self._lanes, key, self._expired, ext)
 
     def _count_messages(self, segment: Segment, rows: Words, share: Share) -> None:
         """How many messages each record of a batch queue stands for, and the queue offset of the first."""
@@ -226,9 +326,8 @@ class QueueSet:
         own = {id(builder): number for number, (builder, _) in enumerate(work)}
         for (name, queue_id), entries in further.items():
             key = name.encode("utf-8", "surrogatepass"), queue_id
-            if key not in self._builders:
-                self._builders[key] = self._made(name, queue_id, entries[0][0], from_offset)
-            builder = self._builders[key]
+            known = key in self._builders
+            builder = self._builders[key] if known else self._enter(key, entries[0][0], from_offset)
             if isinstance(builder, BatchBuilder):
                 self._report(f"{builder.files.directory}: multi-dispatch to a batch queue is not done")
             elif builder is not None and id(builder) in own:
@@ -265,9 +364,7 @@ def _further_share(entries: list[tuple[int, int, int, int]]) -> Share:
     return Share(of_queue, int(queue_offsets[0]), dense, lambda: queue_offsets, lambda: queue_offsets, with_unit=False)
 
 
-def _in_turn(
-    builder: Builder, own: Share, further: list[tuple[int, int, int, int]]
-) -> list[tuple[Builder, Share]]:
+def _in_turn(builder: Builder, own: Share, further: list[tuple[int, int, int, int]]) -> list[tuple[Builder, Share]]:
     """A queue that gets messages of its own and others' at once: one by one, in the log's order."""
     offsets, times = own.queue_offsets(), own.store_timestamps_ms()
     parts = [

@@ -6,7 +6,7 @@ replication copies both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -35,8 +35,10 @@ class Comparison:
         return max(0, self.end - self.start)
 
 
-def compare(left: LogReader, right: LogReader) -> Comparison:
-    """Compare the range that both hold."""
+def compare(
+    left: LogReader, right: LogReader, on_progress: Callable[[int, int], None] | None = None
+) -> Comparison:  # fmt: skip
+    """Compare the range that both hold; how much is done is said in bytes."""
     start, end = max(left.min_offset, right.min_offset), min(left.max_offset, right.max_offset)
     if left.files is None or right.files is None or start >= end:
         return Comparison(start, start)
@@ -47,6 +49,8 @@ def compare(left: LogReader, right: LogReader) -> Comparison:
                 segment = stack.enter_context(files.open(files.base_of(at)))
                 parts.append(segment.array[at - segment.base_offset : stop - segment.base_offset])
             for step in range(0, stop - at, STEP_BYTES):
+                if on_progress is not None:
+                    on_progress(at + step - start, end - start)
                 ours, theirs = (part[step : step + STEP_BYTES] for part in parts)
                 if not np.array_equal(ours, theirs):
                     index = int((ours != theirs).argmax())

@@ -25,11 +25,7 @@ def digests(files: SegmentFiles, start: int, end: int, parts: int) -> list[str]:
 
 def _digest(files: SegmentFiles, start: int, end: int) -> str:
     digest = hashlib.sha256()
-    while start < end:
-        base = files.base_of(start)
-        stop = min(end, base + files.segment_bytes)
-        with files.open(base) as segment:
-            for at in range(start - base, stop - base, STEP_BYTES):  # releases the interpreter for each step
-                digest.update(segment.view[at : min(at + STEP_BYTES, stop - base)])
-        start = stop
+    for segment, low, high in files.parts(start, end):
+        for at in range(low, high, STEP_BYTES):  # releases the interpreter for each step
+            digest.update(segment.view[at : min(at + STEP_BYTES, high)])
     return digest.hexdigest()

@@ -28,7 +28,10 @@ class State(StrEnum):
 
 
 class ContradictsItself(StoreError):
-    """The other side's digests do not fit each other."""
+    """The other side's digests do not fit each other.
+
+    Next: `slipstream log verify STORE` on the other side.
+    """
 
     code = "PEER_CONTRADICTS"
 

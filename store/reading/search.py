@@ -11,8 +11,10 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from store.errors import IndexFileDamaged, InvalidMessage
+from ipc.errors import RegionMissing
+from store.errors import BrokerOutOfReach, IndexFileDamaged, InvalidMessage
 from store.files.checkpoint import read as read_checkpoint
 from store.index.geometry import geometry_of
 from store.index.index_file import DEFAULT_GEOMETRY, Geometry, IndexFile, hash_of
@@ -21,6 +23,7 @@ from store.message.host import parse_message_id
 from store.message.properties import keys_of
 from store.message.record import Kind, Message, decode, inspect
 from store.queues.consume_queue import queue_directories
+from store.reading.extent import running, tell_unreached
 from store.reading.log_reader import LogReader
 from store.reading.summary import messages
 
@@ -151,3 +154,22 @@ class Finder:
 def _carries(message: Message, key: str, topic: str | None) -> bool:
     unique, parts = keys_of(message.properties)
     return (topic is None or message.topic == topic) and key in (*unique, *parts)
+
+
+def finder_on(store: Path, reader: LogReader, scan_bytes_max: int = SCAN_BYTES_MAX) -> Finder:
+    """With a running broker its cursor says how far the index goes, and its settings how its files are laid out."""
+    broker = running(store)
+    if broker is None:
+        return Finder(reader, scan_bytes_max=scan_bytes_max)
+    settings = broker.settings
+    slots, entries_max = settings.get("maxHashSlotNum"), settings.get("maxIndexNum")
+    known = Geometry(slots, entries_max) if isinstance(slots, int) and isinstance(entries_max, int) else None
+    try:
+        counters = broker.counters()
+    except (RegionMissing, BrokerOutOfReach) as error:
+        tell_unreached(error)  # or it has stopped since
+        return Finder(reader, scan_bytes_max=scan_bytes_max)
+    try:
+        return Finder(reader, counters.cursor("reput_from_offset").read(), known, scan_bytes_max)
+    finally:
+        counters.close()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from store.errors import CorruptRecord
 from store.message.record import Kind, Message, decode
 from store.reading.log_reader import LogReader
 from store.reading.walk import walk
+
+PROGRESS_MESSAGES = 4096
 
 
 @dataclass(slots=True)
@@ -49,9 +51,14 @@ def messages(reader: LogReader, start: int | None = None, end: int | None = None
             raise CorruptRecord(path, offset, inspection.reason or "zeros in the middle of the log")
 
 
-def by_topic(reader: LogReader) -> dict[str, TopicSummary]:
-    """What the log holds of each topic, in the order of their names. Raises CorruptRecord."""
+def by_topic(reader: LogReader, on_progress: Callable[[int, int], None] | None = None) -> dict[str, TopicSummary]:
+    """What the log holds of each topic, in the order of their names; how much is done is said in bytes.
+
+    Raises CorruptRecord.
+    """
     topics: dict[str, TopicSummary] = {}
-    for message in messages(reader):
+    for number, message in enumerate(messages(reader)):
+        if on_progress is not None and not number % PROGRESS_MESSAGES:
+            on_progress(message.physical_offset - reader.min_offset, reader.max_offset - reader.min_offset)
         topics.setdefault(message.topic, TopicSummary()).add(message)
     return dict(sorted(topics.items()))

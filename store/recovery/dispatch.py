@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +18,13 @@ from ipc.arrays import Bytes, Words
 from store.errors import CorruptRecord
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
-from store.index.service import IndexService
+from store.index.service import NO_INDEX, IndexService
 from store.message import rows_kernel as kernel
 from store.message.delay import DELAYS_MS
 from store.message.rows_kernel import Row, ScanStop
-from store.queues.queue_set import PLAIN_QUEUES, ROWS_MAX, QueueKinds, QueueSet
+from store.queues.queue_set import PLAIN_QUEUES, ROWS_MAX, EndsTable, QueueKinds, QueueSet
+from store.recovery import turn_kernel
+from store.recovery.turn_kernel import Done, TurnWord
 
 BATCH_ROWS = ROWS_MAX
 FINDINGS_MAX = 100
@@ -38,27 +41,37 @@ class Dispatcher:
         self, segment_files: SegmentFiles, consumequeue: Path, file_bytes: int, *, refuse_gaps: bool = False,
         index: IndexService | None = None,
         on_rows: Callable[[Bytes, int, Words, int], None] | None = None,
-        kinds: QueueKinds = PLAIN_QUEUES, batch_root: Path | None = None,
+        kinds: QueueKinds = PLAIN_QUEUES, batch_root: Path | None = None, ends: EndsTable | None = None,
+        open_max: int = 0, rows_max: int = 0,
     ) -> None:  # fmt: skip
         """`refuse_gaps`: raise QueueGap, nothing written, when a queue lacks entries before a record's (recovery asks,
         because the log may still have them). Else entries go to the queue's end, as RocketMQ does it.
         `kinds`: which queues there are besides the plain ones; their directories stand beside `consumequeue`, batch
         queues in `batch_root` if that is given.
+        `ends`: shown where queues end, as soon as their entries are written.
+        `open_max`: so many queues' files stay open, and a turn is short: for one who goes on as the log grows.
         `on_rows`: called with (segment's bytes, its base offset, rows, how many) once their entries are written."""
         self._on_rows = on_rows
         self._segments, self._index = segment_files, index
         self.findings: list[str] = []
         self._queues = QueueSet(
-            consumequeue, file_bytes, kinds, self._report, refuse_gaps=refuse_gaps, batch_root=batch_root
-        )
+            consumequeue, file_bytes, kinds, self._report, refuse_gaps=refuse_gaps, batch_root=batch_root, ends=ends,
+            open_max=open_max, rows_max=rows_max or BATCH_ROWS,
+        )  # fmt: skip
         usual = kinds.delays_ms == DELAYS_MS  # which the scan knows
         self._delays_ms = None if usual else np.array(kinds.delays_ms, np.int64)
         self._segment: Segment | None = None
-        self._rows = np.zeros((BATCH_ROWS, len(Row)), np.int64)
-        self.last_store_timestamp_ms = 0
+        self._is_turned = open_max > 0 and usual and not refuse_gaps
+        self._rows = np.zeros((rows_max or BATCH_ROWS, len(Row)), np.int64)
+        self._turn = np.zeros(len(TurnWord), np.int64)
+        self.taken = 0  # records of the last batch
 
     def close(self) -> None:
-        """Unmap the segment."""
+        """Unmap the segment, close the queues."""
+        self._queues.close()
+        self._close_segment()
+
+    def _close_segment(self) -> None:
         if self._segment is not None:
             self._segment.close()
             self._segment = None
@@ -81,30 +94,73 @@ class Dispatcher:
         return from_offset
 
     def dispatch_batch(self, from_offset: int, to_offset: int) -> int:
-        """One batch of `dispatch`: at most BATCH_ROWS records of one segment."""
+        """One batch of `dispatch`: at most `rows_max` records of one segment."""
         segment = self._open(from_offset)
-        base = segment.base_offset
+        base, turn = segment.base_offset, self._turn
         limit = min(to_offset, segment.end_offset) - base
-        position, count, stop = kernel.scan(segment.array, from_offset - base, limit, base, self._rows)
-        if count:
-            if self._delays_ms is not None:
-                _deliver_by(self._delays_ms, self._rows[:count])
-            self._queues.put(segment, self._rows[:count], from_offset)
-            if self._index is not None:
-                self._index.put(segment, self._rows, count)
-            if self._on_rows is not None:
-                self._on_rows(segment.array, base, self._rows, count)
-            self.last_store_timestamp_ms = int(self._rows[count - 1, Row.STORE_TIMESTAMP])
+        if self._is_turned:
+            turn_kernel.take(from_offset - base, limit, *self.turn_words())
+        else:
+            turn[: TurnWord.DONE] = kernel.scan(segment.array, from_offset - base, limit, base, self._rows)
+            turn[TurnWord.DONE] = Done.SCANNED
+        return self.finish(from_offset, to_offset)
+
+    @property
+    def queues(self) -> int:
+        """How many queues it knows."""
+        return self._queues.known
+
+    def is_ready(self, from_offset: int) -> bool:
+        """Whether `turn_kernel.take` may be called from there on."""
+        segment = self._segment
+        return self._is_turned and segment is not None and segment.base_offset <= from_offset < segment.end_offset
+
+    def turn_words(self) -> tuple[Any, ...]:
+        """What `turn_kernel.take` works on."""
+        assert self._segment is not None
+        segment, queues = self._segment, self._queues
+        index = NO_INDEX if self._index is None else self._index.words()
+        own = segment.array, segment.base_offset, self._rows, queues.passed_on, self._turn
+        return *own, *queues.words(), *index
+
+    def finish(self, from_offset: int, to_offset: int) -> int:
+        """What is left of a batch that was taken; how far it came."""
+        assert self._segment is not None
+        segment, base = self._segment, self._segment.base_offset
+        limit = min(to_offset, segment.end_offset) - base
+        position, count, stop, done, error = self._turn.tolist()
+        if error:
+            raise self._queues.failure(-error)
+        self.taken = self._put(segment, count, done, from_offset) if count else 0
+        if self.taken < count:
+            return base + int(self._rows[self.taken, Row.POSITION])
         if stop == ScanStop.BLANK and limit == segment.size_bytes:
             return segment.end_offset
         if stop in STOPS and position == from_offset - base:
-            raise CorruptRecord(str(segment.path), base + position, STOPS[stop])
+            raise CorruptRecord(str(segment.path), base + position, STOPS[ScanStop(stop)])
         return base + int(position)
+
+    def _put(self, segment: Segment, count: int, done: int, from_offset: int) -> int:
+        """What is not done yet of these rows; how many of them are."""
+        rows = self._rows
+        if done == Done.SCANNED:
+            if self._delays_ms is not None:
+                _deliver_by(self._delays_ms, rows[:count])
+            taken = self._queues.put(segment, rows[:count], from_offset)
+        else:
+            taken = self._queues.taken
+            if done == Done.GROUPED:
+                self._queues.put_left(segment, rows[:taken], None, from_offset)
+        if self._index is not None and done != Done.INDEXED:
+            self._index.put(segment, rows, taken)
+        if self._on_rows is not None:
+            self._on_rows(segment.array, segment.base_offset, rows, taken)
+        return taken
 
     def _open(self, offset: int) -> Segment:
         base = self._segments.base_of(offset)
         if self._segment is None or self._segment.base_offset != base:
-            self.close()
+            self._close_segment()
             self._segment = self._segments.open(base)
         return self._segment
 

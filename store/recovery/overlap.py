@@ -31,26 +31,14 @@ def last_bytes(files: SegmentFiles, begin: int, end: int) -> tuple[int, bytes]:
     if start < base and _has_record(files, base, end):
         start = base
     start = max(start, LOWEST_START)
-    return (start, b"".join(_pieces(files, start, end))) if start < end else (end, b"")
+    if start >= end:
+        return end, b""
+    return start, b"".join(bytes(segment.view[low:high]) for segment, low, high in files.parts(start, end))
 
 
 def _has_record(files: SegmentFiles, start: int, end: int) -> bool:
     rows = new_rows(1)
-    while start < end:
-        base = files.base_of(start)
-        with files.open(base) as segment:
-            limit = min(end - base, segment.size_bytes)
-            if kernel.find_record(segment.array, start - base, limit, base, rows) >= 0:
-                return True
-        start = base + files.segment_bytes
-    return False
-
-
-def _pieces(files: SegmentFiles, start: int, end: int) -> list[bytes]:
-    pieces = []
-    while start < end:
-        base = files.base_of(start)
-        with files.open(base) as segment:
-            pieces.append(bytes(segment.view[start - base : end - base]))
-        start = base + files.segment_bytes
-    return pieces
+    return any(
+        kernel.find_record(segment.array, low, high, segment.base_offset, rows) >= 0
+        for segment, low, high in files.parts(start, end)
+    )

@@ -5,6 +5,8 @@ Queues are a function of the log, below the checkpoint's offset they are on disk
 there after a kill; after a power cut any of it may be missing, so what is above is taken out, units of extensions with
 it, and dispatched again. That is so before all queues are built again, too: a unit lost in the midst would leave its
 record without one, and a part of a unit can look like a whole one.
+The log's files expire: of a queue that rests nothing but its own entries tells which number comes next, and consumers'
+offsets go by that. So entries of expired records are compared with nothing, and stay where all is built again.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from store.queues.queue_set import QueueKinds
 from store.queues.sync import totals
 from store.recovery import log_end
 from store.recovery.dispatch import Dispatcher
+
+REFIT_SUFFIX = ".refitted"
 
 
 class QueueRecovery:
@@ -64,6 +68,7 @@ class QueueRecovery:
 
         Without one of ours none of what the log still tells is known to be on disk.
         """
+        file_io.remove_tree(_beside(self.root))  # a killed recovery's
         known = checkpoint.flushed_offset
         on_disk = min_offset if known is None else min(known, max_offset)
         for topic, queue_id, queue in self._every():
@@ -74,13 +79,15 @@ class QueueRecovery:
                     continue
                 end = queue.sound_end(max_offset)
                 held = queue.end_below(max_offset)
-                queue.truncate(end)
+                queue.truncate(end if end == held else max(end, queue.end_below(min_offset)))
             except QueueFileMismatch as error:
                 self._rebuild = str(error)
                 continue
             if end < held:
                 self._rebuild = f"{queue.directory}: entry {end} is damaged"
-            elif not self._is_further(topic) and not _names_its_record(queue, end, topic, queue_id, files):
+            elif not self._is_further(topic) and not _names_its_record(
+                queue, end, topic, queue_id, files, min_offset
+            ):
                 self._rebuild = f"{queue.directory}: entry {end - 1} is not of this queue"
         if self._power_cut and self._kinds.ext_file_bytes:
             self._cut_extensions(on_disk)
@@ -119,23 +126,29 @@ class QueueRecovery:
                 return
             except QueueGap as gap:
                 self._rebuild = str(gap)
-        self.remove_all(self._rebuild)
-        self._dispatch(files, min_offset, max_offset, refuse_gaps=False)
+        self.remove_all(self._rebuild, min_offset)
+        self._dispatch(files, min_offset, max_offset, refuse_gaps=False, is_anew=True)
 
-    def _dispatch(self, files: SegmentFiles, start: int, end: int, *, refuse_gaps: bool) -> None:
+    def _dispatch(
+        self, files: SegmentFiles, start: int, end: int, *, refuse_gaps: bool, is_anew: bool = False
+    ) -> None:  # fmt: skip
         dispatcher = Dispatcher(files, self.root, self._file_bytes, refuse_gaps=refuse_gaps, kinds=self._kinds)
+        if is_anew:
+            dispatcher.skip_to(start)  # where kept entries and the log's numbers do not fit together, the log counts
         try:
             dispatcher.dispatch(start, end)
         finally:
             dispatcher.close()
         self.findings += dispatcher.findings
 
-    def remove_all(self, because: str) -> None:
-        """Remove the queues, to have them built again; multi-dispatch ones only if we build them. Extensions stay."""
+    def remove_all(self, because: str, min_offset: int = 0) -> None:
+        """Remove what the log from `min_offset` on tells of the queues, to have it built again; of multi-dispatch only
+        if we build it. Extensions stay. In place: a kill meanwhile must not take a number that the log has no more."""
         removed = 0
         for topic, _queue_id, queue in list(self._every()):
             if self._builds(topic):
-                shutil.rmtree(queue.directory)
+                if not _keep_expired(queue, min_offset):
+                    shutil.rmtree(queue.directory)
                 removed += 1
         if removed:
             self.findings.append(f"{removed} consume queues are built again from the log: {because}")
@@ -155,6 +168,8 @@ def _drop_lost_files(queue: ConsumeQueue) -> None:
     Files that were on disk lie before it; should one be missing, the checkpoint knows of more entries.
     """
     files = named_files(queue.directory)
+    if files and files[0][1] not in (0, queue.file_bytes):
+        return  # of another length by the settings of before
     for number, (base, size) in enumerate(files):
         if not size or base != files[0][0] + number * queue.file_bytes:
             for lost, _size in files[number:]:
@@ -162,12 +177,61 @@ def _drop_lost_files(queue: ConsumeQueue) -> None:
             return
 
 
-def _names_its_record(queue: ConsumeQueue, end: int, topic: str, queue_id: int, files: SegmentFiles) -> bool:
-    """Whether the last entry points at a record of this queue with that size. True when it points nowhere."""
+def _keep_expired(queue: ConsumeQueue, min_offset: int) -> bool:
+    """Drop the entries of records from that offset on; False when none is before them, or nobody can tell."""
+    try:
+        bases, end = queue.bases(), queue.end_below(min_offset)
+    except QueueFileMismatch:
+        return not isinstance(queue, BatchConsumeQueue) and _refit(queue, min_offset)  # of units none points nowhere
+    if not bases or end * queue.dtype.itemsize <= bases[0]:
+        return False
+    queue.truncate(end)
+    if queue.sound_end(min_offset) < end:
+        queue.point_nowhere(bases[0] // queue.dtype.itemsize, end)  # else each start would come here again
+    return True
+
+
+def _refit(queue: ConsumeQueue, min_offset: int) -> bool:
+    """For files of another length (mappedFileSizeConsumeQueue was changed) one of this length, at once, that ends where
+    the records that have not expired begin; False when nobody can tell."""
+    try:
+        end = ConsumeQueue.open(queue.directory).end_below(min_offset)
+    except QueueFileMismatch:
+        return False
+    if not end:
+        return False
+    beside = _beside(queue.directory.parents[1]) / "queue"  # no name of ours among the topics, which RocketMQ reads
+    file_io.remove_tree(beside)
+    per_file = queue.file_bytes // queue.dtype.itemsize
+    ConsumeQueue(beside, queue.file_bytes).point_nowhere((end - 1) // per_file * per_file, end)
+    file_io.sync_tree(beside.parent)
+    try:
+        file_io.exchange(beside, queue.directory)
+    except OSError:  # a file system that cannot
+        file_io.remove_tree(queue.directory)
+        file_io.rename(beside, queue.directory)
+    for directory in (queue.directory.parent, beside.parent):
+        file_io.sync_directory(directory)
+    file_io.remove_tree(beside.parent)
+    return True
+
+
+def _beside(root: Path) -> Path:
+    """Where a queue is made that is to take another's place."""
+    return root.with_name(root.name + REFIT_SUFFIX)
+
+
+def _names_its_record(
+    queue: ConsumeQueue, end: int, topic: str, queue_id: int, files: SegmentFiles, min_offset: int
+) -> bool:  # fmt: skip
+    """Whether the last entry points at a record of this queue with that size. True when it points nowhere, or below
+    the log: the queue has rested since."""
     entry = queue.last_entry(end) if end else None
     if entry is None:
         return True
     offset = int(entry["physical_offset"])
+    if offset < min_offset:
+        return True
     path = files.path_of(files.base_of(offset))
     if not path.exists():
         return False

@@ -12,7 +12,8 @@ Implements: CommitLog.recoverNormally, recoverAbnormally, ConsumeQueue.recover (
     acknowledged
 
 A slave's log may end in part of a record: that is TORN, and the master sends it again. Queues are cut to the log's end
-and built up to it; what cannot be trusted is built again from the log, in which case every queue is.
+and built up to it; what cannot be trusted is built again from the log, in which case every queue is, from where the log
+begins on: what queues have of expired records stays, because a queue at rest has its number from nowhere else.
 """
 
 from __future__ import annotations

@@ -24,7 +24,10 @@ SIZE_BYTES, MAGIC_BYTES, LENGTH_BYTES = 4, 4, 2
 
 
 class NoRoomToKeep(StoreError):
-    """There is no room for what a rewind would cut off."""
+    """There is no room for what a rewind would cut off.
+
+    Next: make room, or give those records up: `slipstream replica rewind STORE --with OTHER --discard`.
+    """
 
     code = "NO_ROOM_TO_KEEP"
 

@@ -24,7 +24,10 @@ ADVICE = "remove it, then compare the log with its master's by `slipstream repli
 
 
 class NoBoundary(StoreError):
-    """The offset given lies within a record."""
+    """The offset given lies within a record.
+
+    Next: `slipstream replica check STORE --with OTHER` names an offset that is one.
+    """
 
     code = "OFFSET_OUT_OF_RANGE"
 

@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -20,22 +21,33 @@ from store.errors import MalformedData
 
 # A text matches even where its end is missing: no other search begins inside of it, so reading stays linear.
 TEXT_OR_BARE_KEY = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([{,]\s*+)(-?\w++)(?=\s*+:)', re.DOTALL)
-TEXT_OR_FORM = re.compile(TEXT_OR_BARE_KEY.pattern + r"|(\[)(?=\n\s*+[^\s\]])", re.DOTALL)
+NUMBER = r"-?(?:0|[1-9][0-9]{0,17}+)"  # of what is read at once: within Java's long whatever its digits are
+NUMBERS = rf"\{{[ \t\n\r]*+({NUMBER}:{NUMBER}(?:,{NUMBER}:{NUMBER})*+)[ \t\n\r]*+\}}"  # as a map of offsets is written
+ONLY_NUMBERS = re.compile(NUMBERS)
+TEXT_OR_FORM = re.compile(
+    rf"{NUMBERS}|{TEXT_OR_BARE_KEY.pattern}" r"|(\[)(?=\n\s*+[^\s\]])", re.DOTALL
+)  # fmt: skip
+ON_LINES = "[\n"  # what a list that has lines begins with
 SURROGATE = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")  # perhaps a lone one, which no UTF-8 can say
 MARK = f"\0{os.urandom(8).hex()}"  # before a bare integer, and first in a list with lines: nobody can write it
+MARK_BEGINS = MARK[0]
 WRITTEN_MARK = f'"\\u0000{MARK[1:]}'
-SPECIAL = re.compile("[\x00-\x1f\x7f-\x9f\"\\\\\u2028\u2029]")
+SPECIAL = re.compile('[\x00-\x1f\x7f-\x9f"\\\\\u2028\u2029]')
 ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 PLAIN = {str, int, bool, type(None)}
 BYTES_MAX = 16 * 1024 * 1024
 DEPTH_MAX = 64
 INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX = -(2**31), 2**31 - 1, -(2**63), 2**63 - 1
+INT64_DIGITS = 19
 WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class LineList(list[Any]):
     """A list whose items stand on lines of their own in the pretty form: a Java List of plain values."""
+
+
+NESTED = frozenset({dict, list, LineList})  # what reading makes that holds more
 
 
 def loads(
@@ -50,7 +62,7 @@ def loads(
         raise MalformedData(what, f"it has {len(content)} bytes, more than the {bytes_max} that are read")
     try:
         text = content if isinstance(content, str) else bytes(content).decode()
-        value = _as_written(text) if as_written else _plain(text)
+        value = read_as_written(text) if as_written else _plain(text)
         if ("\\u" in text or not text.isascii()) and SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False, default=str).encode()
     except (ValueError, ArithmeticError, RecursionError) as reason:
@@ -63,15 +75,56 @@ def loads(
 def _plain(text: str) -> Any:
     """Most of it has no bare keys: that is tried first."""
     try:
-        return json.loads(text, parse_float=_finite, parse_constant=_no_number)
+        return DECODER.decode(text)
     except ValueError:
-        quoted = TEXT_OR_BARE_KEY.sub(_quoted, text)
-        return json.loads(quoted, parse_float=_finite, parse_constant=_no_number)
+        return DECODER.decode(TEXT_OR_BARE_KEY.sub(_quoted, text))
 
 
-def _as_written(text: str) -> Any:
-    marked = TEXT_OR_FORM.sub(_marked, text)
-    return json.loads(marked, object_pairs_hook=_unmarked, parse_float=Decimal, parse_constant=_no_number)
+def read_as_written(text: str) -> Any:
+    """As `loads` reads it `as_written`, but for its checks. Raises ValueError and other errors."""
+    if ON_LINES not in text:
+        with suppress(ValueError):  # as it comes where there are bare keys
+            return DECODER_OF_PLAIN.decode(text)
+    if alone := ONLY_NUMBERS.fullmatch(text):
+        return _numbers(alone[1])
+    return _Forms().read(text)
+
+
+def _numbers(pairs: str) -> dict[str | int, Any]:
+    each = map(int, pairs.replace(":", ",").split(","))
+    return dict(zip(each, each, strict=True))
+
+
+class _Forms:
+    """Reads a text with forms that the library knows nothing of: it is given marks in their place."""
+
+    def __init__(self) -> None:
+        self._of_numbers: list[dict[str | int, Any]] = []
+
+    def read(self, text: str) -> Any:
+        """The value of the text. Raises ValueError and other errors."""
+        decoder = json.JSONDecoder(object_pairs_hook=self._unmarked, parse_float=Decimal, parse_constant=_no_number)
+        return _list_as_written(decoder.decode(TEXT_OR_FORM.sub(self._marked, text)))
+
+    def _marked(self, match: re.Match[str]) -> str:
+        numbers, before, key, bracket = match.groups()
+        if numbers is not None:
+            self._of_numbers.append(_numbers(numbers))
+            return f'{{{WRITTEN_MARK}":{len(self._of_numbers) - 1}}}'
+        if bracket:
+            return f'[{WRITTEN_MARK}",'
+        return match.group() if key is None else f'{before}{WRITTEN_MARK}{key}"'
+
+    def _unmarked(self, pairs: list[tuple[str, Any]]) -> dict[str | int, Any]:
+        if pairs and pairs[0][0] == MARK:
+            number: int = pairs[0][1]
+            return self._of_numbers[number]
+        entries: dict[str | int, Any] = {}
+        for key, value in pairs:  # what is called here is called for each of very many
+            entries[_key_as_written(key) if key[:1] == MARK_BEGINS else key] = (
+                _list_as_written(value) if type(value) is list else value
+            )
+        return entries
 
 
 def _finite(text: str) -> float:
@@ -85,11 +138,15 @@ def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is no number")
 
 
+DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
+DECODER_OF_PLAIN = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_number)
+
+
 def _is_too_deep(value: Any) -> bool:
-    level = [value] if isinstance(value, dict | list) else []
+    level = [value] if type(value) in NESTED else []
     for _ in range(DEPTH_MAX):
-        inner = (of.values() if isinstance(of, dict) else of for of in level)
-        level = [item for items in inner for item in items if isinstance(item, dict | list)]
+        inner = (of.values() if type(of) is dict else of for of in level)
+        level = [item for items in inner for item in items if type(item) in NESTED]
         if not level:
             return False
     return True
@@ -109,21 +166,14 @@ def _quoted(match: re.Match[str]) -> str:
     return match.group() if key is None else f'{before}"{key}"'
 
 
-def _marked(match: re.Match[str]) -> str:
-    before, key, bracket = match.groups()
-    if bracket:
-        return f"[{WRITTEN_MARK}\","
-    return match.group() if key is None else f'{before}{WRITTEN_MARK}{key}"'
-
-
-def _unmarked(pairs: list[tuple[str, Any]]) -> dict[str | int, Any]:
-    return {_key_as_written(key): _list_as_written(value) for key, value in pairs}
-
-
 def _key_as_written(key: str) -> str | int:
-    if not key.startswith(MARK):
-        return key
-    name = key[len(MARK) :]
+    return bare_key(key[len(MARK) :]) if key.startswith(MARK) else key
+
+
+def bare_key(name: str) -> str | int:
+    """A key that stands there without quotes. Raises ValueError."""
+    if name.isdecimal() and name.isascii() and len(name) < INT64_DIGITS:
+        return int(name)
     if not name.lstrip("-").isdecimal():
         return name
     return whole_number(name)  # of Java's long: larger ones could be chosen so that all of them share one hash
@@ -174,10 +224,10 @@ def _compact(value: object, bare_keys: bool, parts: list[str]) -> None:
         parts.append(str(value) if isinstance(value, Decimal) else json.dumps(value))
 
 
-def dumps_pretty(value: object) -> str:
-    """With tabs, as RocketMQ writes its config files."""
+def dumps_pretty(value: object, depth: int = 0) -> str:
+    """With tabs, as RocketMQ writes its config files; `depth`: as a part of another value, so far within."""
     parts: list[str] = []
-    _pretty(value, 0, parts)
+    _pretty(value, depth, parts)
     return "".join(parts)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 from store.errors import MalformedConfig, MalformedData
 from store.files import file_io
 from store.tables import fastjson
+from store.tables.json_steps import loads_in_steps
+from store.tables.steps import at_once
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 BACKUP_SUFFIX = ".bak"
@@ -35,17 +37,19 @@ class Loaded(NamedTuple):
     problem: str = ""
 
 
-def load(path: Path) -> Loaded:
+def load(path: Path, *, beside: bool = False) -> Loaded:
     """The file's object; that of its backup when the file is missing, empty or malformed; empty without both.
 
-    Raises MalformedConfig when what is there cannot be read.
+    `beside`: on a thread beside others, which do not wait until all is read. Raises MalformedConfig when what is there
+    cannot be read.
     """
     error: MalformedConfig | None = None
     for source in (path, path.with_name(path.name + BACKUP_SUFFIX)):
         try:
             content = _content(source)
             if content:
-                return Loaded(parse(content, str(source)), source, str(error or ""))
+                value = parse_beside(content, str(source)) if beside else parse(content, str(source))
+                return Loaded(value, source, str(error or ""))
         except MalformedConfig as malformed:
             error = error or malformed
     if error is not None:
@@ -53,15 +57,24 @@ def load(path: Path) -> Loaded:
     return Loaded({}, None)
 
 
-def read(path: Path) -> dict[Any, Any]:
+def read(path: Path, *, beside: bool = False) -> dict[Any, Any]:
     """`load` without the circumstances."""
-    return load(path).value
+    return load(path, beside=beside).value
 
 
 def parse(content: bytes, path: str = "") -> dict[Any, Any]:
     """The object that those bytes say. Raises MalformedConfig."""
+    return _object(path, lambda: fastjson.loads(content, path, MAX_FILE_BYTES, as_written=True))
+
+
+def parse_beside(content: bytes, path: str = "") -> dict[Any, Any]:
+    """The same in small parts: no other thread of this process runs while the library reads one."""
+    return _object(path, lambda: at_once(loads_in_steps(content, path, MAX_FILE_BYTES)))
+
+
+def _object(path: str, loading: Callable[[], Any]) -> dict[Any, Any]:
     try:
-        value = fastjson.loads(content, path, MAX_FILE_BYTES, as_written=True)
+        value = loading()
     except MalformedData as error:
         raise MalformedConfig(path, error.reason) from error
     if not isinstance(value, dict):
@@ -93,7 +106,7 @@ def write_text(path: Path, text: bytes) -> None:
         before = _content(path)
         if before:
             if hashlib.sha256(before).digest() != _written.get(path):
-                parse(before, str(path))
+                parse_beside(before, str(path))
             file_io.replace_file(path.with_name(path.name + BACKUP_SUFFIX), before)
     except MalformedConfig:
         before = b""  # the backup is the better one, it stays

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from store.compat import Line
+from store.files.file_state import FileState, state_in
 from store.message.topics import group_of, is_lmq, is_system_topic
 from store.names import BATCH_QUEUES, DELETED_TOPICS
 from store.tables import json_files
@@ -33,7 +34,7 @@ class ServedTopics:
     def __init__(self, path: Path, *, line: Line, queue_nums: int = CLIENT_QUEUE_NUMS) -> None:
         self._path, self._line, self._queue_nums = path, line, queue_nums
         self._known: dict[str, int] | None = None  # topic: its queues in the file
-        self._seen: tuple[int, int] | None = None  # which file that was
+        self._seen: FileState | None = None  # which file that was
         self._wanted: dict[str, int] = {}
         self._saving: dict[str, int] = {}  # being written just now, by another thread perhaps
         self._budget, self._budget_at = SAVING_SECONDS_MAX, time.monotonic()
@@ -126,13 +127,11 @@ class ServedTopics:
     def _unset(self) -> DataVersion:
         return DataVersion(state_version=0 if self._line.tables.state_versions else None)
 
-    def _state(self) -> tuple[int, int] | None:
-        """Tells one content of the file from another."""
+    def _state(self) -> FileState | None:
         try:
-            status = self._path.stat()
+            return state_in(self._path.stat())
         except FileNotFoundError:
             return None
-        return status.st_mtime_ns, status.st_ino
 
     def _deleted(self) -> set[str]:
         path = self._path.with_name(DELETED_TOPICS)

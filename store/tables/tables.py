@@ -8,9 +8,10 @@ into the bytes that version writes: fields by name, entries in the order of a Ja
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,8 @@ from store.errors import MalformedConfig
 from store.message.properties import java_hash
 from store.names import TOPICS
 from store.tables import json_files
-from store.tables.fastjson import whole_number
+from store.tables.fastjson import INT64_MAX, INT64_MIN, whole_number
+from store.tables.steps import at_once
 
 TOPIC_TABLE, OFFSET_TABLE, GROUP_TABLE, VERSION = (
     "topicConfigTable", "offsetTable", "subscriptionGroupTable", "dataVersion",
@@ -27,9 +29,12 @@ TOPIC_TABLE, OFFSET_TABLE, GROUP_TABLE, VERSION = (
 QUEUE_TYPE, BATCH_QUEUE_TYPE = "queue.type", "BatchCQ"
 GROUP_SEPARATOR = "@"
 TOPIC_CAPACITY, OFFSET_CAPACITY, GROUP_CAPACITY, DELAY_CAPACITY = 1024, 512, 1024, 32  # of RocketMQ's maps
+FORBIDDEN_TABLE, FORBIDDEN_CAPACITY, FORBIDDEN_TOPICS_CAPACITY = "forbiddenTable", 4, 8
 GROUP_TOPIC_CAPACITY = 64  # a HashMap of 128 buckets
 GROWS_AT = 0.75
+QUEUES_A_STEP, ENTRIES_A_STEP = 1000, 500
 NAMES_REMEMBERED = 1 << 17
+UNSPREAD = 1 << 16  # smaller hash codes are their own spread
 Key = TypeVar("Key", str, int)
 
 
@@ -75,10 +80,28 @@ def java_order(keys: Iterable[Key], capacity: int) -> list[Key]:
     A map that grew while it held several keys of one bucket may list these the other way round.
     """
     all_keys = list(keys)
+    return _by_bucket(all_keys, buckets_of(len(all_keys), capacity))
+
+
+def buckets_of(count: int, capacity: int) -> int:
+    """How many buckets a ConcurrentHashMap made with that capacity has, once it has so many keys."""
     buckets = 1 << (capacity + (capacity >> 1)).bit_length()
-    while len(all_keys) >= GROWS_AT * buckets:
+    while count >= GROWS_AT * buckets:
         buckets *= 2
-    return _by_bucket(all_keys, buckets)
+    return buckets
+
+
+def bucket_of(name: str, buckets: int) -> int:
+    """In which of so many a key is."""
+    return _spread(_hash_of(name)) & (buckets - 1)
+
+
+def numbers_in_order(numbers: Iterable[int], capacity: int) -> list[int]:
+    """`java_order` of numbers, which is their own where they are few and small."""
+    every = list(numbers)
+    if every and min(every) >= 0 and max(every) < min(buckets_of(len(every), capacity), UNSPREAD):
+        return sorted(every)
+    return java_order(every, capacity)
 
 
 def hash_map_order(keys: Iterable[Key], buckets: int = 16) -> list[Key]:
@@ -116,16 +139,22 @@ def _mapping(value: Any, what: str, path: str) -> dict[Any, Any]:
 
 def _number(value: Any, what: str, path: str) -> int:
     """A whole number of Java's long, quoted or not."""
+    if type(value) is int and INT64_MIN <= value <= INT64_MAX:
+        return value  # as there may be very many
     try:
         return whole_number(value)
     except ValueError as reason:
         raise MalformedConfig(path, f"{what}: {reason}") from None
 
 
-def _table(value: Mapping[Any, Any], name: str, path: str) -> dict[str, dict[Any, Any]]:
-    """A table of objects by name; empty without one."""
-    table = _mapping(_or_empty(value.get(name)), name, path)
-    return {str(key): _mapping(entry, f"{name}: {key}", path) for key, entry in table.items()}
+def _table(value: Mapping[Any, Any], name: str, path: str) -> Generator[int, None, dict[str, dict[Any, Any]]]:
+    """A table of objects by name; empty without one. In steps of so many."""
+    entries, table = iter(_mapping(_or_empty(value.get(name)), name, path).items()), dict[str, dict[Any, Any]]()
+    while some := list(islice(entries, ENTRIES_A_STEP)):
+        for key, entry in some:
+            table[str(key)] = entry if type(entry) is dict else _mapping(entry, f"{name}: {key}", path)
+        yield len(some)
+    return table
 
 
 def _offsets(value: Any, what: str, path: str) -> dict[int, int]:
@@ -138,6 +167,11 @@ def _offsets(value: Any, what: str, path: str) -> dict[int, int]:
 
 def topics(value: Mapping[Any, Any], path: str = "") -> dict[str, dict[Any, Any]]:
     """The configuration of every topic, fields by their names in the file."""
+    return at_once(topics_in_steps(value, path))
+
+
+def topics_in_steps(value: Mapping[Any, Any], path: str = "") -> Generator[int, None, dict[str, dict[Any, Any]]]:
+    """The same, in steps of so many."""
     return _table(value, TOPIC_TABLE, path)
 
 
@@ -197,13 +231,40 @@ def topics_value(
 
 def consumer_offsets(value: Mapping[Any, Any], path: str = "") -> dict[tuple[str, str], dict[int, int]]:
     """(topic, group): queue id: the next offset to consume."""
+    return at_once(consumer_offsets_in_steps(value, path))
+
+
+def consumer_offsets_in_steps(
+    value: Mapping[Any, Any], path: str = ""
+) -> Generator[int, None, dict[tuple[str, str], dict[int, int]]]:
+    """The same, in steps of so many queues."""
     by_group = {}
     for key, offsets in _mapping(_or_empty(value.get(OFFSET_TABLE)), OFFSET_TABLE, path).items():
         topic, separator, group = str(key).partition(GROUP_SEPARATOR)
         if not separator:
             raise MalformedConfig(path, f"{key!r} in {OFFSET_TABLE} is not topic{GROUP_SEPARATOR}group")
-        by_group[topic, group] = _offsets(offsets, f"{OFFSET_TABLE}: {key}", path)
+        if _are_usual(offsets):
+            by_group[topic, group] = dict(offsets)
+            yield len(offsets)
+            continue
+        what, of_key = f"{OFFSET_TABLE}: {key}", dict[int, int]()
+        entries = iter(_mapping(offsets, what, path).items())
+        while some := list(islice(entries, QUEUES_A_STEP)):
+            of_key.update((_number(queue, what, path), _number(offset, what, path)) for queue, offset in some)
+            yield len(some)
+        by_group[topic, group] = of_key
     return by_group
+
+
+def _are_usual(offsets: Any) -> bool:
+    """Whether they are a step's queues at most, all of them numbers as usual."""
+    if type(offsets) is not dict or not 0 < len(offsets) <= QUEUES_A_STEP or {*map(type, offsets)} != {int}:
+        return False
+    values = offsets.values()
+    return (
+        {*map(type, values)} == {int} and min(offsets) >= INT64_MIN and max(offsets) <= INT64_MAX
+        and min(values) >= INT64_MIN and max(values) <= INT64_MAX
+    )  # fmt: skip
 
 
 def consumer_offsets_value(
@@ -239,15 +300,39 @@ def _by_number(offsets: Mapping[int, int]) -> dict[int, int]:
 
 def groups(value: Mapping[Any, Any], path: str = "") -> dict[str, dict[Any, Any]]:
     """The configuration of every consumer group, fields by their names in the file."""
+    return at_once(groups_in_steps(value, path))
+
+
+def groups_in_steps(value: Mapping[Any, Any], path: str = "") -> Generator[int, None, dict[str, dict[Any, Any]]]:
+    """The same, in steps of so many."""
     return _table(value, GROUP_TABLE, path)
 
 
 def groups_value(
-    table: Mapping[str, Mapping[str, Any]], version: DataVersion, capacity: int = GROUP_CAPACITY
-) -> dict[str, Any]:
+    table: Mapping[str, Mapping[str, Any]], version: DataVersion, forbidden: Mapping[str, Mapping[str, int]],
+    capacity: int = GROUP_CAPACITY,
+) -> dict[str, Any]:  # fmt: skip
     """What subscriptionGroup.json says about these groups."""
-    forbidden: dict[str, Any] = {} if version.state_version is None else {"forbiddenTable": {}}
-    return {VERSION: version.value(), **forbidden, GROUP_TABLE: _ordered(table, capacity)}
+    return {**groups_head(version, forbidden), GROUP_TABLE: _ordered(table, capacity)}
+
+
+def groups_head(version: DataVersion, forbidden: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """What it says before them; of what is forbidden only 5.x."""
+    if version.state_version is None:
+        return {VERSION: version.value()}
+    groups_in_order = java_order(forbidden, FORBIDDEN_CAPACITY)
+    topics_of = {group: java_order(forbidden[group], FORBIDDEN_TOPICS_CAPACITY) for group in groups_in_order}
+    table = {group: {topic: forbidden[group][topic] for topic in topics_of[group]} for group in groups_in_order}
+    return {VERSION: version.value(), FORBIDDEN_TABLE: table}
+
+
+def forbidden_topics(value: Mapping[Any, Any], path: str = "") -> dict[str, dict[str, int]]:
+    """By group the topics that it may not use, each with bits of what it may not."""
+    table = _mapping(_or_empty(value.get(FORBIDDEN_TABLE)), FORBIDDEN_TABLE, path)
+    return {
+        str(group): {str(topic): _number(bits, f"{FORBIDDEN_TABLE}: {group}", path) for topic, bits in of.items()}
+        for group, of in ((group, _mapping(of, f"{FORBIDDEN_TABLE}: {group}", path)) for group, of in table.items())
+    }
 
 
 def _ordered(table: Mapping[str, Mapping[str, Any]], capacity: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ a slot of one file. Keys that are not ASCII are looked at in Python.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -27,6 +28,7 @@ from store.verify.finding import Finding
 from store.verify.index_kernel import IndexStop, IndexWord
 
 REBUILD_INDEX = "stop the broker, then `slipstream log rebuild index STORE`: the index is built again from the log"
+FIRST_SECONDS, PAUSE_SECONDS = 2.0, 0.02  # for the first entries of all, which are being put
 
 
 class IndexCheck:
@@ -53,13 +55,29 @@ class IndexCheck:
         geometry = geometry_of(reversed(self._paths))
         try:
             for path in self._paths:
+                if geometry is None and self._says_something(path):
+                    geometry = self._told_meanwhile()
+                    if geometry is None:
+                        what = "nothing in it tells its slots and entries"
+                        yield Finding("INDEX_FILE", str(path), what, REBUILD_INDEX)
                 if geometry is not None:
                     yield from self._file(path, geometry)
-                elif path.stat().st_size and np.memmap(path, np.uint8, "r").any():
-                    yield Finding("INDEX_FILE", str(path), "nothing in it tells its slots and entries", REBUILD_INDEX)
         finally:
             if self._segment is not None:
                 self._segment.close()
+
+    @staticmethod
+    def _says_something(path: Path) -> bool:
+        return bool(path.stat().st_size and np.memmap(path, np.uint8, "r").any())
+
+    def _told_meanwhile(self) -> Geometry | None:
+        """What the first entries tell that a broker was just putting; None where nobody puts any."""
+        geometry, until = None, time.monotonic() + (FIRST_SECONDS if self._live else 0.0)
+        while geometry is None and time.monotonic() < until:
+            geometry = geometry_of(reversed(self._paths))
+            if geometry is None:
+                time.sleep(PAUSE_SECONDS)
+        return geometry
 
     def _file(self, path: Path, geometry: Geometry) -> Iterator[Finding]:
         try:

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,11 +30,13 @@ from engine.errors import EngineError
 from engine.figures.ha_status import ha_status
 from engine.producer import Producer
 from engine.protocol.ha.group_transfer import PutMessageStatus
+from ipc.errors import IpcError
 from store.errors import StoreError
 from store.reading.extent import require_running, running
 from store.reading.log_reader import open_log
 from store.reading.summary import messages
 from tests.harness.conditions import await_that
+from tests.harness.killing import kill_broker
 from tests.harness.served_names import Serving
 from tools.common.local_broker import LocalBroker
 
@@ -64,19 +67,19 @@ class Load:
     def _put(self, number: int) -> None:
         count = 0
         try:
-            with Producer(str(self.store)) as producer:
+            with Producer(str(self.store), timeout=60.0) as producer:
                 while True:
                     body = f"{self.name} {number} {count}".encode()
                     if producer.send(f"topic{number}", body, timeout=30).status is PutMessageStatus.PUT_OK:
                         self.acknowledged.append(body)
                     count += 1
-        except EngineError:
-            return  # the broker has gone
+        except (EngineError, IpcError, StoreError, OSError):
+            return  # the broker has gone, for one that begins late before it came
 
     def end(self) -> None:
         """Once the broker is gone."""
         for thread in self._threads:
-            thread.join(60)
+            thread.join(120)
             assert not thread.is_alive(), "a producer waits for a broker that is gone"
 
 
@@ -129,8 +132,7 @@ class Drill:
         elif kind == CUT_OFF:
             _signal(master, "sender.", signal.SIGSTOP)
             threading.Event().wait(CUT_OFF_SECONDS)  # what is put now, nobody else has
-        master.process.kill()
-        master.process.wait()
+        kill_broker(master)
         self._slave = slave = self._promoted(slave, is_killed=kind == BOTH)
         self._first_put(slave)
         seconds = time.monotonic() - began
@@ -153,9 +155,8 @@ class Drill:
         )  # fmt: skip
         if is_killed:
             threading.Event().wait(self._dice.uniform(0.5, 2.5))  # from the command's own start to its end
-            slave.process.kill()
-            slave.process.wait()
-        said = command.communicate(timeout=120)[0]
+            kill_broker(slave)
+        said = command.communicate(timeout=300)[0]
         if not is_killed:
             assert command.returncode == 0, said + slave.log.read_text()[-2000:]
             return slave
@@ -166,7 +167,7 @@ class Drill:
 
     def _first_put(self, master: LocalBroker) -> None:
         """It takes messages; with no slave yet, none is acknowledged by two."""
-        with Producer(str(master.store)) as producer:
+        with Producer(str(master.store), timeout=60.0) as producer:
             status = producer.send("first", b"of round %d" % len(self.rounds)).status
         assert status in (PutMessageStatus.PUT_OK, PutMessageStatus.SLAVE_NOT_AVAILABLE), status
 
@@ -183,8 +184,9 @@ def _signal(broker: LocalBroker, role: str, number: int) -> None:
     board = Board.attach(require_running(broker.store).region_directory)
     try:
         for name, pid in board.pids.items():
-            if name.startswith(role) and pid.read():
-                os.kill(pid.read(), number)
+            if name.startswith(role) and (runs := pid.read()):
+                with suppress(ProcessLookupError):
+                    os.kill(runs, number)
     finally:
         board.counters.close()
 
@@ -204,7 +206,7 @@ def _rewound(store: Path, master: LocalBroker) -> int:
     """Give up what only the dead master had; how many records that were."""
     arguments = ["replica", "rewind", str(store), "--with", f"127.0.0.1:{master.port}", "--json"]
     ran = subprocess.run(
-        [sys.executable, "-m", "tools.cli", *arguments], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-m", "tools.cli", *arguments], capture_output=True, text=True, check=False, timeout=300
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return int(json.loads(ran.stdout)["records"])

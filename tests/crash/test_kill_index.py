@@ -17,6 +17,7 @@ from store.files.segment_files import SegmentFiles
 from store.index.service import IndexService
 from store.reading import extent
 from store.recovery.dispatch import Dispatcher
+from tests.harness.killing import kill_broker
 from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.crash
@@ -28,9 +29,9 @@ SETTINGS = {
     "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES, "maxHashSlotNum": SLOTS, "maxIndexNum": ENTRIES_MAX,
     "ringSizeInBytes": 1 << 22, "maxMessageSize": 65536,
 }  # fmt: skip
-MESSAGES, KILLS = 40_000, 8
+MESSAGES, KILLS, KILLS_MIN = 40_000, 8, 3
 KEYS = " ".join(f"part{number}" for number in range(20))  # so that most kills find a record half done
-DEADLINE_SECONDS = 120.0
+DEADLINE_SECONDS = 300.0
 
 
 def board_of(broker: LocalBroker) -> Board:
@@ -62,9 +63,10 @@ def fill(broker: LocalBroker, board: Board, first: int) -> None:
 
 def kill_in_the_middle(board: Board, dice: random.Random) -> bool:
     """Kill the dispatcher some time after it has published progress; False when nothing is left to dispatch."""
-    if board.reput_from_offset.read() == board.max_physical_offset.read():
+    seen = board.reput_from_offset.read()
+    if seen == board.max_physical_offset.read():
         return False
-    await_more(board, "reput_from_offset", board.reput_from_offset.read())
+    await_more(board, "reput_from_offset", seen)
     for _ in range(dice.randrange(60_000)):  # some of the milliseconds that a batch takes
         pass
     pid = board.pids["dispatcher"].read()
@@ -79,16 +81,16 @@ def test_every_entry_is_there_once(tmp_path: Path) -> None:
     dice = random.Random(7)
     with LocalBroker(tmp_path / "m", **SETTINGS) as broker:
         board = board_of(broker)
-        fill(broker, board, 0)
-        kills = 0
-        while kills < KILLS and kill_in_the_middle(board, dice):
-            kills += 1
-        assert kills >= 3
-        broker.process.kill()
-        broker.process.wait()
+        filled = kills = 0
+        while kills < KILLS_MIN:  # on a busy machine a backlog may be through before somebody looks
+            fill(broker, board, filled)
+            filled += MESSAGES
+            while kills < KILLS and kill_in_the_middle(board, dice):
+                kills += 1
+        kill_broker(broker)
     with LocalBroker(tmp_path / "m", **SETTINGS) as broker:
         board = board_of(broker)
-        fill(broker, board, MESSAGES)
+        fill(broker, board, filled)
         while kill_in_the_middle(board, dice) and kills < 2 * KILLS:
             kills += 1
         end = board.max_physical_offset.read()

@@ -11,6 +11,7 @@ from engine.producer import Producer
 from engine.protocol.ha.group_transfer import PutMessageStatus
 from store.reading import extent
 from tests.harness.audit import messages_of
+from tests.harness.killing import kill_broker
 from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.crash
@@ -23,13 +24,12 @@ def test_a_property_that_ends_with_a_nul_survives_kill_9(tmp_path: Path, flush: 
     keys = {"flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 20, "regionPath": tmp_path / "regions"}
     (tmp_path / "regions").mkdir()
     with LocalBroker(tmp_path / "m", compat="4.9", **keys) as broker:
-        with Producer(broker.store) as producer:
+        with Producer(broker.store, timeout=60.0) as producer:
             for body in BODIES:
                 put = producer.send("topic", body, properties={"n": "ends with\0"})
                 assert put.status is PutMessageStatus.PUT_OK
         region_directory = extent.require_running(broker.store).region_directory
-        broker.process.kill()
-        broker.process.wait()
+        kill_broker(broker)
         end = put.physical_offset
     if regions == "gone":
         shutil.rmtree(region_directory)

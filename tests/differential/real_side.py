@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.differential.operations import GROUP, SEND_MESSAGE, EndTransaction, Operation, Put, SendBack, Topic
 from tests.differential.remoting import Answer, Client
-from tests.differential.settings import Hosts, Outcome, free_client_port, real_settings
+from tests.differential.settings import Hosts, Outcome, real_settings
 from tests.interop.rocketmq import RocketMQBroker, is_five
 from tools.common.local_broker import free_port
 
@@ -200,5 +200,5 @@ def run(
 
 
 def new_hosts(*, features: bool) -> Hosts:
-    """Ports that were free a moment ago."""
-    return Hosts(free_client_port(), free_port(), "::1" if features else "127.0.0.1")
+    """Ports that nobody else is given, the client's neither: it binds it when the broker is up."""
+    return Hosts(free_port(), free_port(), "::1" if features else "127.0.0.1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,11 +55,3 @@ def real_settings(*, five: bool, features: bool) -> dict[str, Any]:
         settings |= {"bindAddress": "::", "timerWheelEnable": "false", "transactionOpMsgMaxSize": 1}
         settings |= {"enabledAppendPropCRC": "true"} if features else {}
     return settings
-
-
-def free_client_port() -> int:
-    """A port of loopback that was free a moment ago, for IPv4 and IPv6."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

@@ -35,7 +35,7 @@ print(json.dumps([broker is not None, found.source, found.max_physical_offset]))
 PUT = """
 import sys
 from engine.producer import Producer
-with Producer(sys.argv[1]) as producer:
+with Producer(sys.argv[1], timeout=60) as producer:
     print(producer.send("t", b"from inside").status.name)
 """
 HOLD = """
@@ -51,7 +51,7 @@ sys.stdin.read()
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     """A broker with regions in /dev/shm and a message."""
     with LocalBroker(tmp_path_factory.mktemp("broker"), mappedFileSizeCommitLog=1 << 20) as running:
-        with Producer(str(running.store)) as producer:
+        with Producer(str(running.store), timeout=60) as producer:
             producer.send("t", b"first")
         yield running
 
@@ -106,12 +106,12 @@ def test_a_broker_in_a_container(tmp_path: Path, inside: list[str]) -> None:
     with LocalBroker(tmp_path / "broker", inside=inside) as broker:
         running = extent.require_running(broker.store)
         if inside is OWN_PIDS:
-            with Producer(str(broker.store)) as producer:
+            with Producer(str(broker.store), timeout=60) as producer:
                 assert producer.send("t", b"from outside").status.name == "PUT_OK"
             assert extent.readable_range(broker.store).source == "broker"
         else:
             with pytest.raises(BrokerOutOfReach):
-                Producer(str(broker.store))
+                Producer(str(broker.store), timeout=60)
         second = LocalBroker(tmp_path / "broker", regionPath=tmp_path)
         assert second.process.wait(300) and "STORE_LOCKED" in second.log.read_text()
         assert running.is_alive()

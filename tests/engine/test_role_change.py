@@ -13,9 +13,10 @@ from engine.board.role_request import RoleRequest
 from engine.errors import StartRefused
 from engine.figures.pair import epoch_of, pair_problems
 from engine.protocol.remoting.codes import RequestCode
-from engine.protocol.tables.metadata import Identity, Metadata
-from engine.remoting.client import RemotingClient
-from engine.remoting.last_offsets import raise_offsets
+from engine.protocol.tables.defaults import Identity
+from engine.protocol.tables.metadata import Metadata
+from engine.remoting.peers.last_offsets import raise_offsets
+from engine.remoting.sockets.client import RemotingClient
 from engine.role_change import RoleChange
 from engine.settings import role_now
 from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, from_mapping
@@ -26,6 +27,7 @@ from store.files import divergence, epochs
 from store.files.divergence import Divergence
 from store.files.epochs import Epochs, Fence, SaidRole
 from store.names import CONSUMER_OFFSETS
+from store.tables.steps import at_once
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
 from tests.harness.served_log import ServedLog
 from tests.harness.served_names import Serving
@@ -173,6 +175,6 @@ def test_offsets_that_are_taken_over_never_fall() -> None:
     identity = Identity(LINES["4.9"], "cluster", "pair", 8, True, True)
     table = {"offsetTable": {"t@g": {0: 10, 1: 20}, "t@only": {0: 3}}}
     metadata = Metadata(identity, {CONSUMER_OFFSETS: table}, 1)
-    assert raise_offsets(metadata, b'{"offsetTable":{"t@g":{0:15,1:5,2:7},"u@g":{0:1}}}')
+    assert at_once(raise_offsets(metadata, b'{"offsetTable":{"t@g":{0:15,1:5,2:7},"u@g":{0:1}}}'))
     assert metadata.offsets == {("t", "g"): {0: 15, 1: 20, 2: 7}, ("t", "only"): {0: 3}, ("u", "g"): {0: 1}}
-    assert not raise_offsets(metadata, b'{"offsetTable":{"t@g":{0:1}}}')
+    assert not at_once(raise_offsets(metadata, b'{"offsetTable":{"t@g":{0:1}}}'))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from engine.board.cursors import Board
-from engine.supervisor import YIELDING_NICENESS
+from engine.board.cursors import Board, Serving
+from engine.settings.config import from_mapping
+from engine.supervisor import YIELDING_NICENESS, Supervisor
+from ipc import waiting
+from store.files.directory import StoreDirectory
 from store.reading import extent
+from tests.harness.conditions import await_that
 from tools.common.local_broker import LocalBroker
 
 
@@ -21,9 +27,10 @@ def test_a_slave_has_its_masters_bytes_before_it_builds_queues(tmp_path: Path, r
     with LocalBroker(tmp_path / "broker", brokerRole=role, brokerId=int(role == "SLAVE")) as broker:
         board = Board.attach(extent.require_running(broker.store).region_directory)
         pids = {name: word.read() for name, word in board.pids.items()}
-        nice = {name: psutil.Process(pid).nice() for name, pid in pids.items() if pid}
-    assert "dispatcher" in nice and len(nice) > 5
-    assert nice == {name: min(19, own + YIELDING_NICENESS) if name in yields else own for name in nice}
+        processes = {name: psutil.Process(pid) for name, pid in pids.items() if pid}
+        assert "dispatcher" in processes and len(processes) > 5
+        expected = {name: min(19, own + YIELDING_NICENESS) if name in yields else own for name in processes}
+        await_that(lambda: {name: one.nice() for name, one in processes.items()} == expected, "each has made its own")
 
 
 def test_one_role_runs_alone_and_moves_its_own_counters_only(tmp_path: Path) -> None:
@@ -35,6 +42,50 @@ def test_one_role_runs_alone_and_moves_its_own_counters_only(tmp_path: Path) -> 
     assert broker.process.returncode == 0, broker.log.read_text()
 
 
+class Deaths:
+    """Children of whom `dead` died again and again."""
+
+    def __init__(self) -> None:
+        self.dead: list[tuple[str, str]] = []
+
+    def failed(self, _times: int) -> list[tuple[str, str]]:
+        return self.dead
+
+
+def starting(directory: Path, *only: str) -> tuple[Any, Board, Deaths]:
+    """A supervisor that waits for two fronts."""
+    config = from_mapping({"storePathRootDir": directory, "brokerIP1": "127.0.0.1", "frontProcesses": 2})
+    made: Any = Supervisor(config, StoreDirectory(directory), only)
+    made._board, made._children = Board.create(directory / "counters"), Deaths()
+    return made, made._board, made._children
+
+
+def test_a_broker_is_ready_once_all_fronts_serve_at_both_ports(tmp_path: Path) -> None:
+    supervisor, board, _deaths = starting(tmp_path)
+    waiting.publish(board.listen_port, 10911)
+    for number in (1, 0):
+        for serving in (Serving.NOTHING, Serving.PORTS):
+            waiting.publish(board.fronts[number].serving, serving)
+            assert supervisor._are_fronts_on_their_way(), (number, serving)
+        waiting.publish(board.fronts[number].serving, Serving.ALL)
+    assert not supervisor._are_fronts_on_their_way()
+
+
+def test_nobody_is_waited_for_who_will_not_come(tmp_path: Path) -> None:
+    supervisor, board, deaths = starting(tmp_path)
+    deaths.dead = [("clients", "CONFIG: damaged")]
+    assert not supervisor._are_fronts_on_their_way(), "it dies again and again"
+    deaths.dead = []
+    for words in board.fronts[:2]:
+        assert supervisor._are_fronts_on_their_way()
+        waiting.publish(words.listen_errno, errno.EADDRINUSE)
+    assert not supervisor._are_fronts_on_their_way(), "another program has the port: the log goes on"
+    (tmp_path / "alone").mkdir()
+    supervisor, board, _deaths = starting(tmp_path / "alone", "front.1", "ha_listener")
+    waiting.publish(board.fronts[1].serving, Serving.PORTS)
+    assert not supervisor._are_fronts_on_their_way(), "nobody tells it of topics"
+
+
 def test_a_role_that_a_broker_does_not_have_is_told_with_those_that_it_has(tmp_path: Path) -> None:
     properties = tmp_path / "broker.properties"
     properties.write_text(f"storePathRootDir={tmp_path / 'store'}\nbrokerIP1=127.0.0.1\n")
@@ -44,4 +95,5 @@ def test_a_role_that_a_broker_does_not_have_is_told_with_those_that_it_has(tmp_p
     line = ended.stderr.splitlines()[-1]
     why = "a broker of role ASYNC_MASTER does not have it"
     assert line.startswith(f"slipstream: START_REFUSED: --only receiver: {why}; ")
-    assert line.endswith("group_transfer, writer, remoting, ha_listener")
+    names = line.rpartition(": ")[2].split(", ")
+    assert {"group_transfer", "writer", "clients", "front.0", "ha_listener"} <= set(names) and "receiver" not in names

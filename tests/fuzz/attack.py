@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,15 +12,17 @@ import psutil
 from engine.board.cursors import Board
 from engine.protocol.remoting.frame import RemotingCommand
 from store.reading import extent
-from tests.fuzz.frames import Attacker, Mutator, captured_requests, still_answers
+from tests.fuzz.frames import Attacker, Mutator, captured_requests, clients_requests, still_answers
 from tests.interop.sides import OurNameServer
 from tools.common.local_broker import LocalBroker
 
 GET_ALL_TOPIC_CONFIG, GET_BROKER_CLUSTER_INFO = 21, 106
 FAST_BELOW = 2
+SERVING = ("clients", "front.0", "delay", "transactions")  # what a stranger can reach
 WARM_SHARE = 10  # memory is compared from the first tenth on
 SIZES = {"mappedFileSizeCommitLog": 1 << 18, "mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20,
          "maxMessageSize": 65536}  # fmt: skip
+
 
 
 class Outcome(NamedTuple):
@@ -29,18 +33,34 @@ class Outcome(NamedTuple):
     restarts: int
     is_answering: bool
     grown_bytes: int
+    failures: tuple[str, ...] = ()
+
+
+def own_memory(processes: Iterable[psutil.Process]) -> int:
+    """Bytes that are theirs alone, files and shared memory left out."""
+    return sum(info.rss - info.shared for info in (process.memory_info() for process in processes))
 
 
 def attack_broker(directory: Path, compat: str, frames: int, seed: int) -> Outcome:
     """A master, half of the frames at each of its ports."""
     with LocalBroker(directory / "broker", compat=compat, **SIZES) as broker:
         board = Board.attach(extent.require_running(broker.store).region_directory)
-        pid = board.pids["remoting"].read()
         ports = (broker.port, broker.port - FAST_BELOW)
-        sent, connections, grown = _attack(pid, ports, captured_requests("master", "slave"), frames, seed)
+        requests = [*captured_requests("master", "slave"), *clients_requests(seed)]
+        pids = [board.pids[role].read() for role in SERVING if board.pids[role].read()]
+        sent, connections, grown = _attack(pids, ports, requests, frames, seed)
         answering = all(still_answers(port, GET_ALL_TOPIC_CONFIG) for port in ports)
-        restarts = board.restarts["remoting"].read()
-    return Outcome(sent, connections, restarts, answering, grown)
+        restarts = sum(word.read() for word in board.restarts.values())
+    return Outcome(sent, connections, restarts, answering, grown, failures_in(broker.log))
+
+
+def failures_in(log: Path) -> tuple[str, ...]:
+    """What a server's log says of failures of its own, with where they were: a stranger's words are to cause none."""
+    text, found = log.read_text(errors="replace"), []
+    for block in re.split(r"^(?=\d{4}-)", text, flags=re.MULTILINE):
+        if "Traceback (most recent call last)" in block:
+            found.append(block.strip())
+    return tuple(found)
 
 
 def attack_name_server(directory: Path, compat: str, frames: int, seed: int) -> Outcome:
@@ -48,7 +68,7 @@ def attack_name_server(directory: Path, compat: str, frames: int, seed: int) -> 
     server = OurNameServer(directory / "names", "5.3.3" if compat == "5" else "4.9.7")
     port = int(server.address.rpartition(":")[2])
     try:
-        sent, connections, grown = _attack(server.pid, (port,), captured_requests("namesrv"), frames, seed)
+        sent, connections, grown = _attack([server.pid], (port,), captured_requests("namesrv"), frames, seed)
         answering = still_answers(port, GET_BROKER_CLUSTER_INFO)
     finally:
         server.stop()
@@ -56,16 +76,16 @@ def attack_name_server(directory: Path, compat: str, frames: int, seed: int) -> 
 
 
 def _attack(
-    pid: int, ports: tuple[int, ...], requests: list[RemotingCommand], frames: int, seed: int
+    pids: list[int], ports: tuple[int, ...], requests: list[RemotingCommand], frames: int, seed: int
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Frames sent, connections made, bytes by which the process grew."""
-    process, attackers = psutil.Process(pid), [Attacker(port) for port in ports]
+    """Frames sent, connections made, bytes by which the processes grew."""
+    processes, attackers = [psutil.Process(pid) for pid in pids], [Attacker(port) for port in ports]
     before = 0
     for number, frame in enumerate(Mutator(requests, seed).frames(frames)):
         attackers[number % len(attackers)].send(frame)
         if number == frames // WARM_SHARE:
-            before = process.memory_info().rss
+            before = own_memory(processes)
     for attacker in attackers:
         attacker.hang_up()
     sent, connections = (sum(getattr(one, name) for one in attackers) for name in ("sent", "connections"))
-    return sent, connections, process.memory_info().rss - before
+    return sent, connections, own_memory(processes) - before

@@ -12,13 +12,61 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, Serialize, decode, encode
+from tests.fuzz.bodies import ODD_TEXTS, changed_json
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SECONDS = 60.0
+ASKED_OF_CLIENTS = (39, 40, 220, 221, 307, 309, 326)
 READ_BYTES = 1 << 20
-VALUES = ("", "0", "-1", "7", "true", "9" * 40, "null", "x" * 5000, "\x01\x02\x00", "é\U0001f4a5", "%s%n", "NaN")
-BODIES = (b"", b"{}", b"[]", b"{" * 2000, b"[" * 2000, b"\0" * 50)
+VALUES = ("", "0", "-1", "7", "true", "9" * 40, "null", "x" * 5000, "\x01\x02\x00", "é\U0001f4a5", "%s%n", "NaN",
+          "2147483647", "-2147483648", "9223372036854775807", "-9223372036854775808", *ODD_TEXTS)  # fmt: skip
+BODIES = (b"", b"{}", b"[]", b"{" * 2000, b"[" * 2000, b"\0" * 50, b"\xff\xfe" * 40, b"null", b'"text"', b"7",
+          b"\0\0\0\x7f" * 30, b"\xff\xff\xff\xff" * 30, b"\0\0\0\x58\0\0\0\0" * 11)  # fmt: skip
 NAMES = ("topic", "brokerId", "clusterName", "brokerName", "brokerAddr", "groupName", "namespace", "key", "bodyCrc32")
+# Of those that serve clients: what administrators ask about them has no recorded request.
+CLIENT_NAMES = (
+    "topic", "group", "consumerGroup", "producerGroup", "clientID", "clientId", "queueId", "queueOffset", "offset",
+    "timestamp", "commitOffset", "maxMsgNums", "sysFlag", "subscription", "subVersion", "suspendTimeoutMillis",
+    "beginTimestamp", "endTimestamp", "maxNum", "isForce", "isOffset", "srcGroup", "destGroup", "statsName", "statsKey",
+    "filterGroups", "compareGroup", "index", "count", "msgId", "offsetMsgId", "commitLogOffset", "originMsgId",
+    "delayLevel", "originTopic", "tranStateTableOffset", "commitOrRollback", "transactionId", "jstackEnable", "lo",
+    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "maxReconsumeTimes", "setZeroIfNotFound",
+    "readable",
+)  # fmt: skip
+CLIENT_CODES = (
+    10, 11, 12, 14, 15, 18, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 41, 42, 46, 202, 203, 204, 208, 220, 221, 222,
+    223, 225, 300, 303, 305, 306, 307, 308, 309, 310, 314, 315, 316, 317, 318, 319, 320, 321, 323, 324, 325, 326, 328,
+    329, 343, 345, 351, 352, 353, 361, 362, 363, 370, 2006, 2007, 200_050, 200_051, 200_052,
+)  # fmt: skip
+CLIENT_VALUES = (
+    "Fuzz",
+    "TBW102",
+    "0",
+    "1",
+    "-1",
+    "32",
+    "true",
+    "A || B",
+    "*",
+    "9223372036854775807",
+    "99999999999999999999",
+)
+CLIENT_BODIES = {code: json.dumps(value).encode() for code, value in {
+    34: {"clientID": "10.0.0.1@1", "heartbeatFingerprint": 7, "withoutSub": False,
+         "producerDataSet": [{"groupName": "P"}],
+         "consumerDataSet": [{"groupName": "Fuzz", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+                              "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "unitMode": False,
+                              "subscriptionDataSet": [{"topic": "Fuzz", "subString": "a||b", "tagsSet": ["a", "b"],
+                                                       "codeSet": [97, 98], "subVersion": 5, "classFilterMode": False,
+                                                       "expressionType": "TAG"}]}]},
+    41: {"consumerGroup": "Fuzz", "clientId": "c", "onlyThisBroker": True,
+         "mqSet": [{"topic": "Fuzz", "brokerName": "b", "queueId": 0}]},
+    42: {"consumerGroup": "Fuzz", "clientId": "c", "mqSet": [{"topic": "Fuzz", "brokerName": "b", "queueId": 0}]},
+    46: {"clientId": "c", "group": "Fuzz", "subscriptionData": {"topic": "Fuzz", "subString": "a", "codeSet": [97]}},
+    220: {"offsetTable": {"{\"brokerName\":\"b\",\"queueId\":0,\"topic\":\"Fuzz\"}": 5}},
+    225: {"consumerGroup": "Fuzz"}, 17: {"topicName": "Fuzz"}, 200: {"groupName": "Fuzz", "retryQueueNums": 1},
+    351: {"topicConfigList": [{"topicName": "Fuzz", "perm": 6, "readQueueNums": 1, "writeQueueNums": 1}]},
+}.items()}  # fmt: skip
 NUMBERS = (0, 1, -1, 127, 128, 255, 2**15 - 1, 2**15, 2**24 - 1, 2**31 - 1, -(2**31))
 
 
@@ -32,6 +80,21 @@ def captured_requests(*servers: str) -> list[RemotingCommand]:
                     command = decode(base64.b64decode(line["frame"])[4:])
                     found.setdefault((command.code, command.serialize, bool(len(command.body))), command)
     return list(found.values())
+
+
+def clients_requests(seed: int = 1) -> list[RemotingCommand]:
+    """What RocketMQ's clients of both lines asked a broker for, and for each code some fields by chance."""
+    dice, requests = random.Random(seed), list[RemotingCommand]()
+    for path in sorted((Path(__file__).parent / "requests").glob("client-*.txt")):
+        requests += [decode(base64.b64decode(line)) for line in path.read_text().split()]
+    for code in CLIENT_CODES:
+        for _ in range(3):
+            names = dice.sample(CLIENT_NAMES, dice.randint(2, 20))
+            ext = {name: dice.choice(CLIENT_VALUES) for name in names}
+            requests.append(RemotingCommand(code, ext_fields=ext, body=dice.choice(BODIES), version=407))
+    for code, body in CLIENT_BODIES.items():
+        requests += [RemotingCommand(code, ext_fields={}, body=body, version=version) for version in (407, 479)]
+    return requests
 
 
 class Mutator:
@@ -49,10 +112,14 @@ class Mutator:
         request = replace(dice.choice(self._requests), opaque=dice.getrandbits(31))
         if dice.random() < 0.5:
             request = self._with_other_fields(request)
+        if dice.random() < 0.2:
+            request = replace(request, serialize=dice.choice(tuple(Serialize)))
         try:
             frame = bytearray(encode(request))
         except MalformedFrame:  # a number that its form has no room for
             frame = bytearray(encode(replace(request, code=1, serialize=Serialize.JSON)))
+        if request.serialize is Serialize.ROCKETMQ and dice.random() < 0.2:
+            return _cut_anywhere(frame, dice)
         for _ in range(dice.choice((0, 1, 1, 2, 8))):
             self._change(frame)
         return bytes(frame)
@@ -67,7 +134,9 @@ class Mutator:
                 ext[name] = dice.choice(VALUES)
         code = dice.choice((request.code, request.code, dice.choice(NUMBERS)))
         body = bytes(request.body)
-        if dice.random() < 0.3:
+        if body and dice.random() < 0.5:
+            body = changed_json(dice, body) or body
+        elif dice.random() < 0.3:
             body = dice.choice((*BODIES, body[: len(body) // 2], dice.randbytes(50)))
         version = dice.choice((request.version, 0, 36, 401, 479))
         return replace(request, code=code, ext_fields=dice.choice((ext, None)), body=body, version=version)
@@ -93,6 +162,14 @@ class Mutator:
             frame += b"\0"
 
 
+def _cut_anywhere(frame: bytearray, dice: random.Random) -> bytes:
+    """A header that ends too early, in a frame that is whole all the same."""
+    header = int.from_bytes(frame[5:8])
+    cut = dice.randint(0, header)
+    short = frame[8 : 8 + cut]
+    return (4 + cut).to_bytes(4) + ((1 << 24) | cut).to_bytes(4) + short
+
+
 class Attacker:
     """Sends frames to one port of 127.0.0.1, reads what comes back, begins anew where it is hung up on."""
 
@@ -111,7 +188,8 @@ class Attacker:
             self._socket.setblocking(False)
             while data := self._socket.recv(READ_BYTES):
                 for answer in self._splitter.feed(data):
-                    assert decode(answer).is_response, "whatever comes back is an answer"
+                    said = decode(answer)  # a heartbeat among the frames makes it a client that is asked, too
+                    assert said.is_response or said.code in ASKED_OF_CLIENTS, f"it says {said}"
             self.hang_up()
         except BlockingIOError:
             self._socket.settimeout(SECONDS)

@@ -15,6 +15,7 @@ FRAMES = 2000
 def test_a_broker_survives_mutated_frames(compat: str, tmp_path: Path) -> None:
     found = attack_broker(tmp_path, compat, FRAMES, seed=5)
     assert found.restarts == 0 and found.is_answering
+    assert found.failures == (), "a stranger's words are refused, not failed at"
     assert found.grown_bytes < 24 << 20
 
 

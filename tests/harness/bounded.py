@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
-import select
 import signal
 import struct
 import sys
@@ -13,6 +12,8 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from typing import NamedTuple
+
+from ipc.descriptors import await_readable
 
 MEMORY_BYTES = 1 << 30  # on top of what the test's own process has mapped
 SECONDS = 240  # kernels may have to be compiled first, on a busy machine
@@ -45,15 +46,15 @@ def run_bounded(
                 os._exit(CRASHED)  # whatever happened: a second test session must not go on here
         pidfd = os.pidfd_open(pid)
         try:
-            ready, _, _ = select.select([pidfd], [], [], seconds)
-            if not ready:
+            is_over = await_readable(pidfd, timeout_ms=seconds * 1000)
+            if not is_over:
                 os.kill(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
         finally:
             os.close(pidfd)
         output.seek(0)
         text = output.read().decode(errors="replace")
-    if not ready:
+    if not is_over:
         text += f"\nended by the test after {seconds} s"
     return Ended(os.waitstatus_to_exitcode(status), text)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from ipc.descriptors import await_readable
 
 SECONDS = 120.0
 PAUSE_SECONDS = 0.01  # long enough to leave the core to whom we wait for
@@ -20,5 +21,5 @@ def await_that(
     deadline = time.monotonic() + seconds
     while not (seen := condition()):
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
-        select.select([], [], [], pause)
+        await_readable(timeout_ms=pause * 1000)
     return seen

@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 
 from engine.board.cursors import Board
-from engine.remoting.log_answers import LogAnswers
-from engine.remoting.server import RemotingServer
+from engine.remoting.sockets.log_answers import LogAnswers
+from engine.remoting.sockets.server import RemotingServer
 from engine.settings.config import from_mapping
 from ipc import waiting
 from ipc.clock import wall_ms

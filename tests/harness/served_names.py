@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from engine.protocol.naming.name_server import NameServer
-from engine.remoting.server import RemotingServer
+from engine.remoting.sockets.server import RemotingServer
 from ipc.clock import wall_ms
+from tests.harness.conditions import SECONDS
 
 
 class Serving:
@@ -22,6 +25,14 @@ class Serving:
         self.port = self._loop.run_until_complete(self._server.start("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
+
+    def do(self, work: Callable[[], Any]) -> Any:
+        """Have something done in its thread, which nobody else's may disturb; what comes of it."""
+
+        async def done() -> Any:
+            return work()
+
+        return asyncio.run_coroutine_threadsafe(done(), self._loop).result(SECONDS)
 
     def stop(self) -> None:
         asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result()

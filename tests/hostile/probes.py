@@ -17,7 +17,7 @@ from tests.harness.ha_node import Node
 RESET = struct.pack("@ii", 1, 0)  # SO_LINGER 0: closing sends a reset
 WARM_SHARE = 10  # memory is compared from the first tenth on
 LOOK_EVERY = 500
-SECONDS = 60.0
+SECONDS = 120.0
 HOSTS = 250  # in the last and in the last but one part of an address: each comes once, whoever comes again has history
 WHOLE_EVERY = 40  # so seldom is a first report whole: then it is a process
 
@@ -35,7 +35,7 @@ def probe(port: int, dice: random.Random, number: int, end: int) -> bool:
     """Come, say a part of what a slave says or something else, vanish; whether the first report was whole."""
     with socket.socket() as sock:
         sock.bind((f"127.{1 + number // HOSTS**2}.{number // HOSTS % HOSTS}.{1 + number % HOSTS}", 0))
-        sock.settimeout(5)
+        sock.settimeout(SECONDS)
         sock.connect(("127.0.0.1", port))
         is_whole = number % WHOLE_EVERY == 0
         try:

@@ -1,8 +1,8 @@
-"""`make interop`: the whole matrix of masters, slaves and name servers, and the give and take, into docs/interop.md.
+"""`make interop`: masters, slaves and name servers, the give and take, and clients, into docs/interop.md.
 
-    python -m tests.interop docs/interop.md [matrix] [give-and-take] [--only TEXT] [--jobs N] [--results DIR]
+    python -m tests.interop docs/interop.md [matrix] [give-and-take] [clients] [--only TEXT] [--jobs N] [--results DIR]
 
-Without a part named, both run. With --results, cells that are in that directory already are not run again; with
+Without a part named, all run. With --results, cells that are in that directory already are not run again; with
 --jobs 0 none is, and the table says what is there.
 """
 
@@ -17,12 +17,12 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.interop import rocketmq
+from tests.interop import clients_ledger, rocketmq
 from tests.interop.give_and_take import HEAD as GIVE_AND_TAKE_HEAD
 from tests.interop.give_and_take import rows as give_and_take_rows
 from tests.interop.matrix import Cell, Result, cells
 
-PARTS = ("matrix", "give-and-take")
+PARTS = ("matrix", "give-and-take", "clients")
 TITLE = "# Interoperation with a real RocketMQ\n\nWritten by `make interop`.\n\n"
 CELL_SECONDS = 900
 MATRIX_HEAD = """## The matrix
@@ -124,7 +124,12 @@ def main() -> int:
         asked.out.write_text(document)
     if "give-and-take" in (asked.parts or PARTS):
         section = GIVE_AND_TAKE_HEAD + "\n".join(give_and_take_rows(asked.rounds)) + "\n"
+        document = replaced(document, section)
+        asked.out.write_text(document)
+    if "clients" in (asked.parts or PARTS):
+        section, wrong = clients_ledger.section(clients_ledger.run_all(asked.jobs, results))
         asked.out.write_text(replaced(document, section))
+        failed += wrong
     return 1 if failed else 0
 
 

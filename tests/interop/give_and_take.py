@@ -23,6 +23,7 @@ from store.message.record import Message
 from store.recovery.recovery import recover_read_only
 from store.verify.verification import Finding, Verification
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
+from tests.harness.killing import kill_broker
 from tests.interop.rocketmq import VERSIONS, NameServer, RealClient, RocketMQBroker
 from tools.common.local_broker import LocalBroker
 
@@ -169,11 +170,10 @@ class GiveAndTake:
             futures[n] = producer.send_async(TOPICS[0], body, **fields)
             if n == numbers[KILLED_AFTER] + self._random.randrange(1000):
                 break
-        broker.process.kill()
-        broker.process.wait()
+        kill_broker(broker)
         for n, future in futures.items():
             try:
-                known = future.result(30).status.value == "PUT_OK"
+                known = future.result(120).status.value == "PUT_OK"
             except (EngineError, IpcError):
                 known = False
             (self.acknowledged if known else self.unknown).add((TOPICS[0], n))
@@ -189,7 +189,7 @@ class GiveAndTake:
             self._acknowledge(topic, client)
         if self.kills(round_number):
             numbers = self._numbers(3000)
-            client.tell("produce", topic=TOPICS[1], first=numbers[0], count=len(numbers), timeout=2000)
+            client.tell("produce", topic=TOPICS[1], first=numbers[0], count=len(numbers), timeout=20_000)
             told = [client.answer() for _ in range(KILLED_AFTER + self._random.randrange(200))]
             broker.kill()
             rest, error = client.rest()

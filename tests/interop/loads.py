@@ -21,7 +21,7 @@ from tests.interop.rocketmq import Addressed, RealClient
 TOPIC, QUEUES = "Matrix", 4
 PAUSE_US = 2000
 OK, UNKNOWN = "OK", "no answer"
-PROGRESS_SECONDS = 180
+PROGRESS_SECONDS = 300
 
 
 def body_of(n: int) -> bytes:

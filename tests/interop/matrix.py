@@ -44,7 +44,7 @@ SEGMENT = 256 * 1024
 OURS = ("ours 4.9", "ours 5")
 THEIRS = ("4.9.7", "5.3.3")
 MESSAGES_A_PHASE = 400
-SYNC_SECONDS = 150  # a slave of 5.x asks for tables 60 s after its start, and then every 60 s, unless it is told to
+SYNC_SECONDS = 300  # a slave of 5.x asks for tables 60 s after its start, and then every 60 s, unless it is told to
 ASKED_EACH_SECONDS = 0.1  # a question costs those who are asked a connection and an answer of a kilobyte
 EARLY_OFFSETS, LATE_OFFSETS = {"readers": 10}, {"readers": 50, "late-readers": 20}
 CREATE_TOPIC, DELETE_TOPIC, CREATE_GROUP, SET_OFFSET = 17, 215, 200, 15
@@ -126,6 +126,7 @@ class Run:
 
     def __init__(self, cell: Cell, home: Path, *, in_own_time: bool = False) -> None:
         self.outcomes: list[str] = []
+        self.tables: dict[str, list[dict[Any, Any]]] = {}  # of the master and the slave, as looked at last
         self.in_own_time = in_own_time
         self.cell, self.home, self.result = cell, home, Result(cell.name)
         self._begun = self._last = time.monotonic()
@@ -219,7 +220,7 @@ class Run:
     def _first_message(self) -> None:
         """A new slave begins with its master's last segment: it has to be there before there is a second one."""
         if self.cell.master in OURS:
-            with Producer(str(self.master.store)) as producer:
+            with Producer(str(self.master.store), timeout=60.0) as producer:
                 producer.send("First", b"the first message of all")
         else:
             with Client(self.master.port) as client:
@@ -288,7 +289,8 @@ class Run:
         wanted = {queue: LATE_OFFSETS["late-readers"] + queue for queue in range(QUEUES)}
 
         def has_all() -> bool:
-            offsets = table_of(self.slave.store, "offsets")
+            self.tables = {name: [table_of(side.store, name) for side in (self.master, self.slave)] for name in TABLES}
+            offsets = self.tables["offsets"][1]
             return offsets.get(f"{TOPIC}@late-readers") == wanted and not any(map(self._differing, TABLES))
 
         if not self.in_own_time:
@@ -298,12 +300,11 @@ class Run:
         except AssertionError as error:
             found = [f"{name}: {different[:3]}" for name in TABLES if (different := self._differing(name))]
             raise AssertionError(f"{error}: {'; '.join(found)}") from error
-        self.tables = {name: [table_of(side.store, name) for side in (self.master, self.slave)] for name in TABLES}
         self._phase("tables")
 
     def _differing(self, name: str) -> list[tuple[Any, Any, Any]]:
         """What the two say otherwise: which entry, and what of it; 5.x knows fields that 4.9 cannot tell it."""
-        master, slave = table_of(self.master.store, name), table_of(self.slave.store, name)
+        master, slave = self.tables[name]
         found = []
         for key in sorted({*master, *slave}):
             ours, theirs = master.get(key), slave.get(key)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, Serialize, decode, encode
 
-ANSWER_SECONDS = 30.0
-SETTLE_SECONDS = 20.0  # 5.x changes some tables a moment after it has answered
+ANSWER_SECONDS = 120.0
+SETTLE_SECONDS = 60.0  # 5.x changes some tables a moment after it has answered
 JAVA_LINE = re.compile(r", [\w.$/]+\.[\w$<>]+\([^)]*\)$")  # where an exception was thrown
 
 
@@ -81,6 +81,7 @@ class Peer:
         remark = answer.remark if answer.remark is None else JAVA_LINE.sub("", answer.remark)
         return {
             "code": answer.code, "remark": self._masked(remark), "ext": self._masked(answer.ext_fields),
+            "order of ext": list(answer.ext_fields or ()),
             "flag": answer.flag, "language": answer.language, "version": answer.version,
             "serialize": answer.serialize.name, "body": self._masked(bytes(answer.body).decode("latin-1")),
         }  # fmt: skip

@@ -13,13 +13,14 @@ from typing import Any
 
 STORED = (0, 10, 11, 12)  # all well; flush too slow, no slave, slave too slow: the message is there all the same
 SEND_MESSAGE, UPDATE_BROKER_CONFIG, GET_ROUTE = 10, 25, 105
+ANSWER_SECONDS = 120
 
 
 class Client:
     """Sends messages as a RocketMQ client does, JSON headers, one after the other."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS)
         self._opaque = itertools.count(1)
 
     def send(self, topic: str, queue_id: int, body: bytes, properties: str = "") -> int:

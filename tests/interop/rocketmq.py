@@ -1,42 +1,42 @@
 """Unmodified Apache RocketMQ beside a test: its jars, its name server and broker as processes, its Java client.
 
-The jars of a version are resolved once by Maven into $ROCKETMQ_PEER_CACHE, else $XDG_CACHE_HOME/rocketmq-peer, else
-~/.cache/rocketmq-peer. All addresses used are of loopback, all files in a directory of the test's own.
+Its jars come from `jars`. All addresses used are of loopback, all files in a directory of the test's own.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import queue
-import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from tests.interop import jars
 from tests.interop.remoting import GET_ROUTE, UPDATE_BROKER_CONFIG, Client
 from tools.common.local_broker import end, free_port
 
 VERSION = "4.9.7"
+JAVA_PROGRAMS = tuple(sorted(Path(__file__).with_name("java").glob("*.java")))
 VERSIONS = ("4.9.7", "5.3.3")
-PAGE_CACHE_BUSY_MS = 600_000  # a broker that is slow because other tests run beside it refuses no send
-START_SECONDS = 180.0
-STOP_SECONDS = 40.0
-ANSWER_SECONDS = 60.0
-MODULES_NEEDED = ("namesrv", "broker", "client")
-JAVA_SOURCES = Path(__file__).with_name("java")
+# A broker that is slow because other tests run beside it refuses no send.
+PATIENCE = {"brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": 600_000}
+START_SECONDS = 300.0
+STOP_SECONDS = 180.0
+ANSWER_SECONDS = 180.0
 JVM = [
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",  # most of a short life is compiling: half the CPU seconds of a start
     "-Dtls.server.mode=disabled",  # nobody here speaks TLS; its two key pairs are half of a broker's start
     "-Dfile.encoding=UTF-8",
+    # On a disk that others fill it deletes from 85 % on, and refuses from 90 %; 5.x can be told nothing higher.
+    "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
+    "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
@@ -48,71 +48,14 @@ LOGBACK = """<configuration><appender name="F" class="{package}.core.FileAppende
 """
 
 
+def missing(version: str = VERSION) -> str | None:
+    """Why RocketMQ cannot be run here; None when it can. Fetches the jars the first time."""
+    return jars.of_broker(version).missing()
+
+
 def is_five(version: str) -> bool:
     """Whether that is a version of the 5.x line."""
     return version.startswith("5")
-
-
-def _cache() -> Path:
-    base = os.environ.get("ROCKETMQ_PEER_CACHE")
-    if base:
-        return Path(base)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rocketmq-peer"
-
-
-def _jars(version: str) -> Path:
-    return _cache() / f"lib-{version}"
-
-
-def _has_all(jars: Path, version: str) -> bool:
-    needed = [jars / ".complete", *(jars / f"rocketmq-{module}-{version}.jar" for module in MODULES_NEEDED)]
-    return all(path.exists() for path in needed)
-
-
-def missing(version: str = VERSION) -> str | None:
-    """Why RocketMQ cannot be run here; None when it can. Fetches the jars the first time."""
-    for program in ("java", "javac"):
-        if not shutil.which(program):
-            return f"no {program} on the PATH"
-    if _has_all(_jars(version), version):
-        return None
-    if not shutil.which("mvn"):
-        return f"RocketMQ {version} is not in {_cache()}, and there is no mvn to fetch it"
-    return _fetch(_jars(version), version)
-
-
-def _fetch(jars: Path, version: str) -> str | None:
-    jars.mkdir(parents=True, exist_ok=True)
-    arriving = Path(tempfile.mkdtemp(prefix=f"{jars.name}.", dir=jars.parent))
-    command = ["mvn", "-q", "-B", "-f", str(Path(__file__).with_name("pom.xml")), f"-Drocketmq.version={version}"]
-    command += ["dependency:copy-dependencies", f"-DoutputDirectory={arriving}", "-DincludeScope=runtime"]
-    try:
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            return f"mvn could not resolve RocketMQ {version}: {done.stdout[-300:]}"
-        for jar in arriving.iterdir():
-            jar.rename(jars / jar.name)  # the same bytes as another test's that was faster
-        (jars / ".complete").touch()
-    except subprocess.TimeoutExpired:
-        return f"mvn did not resolve RocketMQ {version} within ten minutes"
-    finally:
-        shutil.rmtree(arriving, ignore_errors=True)
-    return None
-
-
-def _classes(version: str) -> Path:
-    """The programs of java/, compiled against that version's client; kept by their content."""
-    sources = sorted(JAVA_SOURCES.glob("*.java"))
-    known = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
-    compiled = _cache() / f"interop-classes-{version}-{known}"
-    if not compiled.exists():
-        arriving = Path(tempfile.mkdtemp(prefix=f"{compiled.name}.", dir=_cache()))
-        command = ["javac", "-nowarn", "-proc:none", "-encoding", "UTF-8", "-d", str(arriving)]
-        subprocess.run([*command, "-cp", f"{_jars(version)}/*", *map(str, sources)], check=True)
-        with contextlib.suppress(OSError):
-            arriving.rename(compiled)  # where another test was faster, its copy serves
-        shutil.rmtree(arriving, ignore_errors=True)
-    return compiled
 
 
 class JavaProcess:
@@ -143,8 +86,12 @@ class JavaProcess:
         """What is run: heap, class path, main class."""
         memory = [f"-Xms{self.heap}", f"-Xmx{self.heap}", "-XX:MaxDirectMemorySize=512m"]
         command = ["java", *memory, *JVM, *self.properties]
-        class_path = f"{self.home}/conf:{_classes(self.version)}:{_jars(self.version)}/*"
+        class_path = f"{self.home}/conf:{self.class_path()}"
         return [*command, f"-Duser.home={self.home}", "-cp", class_path, self.main_class]
+
+    def class_path(self) -> str:
+        """Where the program and RocketMQ's classes are."""
+        return jars.of_broker(self.version).class_path(JAVA_PROGRAMS)
 
     def spawn(self, *arguments: str, **streams: Any) -> subprocess.Popen[bytes]:
         """Start it, its standard error in `output`."""
@@ -255,7 +202,7 @@ class RocketMQBroker(JavaProcess):
             "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "storePathRootDir": self.store,
             "storePathCommitLog": self.commit_log, "diskMaxUsedSpaceRatio": 95,
             "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000, "maxIndexNum": 4000,
-            "brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": PAGE_CACHE_BUSY_MS,
+            **PATIENCE,
         }  # fmt: skip
         # The first writes 37 MB each time; for the length of the second 5.x spins at its start.
         spared = {"timerFlushIntervalMs": 60_000, "transactionMetricFlushInterval": 500}
@@ -264,6 +211,10 @@ class RocketMQBroker(JavaProcess):
         self.configure(**{**common, **five, **settings})
 
     def __enter__(self) -> Self:
+        for directory in (self.commit_log, self.store / "consumequeue", self.store / "index"):
+            for file in directory.rglob("[0-9]*"):  # an end may leave an empty one, with which no real broker starts
+                if file.is_file() and not file.stat().st_size:
+                    file.unlink()
         super().__enter__()
         if self._name_server:
             self._announce(str(self._name_server))
@@ -299,6 +250,7 @@ class RealClient(JavaProcess):
     """RocketMQ's own client, one JVM for many commands; java/Talk.java says which there are."""
 
     main_class, heap = "Talk", "192m"
+    answer_seconds = ANSWER_SECONDS
 
     def __init__(self, home: Path, name_server: Addressed) -> None:
         super().__init__(home, name_server.version)
@@ -332,7 +284,7 @@ class RealClient(JavaProcess):
 
     def answer(self) -> dict[str, Any]:
         """Its next line."""
-        line = self._lines.get(timeout=ANSWER_SECONDS)
+        line = self._lines.get(timeout=self.answer_seconds)
         if line is None:
             raise RuntimeError(f"the client ended: {self.output.read_text()[-2000:]}")
         answer: dict[str, Any] = json.loads(line)
@@ -380,9 +332,9 @@ class MqAdmin(RealClient):
     main_class, heap = "Admin", "96m"
     _done = "=== done"
 
-    def said(self, command: str, *arguments: str) -> str:
-        """What it prints."""
-        self._type(" ".join([command, *arguments, "-n", self._name_server]))
+    def said(self, command: str, *arguments: str, names: str | None = None) -> str:
+        """What it prints; `names` is another cluster's name server."""
+        self._type(" ".join([command, *arguments, "-n", names or self._name_server]))
         lines: list[str] = []
         while (line := self._lines.get(timeout=ANSWER_SECONDS)) is not None and line.strip() != self._done:
             lines.append(line)

@@ -5,9 +5,11 @@ What is asked of a broker is asked over remoting, in the same words, whether it 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +18,10 @@ from typing import Any, Protocol
 from engine.board.cursors import Board
 from store.reading import extent
 from store.tables import fastjson, json_files
+from tests.harness.conditions import await_that
+from tests.harness.killing import kill_broker
 from tests.interop.remoting import UPDATE_BROKER_CONFIG, Client
-from tests.interop.rocketmq import RocketMQBroker, is_five
+from tests.interop.rocketmq import PATIENCE, RocketMQBroker, is_five
 from tools.common.local_broker import LocalBroker, free_port
 
 CLI = [sys.executable, "-m", "tools.cli"]
@@ -92,19 +96,26 @@ class OurSide:
         self._settings = {
             "compat": "5" if is_five(version) else "4.9", "listenPort": self.port, "haListenPort": self.port + 1,
             "brokerName": "broker-a", "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536, "haReconnectInterval": 1000,
-            "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000, "maxIndexNum": 4000, **settings,
+            "mappedFileSizeConsumeQueue": 20_000, "maxHashSlotNum": 1000, "maxIndexNum": 4000, **PATIENCE, **settings,
         }  # fmt: skip
         self._running: LocalBroker | None = None
 
     def start(self) -> None:
-        """A `slipstream broker` process."""
+        """A `slipstream broker` process; its front listens a moment after it says that it runs."""
         self._running = LocalBroker(self._home, **self._settings).__enter__()
+        await_that(self._listens, "the front listens")
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port)).close()
+        except OSError:
+            return False
+        return True
 
     def kill(self) -> None:
         """Its processes die with the supervisor."""
         assert self._running is not None
-        self._running.process.kill()
-        self._running.process.wait()
+        kill_broker(self._running)
 
     def freeze(self) -> None:
         """Its processes, the supervisor first, so that nobody begins one anew."""
@@ -112,7 +123,8 @@ class OurSide:
         board = Board.attach(extent.require_running(self.store).region_directory)
         for pid in (self._running.process.pid, *(word.read() for word in board.pids.values())):
             if pid:
-                os.kill(pid, signal.SIGSTOP)
+                with contextlib.suppress(ProcessLookupError):  # a sender that has ended meanwhile
+                    os.kill(pid, signal.SIGSTOP)
 
     def stop(self) -> None:
         """SIGTERM."""
@@ -122,7 +134,7 @@ class OurSide:
     def synchronize(self) -> None:
         """Its remoting process is killed: the next one asks 3 s after its start."""
         board = Board.attach(extent.require_running(self.store).region_directory)
-        os.kill(board.pids["remoting"].read(), signal.SIGKILL)
+        os.kill(await_that(board.pids["clients"].read, "it runs"), signal.SIGKILL)  # 0 would be all of us
 
 
 class RealSide:
@@ -168,6 +180,14 @@ def end_of(side: Side) -> int:
     with Client(side.port) as client:
         header, body = client.exchange(RUNTIME_INFO)
     return int(json.loads(body)["table"]["commitLogMaxOffset"]) if header["code"] == 0 else -1
+
+
+def brokers_of(name_server: str) -> set[str]:
+    """The names of the brokers that a name server lists."""
+    with Client(int(name_server.rpartition(":")[2])) as client:
+        cluster = fastjson.loads(client.exchange(CLUSTER_INFO)[1], "the cluster")
+    assert isinstance(cluster, dict)
+    return set(cluster["brokerAddrTable"])
 
 
 def registered(name_server: str, cluster: str = "DefaultCluster") -> dict[int, str]:

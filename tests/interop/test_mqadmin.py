@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.interop.sides import OurNameServer
 from tools.common.local_broker import LocalBroker
 
 SIZES = {"mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536, "brokerName": "a"}
-SECONDS = 90
+SECONDS = 180
 
 
 @pytest.mark.interop
@@ -33,25 +34,34 @@ def test_its_commands_work_at_our_cluster(version: str, tmp_path: Path) -> None:
         with (
             LocalBroker(tmp_path / "m", **both) as master,
             LocalBroker(tmp_path / "s", brokerRole="SLAVE", brokerId=1, **both) as slave,
-            Producer(str(master.store)) as producer,
+            Producer(str(master.store), timeout=60.0) as producer,
         ):
             producer.send("mine", b"body")
             board = Board.attach(extent.require_running(master.store).region_directory, writable=True)
             wait_until(board.ha[0].slave_ack_offset, lambda ack: ack > 0, SECONDS * 1000)
             at = f"127.0.0.1:{master.port}"
-            listed = said("clusterList")
-            assert at in listed and f"127.0.0.1:{slave.port}" in listed
+            both = at, f"127.0.0.1:{slave.port}"
+            await_words(both, partial(said, "clusterList"))
             assert "commitLogMaxOffset" in said("brokerStatus", "-b", at)
             assert "create topic to" in said("updateTopic", "-b", at, "-t", "made", "-r", "3", "-w", "3")
             await_that(lambda: {"mine", "made"} <= set(said("topicList").split()), "the name server knows both topics")
-            route = said("topicRoute", "-t", "made")
-            assert at in route and '"writeQueueNums":3' in route.replace(" ", "")
+            await_that(lambda: at in said("topicRoute", "-t", "made"), "and where they are")
+            assert '"writeQueueNums":3' in said("topicRoute", "-t", "made").replace(" ", "")
             check_settings(said, at)
             if five:
-                told = said("haStatus", "-b", at)
-                assert "#InSyncSlaveNum\t1" in told and "OK" in told
+                await_words(("#InSyncSlaveNum\t1", "OK"), partial(said, "haStatus", "-b", at))
             assert "delete topic" in said("deleteTopic", "-c", "DefaultCluster", "-t", "made")
             await_that(lambda: "made" not in said("topicList").split(), "the name server has forgotten it")
+
+
+def await_words(words: tuple[str, ...], said: Callable[[], str]) -> None:
+    """Until what is said has all of them."""
+
+    def are_there() -> bool:
+        text = said()
+        return all(word in text for word in words)
+
+    await_that(are_there, f"it says {words}", SECONDS)
 
 
 def check_settings(said: Callable[..., str], at: str) -> None:

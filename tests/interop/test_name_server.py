@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.harness.conditions import await_that
 from tests.interop import needs, rocketmq
 from tests.interop.rocketmq import MqAdmin, RealClient, RocketMQBroker
 from tests.interop.sides import CLI, OurNameServer
-
-TRIES = 200  # a broker has no figures in its first second
 
 
 @pytest.fixture(params=["4.9.7", "5.3.3"])
@@ -57,15 +56,20 @@ def test_real_brokers_clients_and_mqadmin_use_it(name_server: OurNameServer, tmp
         with RealClient(tmp_path / "client", name_server) as client:
             assert len(client.ask("produce", topic="mine", first=0, count=20)) == 20
             assert len([line for line in client.ask("consume", topic="mine") if "msgId" in line]) == 20
+    await_that(lambda: not admin(at, "clusterList"), "the name server hears that the broker has gone")
     assert "no cluster" in admin(at, "clusterList", "-c", "DefaultCluster", code=2)
 
 
 def first_row_with_figures(at: str) -> dict[str, Any]:
-    for _ in range(TRIES):
+    """A broker has none in its first second."""
+
+    def seen() -> dict[str, Any] | None:
         (row,) = admin(at, "clusterList")
-        if row["Version"]:
-            return dict(row)
-    raise AssertionError("the broker gave no figures")
+        return dict(row) if row["Version"] else None
+
+    found = await_that(seen, "the broker gives figures")
+    assert found is not None
+    return found
 
 
 def check_topics(at: str, address: str, mqadmin: MqAdmin) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.protocol.remoting.frame import Serialize
+from tests.harness.conditions import await_that
 from tests.interop import rocketmq
 from tests.interop.needs import need
 from tests.interop.questions import Peer, Question, both, differences
@@ -54,21 +56,25 @@ def register(content: bytes = b"", connection: int = 1, version: int = 409, **ex
 
 
 def looks() -> Iterator[Question]:
-    """Everything that can be seen of a name server."""
-    yield Question(106, settles=True)
+    """Everything that can be seen of a name server; each until both say the same: 5.x follows its own answers."""
+    yield from (question._replace(settles=True) for question in _looks())
+
+
+def _looks() -> Iterator[Question]:
+    yield Question(106)
     for name in ("t0", "t1", "t2", "t3", "unknown", "rmq_sys_SYNC_BROKER_MEMBER_a", ""):
         for version in (395, 401, 479):
-            yield Question(105, {"topic": name}, version=version, settles=True)
+            yield Question(105, {"topic": name}, version=version)
     yield Question(105, {"topic": "t0", "acceptStandardJsonOnly": "true"}, version=395)
     for code in (206, 304, 311, 312, 313):
-        yield Question(code, settles=True)
+        yield Question(code)
         yield Question(code, {})
     for cluster in ("c", "d", ""):
-        yield Question(224, {"cluster": cluster}, settles=True)
+        yield Question(224, {"cluster": cluster})
     for address, name in (("10.0.0.1:10911", "a"), ("10.0.0.2:10911", "a"), ("10.0.0.9:1", "z")):
         asked = {**HEADER, "brokerAddr": address, "brokerName": name}
         for number in (0, 1, 3, 7):
-            yield Question(322, asked, json.dumps(version_of(number)).encode(), settles=True)
+            yield Question(322, asked, json.dumps(version_of(number)).encode())
     yield Question(219, {"namespace": "ORDER_TOPIC_CONFIG"})
 
 
@@ -116,6 +122,7 @@ def registrations(five: bool) -> Iterator[Question]:
     yield from looks()
     yield from permissions(five)
     yield from key_values()
+    yield from settings()
 
 
 def permissions(five: bool) -> Iterator[Question]:
@@ -159,6 +166,34 @@ def key_values() -> Iterator[Question]:
     yield Question(100, {"namespace": "n", "key": "k", "value": ""}, serialize=Serialize.ROCKETMQ)
 
 
+def settings() -> Iterator[Question]:
+    """What may change, what must not, what nobody knows: and that a change is one."""
+    yield Question(318)
+    for name in ("kvConfigPath", "configStorePath"):
+        yield Question(318, body=f"{name}=/elsewhere\norderMessageEnable=true\n".encode())
+    yield Question(318, body=b"neverHeardOf=5\n# a remark\n")
+    yield Question(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "t0", "value": "a:4"})
+    for value in (b"true", b"false"):
+        yield Question(318, body=b"orderMessageEnable=" + value)
+        yield Question(105, {"topic": "t0"})
+    yield Question(102, {"namespace": "ORDER_TOPIC_CONFIG", "key": "t0"})
+
+
+def shown_settings(peer: Peer) -> dict[str, str]:
+    answer = peer.ask(Question(319))
+    assert (answer.code, answer.remark) == (0, None)
+    return dict(line.split("=", 1) for line in bytes(answer.body).decode().splitlines())
+
+
+def unlike_settings(theirs: Peer, ours: Peer) -> list[str]:
+    """Those that ours shows and RocketMQ's shows otherwise, where they are not of either side's own place."""
+    real, mine = shown_settings(theirs), shown_settings(ours)
+    assert {"listenPort", "kvConfigPath", "orderMessageEnable"} <= real.keys() & mine.keys()
+    own = {"listenPort", "kvConfigPath", "bindAddress"}
+    return [f"{name}: {real[name]} and {mine[name]}" for name in sorted((real.keys() & mine.keys()) - own)
+            if real[name] != mine[name]]  # fmt: skip
+
+
 def departures() -> Iterator[Question]:
     unregister = {key: value for key, value in HEADER.items() if key != "haServerAddr"}
     yield Question(104, {**unregister, "brokerAddr": "unknown:1", "brokerName": "unknown"})
@@ -166,6 +201,10 @@ def departures() -> Iterator[Question]:
     yield from looks()
     yield Question(104, {**unregister, "brokerId": "1", "brokerAddr": "10.0.0.2:10911"})
     yield from looks()
+
+
+def is_forgotten(peer: Peer, address: bytes) -> bool:
+    return address not in bytes(peer.ask(Question(106)).body)
 
 
 @pytest.mark.interop
@@ -179,9 +218,11 @@ def test_the_same_requests_get_the_same_answers(version: str, tmp_path: Path) ->
             theirs, ours = (Peer(int(at.rpartition(":")[2])) for at in (real.address, server.address))
             with both(theirs, ours):
                 found = differences(theirs, ours, [*bad_requests(five), *registrations(five)])
-                for connection in (2, 3):
-                    theirs.hang_up(connection)
-                    ours.hang_up(connection)
+                found += unlike_settings(theirs, ours)
+                for connection, address in ((2, b"10.0.0.2:10911"), (3, b"10.0.0.5:1")):
+                    for peer in (theirs, ours):
+                        peer.hang_up(connection)
+                        await_that(partial(is_forgotten, peer, address), "it hears that the connection has ended")
                     found += differences(theirs, ours, looks())
                 found += differences(theirs, ours, departures())
         finally:

@@ -10,9 +10,10 @@ import pytest
 
 from engine.board.cursors import Board
 from engine.producer import Producer
+from ipc.counters import Cursor
 from store.reading import extent
 from tests.harness.audit import messages_of
-from tests.harness.ha_node import wait_for, wait_until
+from tests.harness.ha_node import wait_until
 from tests.interop import needs
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import RocketMQBroker
@@ -20,6 +21,7 @@ from tools.common.local_broker import LocalBroker
 
 SEGMENT = 256 * 1024
 SIZES = {"mappedFileSizeCommitLog": SEGMENT}
+WAIT_MS = 180_000
 OURS = {**SIZES, "mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536}
 
 
@@ -34,13 +36,17 @@ def bodies() -> list[bytes]:
     return [rng.randbytes(rng.choice([0, 1, 100, 1000, 6000])) for _ in range(700)]
 
 
+def await_offset(cursor: Cursor, offset: int) -> None:
+    wait_until(cursor, lambda reached: reached >= offset, WAIT_MS)
+
+
 def board_of(store: Path) -> Board:
     return Board.attach(extent.require_running(store).region_directory, writable=True)
 
 
 @pytest.fixture
 def our_master(tmp_path: Path) -> Iterator[LocalBroker]:
-    with LocalBroker(tmp_path / "master", brokerRole="SYNC_MASTER", **OURS) as broker:
+    with LocalBroker(tmp_path / "master", brokerRole="SYNC_MASTER", slaveTimeout=WAIT_MS, **OURS) as broker:
         yield broker
 
 
@@ -50,8 +56,11 @@ def test_a_real_slave_receives_our_commit_log_byte_for_byte(
 ) -> None:
     board = board_of(our_master.store)
     settings = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": our_master.ha_address, **SIZES}
-    with Producer(str(our_master.store)) as producer, RocketMQBroker(tmp_path / "slave", **settings) as slave:
-        wait_until(board.in_sync_slaves, lambda count: count == 1)
+    with (
+        Producer(str(our_master.store), timeout=WAIT_MS / 1000) as producer,
+        RocketMQBroker(tmp_path / "slave", **settings) as slave,
+    ):
+        wait_until(board.in_sync_slaves, lambda count: count == 1, WAIT_MS)
         first = producer.send("interop", b"the first one is waited for", tags="TagA", keys="k1 k2")
         assert first.status.value == "PUT_OK", "acknowledged by a real slave"
         for number, body in enumerate(bodies):
@@ -59,7 +68,7 @@ def test_a_real_slave_receives_our_commit_log_byte_for_byte(
         last = producer.send("interop", b"and the last one")
         assert last.status.value == "PUT_OK"
         end = board.max_physical_offset.read()
-        wait_for(board.ha[0].slave_ack_offset, end)
+        await_offset(board.ha[0].slave_ack_offset, end)
         assert end > 3 * SEGMENT, "several segments, each ended by a blank record"
         slave.stop()
         ours = b"".join(path.read_bytes() for path in sorted((our_master.store / "commitlog").glob("0*")))[:end]
@@ -76,13 +85,13 @@ def test_our_slave_follows_a_real_master_byte_for_byte(tmp_path: Path, bodies: l
         address = f"127.0.0.1:{master.ha_port}"
         with LocalBroker(tmp_path / "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=address, **OURS) as slave:
             board = board_of(slave.store)
-            wait_for(board.max_physical_offset, first_end + 1)
+            await_offset(board.max_physical_offset, first_end + 1)
             for number, body in enumerate(bodies):
                 last = client.send("interop", number % 4, body + b"!", f"TAGS\x01TagC\x02n\x01{number}\x02")
             size = int.from_bytes(master.log_bytes(last, last + 4, SEGMENT), "big")
             end = last + size
-            wait_for(board.max_physical_offset, end)
-            wait_for(board.reput_from_offset, end)
+            await_offset(board.max_physical_offset, end)
+            await_offset(board.reput_from_offset, end)
             assert end > 3 * SEGMENT
             assert board.max_physical_offset.read() == end
         ours = b"".join(path.read_bytes() for path in sorted((slave.store / "commitlog").glob("0*")))[:end]

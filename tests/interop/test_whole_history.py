@@ -12,11 +12,12 @@ import pytest
 from engine.board.cursors import Board
 from engine.producer import Producer
 from engine.protocol.ha.wire import CloseReason
+from ipc.counters import Cursor
 from store.files import divergence
 from store.reading import extent
 from tests.harness.audit import messages_of
 from tests.harness.conditions import await_that
-from tests.harness.ha_node import wait_for, wait_until
+from tests.harness.ha_node import wait_until
 from tests.interop import needs, rocketmq
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import NameServer, RocketMQBroker
@@ -29,7 +30,7 @@ OURS = {
     "maxMessageSize": 16_384,
 }  # fmt: skip
 QUICK = {"haSendHeartbeatInterval": 1000}  # a RocketMQ master says with its heartbeat alone that it has nothing
-SECONDS_MS = 60_000
+SECONDS_MS = 180_000
 
 
 @pytest.fixture(autouse=True, params=rocketmq.VERSIONS)
@@ -48,6 +49,10 @@ def slave_of(master: RocketMQBroker, directory: Path, version: str) -> Iterator[
     compat = "5" if rocketmq.is_five(version) else "4.9"
     with LocalBroker(directory, compat=compat, haReconnectInterval=200, **settings) as slave:
         yield slave, board_of(slave)
+
+
+def await_offset(cursor: Cursor, offset: int) -> None:
+    wait_until(cursor, lambda reached: reached >= offset, SECONDS_MS)
 
 
 def fill(master: RocketMQBroker, segments: int, seed: int = 1) -> int:
@@ -69,11 +74,11 @@ def test_a_new_slave_of_ours_has_all_that_a_real_master_has(version: str, tmp_pa
     with RocketMQBroker(tmp_path / "m", version, brokerRole="ASYNC_MASTER", **SIZES) as master:
         end = fill(master, SEGMENTS)
         with slave_of(master, tmp_path / "s", version) as (slave, board):
-            wait_for(board.max_physical_offset, end)
-            wait_for(board.reput_from_offset, end)
+            await_offset(board.max_physical_offset, end)
+            await_offset(board.reput_from_offset, end)
             assert (board.min_physical_offset.read(), board.max_physical_offset.read()) == (0, end)
             end = fill(master, SEGMENTS + 1, seed=2)
-            wait_for(board.max_physical_offset, end)
+            await_offset(board.max_physical_offset, end)
             assert log_of(slave)[:end] == master.log_bytes(0, end, SEGMENT)
             assert sum(message.topic == "history" for message in messages_of(slave.store, end)) > 100
 
@@ -90,7 +95,7 @@ def test_where_a_real_master_has_deleted_its_first_segments_the_rest_is_searched
         slave_of(master, tmp_path / "s", version) as (slave, board),
     ):
         wait_until(board.max_physical_offset, lambda reached: reached >= end, SECONDS_MS)
-        wait_for(board.min_physical_offset, 2 * SEGMENT)
+        await_offset(board.min_physical_offset, 2 * SEGMENT)
         assert board.ha_client.ended[CloseReason.HISTORY_SEARCH].read() >= 2
         assert log_of(slave)[: end - 2 * SEGMENT] == master.log_bytes(2 * SEGMENT, end, SEGMENT)
 
@@ -102,7 +107,7 @@ def test_a_real_master_that_lost_its_log_and_grew_past_us_is_another_history(ver
     with RocketMQBroker(tmp_path / "m", version, **settings) as master:
         end = fill(master, 2)
         with slave_of(master, tmp_path / "s", version) as (slave, board):
-            wait_for(board.max_physical_offset, end)
+            await_offset(board.max_physical_offset, end)
             own = log_of(slave)[:end]
             master.kill()
             with RocketMQBroker(tmp_path / "wiped", version, **settings) as wiped:
@@ -124,7 +129,7 @@ def test_an_empty_real_slave_has_all_of_our_log_with_ha_start_from_min(version: 
             tmp_path / "m", namesrvAddr=names.address, haStartFromMin=True,
             compat="5" if rocketmq.is_five(version) else "4.9", **OURS,
         ) as ours,
-        Producer(str(ours.store)) as producer,
+        Producer(str(ours.store), timeout=60.0) as producer,
     ):  # fmt: skip
         board, number = board_of(ours), 0
         while board.max_physical_offset.read() < SEGMENTS * SEGMENT:

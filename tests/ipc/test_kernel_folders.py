@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from ipc.compiled import kernel_folders
-from ipc.compiled.sources import ROOT, state_of
+from ipc.compiled.sources import state_of
+from ipc.module_names import SOURCES
 
 PROBE = """
 from ipc.compiled.compiler import kernel
@@ -35,7 +36,7 @@ ASK = "from engine.probe import answer; print(answer(), sum(answer.stats.cache_h
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A copy of `ipc`, and a kernel whose constant is two folders down."""
-    shutil.copytree(ROOT / "ipc", tmp_path / "ipc", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCES / "ipc", tmp_path / "ipc", ignore=shutil.ignore_patterns("__pycache__"))
     for package in ("engine", "engine/deep"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
@@ -220,7 +221,7 @@ def test_kernels_beside_installed_sources_are_on_the_list_of_what_an_uninstallat
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beside = tmp_path / "ipc" / "__pycache__"
-    monkeypatch.setattr(kernel_folders, "ROOT", tmp_path)
+    monkeypatch.setattr(kernel_folders, "IMPORTED_FROM", tmp_path)
     monkeypatch.setattr(kernel_folders, "BESIDE_SOURCES", beside)
     kernels = [beside / f"kernels-engine.drain-{state}" / "engine_0" / "drain.nbi" for state in ("old", "new")]
     for kernel in kernels:

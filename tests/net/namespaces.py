@@ -8,10 +8,15 @@ refused. Needs root and iproute2.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 
 MASTER, SLAVE = "10.77.1.2", "10.77.2.2"
@@ -24,11 +29,20 @@ def missing() -> str | None:
         if not shutil.which(program):
             return f"no {program} on the PATH"
     name = f"slip-{os.getpid()}-try"
-    tried = subprocess.run(["ip", "netns", "add", name], check=False, capture_output=True, text=True)
+    with _one_at_a_time():
+        tried = subprocess.run(["ip", "netns", "add", name], check=False, capture_output=True, text=True)
     if tried.returncode:
         return f"no network namespace can be made here: {tried.stderr.strip()}"
     _run("ip", "netns", "del", name)
     return None
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[None]:
+    """The first `ip netns add` of a machine mounts a folder, which another one at once would trip over."""
+    with open(Path(tempfile.gettempdir()) / f"slipstream-netns-{os.geteuid()}", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _run(*command: str) -> None:
@@ -71,7 +85,8 @@ class Network:
     def __enter__(self) -> Network:
         try:
             for name in (self.master, self.router, self.slave):
-                _run("ip", "netns", "add", name)
+                with _one_at_a_time():
+                    _run("ip", "netns", "add", name)
             for link, host, address in (("to-master", self.master, MASTER), ("to-slave", self.slave, SLAVE)):
                 gateway = address[:-1] + "1"
                 pair = ["type", "veth", "peer", "name", "eth0", "netns", host]

@@ -13,7 +13,8 @@ from tests.harness.conditions import await_that
 from tests.interop.matrix import digests_of
 
 SEGMENT = 256 * 1024
-SOON = {"haSendHeartbeatInterval": 300, "haHousekeepingInterval": 3000}
+SOON = {"haSendHeartbeatInterval": 300, "haHousekeepingInterval": 6000}
+PATIENT = {"haHousekeepingInterval": 120_000}  # where nobody falls silent: a busy machine does not count
 SIZES = {"mappedFileSizeCommitLog": SEGMENT, **SOON}
 OURS = {
     **SIZES, "mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536,
@@ -29,16 +30,27 @@ def board_of(store: Path) -> Board:
     return Board.attach(extent.require_running(store).region_directory, writable=True)
 
 
-def put(producer: Producer, body: bytes = b"one") -> str:
-    """The status of one message that is waited for."""
-    return str(producer.send(TOPIC, body).status.value)
+class Puts:
+    """A producer's messages, counted."""
 
+    def __init__(self, producer: Producer) -> None:
+        self._producer, self.count = producer, 0
 
-def put_many(producer: Producer, count: int, bytes_max: int = 4000, seed: int = 7) -> None:
-    """Messages that nobody waits for, of up to that size."""
-    rng = random.Random(seed)
-    for _ in range(count):
-        producer.send(TOPIC, rng.randbytes(rng.randrange(bytes_max)), wait=False)
+    def one(self, body: bytes = b"one") -> str:
+        """The status of one message that is waited for."""
+        self.count += 1
+        return str(self._producer.send(TOPIC, body).status.value)
+
+    def until_held(self) -> None:
+        """Messages that are waited for, until a slave acknowledges one in time: a busy machine's is late at times."""
+        await_that(lambda: self.one() == "PUT_OK", "a slave acknowledges in time")
+
+    def many(self, count: int, bytes_max: int = 4000, seed: int = 7) -> None:
+        """Messages that nobody waits for, of up to that size."""
+        rng = random.Random(seed)
+        for _ in range(count):
+            self._producer.send(TOPIC, rng.randbytes(rng.randrange(bytes_max)), wait=False)
+        self.count += count
 
 
 def await_acknowledged(board: Board) -> int:

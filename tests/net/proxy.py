@@ -84,10 +84,15 @@ class Proxy:
         later = [pipe.held[0][0] - now for pipe in moving if pipe.held and pipe.held[0][0] > now]
         reading = {p.source: p for p in moving if not p.ended and p.held_bytes < HELD_BYTES_MAX}
         writing = {pipe.sink: pipe for pipe in due}
-        ready = select.select([self._listening, *reading], list(writing), [], min([TURN_SECONDS, *later]))
-        for sock in ready[1]:
+        poller, events = select.poll(), dict.fromkeys([self._listening, *reading], select.POLLIN)
+        for sock in writing:
+            events[sock] = events.get(sock, 0) | select.POLLOUT
+        for sock, wanted in events.items():
+            poller.register(sock, wanted)
+        ready = dict(poller.poll(min([TURN_SECONDS, *later]) * 1000))
+        for sock in [sock for sock in writing if ready.get(sock.fileno(), 0) & ~select.POLLIN]:
             self._write(writing[sock])
-        for sock in ready[0]:
+        for sock in [sock for sock in (self._listening, *reading) if ready.get(sock.fileno(), 0) & ~select.POLLOUT]:
             if sock is self._listening:
                 self._accept()
             elif reading[sock] in self._pipes:  # it may have been cut a moment ago
@@ -98,7 +103,7 @@ class Proxy:
     def _accept(self) -> None:
         slave = self._listening.accept()[0]
         try:
-            master = socket.create_connection(self._master, timeout=5)
+            master = socket.create_connection(self._master, timeout=60)
         except OSError:
             slave.close()  # as a router would: the slave finds nobody
             return
@@ -164,6 +169,6 @@ class Proxy:
         self, _type: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
     ) -> None:
         self._ended.set()
-        self._thread.join(10)
+        self._thread.join(120)
         self._listening.close()
         assert not self._thread.is_alive()

@@ -24,7 +24,7 @@ from tools.common.local_broker import LocalBroker, end, free_port
 
 CLI = [sys.executable, "-m", "tools.cli"]
 NEAR, FAR = "10.77.1.0/24", "10.77.2.0/24"
-SECONDS = 60
+SECONDS = 240
 
 
 @pytest.fixture

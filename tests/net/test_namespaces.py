@@ -17,7 +17,7 @@ from tests.interop.rocketmq import RocketMQBroker
 from tests.net import namespaces
 from tests.net.namespaces import MASTER, Network
 from tests.net.namespaces import SLAVE as SLAVE_HOST
-from tests.net.pair import OURS, SIZES, SLAVE, SYNC, assert_equal, await_acknowledged, board_of, put, put_many
+from tests.net.pair import OURS, SIZES, SLAVE, SYNC, Puts, assert_equal, await_acknowledged, board_of
 from tools.common.local_broker import LocalBroker
 
 
@@ -40,45 +40,45 @@ def of(master: LocalBroker) -> dict[str, Any]:
     return {"haMasterAddress": f"{MASTER}:{master.port + 1}", **SLAVE}
 
 
-def is_given_up_and_comes_back(network: Network, board: Board, producer: Producer, *towards: str) -> None:
+def is_given_up_and_comes_back(network: Network, board: Board, puts: Puts, *towards: str) -> None:
     network.cut(*towards)
-    assert put(producer) == "FLUSH_SLAVE_TIMEOUT"
+    assert puts.one() == "FLUSH_SLAVE_TIMEOUT"
     wait_until(board.in_sync_slaves, lambda count: count == 0)
-    assert put(producer) == "SLAVE_NOT_AVAILABLE"
+    assert puts.one() == "SLAVE_NOT_AVAILABLE"
     network.heal()
     wait_until(board.in_sync_slaves, lambda count: count == 1)
     await_acknowledged(board)
-    assert put(producer) == "PUT_OK"
+    puts.until_held()
 
 
 def test_a_partition_is_noticed_and_healed_whichever_way_it_cuts(network: Network, tmp_path: Path) -> None:
     with (
         on(network, MASTER, tmp_path / "m", **SYNC) as master,
-        Producer(str(master.store), timeout=20.0) as producer,
+        Producer(str(master.store), timeout=60.0) as producer,
         on(network, SLAVE_HOST, tmp_path / "s", **of(master), **OURS) as slave,
     ):
-        board, client = board_of(master.store), board_of(slave.store).ha_client
+        board, client, puts = board_of(master.store), board_of(slave.store).ha_client, Puts(producer)
         wait_until(board.in_sync_slaves, lambda count: count == 1)
-        assert put(producer) == "PUT_OK"
+        puts.until_held()
         for towards in ((MASTER, SLAVE_HOST), (MASTER,), (SLAVE_HOST,)):
-            is_given_up_and_comes_back(network, board, producer, *towards)
-        assert client.ended[CloseReason.HOUSEKEEPING].read() > 0
+            is_given_up_and_comes_back(network, board, puts, *towards)
+        wait_until(client.ended[CloseReason.HOUSEKEEPING], lambda count: count > 0)
         end = await_acknowledged(board)
-        assert_equal(master.store, slave.store, end, 1 + 3 * 3)
+        assert_equal(master.store, slave.store, end, puts.count)
 
 
 def test_a_slow_link_carries_everything_and_who_waits_is_told(network: Network, tmp_path: Path) -> None:
     with (
         on(network, MASTER, tmp_path / "m", **SYNC) as master,
-        Producer(str(master.store), timeout=20.0) as producer,
+        Producer(str(master.store), timeout=60.0) as producer,
     ):
-        board = board_of(master.store)
+        board, puts = board_of(master.store), Puts(producer)
         with on(network, SLAVE_HOST, tmp_path / "s", **of(master), **OURS) as slave:
             wait_until(board.in_sync_slaves, lambda count: count == 1)
-            assert put(producer) == "PUT_OK"
-            network.limit("2mbit")
-            put_many(producer, 350)  # some 700 KB: three seconds of that link, slaveTimeout is 1.5
-            assert put(producer) == "FLUSH_SLAVE_TIMEOUT"
+            puts.until_held()
+            network.limit("1mbit")
+            puts.many(350)  # some 700 KB: six seconds of that link, slaveTimeout is 1.5
+            assert puts.one() == "FLUSH_SLAVE_TIMEOUT"
             end = board.max_physical_offset.read()
             slave.process.kill()
             slave.process.wait()
@@ -86,9 +86,9 @@ def test_a_slow_link_carries_everything_and_who_waits_is_told(network: Network, 
         with on(network, SLAVE_HOST, tmp_path / "s", **of(master), **OURS) as slave:
             wait_for(board_of(slave.store).max_physical_offset, end)
             await_acknowledged(board)
-            assert put(producer) == "PUT_OK"
+            puts.until_held()
             end = await_acknowledged(board)
-        assert_equal(master.store, slave.store, end, 353)
+        assert_equal(master.store, slave.store, end, puts.count)
 
 
 @pytest.mark.interop
@@ -101,19 +101,19 @@ def test_a_real_slave_behind_a_partition_and_a_slow_link(network: Network, tmp_p
         def command(self) -> list[str]:
             return [*network.inside(SLAVE_HOST), *super().command()]
 
-    with on(network, MASTER, tmp_path / "m", **SYNC) as master, Producer(str(master.store), timeout=20.0) as producer:
-        board = board_of(master.store)
-        put_many(producer, 1)
+    with on(network, MASTER, tmp_path / "m", **SYNC) as master, Producer(str(master.store), timeout=60.0) as producer:
+        board, puts = board_of(master.store), Puts(producer)
+        puts.many(1)
         own = {"brokerIP1": SLAVE_HOST, "brokerIP2": SLAVE_HOST}
         with There(tmp_path / "s", **own, **of(master), **SIZES) as slave:
             wait_until(board.in_sync_slaves, lambda count: count == 1)
             await_acknowledged(board)
-            is_given_up_and_comes_back(network, board, producer, MASTER, SLAVE_HOST)
-            network.limit("2mbit")
-            put_many(producer, 350)
-            assert put(producer) == "FLUSH_SLAVE_TIMEOUT"
+            is_given_up_and_comes_back(network, board, puts, MASTER, SLAVE_HOST)
+            network.limit("1mbit")
+            puts.many(350)
+            assert puts.one() == "FLUSH_SLAVE_TIMEOUT"
             await_acknowledged(board)
             network.unlimit()
-            assert put(producer) == "PUT_OK"
+            puts.until_held()
             end = await_acknowledged(board)
-        assert_equal(master.store, slave.store, end, 1 + 3 + 350 + 2)
+        assert_equal(master.store, slave.store, end, puts.count)

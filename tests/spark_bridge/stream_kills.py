@@ -154,7 +154,7 @@ class Query:
         for process in self.processes():
             _kill(process)
         deadline = time.monotonic() + DEADLINE_S
-        while [p for p in self.processes() if p.status() != psutil.STATUS_ZOMBIE] and time.monotonic() < deadline:
+        while any(map(_lives, self.processes())) and time.monotonic() < deadline:
             self.rest()
         if self.process is not None:
             self.process.wait()
@@ -182,6 +182,13 @@ def _command(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return ""
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _kill(process: psutil.Process) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 COLUMNS = "topic string, queueId int, queueOffset bigint, body binary"
-TIMEOUT_S = 120
+TIMEOUT_S = 400
 
 Rows = list[tuple[str, int, int, bytes]]
 Batches = dict[int, Rows]

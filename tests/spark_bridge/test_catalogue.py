@@ -73,7 +73,7 @@ def test_a_table_is_a_stream_too(spark: SparkSession, table: str, tmp_path: Path
     counts: list[int] = []
     stream = spark.readStream.table(table).writeStream.foreachBatch(lambda batch, _number: counts.append(batch.count()))
     query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(400)
     assert sum(counts) == 15
 
 
@@ -116,7 +116,7 @@ def test_a_frame_keeps_its_first_plan_and_says_how_to_get_another(
     shutil.move(first, store.root / "expired")
     with pytest.raises((AnalysisException, PythonException), match=r"SEGMENT_REMOVED|REPLICA_BEGINS_LATER") as caught:
         frame.count()
-    words = "load it again (spark.read...load(), spark_bridge.read(...), CREATE OR REPLACE TEMPORARY VIEW"
+    words = "load it again (spark.read...load(), slipstream.read(...), CREATE OR REPLACE TEMPORARY VIEW"
     assert words in str(caught.value)
     shutil.move(store.root / "expired", first)
     assert spark.read.format("rocketmq").option("path", str(store.root)).load().count() == 201

@@ -21,8 +21,8 @@ from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.spark
 
-SIZES = {"mappedFileSizeCommitLog": 1 << 18, "maxMessageSize": 1 << 16}
-TIMEOUT_MS = 30_000
+SIZES = {"mappedFileSizeCommitLog": 1 << 18, "maxMessageSize": 1 << 16, "slaveTimeout": 60_000}
+TIMEOUT_MS = 120_000
 MESSAGES_MAX = 20_000
 
 
@@ -53,7 +53,7 @@ def test_what_a_master_acknowledged_is_read_from_it_from_its_slave_and_from_both
 ) -> None:
     master, slave = pair
     await_slave(master)
-    with Producer(master.store, timeout=20.0) as producer:
+    with Producer(master.store, timeout=60.0) as producer:
         answers = [send(producer, number) for number in range(120)]
     assert {status for status, _ in answers} == {PutMessageStatus.PUT_OK}
     sent = [message for _, message in answers]
@@ -69,7 +69,7 @@ def test_a_read_beside_a_busy_producer_is_whole_up_to_where_it_was_planned(spark
     acknowledged = [0]
 
     def keep_sending(store: Path) -> None:
-        with Producer(store, timeout=20.0) as producer:
+        with Producer(store, timeout=60.0) as producer:
             while not stopping.is_set() and acknowledged[0] < MESSAGES_MAX:
                 producer.send_batch("orders", [b"x" * 40] * 50, wait=True)
                 acknowledged[0] += 50

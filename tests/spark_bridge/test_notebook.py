@@ -63,9 +63,13 @@ def test_every_cell_runs_and_a_batch_that_is_run_again_writes_nothing(spark: Spa
     assert {row.key: row["count"] for row in names["by_key"].collect()}["customer-0"] == 143
     assert names["total"] == sum(number / 2 for number in range(ORDERS))
     assert names["offsets"] == list(range(10, 20))
+    assert sum(row.orders for row in names["customers"]) == ORDERS and len(names["customers"]) == 7
+    assert {(row.partitions, row.out_of_order) for row in names["customers"]} == {(1, 0)}
     assert (names["archive"].count(), names["traces"]) == (ORDERS, ORDERS)
     assert names["arrived"] == [str(number) for number in range(LATER)], "those before it began are not among them"
     assert names["loud"] == ORDERS + LATER
+    assert sum(rows for _number, rows, _behind in names["batches"]) == ORDERS + LATER
+    assert [behind for *_others, behind in names["batches"]][-1] == 0
     assert names["reasons"].keys() == names["refused"].keys()
     assert "no topic 'ordres'; did you mean 'orders'" in names["told"]
     commits = store.parent / "loud-checkpoint" / "commits"

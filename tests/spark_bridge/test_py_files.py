@@ -1,4 +1,7 @@
-"""Packages that are not installed but sent along, `spark-submit --py-files`: a batch and a stream find them."""
+"""The wheel, not installed but sent along, `spark-submit --py-files`: a batch and a stream find what is in it.
+
+The driver is in a project that has packages of the names that lie in the wheel, and imports those first.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,27 @@ import subprocess
 import sys
 import textwrap
 import venv
-import zipfile
 from pathlib import Path
 
 import pyspark
 import pytest
 
+from tests.harness.installed import ROOT, THEIRS_FIRST, build_wheel, make_project
 from tests.spark_bridge.stores import SmallStore
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-SECONDS = 400
+SECONDS = 900
 DRIVER = """
+    {first}
     import json, sys, tempfile
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.getOrCreate()
-    import spark_bridge
+    import slipstream
 
-    spark_bridge.register(spark)
-    found = {"place": spark_bridge.__file__}
+    slipstream.register(spark)
+    found = {{"place": slipstream.__file__}}
     found["batch"] = spark.read.format("rocketmq").option("columns", "queueId").load(sys.argv[1]).count()
     rows = []
     stream = spark.readStream.format("rocketmq").option("columns", "queueId").load(sys.argv[1])
@@ -37,7 +40,7 @@ DRIVER = """
         .option("checkpointLocation", tempfile.mkdtemp()).trigger(availableNow=True).start()
     )
     query.awaitTermination()
-    print(json.dumps({**found, "stream": sum(rows)}))
+    print(json.dumps({{**found, "stream": sum(rows)}}))
 """
 
 
@@ -55,22 +58,22 @@ def test_a_batch_and_a_stream_with_py_files(tmp_path: Path) -> None:
     for number in range(50):
         made.put("a", b"%d" % number)
     made.dispatch()
-    with zipfile.ZipFile(tmp_path / "slipstream.zip", "w") as sent:
-        for package in ("spark_bridge", "store", "ipc", "engine"):
-            for path in (ROOT / package).rglob("*.py"):
-                sent.write(path, path.relative_to(ROOT))
-    (tmp_path / "driver.py").write_text(textwrap.dedent(DRIVER))
+    sent, project = tmp_path / "slipstream.zip", tmp_path / "project"
+    build_wheel(ROOT, tmp_path / "wheel").rename(sent)
+    make_project(project)
+    (project / "driver.py").write_text(textwrap.dedent(DRIVER).format(first=THEIRS_FIRST))
     python = str(bare_python(tmp_path / "python"))
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    kept = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
     own = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
     conf = {"spark.driver.host": "127.0.0.1", "spark.driver.memory": "512m", "spark.ui.enabled": "false"}
     run = subprocess.run(
         [
             str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]",
             *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
-            "--py-files", str(tmp_path / "slipstream.zip"), "driver.py", str(made.root),
+            "--py-files", str(sent), "driver.py", str(made.root),
         ],
-        cwd=tmp_path, env={**kept, **own}, check=False, capture_output=True, text=True, timeout=SECONDS,
+        cwd=project, env={**kept, **own, "PYTHONPATH": str(project)},
+        check=False, capture_output=True, text=True, timeout=SECONDS,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr[-4000:]
     found = json.loads(run.stdout.splitlines()[-1])

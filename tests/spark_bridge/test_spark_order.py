@@ -155,7 +155,7 @@ def test_a_stream_joined_with_a_frame_and_the_frame_alone(spark_pushing, store: 
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(400)
     assert sum(counts) == OF_A
     assert frame.count() == ALL
     assert frame.filter("topic = 'b'").count() == OF_B

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from engine.producer.producer import Producer, PutMessageStatus
-from ipc import waiting
 from ipc.counters import Counters
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.rows import RowOptions
@@ -21,18 +20,19 @@ from spark_bridge.replica.replica import ReplicaBehind
 from store.errors import NoBroker
 from store.files.pointer import COUNTERS_FILE
 from store.reading import extent
+from tests.harness.conditions import await_that
 from tests.spark_bridge.stores import read_rows
 from tests.tools.run.test_namesrv import running
 from tools.common.local_broker import LocalBroker, free_port
 
-SIZES = {"mappedFileSizeCommitLog": 1 << 18, "maxMessageSize": 1 << 16}
-TIMEOUT_MS = 30_000
+SIZES = {"mappedFileSizeCommitLog": 1 << 18, "maxMessageSize": 1 << 16, "slaveTimeout": 60_000}
+TIMEOUT_MS = 120_000
 
 
-def await_slave(master: LocalBroker) -> None:
-    board = extent.require_running(master.store)
-    counters = Counters.attach(board.region_directory / COUNTERS_FILE, writable=True)
-    assert waiting.await_change(counters.cursor("in_sync_slaves"), 0, TIMEOUT_MS) == 1
+def await_slaves(master: LocalBroker, count: int) -> None:
+    counters = Counters.attach(extent.require_running(master.store).region_directory / COUNTERS_FILE)
+    await_that(lambda: counters.cursor("in_sync_slaves").read() == count, f"{count} slaves are in sync")
+    counters.close()
 
 
 def test_a_name_server_names_the_replica_on_this_host_once_and_only_a_master_confirms(tmp_path: Path) -> None:
@@ -46,8 +46,8 @@ def test_a_name_server_names_the_replica_on_this_host_once_and_only_a_master_con
                 haMasterAddress=master.ha_address, **keys,
             ) as slave,
         ):  # fmt: skip
-            await_slave(master)
-            with Producer(master.store, timeout=20.0) as producer:
+            await_slaves(master, 1)
+            with Producer(master.store, timeout=60.0) as producer:
                 assert all(producer.send("orders", b"x").status is PutMessageStatus.PUT_OK for _ in range(20))
             options = parse_options({"nameServer": f"127.0.0.1:1;{server}"})
             (found,) = resolve_stores(options)
@@ -56,7 +56,8 @@ def test_a_name_server_names_the_replica_on_this_host_once_and_only_a_master_con
             confirmed = parse_options({"path": str(master.store), "onlyConfirmed": "true"})
             assert len(read_rows(plan_read(confirmed), ["queueOffset"])) == 20
             slave.stop()
-            with Producer(master.store, timeout=20.0) as producer:
+            await_slaves(master, 0)
+            with Producer(master.store, timeout=60.0) as producer:
                 assert producer.send("orders", b"not confirmed").status is not PutMessageStatus.PUT_OK
             assert len(read_rows(plan_read(confirmed), ["queueOffset"])) == 20
             assert len(read_rows(plan_read(options), ["queueOffset"])) == 21
@@ -77,7 +78,7 @@ def test_a_slave_that_has_not_received_yet_is_waited_for_and_told(tmp_path: Path
     keys = {"brokerName": "broker-a", **SIZES, "mappedFileSizeCommitLog": 1 << 20}
     here = tmp_path / "here"  # where each host has its replica
     with LocalBroker(tmp_path / "master", brokerRole="ASYNC_MASTER", **keys) as master:
-        with Producer(master.store, timeout=20.0) as producer:
+        with Producer(master.store, timeout=60.0) as producer:
             assert producer.send_batch("orders", [b"x" * 100] * 3000).status is PutMessageStatus.PUT_OK
         here.symlink_to(master.store)
         whole, topic = (plan_read(parse_options({"path": str(here), **more})) for more in ({}, {"topic": "orders"}))

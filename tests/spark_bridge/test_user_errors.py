@@ -45,7 +45,7 @@ def run(spark: SparkSession, checkpoint: Path, schema: str | None = None, **opti
     reader = spark.readStream.format("rocketmq").options(**options)
     stream = (reader if schema is None else reader.schema(schema)).load()
     query = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    assert query.start().awaitTermination(120)
+    assert query.start().awaitTermination(400)
 
 
 @pytest.mark.spark

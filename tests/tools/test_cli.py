@@ -130,6 +130,32 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
     assert "; see `slipstream" in told and " --help`" in told
 
 
+@pytest.mark.parametrize(("arguments", "meant"), [
+    (["stauts"], "stats or status"), (["STATUS"], "status"), (["cat"], "log cat"), (["log", "catt"], "cat"),
+    (["log", "rebuild", "indx", "x"], "index"), (["admin", "topiclist"], "topicList"), (["ha", "explian"], "explain"),
+    (["status", "--jsn", "x"], "--json"), (["log", "cat", "--topc=a", "x"], "--topic"), (["--versoin"], "--version"),
+    (["log", "verify", "--no-progess", "x"], "--no-progress or --progress"), (["nothing-alike-is-there"], None),
+    (["log", "cat", "--zzz", "x"], None), (["x" * 100_000], None), (["\x1b[2Jstatus"], "status or stats"),
+], ids=lambda value: str(value)[:40])  # fmt: skip
+def test_what_may_have_been_meant(arguments: list[str], meant: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run_command(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("slipstream: USAGE: No such ") and said.count("\n") == 1 and said[:-1].isprintable()
+    assert len(said) < 300
+    assert ("did you mean" in said) == (meant is not None)
+    assert meant is None or f" (did you mean {meant}?); see `slipstream" in said
+
+
+def test_what_may_have_been_meant_is_looked_for_without_loading_anything_heavy() -> None:
+    script = (
+        "import sys; from tools.cli import run_command; codes = [run_command([word]) for word in ('stauts', 'cat')]; "
+        "loaded = set(sys.argv[1].split()) & set(sys.modules); assert not loaded, loaded; sys.exit(max(codes))"
+    )
+    command = [sys.executable, "-c", script, NOT_FOR_AN_ERROR]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 2, ran.stderr
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["status"], ["status", "--json"], ["counters"], ["counters", "--watch"], ["produce", "--topic", "t", "--store"]],
@@ -225,10 +251,10 @@ def test_a_connection_that_breaks_is_not_taken_for_our_reader(
 def test_the_demonstration_says_at_once_that_there_is_no_pyspark(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tools.demo.command.find_spec", lambda _name: None)
+    monkeypatch.setattr("ipc.extras.find_spec", lambda _name: None)
     assert cli.run_command(["run"]) == 2
     told = capsys.readouterr()
-    assert told.err.startswith("slipstream: PYSPARK_MISSING: ") and told.err.count("\n") == 1 and not told.out
+    assert told.err.startswith("slipstream: EXTRA_MISSING: ") and told.err.count("\n") == 1 and not told.out
 
 
 def test_head_of_a_long_answer_is_no_error(tmp_path: Path) -> None:

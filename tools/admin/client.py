@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from engine.errors import EngineError
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
-from engine.remoting.client import PeerRefused, PeerUnreachable, RemotingClient
+from engine.remoting.sockets.client import PeerRefused, PeerUnreachable, RemotingClient
 from store.message.topics import AUTO_CREATE_TOPIC
 from store.tables import fastjson
 
@@ -23,7 +23,10 @@ Table = dict[str, Any]
 
 
 class AdminError(EngineError):
-    """Raised when what is named does not exist, or no name server is given."""
+    """Raised when what is named does not exist, or no name server is given.
+
+    Next: `slipstream admin clusterList -n NAMESRV` says what there is.
+    """
 
     code = "ADMIN"
 

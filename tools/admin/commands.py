@@ -15,6 +15,7 @@ import click
 
 from engine.net.printable import printable
 from tools.admin.client import AdminClient, AdminError, Member, TopicSettings
+from tools.common.lazy_group import SuggestingGroup
 from tools.common.tls import TLS_CONFIG, tls_of
 
 MS_PER_HOUR = 3_600_000
@@ -22,7 +23,7 @@ Rows = list[dict[str, Any]]
 UNIT, UNIT_SUB = 1, 2
 
 
-@click.group(epilog="Names and flags are mqadmin's. -o json gives one JSON value.")
+@click.group(cls=SuggestingGroup, epilog="Names and flags are mqadmin's. -o json gives one JSON value.")
 def admin() -> None:
     """Ask name servers and brokers, RocketMQ's and ours, and change their topics and settings."""
 

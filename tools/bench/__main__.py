@@ -1,6 +1,6 @@
 """`make bench`: every measurement of this folder, or those named, in one run.
 
-    python -m tools.bench [GROUPS] [--peers FOLDER] [--rocketmq FOLDER] [--kafka FOLDER] [--json FILE]
+    python -m tools.bench [GROUPS] [--peers FOLDER] [--rocketmq FOLDER] [--kafka FOLDER] [--json FILE] [--ledger FILE]
 
 Without the peers' folders only our own figures are printed: there is nothing to compare them with.
 """
@@ -17,8 +17,12 @@ from typing import Any, NamedTuple
 import click
 from rich.console import Console
 
+from ipc.module_names import named
+from tools.bench import ledger
 from tools.bench.bed.figures import Figure, Ratio, json_lines, show
+from tools.bench.bed.front_load import NoCompiler
 from tools.bench.bed.peers import Peers
+from tools.common.progress import working
 
 
 class Asked(NamedTuple):
@@ -57,6 +61,10 @@ SPARK_MIB, STREAM_SECONDS, STREAM_MIB = 512, 30, 768
 WORKS = {
     "append": Work("append", lambda module, of: module.measure(of.scratch, of.peers, of.repeat), "puts a second"),
     "latency": Work("latency", _compared, "of one put, beside RocketMQ's"),
+    "front-sends": Work("front_sends", _compared, "clients' sends, beside RocketMQ's"),
+    "front-consume": Work("front_consume", _compared, "clients' pulls, beside RocketMQ's"),
+    "front-idle": Work("front_idle", _compared, "clients that wait, beside RocketMQ's"),
+    "delays": Work("delays", _compared, "delayed messages that are due, beside RocketMQ's"),
     "slaves": Work("slaves", _repeated, "puts that wait for slaves"),
     "catch-up": Work("catch_up", _compared, "a slave that begins with nothing"),
     "idle": Work("idle", lambda module, of: module.measure(of.scratch), "CPU of a broker without work"),
@@ -85,24 +93,36 @@ FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
 @click.option("--kafka", type=FOLDER, help="A folder: Kafka's jars in broker/, Spark's connector in jars/.")
 @click.option("--directory", type=FOLDER, help="Where stores go (the system's temporary directory).")
 @click.option("--repeat", default=3, show_default=True, help="Runs of each work; the median counts.")
+@click.option("--ledger", "ledger_file", type=click.Path(path_type=Path), help="Keep each work's newest figures here.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Add a JSON object a line to this file.")
 def main(
     groups: tuple[str, ...], peers: Path | None, rocketmq: Path | None, kafka: Path | None, directory: Path | None,
-    repeat: int, json_file: Path | None,
+    repeat: int, ledger_file: Path | None, json_file: Path | None,
 ) -> None:  # fmt: skip
     """Measure GROUPS (all of them when none is named)."""
     console = Console()
     scratch = Path(tempfile.mkdtemp(prefix="slipstream-bench-", dir=directory))
     figures: list[Figure] = []
     ratios: list[Ratio] = []
+    where = ledger.machine(scratch)
     try:
-        for group in groups or WORKS:
+        chosen = groups or tuple(WORKS)
+        for number, group in enumerate(chosen, 1):
             console.print(f"{group} ...")
             work = WORKS[group]
-            module = import_module(f"tools.bench.works.{work.module}")  # Spark and its JVM are loaded only for theirs
-            measured = work.measure(module, Asked(scratch, Peers(peers), rocketmq, kafka, repeat, console))
+            # Spark and its JVM are loaded only for theirs
+            module = import_module(named(f"tools.bench.works.{work.module}"))
+            before = ledger.load()
+            try:
+                with working(f"{group}, {number} of {len(chosen)}"):
+                    measured = work.measure(module, Asked(scratch, Peers(peers), rocketmq, kafka, repeat, console))
+            except NoCompiler as missing:
+                click.echo(f"{group}: {missing}", err=True)
+                continue
             figures += measured[0]
             ratios += measured[1]
+            if ledger_file is not None:
+                ledger.keep(ledger_file, [ledger.entry(group, *measured, where, (before, ledger.load()), repeat)])
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     show(figures, ratios, console)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ipc.module_names import named
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+NAME_MAX = 80  # characters of what was typed that an error repeats, or compares
+
 
 def attribute_of(where: str) -> Any:
-    """What "module:attribute" names, imported now."""
+    """What "module:attribute" names, imported now; the module by its name in a checkout."""
     module, _colon, attribute = where.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return getattr(importlib.import_module(named(module)), attribute)
 
 
 def done_by(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
@@ -29,7 +36,42 @@ def done_by(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
     return declared
 
 
-class LazyGroup(click.Group):
+def close_to(wrong: str, names: Iterable[str]) -> str:
+    """` (did you mean ...?)` of those names that look alike, nothing where none does."""
+    from difflib import get_close_matches  # for errors alone
+
+    by_lower = {name.lower(): name for name in sorted(names)}
+    typed = wrong.lower()[:NAME_MAX]
+    nearest = [typed] if typed in by_lower else get_close_matches(typed, by_lower, n=2, cutoff=0.65)
+    alike = [by_lower[each] for each in nearest]
+    return f" (did you mean {' or '.join(alike)}?)" if alike else ""
+
+
+class SuggestingGroup(click.Group):
+    """Its error at an unknown command names those that look alike, here or in the groups below."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:  # fmt: skip
+        name = args[0]
+        if name[:1] != "-" and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            own = close_to(name, self.list_commands(ctx))
+            ctx.fail(f"No such command {name[:NAME_MAX]!r}{own or self._below(ctx, name)}")
+        return super().resolve_command(ctx, args)
+
+    def _below(self, ctx: click.Context, name: str) -> str:
+        for group_name in self.list_commands(ctx):
+            group = self.get_command(ctx, group_name)
+            if isinstance(group, click.Group) and name in group.list_commands(ctx):
+                return f" (did you mean {group_name} {name}?)"
+        return ""
+
+
+def _options(group: click.Group, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    return click.Command.shell_complete(group, ctx, incomplete) if incomplete[:1] == "-" else []
+
+
+class LazyGroup(SuggestingGroup):
     """Commands added to it, and those of `elsewhere`: name -> ("module:attribute", what it does)."""
 
     def __init__(self, *args: Any, elsewhere: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -44,6 +86,14 @@ class LazyGroup(click.Group):
             return super().get_command(ctx, cmd_name)
         command: click.Command = attribute_of(self._elsewhere[cmd_name][0])
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names without what they stand for: no command is imported to be listed."""
+        from click.shell_completion import CompletionItem
+
+        summaries = {name: what for name, (_, what) in self._elsewhere.items()}
+        items = [CompletionItem(name, help=what) for name, what in sorted(summaries.items())]
+        return [*(item for item in items if item.value.startswith(incomplete)), *_options(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         summaries = {name: what for name, (_, what) in self._elsewhere.items()}

@@ -7,38 +7,55 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from engine.board.cursors import FRONTS, Board, Serving
+from ipc.errors import IpcError
+from ipc.module_names import named
+from store.errors import BrokerOutOfReach
 from store.reading import extent
 
 READY_SECONDS = 180.0  # kernels are compiled anew after a change of sources, on a busy machine slowly
-STOP_SECONDS = 60.0
+STOP_SECONDS = 180.0
 POLL_SECONDS = 0.02
-PORTS = (12_000, 32_000)  # below those that Linux gives to clients
-_ports = random.Random()
+PORTS = range(12_000, 32_000, 4)  # the first of each four, below those that Linux gives to clients
+GIVEN_MAX = 128
+_random = random.Random()
+_given: deque[socket.socket] = deque()  # as many of these as a process is about to use, and no file is left of them
 
 
 def free_port() -> int:
-    """A port that nobody has, with the next one and the one two below.
+    """A port that nobody has, with the next one and the two below: nobody else is given one of them while we live.
 
     None that the kernel gives to clients: so it is still free when a slow process comes to it, or a killed one again.
     """
-    for _ in range(1000):
-        port = _ports.randrange(*PORTS)
-        with ExitStack() as held:
-            try:
-                for each in (port - 2, port, port + 1):  # where RocketMQ's slaves ask for topics; clients; slaves
-                    probe = held.enter_context(socket.socket())
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as brokers do: TIME_WAIT is no user
-                    probe.bind(("", each))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError(f"no three free ports beside each other from {PORTS[0]} to {PORTS[1]}")
+    for first in _random.sample(PORTS, len(PORTS)):
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind(f"\0slipstream-ports-{first}")  # a name in the kernel, which goes with the process
+            _try_to_bind(first)
+        except OSError:
+            claim.close()
+            continue
+        _given.append(claim)
+        if len(_given) > GIVEN_MAX:
+            _given.popleft().close()
+        return first + 2
+    raise RuntimeError(f"no four free ports beside each other from {PORTS[0]} to {PORTS[-1]}")
+
+
+def _try_to_bind(first: int) -> None:
+    """Raises OSError where one of the four has a user."""
+    with ExitStack() as held:
+        for port in range(first, first + 4):  # where RocketMQ's slaves ask for topics; nobody; clients; slaves
+            probe = held.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as brokers do: TIME_WAIT is no user
+            probe.bind(("", port))
 
 
 def end(process: subprocess.Popen[Any], seconds: float) -> None:
@@ -62,7 +79,7 @@ class LocalBroker:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.store = directory / "store"
-        self.port = free_port()
+        self.port, self._only = free_port(), only
         settings = {
             "brokerName": directory.name, "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "listenPort": self.port,
             "haListenPort": self.port + 1, "storePathRootDir": self.store,
@@ -73,7 +90,7 @@ class LocalBroker:
         properties = directory / "broker.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         chosen = [word for role in only for word in ("--only", role)]
-        command = [*inside, sys.executable, "-m", "tools.cli", "broker", "-c", str(properties), *chosen]
+        command = [*inside, sys.executable, "-m", named("tools.cli"), "broker", "-c", str(properties), *chosen]
         self.log = directory / "broker.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -90,10 +107,27 @@ class LocalBroker:
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + READY_SECONDS
-        while extent.running(self.store) is None:
+        while not self._is_ready():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the broker did not start:\n{self.log.read_text()[-2000:]}")
             time.sleep(POLL_SECONDS)
+
+    def _is_ready(self) -> bool:
+        """Whether it runs and serves clients. On a busy machine it may run before: it does not wait for ever."""
+        if (broker := extent.running(self.store)) is None:
+            return False
+        if self._only:
+            return True
+        try:
+            board = Board.attach(broker.region_directory)
+        except (BrokerOutOfReach, IpcError):  # in a container of its own, say
+            return True
+        deaths = (board.deaths[name].read() for name in (*FRONTS, "clients"))
+        begun = [words for name, words in zip(FRONTS, board.fronts, strict=True) if board.pids[name].read()]
+        are_serving = all(words.serving.read() == Serving.ALL or words.listen_errno.read() for words in begun)
+        is_ready = are_serving or any(deaths)  # who dies may never serve: that is for a test to see
+        board.counters.close()
+        return is_ready
 
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None

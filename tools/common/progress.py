@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,14 +19,31 @@ OPTION = click.option(
 @contextmanager
 def progress(title: str, shown: bool | None) -> Iterator[Update]:
     """What to call with how much is done and how much there is; the bar goes when the work ends."""
-    from rich.console import Console  # loaded where a bar may be shown, not with every command's help
+    if shown is False or not (shown or sys.stderr.isatty()):  # whatever FORCE_COLOR says
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console  # loaded where a bar is shown, not with every command's help
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, force_terminal=True if shown else None)
-    if shown is False or not console.is_terminal:
-        yield lambda _done, _total: None
-        return
     columns = (TextColumn(title), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bars:
         task = bars.add_task(title, total=None)
         yield lambda done, total: bars.update(task, total=total, completed=done)
+
+
+@contextmanager
+def working(title: str) -> Iterator[None]:
+    """That something is at work, and for how long, where nobody can say how much of it is done."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn(title), TimeElapsedColumn())
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w") as screen:  # the terminal, whatever descriptor 2 is meanwhile
+        console = Console(file=screen, force_terminal=True)
+        with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bars:
+            bars.add_task(title, total=None)
+            yield

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
 import click
 
+from ipc.extras import require_spark
 from tools.common.lazy_group import attribute_of
-
-
-class PySparkMissing(Exception):
-    """Raised where the demonstration could not query with Spark in the end."""
-
-    code = "PYSPARK_MISSING"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "`slipstream run` queries with Spark, and the package pyspark is not installed here; run"
-            " `pip install pyspark` in this environment, or `make setup`"
-        )
 
 
 @click.command()
@@ -32,8 +20,7 @@ def run(**arguments: Any) -> Any:
 
     Input: processes, CPU, memory, disk and network of this machine, and the lines of files given by --input.
     """
-    if find_spec("pyspark") is None:
-        raise PySparkMissing
+    require_spark("`slipstream run`")
     from spark_bridge import java_home
 
     java_home.ensure()

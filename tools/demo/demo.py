@@ -28,11 +28,13 @@ from spark_bridge import java_home
 from store.reading.comparison import compare
 from store.reading.log_reader import open_log
 from tools.common.local_broker import LocalBroker
+from tools.common.progress import working
+from tools.common.watch import plain_console
 from tools.demo.producers import Producers, Report
 from tools.show import status as status_view
 
 SEGMENT_BYTES = 64 << 20
-CATCH_UP_SECONDS = 60.0
+CATCH_UP_SECONDS = 180.0
 POLL_SECONDS = 0.02
 BUSIEST = 8
 LOG_LINES = 15
@@ -74,7 +76,7 @@ class Interruption:
 
 def start_pair(stack: ExitStack, directory: Path, look: Callable[[], None]) -> tuple[LocalBroker, LocalBroker]:
     """A SYNC_MASTER and its slave, connected. Raises RuntimeError when one does not come up."""
-    common: dict[str, Any] = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "inSyncReplicas": 2}
+    common: dict[str, Any] = {"mappedFileSizeCommitLog": SEGMENT_BYTES, "inSyncReplicas": 2, "slaveTimeout": 60_000}
     master = stack.enter_context(LocalBroker(directory / "master", brokerRole="SYNC_MASTER", **common))
     slave = stack.enter_context(
         LocalBroker(directory / "slave", brokerRole="SLAVE", brokerId=1, haMasterAddress=master.ha_address, **common)
@@ -147,20 +149,22 @@ def query(console: Console, checks: Checks, store: Path, messages: Counter[str],
 
     from spark_bridge.session import read, session
 
-    spark = session("slipstream run")
-    try:
-        began = time.monotonic()
-        by_topic = read(spark, store, columns=["topic", "bodyLength"]).groupBy("topic")
-        rows = by_topic.agg(f.count("*").alias("n"), f.sum("bodyLength").alias("size")).orderBy("topic").collect()
-        process = f.from_json(f.col("body").cast("string"), PROCESS_SCHEMA).alias("p")
-        sampled = read(spark, store, columns=["topic", "body"], topics=["host-process"]).select(process).select("p.*")
-        busiest = sampled.groupBy("pid", "name").agg(
-            f.max("cpu_seconds").alias("cpu"), f.max("rss_bytes").alias("rss"), f.count("*").alias("n")
-        )
-        top = busiest.orderBy(f.desc("cpu")).limit(BUSIEST).collect()
-        seconds = time.monotonic() - began
-    finally:
-        spark.stop()
+    with working("Spark reads the slave's files"):
+        spark = session("slipstream run")
+        try:
+            began = time.monotonic()
+            by_topic = read(spark, store, columns=["topic", "bodyLength"]).groupBy("topic")
+            rows = by_topic.agg(f.count("*").alias("n"), f.sum("bodyLength").alias("size")).orderBy("topic").collect()
+            process = f.from_json(f.col("body").cast("string"), PROCESS_SCHEMA).alias("p")
+            bodies = read(spark, store, columns=["topic", "body"], topics=["host-process"])
+            sampled = bodies.select(process).select("p.*")
+            busiest = sampled.groupBy("pid", "name").agg(
+                f.max("cpu_seconds").alias("cpu"), f.max("rss_bytes").alias("rss"), f.count("*").alias("n")
+            )
+            top = busiest.orderBy(f.desc("cpu")).limit(BUSIEST).collect()
+            seconds = time.monotonic() - began
+        finally:
+            spark.stop()
     topics = _table("Spark on the slave's files: topics", "topic", "messages", "bytes")
     for row in rows:
         topics.add_row(row.topic, f"{row.n:,}", f"{row['size']:,}")
@@ -230,7 +234,7 @@ def run(inputs: tuple[str, ...], directory: str | None, seconds: float, keep: bo
     previous = {n: signal.signal(n, interruption.on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
     root = Path(directory or tempfile.mkdtemp(prefix="slipstream-run-")).resolve()
     root.mkdir(parents=True, exist_ok=True)
-    console = Console(soft_wrap=True)
+    console = plain_console()
     try:
         all_true = perform(console, root, inputs, seconds, keep, interruption.look)
     except RuntimeError as failed:

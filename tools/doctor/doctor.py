@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -12,8 +11,9 @@ from engine.protocol.ha.wire import ReasonCode
 from store.files.directory import store_directory
 from store.reading import extent
 from tools.common.exit_codes import ExitCode
+from tools.common.output_form import in_colour, json_text
 from tools.common.tls import tls_of
-from tools.doctor import certificate, disk, group, name_server, names, ports
+from tools.doctor import certificate, clients, disk, group, name_server, names, ports
 from tools.doctor.node import Asking, Node, of_address, of_store
 from tools.doctor.rows import Level, Row, is_well, ok, wrong
 
@@ -24,16 +24,17 @@ def examine(
     target: str, name_servers: str, strict: bool, timeout: float, tls_config: str | None, as_json: bool
 ) -> int:  # fmt: skip
     """All checks of one broker."""
-    rows = _rows(target, name_servers, Asking(timeout, tls_of(tls_config)))
+    rows = rows_of(target, name_servers, Asking(timeout, tls_of(tls_config)))
     well = is_well(rows, strict=strict)
     if as_json:
-        click.echo(json.dumps({"target": target, "ok": well, "rows": [row.to_json() for row in rows]}))
+        click.echo(json_text("doctor", {"target": target, "ok": well, "rows": [row.to_json() for row in rows]}))
     else:
         _show(rows)
     return 0 if well else ExitCode.FOUND
 
 
-def _rows(target: str, name_servers: str, asking: Asking) -> list[Row]:
+def rows_of(target: str, name_servers: str, asking: Asking) -> list[Row]:
+    """Of a store's directory, or of what listens at an address."""
     if Path(target).is_dir():
         store_directory(target)  # refuses what is no store
         running = extent.running(target)
@@ -57,6 +58,7 @@ def _all(node: Node, name_servers: str, asking: Asking) -> list[Row]:
         _broker(node),
         *ports.rows(node, asking.timeout),
         *ports.administrators(node),
+        *clients.rows(node),
         *certificate.rows(node, asking),
         *names.rows(node, members),
         *group.own_rows(node),
@@ -84,7 +86,7 @@ def _show(rows: list[Row]) -> None:
     """A line a row, and below it what to type."""
     width = max(len(row.check) for row in rows)
     for row in rows:
-        level = click.style(f"{row.level.value:<7}", fg=COLOURS[row.level])
+        level = in_colour(f"{row.level.value:<7}", COLOURS[row.level])
         click.echo(f"{level}  {row.check:<{width}}  {row.reason:<12}  {one_line(row.what)}")
         if row.next:
             click.echo(f"{'':<9}{'':<{width}}  next: {one_line(row.next)}")

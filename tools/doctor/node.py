@@ -18,8 +18,8 @@ from engine.board.addresses import host_and_port
 from engine.board.cursors import Board
 from engine.errors import EngineError
 from engine.protocol.broker.log_requests import Extent
-from engine.remoting.client import RemotingClient
-from engine.remoting.log_peer import NotOurs, asked_extent
+from engine.remoting.peers.log_peer import NotOurs, asked_extent
+from engine.remoting.sockets.client import RemotingClient
 from store.errors import StoreError
 from store.reading.extent import Running
 from tools.admin.client import AdminClient
@@ -145,7 +145,7 @@ def _answer(node: Node, what: str, ask: Callable[[], T]) -> T | None:
 
 
 def _clocked(node: Node, asking: Asking) -> tuple[Extent | None, float | None]:
-    """Who it says to be, and how far its clock is before ours, to half of what the answer took."""
+    """Who it says to be, and how far its clock is before ours at least: it looked while the answer was awaited."""
     with asking.client(node.address) as client:
         begun_ms, begun = time.time() * 1000, time.monotonic()
         try:
@@ -158,4 +158,4 @@ def _clocked(node: Node, asking: Asking) -> tuple[Extent | None, float | None]:
             node.silence["extent"] = str(error)
             return None, None
         took_ms = (time.monotonic() - begun) * 1000
-        return extent, extent.now_ms - (begun_ms + took_ms / 2)
+        return extent, max(0.0, extent.now_ms - (begun_ms + took_ms)) + min(0.0, extent.now_ms - begun_ms)

@@ -27,6 +27,15 @@ class Code(StrEnum):
     NOT_CHECKED = "NOT_CHECKED"
 
 
+MEANINGS = {  # and what to do
+    Code.OPEN: ("it works, and strangers may use it", "set the allow list or the key that the row names"),
+    Code.CERTIFICATE: ("a certificate has expired, soon will, or does not fit", "put a new one where the row says"),
+    Code.CLOCK: ("the clocks of two hosts differ", "chronyc tracking"),
+    Code.PERMISSIONS: ("files of the store have other owners or rights than they should", "ls -l STORE"),
+    Code.NOT_CHECKED: ("it could not be looked at; the row says why", "slipstream doctor STORE, on the broker's host"),
+}
+
+
 @dataclass(frozen=True)
 class Row:
     """One check."""

@@ -11,33 +11,50 @@ from pathlib import Path
 import click
 
 from store.compat import LINES, NEWEST
+from tools.common.completion import topics
+from tools.common.lazy_group import SuggestingGroup
+from tools.common.moments import SHAPES, Moment
 from tools.common.output_form import form
 from tools.common.progress import OPTION
-from tools.log.options import EPILOG, STORE, Moment, QueueName, store_command
+from tools.log.options import EPILOG, STORE, QueueName, Regex, store_command
 
 FIND_LIMIT = 64
 DELAY_LEVELS = "messageDelayLevel of the broker that wrote the store, if it is not running and that is not the default."
 
+TOPICS = click.option(
+    "--topic", "topics", shell_complete=topics, multiple=True, help="Only this topic's; may be given several times."
+)
 
-@click.group(epilog=EPILOG)
+
+@click.group(cls=SuggestingGroup, epilog=EPILOG)
 def log() -> None:
     """Look into a store's commit log and queues, with or without a broker."""
 
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--topic", help="Only this topic's messages.")
+@TOPICS
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at the first record at or behind this offset.")
+@click.option("--since", type=Moment(), help=f"Only what was stored from this time on: {SHAPES}.")
+@click.option("--until", type=Moment(), help="Only what was stored before this time; with --follow the end, too.")
+@click.option("--grep", type=Regex(), help="Only where this regular expression matches in the body or a property.")
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
+@click.option("--scan", is_flag=True, help="With --topic: read every record, also what no consume queue lists.")
 @click.option("--follow", is_flag=True, help="Go on with what the running broker appends, until it stops or Ctrl-C.")
 @form("One JSON object a line.", "as_objects")
-@store_command("tools.log.show:cat", or_file=True)
+@store_command("tools.log.cat:cat", or_file=True)
 def cat() -> None:
-    """Print the messages of STORE in log order; or of a file that `slipstream replica rewind` left."""
+    """Print the messages of STORE in log order; or of a file that `slipstream replica rewind` left.
+
+    --topic goes by the consume queues, as far as they list the log: a deleted topic's messages are seen by --scan. A
+    property is looked at as NAME=value, a body as it was before compression. An expression that takes more than two
+    seconds of CPU time at one message ends the command. Times are the broker's, as stored.
+    """
 
 
 @log.command(epilog=EPILOG)
 @STORE
+@OPTION
 @form("One JSON object.", "as_object")
 @store_command("tools.log.show:stat")
 def stat() -> None:
@@ -47,6 +64,8 @@ def stat() -> None:
 @log.command(epilog=EPILOG)
 @click.argument("store_a", type=click.Path(path_type=Path))
 @click.argument("store_b", type=click.Path(path_type=Path))
+@OPTION
+@form("One JSON object.")
 @store_command("tools.log.show:diff")
 def diff() -> None:
     """Compare the commit logs of STORE_A and STORE_B byte for byte, where both have bytes.
@@ -84,6 +103,7 @@ def verify() -> None:
 @log.command(epilog=EPILOG)
 @STORE
 @OPTION
+@form("One JSON object.")
 @store_command("tools.log.digest:digest")
 def digest() -> None:
     """Note the SHA-256 of every sealed segment of STORE that has none yet.
@@ -97,9 +117,11 @@ def digest() -> None:
 @STORE
 @click.option("--parquet", type=click.Path(path_type=Path), help="Write this Parquet file (needs the package pyarrow).")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write this file of JSON lines.")
-@click.option("--topic", "topics", multiple=True, help="Only this topic's messages; may be given several times.")
+@TOPICS
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at the first record at or behind this offset.")
 @click.option("--to", "end", type=click.IntRange(min=0), help="End before the record at this offset.")
+@click.option("--since", type=Moment(), help="Only what was stored from this time on, as with `log cat`.")
+@click.option("--until", type=Moment(), help="Only what was stored before this time.")
 @click.option("--columns", help="Names separated by commas, in this order; all by default.")
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
 @click.option("--raw-bodies", is_flag=True, help="Bodies as they are stored, compressed or not.")
@@ -112,11 +134,11 @@ def export() -> None:
 @log.command(epilog=EPILOG)
 @STORE
 @click.option("--key", help="Messages with this key, or this unique id.")
-@click.option("--topic", help="Only of this topic (quicker: the index is asked once).")
+@click.option("--topic", shell_complete=topics, help="Only of this topic (quicker: the index is asked once).")
 @click.option("--id", "message_id", help="The message of this offsetMsgId or unique id.")
 @click.option("--offset", type=click.IntRange(min=0), help="The message whose record begins at this log offset.")
 @click.option("--queue", type=QueueName(), metavar="TOPIC:ID", help="A queue, with --time.")
-@click.option("--time", "moment", type=Moment(), help="The queue's message at this time, as RocketMQ's offset reset.")
+@click.option("--time", "moment", type=Moment(), help="The queue's message at this time, as RocketMQ's reset.")
 @click.option(
     "--as", "version", type=click.Choice(list(LINES)), default=NEWEST, show_default=True,
     help="Whose rule for --time: the first message from it on (5), or 4.9's, which goes by the queue files' own times.",
@@ -160,7 +182,7 @@ def repair() -> None:
     """
 
 
-@log.group()
+@log.group(cls=SuggestingGroup)
 def rebuild() -> None:
     """Build queues or the index of a store again from its log; a broker must not run on it.
 
@@ -171,11 +193,12 @@ def rebuild() -> None:
 
 @rebuild.command(epilog=EPILOG)
 @STORE
-@click.option("--topic", help="Only this topic's queues.")
+@click.option("--topic", shell_complete=topics, help="Only this topic's queues.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue; --topic must be given.")
 @click.option("--file-bytes", type=click.IntRange(min=20), help="mappedFileSizeConsumeQueue; by default as they are.")
 @click.option("--delay-levels", help=DELAY_LEVELS)
 @OPTION
+@form("One JSON object.")
 @store_command("tools.log.rebuild:queue")
 def queue() -> None:
     """Build the consume queues of STORE again."""
@@ -186,6 +209,7 @@ def queue() -> None:
 @click.option("--slots", type=click.IntRange(min=1), help="maxHashSlotNum; by default as the files are.")
 @click.option("--entries", type=click.IntRange(min=2), help="maxIndexNum; goes with --slots.")
 @OPTION
+@form("One JSON object.")
 @store_command("tools.log.rebuild:index")
 def index() -> None:
     """Build the index of STORE again."""

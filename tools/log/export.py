@@ -25,10 +25,12 @@ from store.errors import MalformedData
 from store.files import file_io
 from store.message.compression import body_of
 from store.message.record import Message
+from store.reading.by_time import first_since
 from store.reading.log_reader import LogReader, open_log
 from store.reading.summary import messages
 from tools.common.exit_codes import ExitCode
 from tools.common.progress import Update, progress
+from tools.log.cat import Wanted
 from tools.log.options import NotReadable
 
 UNFINISHED = ".unfinished"
@@ -59,7 +61,8 @@ COLUMNS: dict[str, tuple[str, Field]] = {  # name: Arrow type, what of a message
 
 def export(
     store: Path, parquet: Path | None, json_file: Path | None, topics: tuple[str, ...], start: int | None,
-    end: int | None, columns: str | None, limit: int | None, raw_bodies: bool, shown: bool | None,
+    end: int | None, since: int | None, until: int | None, columns: str | None, limit: int | None, raw_bodies: bool,
+    shown: bool | None,
 ) -> int:  # fmt: skip
     """Write the messages of STORE to a file, which appears under its name when it is whole."""
     target = parquet or json_file
@@ -70,10 +73,11 @@ def export(
     names = _names(columns)
     reader = open_log(store)
     first = reader.min_offset if start is None else reader.boundary_at(start)
-    problems: list[str] = []
+    first = first if since is None else max(first, first_since(reader, since))
+    wanted, problems = Wanted(topics, None, since, until, None), list[str]()
     unfinished = target.with_name(target.name + UNFINISHED)
     with progress("export", shown) as update:
-        chosen = _chosen(reader, first, end, topics, update)
+        chosen = wanted.of(_read(reader, first, end, update))
         rows = ([*_row(message, names, raw_bodies, problems)] for message in islice(chosen, limit))
         try:
             count = (_write_parquet if parquet else _write_json)(unfinished, names, rows)
@@ -96,17 +100,14 @@ def _names(columns: str | None) -> list[str]:
     return names
 
 
-def _chosen(
-    reader: LogReader, first: int, end: int | None, topics: tuple[str, ...], update: Update
-) -> Iterator[Message]:
+def _read(reader: LogReader, first: int, end: int | None, update: Update) -> Iterator[Message]:
     total = (reader.max_offset if end is None else min(end, reader.max_offset)) - first
     for number, message in enumerate(messages(reader, first)):
         if end is not None and message.physical_offset >= end:
             return
         if not number % BATCH_ROWS:
             update(message.physical_offset - first, total)
-        if not topics or message.topic in topics:
-            yield message
+        yield message
 
 
 def _row(message: Message, names: list[str], raw_bodies: bool, problems: list[str]) -> Iterator[Any]:

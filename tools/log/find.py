@@ -10,19 +10,17 @@ from pathlib import Path
 
 import click
 
-from ipc.errors import RegionMissing
 from store.compat import line_of
-from store.errors import BrokerOutOfReach, NotAStore
-from store.index.index_file import Geometry
+from store.errors import NotAStore
 from store.message.record import Message
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.time_search import Log, files_of, first_in_log, offset_by_entries, offset_by_file_times
-from store.reading.extent import running, tell_unreached
 from store.reading.log_reader import LogReader, open_log
-from store.reading.search import Finder, SearchResult
+from store.reading.search import Finder, SearchResult, finder_on
 from tools.common.exit_codes import ExitCode
+from tools.common.message_text import as_json, as_line
 from tools.common.moments import time_text
-from tools.log.text import as_json, as_line
+from tools.common.output_form import json_text
 
 
 def find(
@@ -36,7 +34,7 @@ def find(
     reader = open_log(store)
     if queue is not None and moment is not None:
         return _at_time(reader, *queue, moment, line_of(version).queues.finds_by_entries, as_objects)
-    finder = _finder(store, reader)
+    finder = finder_on(store, reader)
     if offset is not None:
         result = _at_offset(reader, finder, offset)
     elif message_id is not None:
@@ -50,25 +48,6 @@ def find(
     if not result.messages:
         click.echo("nothing found", err=True)
     return 0 if result.messages else ExitCode.FOUND
-
-
-def _finder(store: Path, reader: LogReader) -> Finder:
-    """With a running broker its cursor says how far the index goes, and its settings how its files are laid out."""
-    broker = running(store)
-    if broker is None:
-        return Finder(reader)
-    settings = broker.settings
-    slots, entries_max = settings.get("maxHashSlotNum"), settings.get("maxIndexNum")
-    known = Geometry(slots, entries_max) if isinstance(slots, int) and isinstance(entries_max, int) else None
-    try:
-        counters = broker.counters()
-    except (RegionMissing, BrokerOutOfReach) as error:
-        tell_unreached(error)  # or it has stopped since
-        return Finder(reader)
-    try:
-        return Finder(reader, counters.cursor("reput_from_offset").read(), known)
-    finally:
-        counters.close()
 
 
 def _at_offset(reader: LogReader, finder: Finder, offset: int) -> SearchResult:
@@ -100,7 +79,7 @@ def _at_time(reader: LogReader, topic: str, queue_id: int, moment: int, by_entri
         shown = {"topic": topic, "queueId": queue_id, "timestamp": moment, "queueOffset": number, "minOffset": first}
         shown |= {"maxOffset": queue.end_below(reader.max_offset)}
         shown |= {"message": None if message is None else json.loads(as_json(message))}
-        click.echo(json.dumps(shown, ensure_ascii=False))
+        click.echo(json_text("log.find.time", shown))
     else:
         click.echo(f"{topic}:{queue_id} at {time_text(moment)}: queue offset {number}")
         click.echo(as_line(message) if message is not None else "no message there: the queue ends before")

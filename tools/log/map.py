@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from ipc.clock import monotonic_ms
@@ -21,8 +19,10 @@ from store.reading.extent import Running, running, tell_unreached
 from store.reading.log_reader import LogReader, open_log
 from store.upkeep.leases import held_from
 from store.verify import digests
+from tools.common.output_form import json_text
+from tools.common.watch import plain_console
 
-CELLS = 32
+CELLS, PIPE_COLUMNS = 32, 160
 CURSORS = ("min_physical_offset", "confirm_offset", "flushed_offset", "reput_from_offset", "max_physical_offset")
 # a cell: no data yet; data in the page cache for a part of less than a third, two thirds, more
 EMPTY, SHADES = "·", "░▒▓█"
@@ -30,23 +30,30 @@ EMPTY, SHADES = "·", "░▒▓█"
 
 def show_map(store: Path, as_object: bool) -> int:
     """The segments of STORE: sealed, flushed, in the page cache, leased; and where a running broker's cursors are."""
+    picture = map_of(store)
+    if as_object:
+        click.echo(json_text("log.map", picture))
+        return 0
+    segments = picture["segments"]
+    console = plain_console(PIPE_COLUMNS)
+    if segments:
+        console.print(_table(segments))
+    state = "a broker runs" if picture["live"] else "no broker runs"
+    console.print(f"{state}; {_legend(picture['cursors'], picture['leasedFrom'])}", highlight=False)
+    console.print(f"{EMPTY} no data  {SHADES[0]} on disk only  {SHADES[1]}{SHADES[2]}{SHADES[3]} in the page cache")
+    return 0
+
+
+def map_of(store: Path, chosen: Callable[[list[int]], list[int]] = lambda bases: bases) -> dict[str, Any]:
+    """The picture as plain values; of the segments that `chosen` takes of all their base offsets."""
     reader = open_log(store)
     cursors = _cursors(store, reader)
     leased = held_from(store, monotonic_ms())
-    segments = [_segment(reader, base, cursors, leased) for base in _bases(reader)]
+    segments = [_segment(reader, base, cursors, leased) for base in chosen(_bases(reader))]
     known = digests.read(store)
     for segment in segments:
         segment["digest"] = segment["baseOffset"] in known
-    if as_object:
-        click.echo(json.dumps({"live": reader.live, "leasedFrom": leased, "cursors": cursors, "segments": segments}))
-        return 0
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    if segments:
-        console.print(_table(segments))
-    state = "a broker runs" if reader.live else "no broker runs"
-    console.print(f"{state}; {_legend(cursors, leased)}", highlight=False)
-    console.print(f"{EMPTY} no data  {SHADES[0]} on disk only  {SHADES[1]}{SHADES[2]}{SHADES[3]} in the page cache")
-    return 0
+    return {"live": reader.live, "leasedFrom": leased, "cursors": cursors, "segments": segments}
 
 
 def _bases(reader: LogReader) -> list[int]:

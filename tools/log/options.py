@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from tools.common.exit_codes import ExitCode
 from tools.common.lazy_group import done_by
 
 STORE = click.argument("store", type=click.Path(path_type=Path))
+REGEX_CHARACTERS_MAX = 10_000
 EPILOG = (
     "Exit codes: 0 all well; 1 verify or diff found something, find found nothing; 2 wrong usage or not a store;"
     " 3 no broker; 4 damage"
@@ -34,19 +35,22 @@ class QueueName(click.ParamType[tuple[str, int]]):
         return topic, int(number)
 
 
-class Moment(click.ParamType[int]):
-    """A time in milliseconds since 1970, or as ISO 8601 text (UTC unless it says otherwise)."""
+class Regex(click.ParamType[re.Pattern[str]]):
+    """A regular expression of Python's."""
 
-    name = "time"
+    name = "regex"
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if value.isascii() and value.isdecimal():
-            return int(value)
+    def convert(
+        self, value: str | re.Pattern[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> re.Pattern[str]:  # fmt: skip
+        if isinstance(value, re.Pattern):
+            return value
+        if len(value) > REGEX_CHARACTERS_MAX:
+            self.fail(f"it is longer than {REGEX_CHARACTERS_MAX} characters", param, ctx)
         try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither milliseconds nor a time such as 2026-11-21T08:30:00Z", param, ctx)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+            return re.compile(value)
+        except (re.error, RecursionError, OverflowError) as wrong:
+            self.fail(f"{value!r} is no regular expression: {wrong}", param, ctx)
 
 
 class NotReadable(click.ClickException):

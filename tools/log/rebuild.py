@@ -9,6 +9,7 @@ import click
 from store.files.directory import store_directory
 from store.index.index_file import Geometry
 from store.repair.rebuild import Rebuilt, locked, rebuild_index, rebuild_queues
+from tools.common.output_form import json_text
 from tools.common.progress import progress
 from tools.log.delays import delays_of
 from tools.log.options import NotReadable
@@ -18,7 +19,7 @@ NAMED_MAX = 5
 
 def queue(
     store: Path, topic: str | None, queue_id: int | None, file_bytes: int | None, delay_levels: str | None,
-    shown: bool | None,
+    shown: bool | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Build the consume queues of STORE again."""
     if queue_id is not None and topic is None:
@@ -28,11 +29,11 @@ def queue(
         done = rebuild_queues(directory, update, topic, queue_id, file_bytes, delays_ms)
     if topic is not None and not done.replaced:
         raise NotReadable(f"the log holds nothing of topic {topic!r}" + (f", queue {queue_id}" if queue_id else ""))
-    _say_how_many(done, "queues")
+    _say_how_many(done, "queues", as_json)
     return 0
 
 
-def index(store: Path, slots: int | None, entries: int | None, shown: bool | None) -> int:
+def index(store: Path, slots: int | None, entries: int | None, shown: bool | None, as_json: bool) -> int:
     """Build the index of STORE again."""
     if (slots is None) != (entries is None):
         raise NotReadable("--slots and --entries go together")
@@ -40,11 +41,15 @@ def index(store: Path, slots: int | None, entries: int | None, shown: bool | Non
     directory = store_directory(store)
     with locked(directory), progress("rebuild index", shown) as update:
         done = rebuild_index(directory, update, geometry)
-    _say_how_many(done, "index files")
+    _say_how_many(done, "index files", as_json)
     return 0
 
 
-def _say_how_many(done: Rebuilt, what: str) -> None:
+def _say_how_many(done: Rebuilt, what: str, as_json: bool) -> None:
+    if as_json:
+        fields = {"replaced": len(done.replaced), "kept": done.kept, "findings": done.findings}
+        click.echo(json_text("log.rebuild", fields))
+        return
     click.echo(f"{len(done.replaced)} {what} built again from the log")
     if done.kept:
         more = f" and {len(done.kept) - NAMED_MAX} more" if len(done.kept) > NAMED_MAX else ""

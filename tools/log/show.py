@@ -1,79 +1,34 @@
-"""`slipstream log cat`, `stat`, `diff` and `manifest`, at work: what a store holds, as lines and tables."""
+"""`slipstream log stat`, `diff` and `manifest`, at work: what a store holds, as lines and tables."""
 
 from __future__ import annotations
 
-import json
 import sys
-import time
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from store.compat import line_of
 from store.manifest.manifest import lines
-from store.message.record import Message
-from store.reading.comparison import compare, what_lies_at
-from store.reading.extent import Running, require_running, running
+from store.reading.comparison import Comparison, compare, what_lies_at
 from store.reading.log_reader import LogReader, open_log
-from store.reading.summary import TopicSummary, by_topic, messages
-from store.repair import kept
+from store.reading.summary import TopicSummary, by_topic
 from tools.common.exit_codes import ExitCode
 from tools.common.moments import time_text
-from tools.log.text import as_json, as_line
+from tools.common.output_form import json_text
+from tools.common.progress import progress
+from tools.common.watch import plain_console
 
-FOLLOW_SECONDS = 0.1
 PIPE_COLUMNS = 160  # a table's width where there is no terminal to ask
 
 
-def cat(
-    store: Path, as_objects: bool, topic: str | None, start: int | None, limit: int | None, follow: bool
-) -> int:
-    """Print the messages of STORE in log order."""
-    if store.is_file():
-        _print(kept.messages(store), as_objects, topic, start, limit)
-        return 0
-    broker = require_running(store) if follow else None
-    reader = open_log(store)
-    offset = reader.min_offset if start is None else reader.boundary_at(start)
-    records = _following(store, reader, offset, broker) if broker else messages(reader, offset)
-    _print(records, as_objects, topic, offset, limit)
-    return 0
-
-
-def _print(
-    records: Iterator[Message], as_objects: bool, topic: str | None, start: int | None, limit: int | None
-) -> None:
-    show = as_json if as_objects else as_line
-    chosen = (each for each in records if each.physical_offset >= (start or 0) and topic in (None, each.topic))
-    for message in islice(chosen, limit):
-        sys.stdout.write(show(message) + "\n")
-
-
-def _following(store: Path, reader: LogReader, offset: int, broker: Running) -> Iterator[Message]:
-    """The messages from `offset` on, as long as that broker runs, then what it left."""
-    while True:
-        for message in messages(reader, offset):
-            yield message
-            offset = message.physical_offset + message.size
-        sys.stdout.flush()
-        stopped = (now := running(store)) is None or now.pid != broker.pid
-        reader = open_log(store)
-        if stopped and offset >= reader.max_offset:
-            click.echo("the broker has stopped", err=True)
-            return
-        if offset >= reader.max_offset:
-            time.sleep(FOLLOW_SECONDS)
-
-
-def stat(store: Path, as_object: bool) -> int:
+def stat(store: Path, as_object: bool, shown: bool | None) -> int:
     """Show what STORE holds: segments, bytes, messages, topics, times."""
     reader = open_log(store)
-    topics = by_topic(reader)
+    with progress("stat", shown) as update:
+        topics = by_topic(reader, update)
     segments = len(reader.files.base_offsets()) if reader.files else 0
     sums = {
         "minOffset": reader.min_offset, "maxOffset": reader.max_offset,
@@ -84,7 +39,8 @@ def stat(store: Path, as_object: bool) -> int:
         "lastStoreTimestamp": max((topic.last_store_ms for topic in topics.values()), default=None),
     }  # fmt: skip
     if as_object:
-        click.echo(json.dumps({**sums, "topics": {name: _topic_object(topic) for name, topic in topics.items()}}))
+        by_name = {name: _topic_object(topic) for name, topic in topics.items()}
+        click.echo(json_text("log.stat", {**sums, "topics": by_name}))
         return 0
     click.echo(
         f"{sums['messages']:,} messages in {sums['logBytes']:,} bytes of log,"
@@ -93,7 +49,7 @@ def stat(store: Path, as_object: bool) -> int:
         f"{segments} segments of {sums['segmentBytes']:,} bytes"
     )
     if topics:
-        Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS).print(_topic_table(topics))
+        plain_console(PIPE_COLUMNS).print(_topic_table(topics))
     return 0
 
 
@@ -117,10 +73,16 @@ def _topic_table(topics: dict[str, TopicSummary]) -> Table:
     return table
 
 
-def diff(store_a: Path, store_b: Path) -> int:
+def diff(store_a: Path, store_b: Path, as_json: bool, shown: bool | None) -> int:
     """Compare the commit logs of STORE_A and STORE_B byte for byte, where both have bytes."""
     left, right = open_log(store_a), open_log(store_b)
-    comparison = compare(left, right)
+    with progress("diff", shown) as update:
+        comparison = compare(left, right, update)
+    both_empty = left.min_offset == left.max_offset and right.min_offset == right.max_offset
+    if as_json:
+        click.echo(json_text("log.diff", _difference(comparison, left, right)))
+        is_equal = comparison.differs_at is None and (comparison.common_bytes or both_empty)
+        return ExitCode.WELL if is_equal else ExitCode.FOUND
     if comparison.differs_at is not None:
         a, b = comparison.bytes_there
         click.echo(f"differ at offset {comparison.differs_at}: {a:#04x} in {store_a}, {b:#04x} in {store_b}")
@@ -130,11 +92,22 @@ def diff(store_a: Path, store_b: Path) -> int:
     ranges = f"{store_a} holds {left.min_offset} to {left.max_offset}"
     ranges += f", {store_b} {right.min_offset} to {right.max_offset}"
     if not comparison.common_bytes:
-        both_empty = left.min_offset == left.max_offset and right.min_offset == right.max_offset
         click.echo(f"nothing to compare: {ranges}")
         return 0 if both_empty else ExitCode.FOUND
     click.echo(f"equal in {comparison.common_bytes} bytes, offsets {comparison.start} to {comparison.end}; {ranges}")
     return 0
+
+
+def _difference(comparison: Comparison, left: LogReader, right: LogReader) -> dict[str, Any]:
+    at = comparison.differs_at
+    return {
+        "start": comparison.start, "end": comparison.end, "commonBytes": comparison.common_bytes, "differsAt": at,
+        "stores": [
+            {"minOffset": reader.min_offset, "maxOffset": reader.max_offset,
+             "byte": None if at is None else byte, "record": None if at is None else what_lies_at(reader, at)}
+            for reader, byte in ((left, comparison.bytes_there[0]), (right, comparison.bytes_there[1]))
+        ],
+    }  # fmt: skip
 
 
 def manifest(store: Path, version: str | None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from store.reading.extent import running
 from store.verify.protection import open_spans
 from store.verify.verification import Coverage, Finding, Verification
 from tools.common.exit_codes import ExitCode
+from tools.common.output_form import json_text
 from tools.common.progress import progress
 from tools.log.delays import delays_of
 
@@ -24,18 +24,18 @@ def verify(
     """Check every record of STORE, its queues and index against the records, and every record against them."""
     if unprotected:
         return _list_unprotected(store, as_objects)
-    verification = _verification(store)
+    verification = verification_on(store)
     verification.compare_digests = digests
     verification.delays_ms = delays_of(delay_levels, store)
     count = 0
     for finding in _with_progress(verification, shown):
         count += 1
-        click.echo(json.dumps(finding._asdict()) if as_objects else str(finding))
+        click.echo(json_text("log.verify.finding", finding._asdict()) if as_objects else str(finding))
     covered = verification.coverage
     if as_objects:
-        click.echo(json.dumps({**_sums(verification, count), "bytes": vars(covered)}))
+        click.echo(json_text("log.verify", {**sums_of(verification, count), "bytes": vars(covered)}))
     else:
-        click.echo(_verdict(verification, count))
+        click.echo(verdict_of(verification, count))
         if coverage:
             click.echo(_coverage_line(covered))
     return ExitCode.FOUND if count else ExitCode.WELL
@@ -45,13 +45,13 @@ def _list_unprotected(store: Path, as_objects: bool) -> int:
     for path, start, end, protection, what in open_spans(store):
         if as_objects:
             kind = {"file": str(path), "start": start, "end": end, "protection": protection.value, "what": what}
-            click.echo(json.dumps(kind))
+            click.echo(json_text("log.verify.span", kind))
         else:
             click.echo(f"{path} {start} {end} {protection.value}: {what}")
     return 0
 
 
-def _verification(store: Path) -> Verification:
+def verification_on(store: Path) -> Verification:
     """A check within a running broker's limits, of everything without one."""
     store_directory(store)
     broker = running(store)
@@ -65,7 +65,8 @@ def _verification(store: Path) -> Verification:
         counters.close()
 
 
-def _sums(verification: Verification, count: int) -> dict[str, int]:
+def sums_of(verification: Verification, count: int) -> dict[str, int]:
+    """How much was checked, by the names of the JSON form."""
     return {
         "records": verification.records, "entries": verification.entries, "queues": verification.queues,
         "indexEntries": verification.index_entries, "digests": verification.digests,
@@ -73,7 +74,8 @@ def _sums(verification: Verification, count: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _verdict(verification: Verification, count: int) -> str:
+def verdict_of(verification: Verification, count: int) -> str:
+    """The same in a line."""
     behind = verification.not_yet_in_queues
     later = f"; {behind:,} records go into their queues at the broker's next start" if behind else ""
     index = f", {verification.index_entries:,} index entries" if verification.index_entries else ""

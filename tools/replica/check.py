@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from store.reading.log_reader import open_log
 from store.reading.replicas import LocalLog, LogView, Relation, State, relation
 from tools.common.exit_codes import ExitCode
 from tools.common.moments import time_text
+from tools.common.output_form import json_text
 from tools.common.progress import progress
 from tools.replica.other_log import open_other
 
@@ -26,7 +26,7 @@ def check(store: Path, other: str, shown: bool | None, as_json: bool) -> int:
         outcome = relation(own, its, update)
     next_step = advice(str(store), other, own, its, outcome)
     if as_json:
-        click.echo(json.dumps(_fields(own, its, outcome, next_step)))
+        click.echo(json_text("replica.check", _fields(own, its, outcome, next_step)))
     else:
         for line in _lines(own, its, outcome):
             click.echo(line)

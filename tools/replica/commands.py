@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tools.common.lazy_group import SuggestingGroup
 from tools.common.output_form import form
 from tools.common.progress import OPTION
 from tools.log.options import STORE, store_command
@@ -15,7 +16,7 @@ EPILOG = (
 WITH = "Another store of the pair: a directory (a copy, read in place), or HOST:PORT of a running Slipstream broker."
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=SuggestingGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def replica() -> None:
     """Compare a store's log with another one of its pair."""
 
@@ -53,6 +54,7 @@ def rewind() -> None:
 
 @replica.command(epilog=EPILOG)
 @STORE
+@form("One JSON object.")
 @store_command("tools.replica.rewind:forget")
 def forget() -> None:
     """Remove the note that STORE's log has diverged, and change nothing else; no broker may run on STORE.

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine.remoting.client import RemotingClient
-from engine.remoting.log_peer import ANSWER_SECONDS, LogPeer
+from engine.remoting.peers.log_peer import ANSWER_SECONDS, LogPeer
+from engine.remoting.sockets.client import RemotingClient
 from store.errors import NotAStore
 from store.reading.log_reader import open_log
 from store.reading.replicas import LocalLog, LogView

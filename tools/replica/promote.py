@@ -21,9 +21,9 @@ from engine.figures.pair import divergence_line
 from engine.protocol.broker.log_requests import Extent
 from engine.protocol.ha.client import HaClientState
 from engine.protocol.remoting.codes import RequestCode
-from engine.remoting import fencing
-from engine.remoting.client import RemotingClient
-from engine.remoting.log_peer import NotOurs, asked_extent
+from engine.remoting.peers import fencing
+from engine.remoting.peers.log_peer import NotOurs, asked_extent
+from engine.remoting.sockets.client import RemotingClient
 from engine.supervisor import ROLE_SIGNAL
 from ipc.clock import monotonic_ms
 from ipc.errors import IpcError
@@ -38,12 +38,15 @@ from tools.common.tls import tls_of
 
 SLAVE = "SLAVE"
 ALIVE_MS = 20_000  # haHousekeepingInterval: a connection that was silent for longer ends
-ANSWER_SECONDS, GRACE_SECONDS, LOOK_SECONDS = 2.0, 2.0, 0.05
+ANSWER_SECONDS, GRACE_SECONDS, LOOK_SECONDS = 5.0, 2.0, 0.05
 FOLLOW_SECONDS = 10.0  # until the new slave's first connection is expected to stand, or to have ended
 
 
 class RoleRefused(EngineError):
-    """Raised where a role must not be changed, or was not."""
+    """Raised where a role must not be changed, or was not.
+
+    Next: do what the message ends with; `slipstream ha status STORE` shows both sides.
+    """
 
     code = "ROLE_REFUSED"
 

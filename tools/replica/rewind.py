@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from store.reading.replicas import LocalLog, State, relation
 from store.repair.rebuild import locked
 from store.repair.rewind import Rewind
 from tools.common.exit_codes import ExitCode
+from tools.common.output_form import json_text
 from tools.common.progress import progress
 from tools.log.options import NotReadable
 from tools.replica.check import advice
@@ -53,12 +53,13 @@ def rewind(
     return 0
 
 
-def forget(store: Path) -> int:
+def forget(store: Path, as_json: bool) -> int:
     """Remove the note of a divergence."""
     directory = store_directory(store)
     with locked(directory):
         was_noted = divergence.remove(directory.root)
-    click.echo("the note of the divergence is removed" if was_noted else "no divergence was noted")
+    text = "the note of the divergence is removed" if was_noted else "no divergence was noted"
+    click.echo(json_text("replica.forget", {"wasNoted": was_noted}) if as_json else text)
     return 0
 
 
@@ -80,4 +81,4 @@ def _nothing(was_noted: bool) -> str:
 
 
 def _say(as_json: bool, fields: dict[str, Any], text: str) -> None:
-    click.echo(json.dumps(fields) if as_json else text)
+    click.echo(json_text("replica.rewind", fields) if as_json else text)

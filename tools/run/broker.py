@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
+
+from tools.run.ready_line import announce
+from tools.run.service_manager import ServiceManager
+
+if TYPE_CHECKING:
+    from engine.settings.config import BrokerConfig
 
 
 @click.command()
@@ -14,6 +21,8 @@ def broker(file: str, roles: tuple[str, ...]) -> int:
     """Run a broker from its properties file until it is stopped.
 
     Warnings go to standard error. Once it serves, one line that begins with `ready:` goes to standard output.
+    A service of systemd's with Type=notify hears that it serves, and its watchdog that it turns.
+    Without a terminal SIGHUP has it read its file again; with one it stops when the terminal goes.
     With --only it is no whole broker: one role, to be watched by `slipstream counters --watch` and a debugger.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the supervisor forks, so it must have one thread
@@ -25,20 +34,36 @@ def broker(file: str, roles: tuple[str, ...]) -> int:
     directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
     directory.create()
     directory.lock()
+    _keep_log_out_of(config)
     from engine.net import log_lines
+    from engine.reload import Reload
     from engine.supervisor import run_broker  # some time later: what keeps it from running is told at once
 
-    log_lines.configure()
+    log_lines.configure(config)
     for warning in warnings:
         click.echo(f"slipstream: warning: {warning}", err=True)
+
+    manager = ServiceManager()
 
     def on_ready() -> None:
         settings = (directory.read_pointer() or {}).get("settings", {})
         port = settings.get("haListenPort", config.ha_listen_port)
         role = settings.get("brokerRole", config.broker_role)
-        click.echo(
-            f"ready: {role} {config.broker_name}, store {config.store_path_root_dir}, "
-            f"HA port {port}, process {os.getpid()}"
-        )
+        what = f"{role} {config.broker_name}, store {config.store_path_root_dir}, HA port {port}"
+        announce(f"ready: {what}, process {os.getpid()}")
+        manager.ready(what)
 
-    return run_broker(config, directory, only=roles, on_ready=on_ready)
+    reload = Reload(os.path.abspath(file), manager.reloading, manager.ready)
+    return run_broker(config, directory, only=roles, on_ready=on_ready, on_turn=manager.beat, reload=reload)
+
+
+def _keep_log_out_of(config: BrokerConfig) -> None:
+    """Raises StartRefused for a log among the files of the store, one of which it could be."""
+    if config.log_file is None:
+        return
+    file = config.log_file.resolve()
+    for folder in (config.store_path_root_dir, config.store_path_commit_log):
+        if file.is_relative_to(folder.resolve()):
+            from engine.errors import StartRefused
+
+            raise StartRefused(f"logFile={config.log_file}", f"it lies in the store {folder}", "name another folder")

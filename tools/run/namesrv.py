@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
-import click
 import uvloop
 
 from engine.board import addresses
@@ -19,36 +20,60 @@ from engine.net.tls import ServerTls
 from engine.protocol.access.rights import Rules
 from engine.protocol.naming.name_server import NameServer
 from engine.remoting.name_server import ServingNames
-from engine.remoting.server import Limits
-from ipc.stop_signals import stop_signals
+from engine.remoting.sockets.server import Limits
+from engine.settings.log_settings import LogSettings
+from ipc.stop_signals import has_terminal, stop_signals
 from store.errors import MalformedData, NotAStore
 from store.files import file_io
 from store.tables import fastjson
+from tools.run.namesrv_file import NameServerFile
+from tools.run.ready_line import announce
+from tools.run.service_manager import ServiceManager
 
 KV_BYTES_MAX = 64 * 1024 * 1024
 
 
 def serve(
     listening: socket.socket, compat: str, kv_path: Path, *, order_message_enable: bool, support_acting_master: bool,
-    rules: Rules, limits: Limits, how: ServerTls,
+    rules: Rules, limits: Limits, how: ServerTls, log: LogSettings,
+    file: NameServerFile | None = None,
 ) -> int:  # fmt: skip
-    """Serve until SIGTERM, SIGINT or SIGHUP. Raises NotAStore when the key-value config is none."""
-    log_lines.configure()
+    """Serve until a signal to stop; at SIGHUP without a terminal `file` is read again.
+
+    Raises NotAStore when the key-value config is none.
+    """
+    log_lines.configure(log)
     state = NameServer(
         compat, read_kv(kv_path), order_message_enable=order_message_enable,
-        support_acting_master=support_acting_master,
+        support_acting_master=support_acting_master, shown=_shown(listening, kv_path),
     )  # fmt: skip
     server = ServingNames(state, lambda content: write_kv(kv_path, content), limits, rules, how)
-    return uvloop.run(_until_stopped(listening, compat, server))
+    return uvloop.run(_until_stopped(listening, compat, server, file.reader(state.settings) if file else None))
 
 
-async def _until_stopped(listening: socket.socket, compat: str, server: ServingNames) -> int:
-    stop = asyncio.Event()
+def _shown(listening: socket.socket, kv_path: Path) -> dict[str, str]:
+    """What administrators see of the settings, under RocketMQ's names, beside those that they may change."""
+    host, port, *_more = listening.getsockname()
+    return {"bindAddress": host, "kvConfigPath": os.fspath(kv_path), "listenPort": str(port)}
+
+
+async def _until_stopped(
+    listening: socket.socket, compat: str, server: ServingNames, reload: Callable[[], str] | None
+) -> int:
+    stop, manager = asyncio.Event(), ServiceManager()
+
+    def read_again() -> None:
+        if reload is not None:
+            manager.reloading()
+            manager.ready(reload())
+
     for number in stop_signals():
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        reads = number == signal.SIGHUP and reload is not None and not has_terminal()
+        asyncio.get_running_loop().add_signal_handler(number, read_again if reads else stop.set)
     host = listening.getsockname()[0]
     at = addresses.host_and_port(host, await server.start_on(listening))
-    click.echo(f"ready: name server on {at}, as RocketMQ {compat}, process {os.getpid()}")
+    announce(f"ready: name server on {at}, as RocketMQ {compat}, process {os.getpid()}")
+    manager.ready(f"name server on {at}, as RocketMQ {compat}")
     await server.serve(stop)
     return 0
 

@@ -35,6 +35,7 @@ def namesrv(
 
     Once it serves, one line that begins with `ready:` goes to standard output. Nobody is asked for a name: the file's
     remotingAllowList, registerAllowList and adminAllowList say which addresses may connect, register, change.
+    Without a terminal SIGHUP has it read its file again; without a file, or with a terminal that goes, it stops.
     """
     written = _written(file)
     from engine.net.listeners import bind_address, listen
@@ -47,18 +48,21 @@ def namesrv(
     except OSError as error:
         raise StartRefused("the name server", error.strerror or str(error), "see --port and --host") from None
     from engine.protocol.access.rights import Rules
-    from engine.remoting.server import Limits
+    from engine.remoting.sockets.server import Limits
     from engine.settings.keys import REMOTING_CONNECTIONS
+    from engine.settings.name_server_keys import log_settings_of
+
     how = server_tls(written.get("tls_server_mode", TlsMode.PERMISSIVE), written.get("tls_config_file"))
     from tools.run.namesrv import serve  # some time later: what keeps it from serving is told at once
+    from tools.run.namesrv_file import NameServerFile
 
+    flags = {"order_message_enable": order_message_enable, "support_acting_master": support_acting_master}
     lists = (written.get(f"{who}_allow_list") for who in ("remoting", "admin", "register"))
     return serve(
         listening, compat, written.get("kv_path", directory / KV_FILE),
-        order_message_enable=order_message_enable or written.get("order_message_enable", False),
-        support_acting_master=support_acting_master or written.get("support_acting_master", False),
+        **{name: value or written.get(name, False) for name, value in flags.items()},
         rules=Rules(*lists), limits=Limits(connections=written.get("remoting_connections_max", REMOTING_CONNECTIONS)),
-        how=how,
+        how=how, log=log_settings_of(written), file=NameServerFile(file, written, flags) if file else None,
     )  # fmt: skip
 
 

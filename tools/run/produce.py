@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import click
 
+from tools.common.completion import topics
 from tools.common.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -52,7 +54,10 @@ class Interrupt:
 
 
 class LineRefused(Exception):
-    """Raised for a line that cannot be a message; those before it were sent, none behind it."""
+    """Raised for a line that cannot be a message; those before it were sent, none behind it.
+
+    Next: change the line that is named, and go on from it.
+    """
 
     code = "MESSAGE_ILLEGAL"
 
@@ -62,7 +67,10 @@ class LineRefused(Exception):
 
 
 class PutToSlave(Exception):
-    """Raised for the store of a slave: it takes messages from its master alone."""
+    """Raised for the store of a slave: it takes messages from its master alone.
+
+    Next: `slipstream produce --store STORE` on the master's host.
+    """
 
     code = "SERVICE_NOT_AVAILABLE"
 
@@ -133,7 +141,7 @@ class Tally:
 
 @click.command()
 @click.option("--store", required=True, type=click.Path(file_okay=False), help="The store of a running master.")
-@click.option("--topic", required=True, help="Letters, digits, and any of %|-_ .")
+@click.option("--topic", required=True, shell_complete=topics, help="Letters, digits, and any of %|-_ .")
 @click.option("--tag", help="The tag of every message.")
 @click.option("--key", help="The key of every message.")
 @click.option("--batch", default=1000, show_default=True, type=click.IntRange(1, 100_000), help="Messages at a time.")
@@ -235,13 +243,13 @@ def _inputs(files: tuple[str, ...]) -> Iterator[tuple[int, str]]:
 @contextmanager
 def _progress(files: tuple[str, ...]) -> Iterator[Callable[[int], None]]:
     """A bar on standard error while that is a terminal."""
+    if not sys.stderr.isatty():  # whatever FORCE_COLOR says
+        yield lambda _size: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _size: None
-        return
     total = float(sum(os.path.getsize(name) for name in files)) if files else None
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from tools.common.lazy_group import done_by
+from tools.common.completion import groups as named_groups
+from tools.common.lazy_group import SuggestingGroup, done_by
 from tools.common.output_form import form
 
 STORE = click.argument("store", type=click.Path(file_okay=False))
@@ -39,7 +40,7 @@ def shown_by(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
 @form("One JSON object.")
 @shown_by("tools.show.status:show")
 def status() -> None:
-    """Show the broker that runs on STORE: role, cursors, connections with their lag, processes."""
+    """Show the broker that runs on STORE: what is wrong, lag of its replicas, put rates, processes."""
 
 
 @click.command()
@@ -60,7 +61,26 @@ def stats() -> None:
     """Show what was put into the broker that runs on STORE: counts, rates, latencies, topics."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
+@STORE
+@WATCH
+@form("One JSON object.")
+@shown_by("tools.show.clients:clients")
+def clients() -> None:
+    """Show who is connected to the broker that runs on STORE, and for which groups."""
+
+
+@click.command()
+@STORE
+@click.option("-g", "--group", shell_complete=named_groups, help="Only this one, with its members and queues.")
+@WATCH
+@form("One JSON object, with every queue.")
+@shown_by("tools.show.clients:groups")
+def groups() -> None:
+    """Show the consumer groups of the broker that runs on STORE: members, queues, offsets, lag."""
+
+
+@click.group(cls=SuggestingGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def ha() -> None:
     """Show replication: what an acknowledgement means, how each replica is doing."""
 

@@ -10,7 +10,7 @@ from tools.show.ha_tables import status_view
 def status(store: str, watch: bool, as_json: bool) -> int:
     """Each replica of the broker on STORE, once or until Ctrl-C. Raises NoBroker."""
     if as_json:
-        screen.show_json(lambda: ha_status(store).to_json(), watch)
+        screen.show_json(lambda: ha_status(store).to_json(), watch, "ha.status")
     elif watch:
         screen.watch(lambda: status_view(ha_status(store)))
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import click
@@ -12,6 +11,7 @@ from engine.protocol.ha.explanation import explain as explanation_of
 from engine.settings import replication
 from engine.settings.config import load
 from store.reading.extent import Running, require_running
+from tools.common.output_form import json_text
 
 
 def explain(target: str, as_json: bool) -> int:
@@ -21,7 +21,7 @@ def explain(target: str, as_json: bool) -> int:
         plain = explanation._asdict()
         for part in ("answers", "survives", "timers"):
             plain[part] = {row.name: row.meaning for row in plain[part]}
-        click.echo(json.dumps(plain))
+        click.echo(json_text("ha.explain", plain))
     else:
         _show(explanation)
     return 0

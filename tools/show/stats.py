@@ -72,7 +72,7 @@ def render(stats: StoreStats) -> RenderableType:
 def show(store: str, as_json: bool, watch: bool) -> int:
     """What was put into the broker that runs on STORE, once or until Ctrl-C. Raises NoBroker."""
     if as_json:
-        screen.show_json(lambda: store_stats.stats(store).to_json(), watch)
+        screen.show_json(lambda: store_stats.stats(store).to_json(), watch, "stats")
     elif watch:
         screen.watch(lambda: render(store_stats.stats(store)))
     else:

@@ -1,4 +1,4 @@
-"""A broker's answers to slaves, administrators and clients' heartbeats; anything else is answered "not supported".
+"""A broker's answers to slaves and administrators; anything else is answered "not supported".
 
 Implements: AdminBrokerProcessor, ClientManageProcessor, as far as a log that others replicate needs them
 spec: remoting, 6 metadata request bodies, 8 admin requests, 12 real master, our slave
@@ -22,18 +22,18 @@ from engine.protocol.remoting.answers import (
     Thrown,
     given,
     null_pointer,
-    required,
     shown,
     whole_number,
 )
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables import topic_attributes
-from engine.protocol.tables.metadata import Metadata, group_config
+from engine.protocol.tables.defaults import group_config
+from engine.protocol.tables.metadata import Metadata
 from engine.protocol.tables.register_body import is_name
 from store.message.record import MAX_TOPIC_BYTES
 from store.message.topics import TOPIC_PATTERN, is_system_topic
-from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, REQUEST_MODES, TIMER_METRICS
+from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, REQUEST_MODES, TIMER_METRICS
 from store.tables import fastjson
 from store.tables.fastjson import INT32_MAX, INT32_MIN
 from store.tables.tables import topic_config
@@ -88,8 +88,6 @@ class BrokerRequests(Answerer):
             RequestCode.GET_BROKER_CONFIG: self._settings,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
-            RequestCode.HEART_BEAT: self._heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self._unregister_client,
         }
         if self._rules.serves_modes_and_timers:
             self.handlers |= {
@@ -105,7 +103,7 @@ class BrokerRequests(Answerer):
         return self.answered(request, ext_fields={}, body=self.metadata.topics_json())
 
     def _groups(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        return self.with_json(request, self.metadata.value(GROUPS))
+        return self.answered(request, body=self.metadata.groups_json())
 
     def _consumer_offsets(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         return self.with_json(request, self.metadata.value(CONSUMER_OFFSETS))
@@ -214,6 +212,11 @@ class BrokerRequests(Answerer):
                 return self.answered(request)
             name = "org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig.getGroupName()"
             raise Thrown(f"{NULL_POINTER}: {null_pointer(name, CONFIG)}")
+        self.metadata.set_group(self._group_config(fields), now_ms)
+        return self.answered(request)
+
+    def _group_config(self, fields: Json) -> Json:
+        """A group as it is to be, from what is said of it. Raises Refused."""
         if not isinstance(fields.get("groupName"), str):
             raise Thrown(NULL_KEY if self._rules.tells_hash_code else NULL_POINTER)
         if not is_name(fields["groupName"]):
@@ -223,8 +226,7 @@ class BrokerRequests(Answerer):
         config = {**known, **_of_the_same_kinds(known, fields)}
         if self.line.tables.group_policies:
             config["attributes"] = self.metadata.groups.get(fields["groupName"], {}).get("attributes") or {}
-        self.metadata.set_group(config, now_ms)
-        return self.answered(request)
+        return config
 
     def _delete_group(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         self._require_master()
@@ -274,16 +276,6 @@ class BrokerRequests(Answerer):
 
     def _ha_status(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         return self.with_json(request, self._facts.ha_status())
-
-    # what every client sends
-
-    def _heartbeat(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
-        return self.answered(request, ext_fields=fields if self._rules.heartbeat_is_answered else None)
-
-    def _unregister_client(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
-        required(request, "clientID")
-        return self.answered(request, ext_fields={})
 
 
 def _of_the_same_kinds(known: Json, fields: Json) -> Json:

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
-from engine.protocol.tables.metadata import Metadata
+from engine.protocol.tables.metadata import Metadata, Steps
 from store.compat import LINES, line_of
 from store.errors import MalformedData
-from store.tables import fastjson
+from store.tables.json_steps import loads_in_steps
+from store.tables.steps import freed
 
 ORDER = (
     RequestCode.GET_ALL_TOPIC_CONFIG,
@@ -38,7 +39,10 @@ class Question(NamedTuple):
 
 
 class Refused(Exception):
-    """Raised when the master answers with a code that is no table."""
+    """Raised when the master answers with a code that is no table.
+
+    Next: `slipstream doctor HOST:PORT` for the master; its log has the reason.
+    """
 
     code = "PEER_REFUSED"
 
@@ -103,17 +107,19 @@ class SlaveSynchronize:
         self.last_ms = now_ms
 
     @staticmethod
-    def take(metadata: Metadata, code: int, answer: RemotingCommand) -> bool:
-        """Take an answer in; whether it changed anything. Raises Refused, MalformedConfig, MalformedData."""
+    def take(metadata: Metadata, code: int, answer: RemotingCommand) -> Steps:
+        """Take an answer in, in steps; whether it changed anything. Raises Refused, MalformedConfig, MalformedData."""
         if answer.code != ResponseCode.SUCCESS:
             raise Refused(code, answer)
         if code == RequestCode.GET_TIMER_CHECK_POINT:
             return metadata.take_timer_checkpoint(bytes(answer.body))
-        value = fastjson.loads(answer.body, f"answer to request {code}", as_written=True)
-        take: dict[int, Callable[[dict[str, Any]], bool]] = {
+        value = yield from loads_in_steps(answer.body, f"answer to request {code}")
+        large: dict[int, Callable[[dict[str, Any]], Steps]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: metadata.take_topics,
             RequestCode.GET_ALL_CONSUMER_OFFSET: metadata.take_consumer_offsets,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: metadata.take_groups,
+        }
+        small: dict[int, Callable[[dict[str, Any]], bool]] = {
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: metadata.take_request_modes,
             RequestCode.GET_TIMER_METRICS: metadata.take_timer_metrics,
         }
@@ -121,4 +127,10 @@ class SlaveSynchronize:
             raise MalformedData(f"answer to request {code}", "it is no object")
         if code == RequestCode.GET_ALL_DELAY_OFFSET:
             return metadata.take_delay_offsets(value, bytes(answer.body))
-        return take[code](value)
+        if code in small:
+            return small[code](value)
+        is_changed = yield from large[code](value)
+        entries = [one for table in value.values() if isinstance(table, dict) for one in table.values()]
+        value.clear()
+        yield from freed(entries)
+        return is_changed

@@ -5,7 +5,7 @@ Apart from `wire.py`, so that a better word here compiles no kernel anew.
 
 from __future__ import annotations
 
-from engine.protocol.ha.wire import ADVICE, CloseReason
+from engine.protocol.ha.wire import ADVICE, CloseReason, ReasonCode
 
 STORE = "STORE"
 STATUS = "slipstream ha status STORE"
@@ -49,6 +49,12 @@ NEXT = {
     CloseReason.OTHER_CLUSTER: OTHER_SIDE,
     CloseReason.FENCED: "slipstream demote STORE",
     CloseReason.HISTORY_SEARCH: STATUS,
+}
+# Reasons that are no end of a connection: what they mean, and what to type.
+PROGRESS = {
+    ReasonCode.DISK: ("the disk failed, is full, or has no room for the next segment", "df -h STORE"),
+    ReasonCode.BEHIND: ("connected, but more than haSlaveFallbehindMax behind its master", STATUS),
+    ReasonCode.NO_REPORT: ("connected, and has not yet said how far its log goes", STATUS),
 }
 # Where what is to be typed is to be typed on the slave's host, of which the master that tells it has no store.
 AT_THE_SLAVE = {

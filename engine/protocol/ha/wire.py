@@ -213,7 +213,10 @@ ADVICE = {
 
 
 class PeerError(Exception):
-    """Raised when the other side sent what the protocol does not allow; the connection must be closed."""
+    """Raised when the other side sent what the protocol does not allow; the connection must be closed.
+
+    Next: `slipstream ha status STORE`; it shows the reason code.
+    """
 
     code = "HA_PEER"
 

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from engine.protocol.naming.live_settings import LiveSettings
 from engine.protocol.naming.route_table import (
     UNIT_FLAG,
     UNIT_SUB_FLAG,
@@ -61,6 +62,7 @@ class NameServer(Answerer):
     def __init__(
         self, compat: str = OF_NAME_SERVERS, kv: dict[str, dict[str, str]] | None = None,
         *, order_message_enable: bool = False, support_acting_master: bool = False,
+        shown: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(compat)
         self.routes = RouteTable(self.line, support_acting_master=support_acting_master)
@@ -69,7 +71,14 @@ class NameServer(Answerer):
         self._kv_bodies: dict[str, bytes] = {}  # by namespace, until a value of it changes
         self._kv_bytes = sum(_bytes_of(*pair) for of in self.kv.values() for pair in of.items())
         self._rules, self._order_message_enable, self.kv_changes = self.line.naming, order_message_enable, 0
+        self.settings = LiveSettings(
+            self._rules, shown or {},
+            {"orderMessageEnable": order_message_enable, "supportActingMaster": support_acting_master},
+            {"orderMessageEnable": self._set_order, "supportActingMaster": self.routes.support_acting_master},
+        )  # fmt: skip
         self.handlers = {
+            RequestCode.GET_NAMESRV_CONFIG: self._show_settings,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._change_settings,
             RequestCode.PUT_KV_CONFIG: self._put_kv,
             RequestCode.GET_KV_CONFIG: self._get_kv,
             RequestCode.DELETE_KV_CONFIG: self._delete_kv,
@@ -95,6 +104,18 @@ class NameServer(Answerer):
                 RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
                 RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
             }
+
+    # settings
+
+    def _set_order(self, value: bool) -> None:
+        self._order_message_enable = value
+
+    def _show_settings(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        return self.answered(request, body=self.settings.text().encode())
+
+    def _change_settings(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        self.settings.change(bytes(request.body))
+        return self.answered(request)
 
     # brokers
 

@@ -7,23 +7,29 @@ One object for each name server: one that is slow or down holds nobody else up. 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import ONEWAY_FLAG, MalformedFrame, RemotingCommand
 from engine.protocol.tables.metadata import Metadata
-from engine.protocol.tables.register_body import Member, encode_deflated
+from engine.protocol.tables.register_body import Member, deflated_in_steps
 from store.compat import line_of
 from store.errors import MalformedData
 from store.message.properties import CRC_MASK
+from store.names import TOPICS
 from store.tables import fastjson
 
 PERIOD_MS_MIN, PERIOD_MS_MAX = 10_000, 60_000
 PLAIN_BYTES_MAX = 12 << 20  # a larger body is deflated, as with RocketMQ's compressedRegister: a frame has an end
 SECOND_MS = 10_000  # from the first registration of all to the next, whatever the period: as RocketMQ's timer
 RETRY_MS = 1000  # after a failure; RocketMQ waits for the next period
+
+CRC_STEP = 1 << 20  # bytes
+BODY_BEGINS, BODY_ENDS = b'{"filterServerList":[],"topicConfigSerializeWrapper":', b"}"
+
+Making = Generator[int, None, RemotingCommand]
 
 
 class Learned(NamedTuple):
@@ -76,22 +82,29 @@ class Registration:
         """No answer, or a refusal: the name server has forgotten us, or will; try again soon."""
         self._is_known, self._next_ms = False, now_ms + RETRY_MS
 
-    def next_request(self, metadata: Metadata, permission: int, now_ms: int) -> RemotingCommand | None:
-        """What to send now, None before it is time."""
+    def next_request(self, metadata: Metadata, permission: int, now_ms: int) -> Making | None:
+        """What makes the request to send now, in steps; None before it is time."""
         if now_ms < self._next_ms:
             return None
         self._sent_ms = now_ms
         self._second_ms = now_ms + SECOND_MS if self._second_ms is None else self._second_ms
         self._next_ms = self._second_ms if now_ms < self._second_ms else now_ms + self._period_ms
+        return self._make(metadata, permission)
+
+    def _make(self, metadata: Metadata, permission: int) -> Making:
         if self._is_known and not self._force:
             return self._request(RequestCode.QUERY_DATA_VERSION, self._names(), metadata.topics_version_json())
-        body = b'{"filterServerList":[],"topicConfigSerializeWrapper":' + metadata.topics_json(permission) + b"}"
-        is_large = len(body) > PLAIN_BYTES_MAX
+        plain = yield from metadata.topics_json_in_steps(permission)
+        yield len(plain)
+        is_large = len(BODY_BEGINS) + len(plain) + len(BODY_ENDS) > PLAIN_BYTES_MAX
         if is_large:
-            body = self._deflated(metadata, permission)
+            body = yield from self._deflated(metadata, plain, permission)
+        else:
+            body = b"".join((BODY_BEGINS, plain, BODY_ENDS))
+        crc = yield from _crc_in_steps(body)
         fields = {
             **self._names(), "haServerAddr": self._member.ha_server_address, "compressed": str(is_large).lower(),
-            "bodyCrc32": str(zlib.crc32(body) & CRC_MASK),
+            "bodyCrc32": str(crc & CRC_MASK),
         }  # fmt: skip
         if self._line.naming.acting_masters:
             fields["enableActingMaster"] = "false" if self._heartbeats is None else "true"
@@ -112,13 +125,15 @@ class Registration:
         del names["brokerId"]
         return replace(self._request(RequestCode.BROKER_HEARTBEAT, names), flag=ONEWAY_FLAG)
 
-    def _deflated(self, metadata: Metadata, permission: int) -> bytes:
+    def _deflated(self, metadata: Metadata, plain: bytes, permission: int) -> Generator[int, None, bytes]:
         """The other form of the body, made once for each state of the topics."""
-        plain = metadata.topics_json(permission)
-        if self._deflated_from is not plain:
-            body = encode_deflated(metadata.topics_body(permission), line=self._line)
-            self._deflated_from, self._deflated_body = plain, body
-        return self._deflated_body
+        if self._deflated_from is plain:
+            return self._deflated_body
+        version, topics = metadata.versions[TOPICS], metadata.topics_now(permission)
+        names = yield from topics.names()
+        body: bytes = yield from deflated_in_steps(version, names, topics.config, line=self._line)
+        self._deflated_from, self._deflated_body = plain, body
+        return body
 
     def unregister(self) -> RemotingCommand:
         """The last request."""
@@ -146,6 +161,14 @@ class Registration:
 
     def _request(self, code: RequestCode, fields: Mapping[str, str], body: bytes = b"") -> RemotingCommand:
         return RemotingCommand(code, ext_fields=fields, body=body, version=self._line.remoting.version)
+
+
+def _crc_in_steps(body: bytes) -> Generator[int, None, int]:
+    crc = 0
+    for start in range(0, len(body), CRC_STEP):
+        crc = zlib.crc32(memoryview(body)[start : start + CRC_STEP], crc)
+        yield CRC_STEP
+    return crc
 
 
 def _order_topics(body: bytes) -> Mapping[str, str] | None:

@@ -353,6 +353,10 @@ class RouteTable:
         topics = (topic for topic in self.all_topics() if flags[topic] & wanted and not flags[topic] & unwanted)
         return self.list_of(topics)
 
+    def support_acting_master(self, value: bool) -> None:
+        """Whether routes name a slave that acts as its master, from now on."""
+        self._support_acting_master = value
+
     def wipe_write_permission(self, broker_name: str) -> int:
         """Nothing may be written to that broker; how many topics this concerns."""
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)

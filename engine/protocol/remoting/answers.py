@@ -7,16 +7,17 @@ spec: remoting, 3 server behaviour, 4 response codes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand, Serialize
-from store.compat import line_of
+from store.compat import Line, line_of
 from store.errors import StoreError
 from store.tables import fastjson
 
 REMOTING_EXCEPTION = "org.apache.rocketmq.remoting.exception.RemotingCommandException"
 NULL_POINTER = "java.lang.NullPointerException"
+FAILED = "the broker failed at this request; its log says why"
 NO_REMARK = "not set any response code"  # what RocketMQ leaves where it forgets to set a code
 
 Json = dict[str, Any]
@@ -41,7 +42,8 @@ class Thrown(Refused):
 class Answerer:
     """Handlers by request code; a handler gets the request, its connection's number and the time."""
 
-    handlers: Mapping[int, Handler]
+    handlers: dict[int, Handler]
+    REFUSALS = (Refused, MalformedFrame, StoreError)  # what a handler may raise
 
     def __init__(self, compat: str) -> None:
         self.line = line_of(compat)
@@ -64,14 +66,16 @@ class Answerer:
             if handler is None:
                 raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
             answer = handler(request, connection, now_ms)
-        except Thrown as thrown:
-            answer = request.answer(thrown.code, thrown.remark, version=self.version, serialize=Serialize.JSON)
-        except Refused as refused:
-            answer = self.answered(request, refused.code, refused.remark)
-        except (MalformedFrame, StoreError) as malformed:
-            remark = f"{malformed.code}: {malformed}"
-            answer = request.answer(ResponseCode.SYSTEM_ERROR, remark, version=self.version, serialize=Serialize.JSON)
+        except self.REFUSALS as refused:
+            answer = self.refusal(request, refused)
         return None if request.is_oneway else answer
+
+    def refusal(self, request: RemotingCommand, error: Exception) -> RemotingCommand:
+        """The answer to a request at which one of REFUSALS was raised."""
+        if isinstance(error, Refused) and not isinstance(error, Thrown):
+            return self.answered(request, error.code, error.remark)
+        remark = error.remark if isinstance(error, Thrown) else f"{getattr(error, 'code', '')}: {error}"
+        return request.answer(ResponseCode.SYSTEM_ERROR, remark, version=self.version, serialize=Serialize.JSON)
 
     def answered(
         self, request: RemotingCommand, code: int = ResponseCode.SUCCESS, remark: str | None = None,
@@ -102,6 +106,12 @@ def required(request: RemotingCommand, name: str) -> str:
 def null_pointer(call: str, what: str) -> str:
     """What Java says when it finds nothing where it calls something."""
     return f'Cannot invoke "{call}" because {what} is null'
+
+
+def no_value(line: Line, header: str, getter: str, call: str) -> NoReturn:
+    """What Java says where a handler takes a number that the request lacks out of its box. Raises Thrown."""
+    what = f'the return value of "{line.remoting.java_package}.header.{header}.{getter}()"'
+    raise Thrown(f"{NULL_POINTER}: {null_pointer(call, what)}")
 
 
 def given(request: RemotingCommand, name: str) -> str | None:

@@ -143,6 +143,12 @@ class LogCleaner:
         self._round: _Round | None = None
         self._condemned: tuple[int, int] | None = None  # the oldest file, and since when, while it is held
         self._redeleted_ms = 0
+        self._is_asked = False
+
+    def ask(self, now_ms: int) -> None:
+        """executeDeleteFilesManually: what is expired is to go now, whatever deleteWhen says."""
+        self._is_asked = True
+        self.round_at_ms = min(self.round_at_ms, now_ms)
 
     @property
     def is_in_round(self) -> bool:
@@ -170,7 +176,10 @@ class LogCleaner:
         if self._round is None and now_ms >= self.round_at_ms:
             next_ms = self.round_at_ms + interval_ms
             self.round_at_ms = next_ms if next_ms > now_ms else now_ms + interval_ms
-            self._round = _Round(self.policy.trigger(local_hour, usage, no_room), 0, now_ms)
+            trigger = self.policy.trigger(local_hour, usage, no_room)
+            if self._is_asked and not trigger.reason:
+                trigger = trigger._replace(reason="an administrator asks for it")
+            self._is_asked, self._round = False, _Round(trigger, 0, now_ms)
         if self._round is None or now_ms < self._round.due_ms:
             return None
         verdict = self._of_round(self._round, first, now_ms, held_from)

@@ -7,15 +7,23 @@ Bodies on the wire are the files' contents, compact. `changed` names the files t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from engine.protocol.tables.bodies import MODES, TIMING_COUNT, Bodies
+from engine.protocol.tables.consumer_offsets import ConsumerOffsets, Key
+from engine.protocol.tables.defaults import (
+    SYSTEM_GROUPS,
+    TRANSACTION_GROUP,
+    Identity,
+    default_topics,
+    group_config,
+)
+from engine.protocol.tables.sound_topics import QUEUE_NUMS, sound_topics
+from engine.protocol.tables.taking import entries_of, keep_equal, note_others
 from engine.protocol.tables.timer_state import TimerCheckpoint
-from store.compat import Line
 from store.errors import MalformedConfig
-from store.message import topics
-from store.message.delay import SCHEDULE_TOPIC
 from store.names import (
     CONSUMER_OFFSETS,
     DELAY_OFFSETS,
@@ -26,90 +34,18 @@ from store.names import (
     TIMER_METRICS,
     TOPICS,
 )
-from store.tables import fastjson
 from store.tables import tables as broker_tables
-from store.tables.fastjson import INT32_MAX, INT32_MIN
+from store.tables.steps import at_once, freed
 from store.tables.tables import DataVersion
 
 FILES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS, TIMER_METRICS, REQUEST_MODES, DELETED_TOPICS)
-TIMING_COUNT, MODES = "timingCount", "messageRequestModeMap"
-GROUP_SEPARATOR = broker_tables.GROUP_SEPARATOR
-PERM_INHERIT, PERM_READ_WRITE = 1, 6
-TOPIC_QUEUE_NUMS = 16  # of a topic that does not say
-QUEUE_NUMS = ("readQueueNums", "writeQueueNums")
-HASH_SET_CAPACITY = LOADED_CAPACITY = 8  # 16 buckets: a HashSet, and the map that fastjson makes from a file
-BENCHMARK_QUEUES, SCHEDULE_QUEUES, CLUSTER_QUEUES, REVIVE_QUEUES = 1024, 18, 16, 8
-SYSTEM_GROUPS = (
-    "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY", "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER",
-)  # fmt: skip
-TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-
 Value = dict[str, Any]
+Steps = Generator[int, None, bool]  # how much each did; then whether anything changed
 
 
-class Identity(NamedTuple):
-    """Whose metadata it is, and in which line's form."""
-
-    line: Line
-    cluster: str
-    broker_name: str
-    default_topic_queue_nums: int = 8
-    auto_create_topics: bool = True
-    has_timers: bool = False  # 5.x's timer wheel, which has a topic
-
-
-def group_config(group: str, line: Line) -> Value:
-    """One entry of subscriptionGroupTable, with RocketMQ's defaults."""
-    config: Value = {
-        "brokerId": 0, "consumeBroadcastEnable": True, "consumeEnable": True, "consumeFromMinEnable": True,
-        "groupName": group, "notifyConsumerIdsChangedEnable": True, "retryMaxTimes": 16, "retryQueueNums": 1,
-        "whichBrokerWhenConsumeSlowly": 1,
-    }  # fmt: skip
-    if line.tables.group_policies:
-        policy = {"type": "CUSTOMIZED"}
-        config |= {"attributes": {}, "consumeMessageOrderly": False, "consumeTimeoutMinute": 15, "groupSysFlag": 0}
-        config["groupRetryPolicy"] = policy
-    return config
-
-
-def default_topics(of: Identity) -> list[tuple[str, int, int]]:
-    """(topic, queues, perm) that every broker has."""
-    all_of_it = PERM_READ_WRITE | PERM_INHERIT
-    defaults = [
-        (topics.SELF_TEST_TOPIC, 1, PERM_READ_WRITE), (topics.BENCHMARK_TOPIC, BENCHMARK_QUEUES, PERM_READ_WRITE),
-        (of.cluster, CLUSTER_QUEUES, all_of_it), (of.broker_name, 1, all_of_it),
-        (topics.OFFSET_MOVED_TOPIC, 1, PERM_READ_WRITE), (SCHEDULE_TOPIC, SCHEDULE_QUEUES, PERM_READ_WRITE),
-        (f"{of.cluster}_REPLY_TOPIC", 1, PERM_READ_WRITE),
-    ]  # fmt: skip
-    if of.auto_create_topics:
-        defaults.append((topics.AUTO_CREATE_TOPIC, of.default_topic_queue_nums, all_of_it))
-    if of.line.tables.timer_topic and of.has_timers:
-        defaults.append((topics.TIMER_TOPIC, 1, PERM_READ_WRITE))
-    if of.line.tables.transaction_topics:
-        defaults += [
-            (topics.HALF_TOPIC, 1, PERM_READ_WRITE), (topics.OP_TOPIC, 1, PERM_READ_WRITE),
-            (f"rmq_sys_REVIVE_LOG_{of.cluster}", REVIVE_QUEUES, PERM_READ_WRITE),
-            (f"rmq_sys_SYNC_BROKER_MEMBER_{of.broker_name}", 1, PERM_INHERIT),
-        ]  # fmt: skip
-    return defaults
-
-
-def _sound_topics(value: Value, line: Line) -> dict[str, Value]:
-    """The topics of a file, or of an answer, each whole: what it does not say has RocketMQ's defaults."""
-    sound = {}
-    for topic, fields in broker_tables.topics(value, TOPICS).items():
-        nums, perm = TOPIC_QUEUE_NUMS, PERM_READ_WRITE
-        config = {**broker_tables.topic_config(topic, nums, nums, perm, line=line), **fields}
-        wrong = [name for name in (*QUEUE_NUMS, "perm") if not _is_int(config[name])]
-        if wrong or not isinstance(config.get("attributes") or {}, dict):
-            raise MalformedConfig(TOPICS, f"{topic}: {', '.join(wrong) or 'attributes'} is of a wrong kind")
-        sound[topic] = config
-    return sound
-
-
-def _is_int(value: object) -> bool:
-    return type(value) is int and INT32_MIN <= value <= INT32_MAX
+def _attribute_of(name: str) -> str:
+    """Where `Metadata` has what that file says, and what fronts call it: topics or groups."""
+    return "topics" if name == TOPICS else "groups"
 
 
 def _object(value: Value, name: str, path: str) -> Value:
@@ -120,7 +56,21 @@ def _object(value: Value, name: str, path: str) -> Value:
     return dict(fields or {})
 
 
-class Metadata:
+class Unsaved(NamedTuple):
+    """What topics.json is to forget and to say anew, while it is written."""
+
+    deleted_topics: set[str]
+    set_topics: set[str]
+
+
+class Served(NamedTuple):
+    """What topics.json says, each topic whole."""
+
+    topics: dict[str, Value]
+    version: DataVersion | None
+
+
+class Metadata(Bodies):
     """All tables of one broker."""
 
     def __init__(self, identity: Identity, files: Mapping[str, Value], now_ms: int) -> None:
@@ -132,18 +82,19 @@ class Metadata:
         self.delay_offsets_text: bytes | None = None  # as a master said it: a slave's file says it verbatim
         unset = DataVersion(0, now_ms, 0 if identity.line.tables.state_versions else None)
         values = {name: files.get(name) or {} for name in FILES}
-        self.topics = _sound_topics(values[TOPICS], identity.line)
+        self.topics = at_once(sound_topics(values[TOPICS], identity.line))
         self.gone_topics = broker_tables.deleted_topics(values[DELETED_TOPICS], DELETED_TOPICS)
         self.groups = broker_tables.groups(values[GROUPS], GROUPS)
-        self.offsets = broker_tables.consumer_offsets(values[CONSUMER_OFFSETS], CONSUMER_OFFSETS)
+        keeps_forbidden = identity.line.tables.group_policies
+        self.forbidden = broker_tables.forbidden_topics(values[GROUPS], GROUPS) if keeps_forbidden else {}
+        self.consumer_offsets = ConsumerOffsets(values[CONSUMER_OFFSETS])
         self.delay_offsets = broker_tables.delay_offsets(values[DELAY_OFFSETS], DELAY_OFFSETS)
-        self._offsets_capacity = LOADED_CAPACITY if values[CONSUMER_OFFSETS] else broker_tables.OFFSET_CAPACITY
         self.versions = {name: DataVersion.of(values[name], name) or unset for name in FILES}
         self.timing_count: Value = _object(values[TIMER_METRICS], TIMING_COUNT, TIMER_METRICS)
         self.request_modes: Value = _object(values[REQUEST_MODES], MODES, REQUEST_MODES)
-        self._served_changes = 0  # that no version tells
-        self._topics_json: tuple[object, bytes] = None, b""  # of which state of the topics, and the text
+        self._altered: dict[str, dict[str, None]] = {"topics": {}, "groups": {}, "forbidden": {}}  # as they came
         self._add_defaults()
+        self.texts, self.json_of = self.new_texts(), {}
 
     def _add_defaults(self) -> None:
         line = self.identity.line
@@ -154,68 +105,12 @@ class Metadata:
         for group in (*SYSTEM_GROUPS, *([TRANSACTION_GROUP] if line.tables.transaction_topics else [])):
             self.groups.setdefault(group, group_config(group, line))
 
-    # as files and bodies
-
-    def value(self, name: str) -> Value:
-        """What a file says."""
-        version = self.versions[name]
-        written_version = version if self.identity.line.tables.state_versions else None
-        if name == TOPICS:
-            return broker_tables.topics_value(self.topics, version)
-        if name == GROUPS:
-            return broker_tables.groups_value(self.groups, version)
-        if name == DELAY_OFFSETS:
-            return broker_tables.delay_offsets_value(self.delay_offsets, written_version)
-        if name == TIMER_METRICS:
-            return {broker_tables.VERSION: version.value(), TIMING_COUNT: self.timing_count}
-        if name == DELETED_TOPICS:
-            return broker_tables.deleted_topics_value(self.gone_topics)
-        if name == REQUEST_MODES:
-            return {MODES: self.request_modes}
-        group_topics = self._group_topics() if self.identity.line.tables.topics_of_groups else None
-        return broker_tables.consumer_offsets_value(self.offsets, written_version, group_topics, self._offsets_capacity)
-
-    def _group_topics(self) -> dict[str, list[str]]:
-        by_group: dict[str, list[str]] = {}
-        for topic, group in self.offsets:
-            by_group.setdefault(group, []).append(topic)
-        return {group: broker_tables.java_order(names, HASH_SET_CAPACITY) for group, names in by_group.items()}
-
-    def topics_body(self, perm_mask: int = 7) -> Value:
-        """GET_ALL_TOPIC_CONFIG's answer and the registration's part; `perm_mask` is the broker's own permission."""
-        value = self.value(TOPICS)
-        if perm_mask & PERM_READ_WRITE != PERM_READ_WRITE:
-            table = value[broker_tables.TOPIC_TABLE]
-            masked = {topic: {**config, "perm": config["perm"] & perm_mask} for topic, config in table.items()}
-            value = {**value, broker_tables.TOPIC_TABLE: masked}
-        if not self.identity.line.tables.static_topics:
-            return value
-        version = self.versions[TOPICS]
-        mapping = DataVersion(0, version.timestamp_ms, 0).value()
-        return {
-            broker_tables.VERSION: value[broker_tables.VERSION], "mappingDataVersion": mapping,
-            broker_tables.TOPIC_TABLE: value[broker_tables.TOPIC_TABLE],
-            "topicQueueMappingDetailMap": {}, "topicQueueMappingInfoMap": {},
-        }  # fmt: skip
-
-    def topics_json(self, perm_mask: int = 7) -> bytes:
-        """`topics_body` as it is sent, made once for each state of the topics: with very many that takes a second."""
-        perm_mask = 7 if perm_mask & PERM_READ_WRITE == PERM_READ_WRITE else perm_mask
-        state = self.versions[TOPICS], self._served_changes, perm_mask
-        if self._topics_json[0] != state:
-            text = fastjson.dumps(self.topics_body(perm_mask)).encode("utf-8", "replace")
-            self._topics_json = state, text
-        return self._topics_json[1]
-
-    def topics_version_json(self) -> bytes:
-        """The version in it."""
-        return fastjson.dumps(self.versions[TOPICS].value()).encode()
-
     # changes on a master
 
     def set_topic(self, config: Value, now_ms: int) -> None:
         """Create a topic, or replace its configuration."""
         self.topics[config["topicName"]] = config
+        self._alter(TOPICS, config["topicName"])
         self.deleted_topics.discard(config["topicName"])
         self.set_topics.add(config["topicName"])
         self._is_there(config["topicName"])
@@ -226,7 +121,11 @@ class Metadata:
         if self.topics.pop(topic, None) is not None:
             self.deleted_topics.add(topic)
             self.gone_topics.add(topic)
+            self._alter(TOPICS, topic)
             self._next(TOPICS, now_ms)
+        forgets = self.identity.line.groups.forgets_offsets_of_topics
+        if forgets and self.consumer_offsets.remove(self.consumer_offsets.of_topic(topic)):
+            self.changed.add(CONSUMER_OFFSETS)
 
     def set_order_topics(self, ordered: Mapping[str, str], now_ms: int) -> bool:
         """What a name server says of topics whose order matters; whether that is news."""
@@ -235,48 +134,81 @@ class Metadata:
             is_ordered = topic in ordered
             if bool(config.get("order")) != is_ordered and (is_ordered or taken_back):
                 config["order"], news = is_ordered, True
+                self._alter(TOPICS, topic)
         if news:
             self._next(TOPICS, now_ms)
         return news
 
     def groups_of(self, topic: str) -> list[str]:
         """The groups that consumed a topic, in Java's order."""
-        of_topic = {GROUP_SEPARATOR.join(key): key[1] for key in self.offsets if key[0] == topic}
-        names = broker_tables.java_order(of_topic, self._offsets_capacity)
-        return broker_tables.hash_map_order(of_topic[name] for name in names)
+        return self.consumer_offsets.groups_of(topic)
 
     def set_group(self, config: Value, now_ms: int) -> None:
         """Create a consumer group, or replace its configuration."""
         self.groups[config["groupName"]] = config
+        self._alter(GROUPS, config["groupName"])
         self._next(GROUPS, now_ms)
+
+    def forbid(self, group: str, topic: str, bit: int, *, is_forbidden: bool, now_ms: int) -> None:
+        """updateForbidden: what a group may not do with a topic, or may. Once it may all, so with its other topics."""
+        bits = max(0, self.forbidden.get(group, {}).get(topic, 0))
+        bits = bits | bit if is_forbidden else bits & ~bit
+        self._altered["forbidden"][group] = None
+        if bits:
+            self.forbidden.setdefault(group, {})[topic] = bits
+            self._next(GROUPS, now_ms)
+        elif self.forbidden.pop(group, None) is not None:
+            self.changed.add(GROUPS)  # RocketMQ says it with the next change only, and there is no new version
+            self.served_changes += 1
 
     def delete_group(self, group: str, forget_offsets: bool, now_ms: int) -> None:
         """Forget a group's configuration, and if asked how far it consumed."""
+        if self.forbidden.pop(group, None) is not None:
+            self._altered["forbidden"][group] = None
+            self.changed.add(GROUPS)
+            self.served_changes += 1
         if self.groups.pop(group, None) is not None:
+            self._alter(GROUPS, group)
             self._next(GROUPS, now_ms)
-        of_group = [key for key in self.offsets if key[1] == group]
-        for key in of_group if forget_offsets else ():
-            del self.offsets[key]
+        if forget_offsets and self.consumer_offsets.remove(self.consumer_offsets.of_group(group)):
             self.changed.add(CONSUMER_OFFSETS)
 
-    def take_served_topics(self, value: Value) -> bool:
-        """Topics, and queues of them, that the writer added to the file; whether there are any.
+    def commit_offset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> int | None:
+        """How far a group is; where it was, None where nobody had said. The file follows each interval."""
+        before = self.consumer_offsets.commit(group, topic, queue_id, offset)
+        step = self.identity.line.groups.offset_version_step
+        if step and self.consumer_offsets.commits % step == 0:
+            self.versions[CONSUMER_OFFSETS] = self.versions[CONSUMER_OFFSETS].next(now_ms)
+        return before
 
-        Raises MalformedConfig.
-        """
+    def reset_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """An administrator sets how far a group is. Raises NoRoom."""
+        self.changed.add(CONSUMER_OFFSETS)
+        self.consumer_offsets.reset(group, topic, offsets)
+
+    def served_topics(self, value: Value) -> Served:
+        """What topics.json says, changed by nothing here: for a thread. Raises MalformedConfig."""
+        return Served(at_once(sound_topics(value, self.identity.line)), DataVersion.of(value, TOPICS))
+
+    def take_served_topics(self, served: Served) -> bool:
+        """Topics, and queues of them, that the writer added to the file; whether there are any."""
         grown = False
-        for topic, config in _sound_topics(value, self.identity.line).items():
+        for topic, config in served.topics.items():
             if topic not in self.topics and topic not in self.deleted_topics:
                 self.topics[topic], grown = config, True
+                self._alter(TOPICS, topic)
                 self._is_there(topic)
             ours = config if topic in self.set_topics else self.topics.get(topic, config)
             for name in QUEUE_NUMS:
                 if config[name] > ours[name]:
                     ours[name], grown = config[name], True
-        self._served_changes += grown
-        theirs, ours_now = DataVersion.of(value, TOPICS), self.versions[TOPICS]
+                    self._alter(TOPICS, topic)
+        self.served_changes += grown
+        theirs, ours_now = served.version, self.versions[TOPICS]
         if theirs and (theirs.timestamp_ms, theirs.counter) > (ours_now.timestamp_ms, ours_now.counter):
             self.versions[TOPICS] = replace(ours_now, counter=theirs.counter, timestamp_ms=theirs.timestamp_ms)
+        elif grown:  # name servers and slaves that were told of ours look at no table of the same version
+            self._next(TOPICS, ours_now.timestamp_ms)
         return grown
 
     def _is_there(self, topic: str) -> None:
@@ -290,16 +222,45 @@ class Metadata:
         values = {each: self.value(each) for each in FILES}
         fresh = Metadata(self.identity, {**values, name: value}, now_ms)
         kept = self.changed, self.deleted_topics, self.set_topics, self.timer_checkpoint
-        vars(self).update(vars(fresh))
+        offsets = self.consumer_offsets
+        tables = (
+            ("topics", self.topics, fresh.topics), ("groups", self.groups, fresh.groups),
+            ("forbidden", self.forbidden, fresh.forbidden),
+        )  # fmt: skip
+        altered = {table: dict.fromkeys([*before, *now]) for table, before, now in tables}
+        vars(self).update(vars(fresh), _altered=altered)
         self.changed, self.deleted_topics, self.set_topics, self.timer_checkpoint = kept
         self.changed.discard(name)
+        if name == CONSUMER_OFFSETS:
+            offsets.add(self.consumer_offsets.table)
+        self.consumer_offsets, self.texts = offsets, self.new_texts()
 
-    def saved(self, name: str) -> None:
-        """The file says what we say."""
+    def _alter(self, name: str, entry: str) -> None:
+        """An entry of topics or groups has come, changed or gone: fronts are to hear of it, files to say it."""
+        self._altered[_attribute_of(name)][entry] = None
+        self.texts[name].alter(entry)
+
+    def take_altered(self) -> list[tuple[str, list[str]]]:
+        """The names of topics and groups that are other than when this was asked last, or gone."""
+        altered = [(table, list(names)) for table, names in self._altered.items() if names]
+        for names in self._altered.values():
+            names.clear()
+        return altered
+
+    def begin_saving(self, name: str) -> Unsaved:
+        """The file is to say what we say now; what `not_saved` is told where it does not come to that."""
         self.changed.discard(name)
-        if name == TOPICS:
-            self.deleted_topics.clear()
-            self.set_topics.clear()
+        if name != TOPICS:
+            return Unsaved(set(), set())
+        unsaved = Unsaved(self.deleted_topics, self.set_topics)
+        self.deleted_topics, self.set_topics = set(), set()
+        return unsaved
+
+    def not_saved(self, name: str, unsaved: Unsaved) -> None:
+        """The file is as it was."""
+        self.changed.add(name)
+        self.deleted_topics |= {topic for topic in unsaved.deleted_topics if topic not in self.topics}
+        self.set_topics |= unsaved.set_topics
 
     def next_version(self, now_ms: int) -> None:
         """Say that the topics are to be registered again, although none changed."""
@@ -309,47 +270,58 @@ class Metadata:
         self.versions[name] = self.versions[name].next(now_ms)
         self.changed.add(name)
 
-    # what a slave takes from its master: data first, then the version, then the disk
+    # what a slave takes from its master: data first, then the version, then the disk; large ones in steps, the first
+    # of which refuse what is malformed
 
-    def take_topics(self, value: Value) -> bool:
+    def take_topics(self, value: Value) -> Steps:
         """The master's topics instead of ours, when their version differs. Raises MalformedConfig."""
-        table, version = _sound_topics(value, self.identity.line), self._version_of(value, TOPICS)
+        version = self._version_of(value, TOPICS)
+        table = yield from sound_topics(value, self.identity.line)
         if version == self.versions[TOPICS]:
+            yield from freed(entries_of(table))
             return False
-        self.topics = table
-        self._took(TOPICS, version)
-        return True
+        yield from keep_equal(self.topics, table)
+        return (yield from self._take_table(TOPICS, table, version))
 
-    def take_groups(self, value: Value) -> bool:
-        """The master's groups instead of ours, when their version differs. Raises MalformedConfig."""
-        table, version = broker_tables.groups(value, GROUPS), self._version_of(value, GROUPS)
+    def take_groups(self, value: Value) -> Steps:
+        """The master's groups instead of ours, when their version differs. Raises MalformedConfig.
+
+        What they may not consume a slave does not take, and forgets of those that it knew: as 5.x does it.
+        """
+        version = self._version_of(value, GROUPS)
+        table = yield from broker_tables.groups_in_steps(value, GROUPS)
         if version == self.versions[GROUPS]:
             return False
-        self.groups = table
-        self._took(GROUPS, version)
-        return True
+        yield from keep_equal(self.groups, table)
+        self._altered["forbidden"] |= dict.fromkeys(self.forbidden)
+        self.forbidden = {group: of for group, of in self.forbidden.items() if group not in self.groups}
+        return (yield from self._take_table(GROUPS, table, version))
 
-    def take_consumer_offsets(self, value: Value) -> bool:
+    def take_consumer_offsets(self, value: Value) -> Steps:
         """The master's offsets instead of ours, groups that it has none of excepted. Raises MalformedConfig.
 
         They go back when the master's do: an administrator resets them there. From a master whose own table is behind
         what we took already (its version tells, where it has one), none goes back.
         """
-        taken = broker_tables.consumer_offsets(value, CONSUMER_OFFSETS)
-        version, ours = DataVersion.of(value, CONSUMER_OFFSETS), self.versions[CONSUMER_OFFSETS]
-        before = {key: dict(offsets) for key, offsets in self.offsets.items()}
+        version = DataVersion.of(value, CONSUMER_OFFSETS)
+        taken = yield from broker_tables.consumer_offsets_in_steps(value, CONSUMER_OFFSETS)
+        ours = self.versions[CONSUMER_OFFSETS]
         is_stale = version is not None and version.is_behind(ours)
-        for key, offsets in taken.items():
-            kept = before.get(key, {}) if is_stale else {}
-            furthest = {queue_id: max(offset, kept.get(queue_id, offset)) for queue_id, offset in offsets.items()}
-            self.offsets[key] = {**kept, **furthest}
-        self._offsets_capacity = broker_tables.OFFSET_CAPACITY  # RocketMQ makes another map
+        changed = yield from self.consumer_offsets.take(taken, never_back=is_stale)
+        yield from freed(entries_of(taken))
         if version is None or is_stale:
             version = ours
-        if self.offsets == before and version == self.versions[CONSUMER_OFFSETS]:
+        if not changed and version == ours:
             return False
         self._took(CONSUMER_OFFSETS, version)
         return True
+
+    def raise_offsets(self, theirs: Mapping[Key, Mapping[int, int]]) -> Steps:
+        """The further one of ours and theirs, for each queue."""
+        changed = yield from self.consumer_offsets.take(theirs, never_back=True)
+        if changed:
+            self._took(CONSUMER_OFFSETS, self.versions[CONSUMER_OFFSETS])
+        return changed
 
     def take_delay_offsets(self, value: Value, text: bytes) -> bool:
         """The master's progress through the delay levels; its own words become the file. Raises MalformedConfig."""
@@ -386,6 +358,21 @@ class Metadata:
             return False
         self.timer_checkpoint = checkpoint
         self.changed.add(TIMER_CHECKPOINT)
+        return True
+
+    def _take_table(self, name: str, table: dict[str, Value], version: DataVersion) -> Steps:
+        """Topics or groups in place of ours; fronts are to hear of those that differ. Ours are given up in steps."""
+        attribute = _attribute_of(name)
+        before: dict[str, Value] = vars(self)[attribute]
+        vars(self)[attribute] = table
+        self.texts[name].alter_all()
+        self.served_changes += 1
+        self._took(name, version)
+        yield len(table)
+        yield from note_others(before, table, self._altered[attribute])
+        held = list(before.values())
+        del before
+        yield from freed(held)
         return True
 
     def _took(self, name: str, version: DataVersion) -> None:

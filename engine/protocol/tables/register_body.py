@@ -7,7 +7,7 @@ Every count, number and name is bounded before anything is made of it: whoever r
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from engine.protocol.remoting.frame import FRAME_BYTES_MAX, MalformedFrame
 from store.compat import Line
 from store.errors import MalformedData
 from store.tables import fastjson
+from store.tables.entry_texts import STEP
 from store.tables.fastjson import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, whole_number
 from store.tables.tables import DataVersion
 
@@ -139,23 +140,29 @@ def _topic(name: str, config: Mapping[str, Any]) -> TopicConfig:
     )  # fmt: skip
 
 
-def encode_deflated(topics_body: Mapping[str, Any], *, line: Line) -> bytes:
+def deflated_in_steps(
+    version: DataVersion, topics: Sequence[str], config: Callable[[str], Mapping[str, Any]], *, line: Line
+) -> Generator[int, None, bytes]:  # fmt: skip
     """A body without filter servers in the deflated form, which a frame takes of some hundred thousand topics.
 
-    As in RocketMQ it says less than the plain one: neither whether a topic is ordered nor its flags.
+    As in RocketMQ it says less than the plain one: neither whether a topic is ordered nor its flags. In steps of so
+    many topics.
     """
-    parts = [_part(fastjson.dumps(topics_body["dataVersion"])), b""]
-    for name, config in topics_body["topicConfigTable"].items():
-        numbers = f"{config['readQueueNums']} {config['writeQueueNums']} {config['perm']}"
-        text = f"{name} {numbers} {config.get('topicFilterType') or 'SINGLE_TAG'}"
-        if line.tables.topic_attributes:
-            text += f" {fastjson.dumps(config.get('attributes') or {})}"
-        parts.append(_part(text))
-    parts[1] = (len(parts) - 2).to_bytes(LENGTH_BYTES)
-    parts.append(_part("[]"))
-    if line.tables.static_topics:
-        parts.append(bytes(LENGTH_BYTES))  # no static topics
-    return zlib.compress(b"".join(parts))
+    deflater = zlib.compressobj()
+    parts = [deflater.compress(_part(fastjson.dumps(version.value())) + len(topics).to_bytes(LENGTH_BYTES))]
+    for start in range(0, len(topics), STEP):
+        some = topics[start : start + STEP]
+        parts.append(deflater.compress(b"".join(_part(_deflated_topic(name, config(name), line)) for name in some)))
+        yield len(some)
+    end = _part("[]") + bytes(LENGTH_BYTES if line.tables.static_topics else 0)  # no static topics
+    parts += [deflater.compress(end), deflater.flush()]
+    return b"".join(parts)
+
+
+def _deflated_topic(name: str, config: Mapping[str, Any], line: Line) -> str:
+    numbers = f"{config['readQueueNums']} {config['writeQueueNums']} {config['perm']}"
+    text = f"{name} {numbers} {config.get('topicFilterType') or 'SINGLE_TAG'}"
+    return f"{text} {fastjson.dumps(config.get('attributes') or {})}" if line.tables.topic_attributes else text
 
 
 def _part(text: str) -> bytes:

@@ -16,7 +16,10 @@ MESSAGE_TYPE, MIXED = "message.type", "MIXED"
 
 
 class WrongChange(Exception):
-    """Raised for a change that may not be; the text is RocketMQ's."""
+    """Raised for a change that may not be; the text is RocketMQ's.
+
+    Next: `slipstream admin topicList`; give an attribute that may be changed, with a value that the text allows.
+    """
 
     code = "TOPIC_ATTRIBUTES"
 

@@ -34,11 +34,12 @@ def test_each_word_says_what_the_file_says(board: Board) -> None:
     said = {
         "deleteWhen": "0;23", "fileReservedTime": 2**31 - 1, "diskMaxUsedSpaceRatio": 0, "brokerPermission": 2,
         "registerNameServerPeriod": 1, "haFlowControlEnable": True, "maxHaTransferByteInSecond": 1,
-        "maxHaCatchUpByteInSecond": 1 << 60,
+        "maxHaCatchUpByteInSecond": 1 << 60, "logLevel": "error",
     }  # fmt: skip
     assert set(said) == set(live_settings.NAMES) == set(live_settings.KEYS)
     live_settings.publish(board, from_mapping({**said, "brokerIP1": "127.0.0.1"}))
-    assert live_settings.values(board) == {**said, "deleteWhen": {0, 23}}
+    assert live_settings.values(board) == {**said, "deleteWhen": {0, 23}, "logLevel": 40}
+    assert live_settings.texts(board)["logLevel"] == "error"
     assert live_settings.retention(board) == ({0, 23}, 2**31 - 1, 0)
 
 

@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 
 from engine.board.cursors import Board
+from engine.board.queue_ends import QueueEnds
 from engine.board.topic_table import TopicTable
+from engine.keeping.dispatch_kernel import Pace
 from engine.keeping.dispatcher import Dispatcher, open_role
 from engine.settings.config import from_mapping
 from ipc import waiting
+from ipc.compiled.atomics import Followed
 from store.errors import CorruptRecord
 from store.queues.consume_queue import ConsumeQueue
 from store.recovery import dispatch
 from tests.harness.logs import QUEUE_FILE_BYTES, SEGMENT_BYTES, SmallLog, contents
 
 NOW = 1_000_000
+MINUTE_NS = 60_000_000_000
 
 
 @pytest.fixture
@@ -181,8 +185,20 @@ def test_it_naps_while_there_is_work_and_sleeps_on_the_log_after(log: SmallLog, 
     dispatcher.idle(60_000)  # asleep: only the log's growth can end this
     growing.join()
     assert dispatcher.do_work(NOW) > 0
-    assert dispatcher.do_work(NOW + 49) == 0
+    dispatcher._pace[Pace.WORKED_NS] += MINUTE_NS  # however long this machine took
     dispatcher.idle(60_000)  # awake: a nap
+
+
+def test_it_sleeps_on_the_log_at_once_where_somebody_waits_for_what_it_builds(log: SmallLog, board: Board) -> None:
+    dispatcher, cursor = role(log, board), board.reput_from_offset
+    waiting.publish(board.max_physical_offset, log.append().end)
+    cursor.words[cursor.index + Followed.WAITERS] = 1
+    assert dispatcher.do_work(NOW) > 0
+    growing = threading.Thread(target=waiting.publish, args=(board.max_physical_offset, log.append().end))
+    growing.start()
+    dispatcher.idle(60_000)
+    assert dispatcher.do_work(NOW) > 0, "a nap would have ended without the log's growth"
+    growing.join()
 
 
 def test_open_role(tmp_path: Path, board: Board) -> None:
@@ -192,5 +208,6 @@ def test_open_role(tmp_path: Path, board: Board) -> None:
     sizes = {"mappedFileSizeCommitLog": str(1 << 20), "mappedFileSizeConsumeQueue": "4000"}
     config = from_mapping({"storePathRootDir": str(log.root), **sizes})
     TopicTable.create(tmp_path)
+    QueueEnds.create(tmp_path, {})
     turns(open_role(config, board, tmp_path))
     assert (log.directory.consumequeue / "topic0" / "0" / ("0" * 20)).stat().st_size == 4000

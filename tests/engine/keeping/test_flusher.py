@@ -22,12 +22,13 @@ from store.recovery.dispatch import Dispatcher
 from store.recovery.recovery import recover
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SEGMENT_BYTES, SmallLog
 
-NOW = 1_000_000
+NOW, NO_TIME = 1_000_000, type("Clock", (), {"monotonic_ns": staticmethod(lambda: 0)})
 LOG_PACE, QUEUE_PACE = Pace(500, 1, 10_000), Pace(1000, 2, 60_000)
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Board:
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
+    monkeypatch.setattr("engine.keeping.flusher.time", NO_TIME)  # it rests for some times as long as its rounds take
     return Board.create(tmp_path / "counters")
 
 

@@ -8,7 +8,6 @@ import gc
 import multiprocessing
 import os
 import pickle
-import select
 import signal
 import subprocess
 import sys
@@ -25,18 +24,20 @@ from engine.board.cursors import Board
 from engine.errors import EngineError, ForeignProducer, ProducerClosed
 from engine.producer.producer import Producer, PutMessageStatus, SendRequest, SendResult
 from ipc import ring
+from ipc.descriptors import await_readable
 from store.reading import extent
 from tests.engine.producer.test_producer import DEADLINE_SECONDS, Stopped
 from tests.harness.audit import messages_of
 from tools.common.local_broker import LocalBroker
 
+PRODUCERS_MAX = 4
 SMALL = {
-    "brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20, "maxProducers": 4,
-    "maxMessageSize": 65536,
+    "brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20,
+    "maxProducers": PRODUCERS_MAX, "maxMessageSize": 65536,
 }  # fmt: skip
 
-CHILDREN_MAX, CHILD_SECONDS = 10, 5
-PENDING_SECONDS = 600  # longer than all children together may keep silent
+CHILDREN_MAX, CHILD_SECONDS = 10, 5  # of a fork that the interpreter knows nothing of
+PENDING_SECONDS = 3600  # longer than all children together may keep silent
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,7 @@ def in_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> s
     A child of a fork that the interpreter knows nothing of may wait for ever to hand its lock to a thread that it does
     not have, wherever it is: such a child is ended, and another one asked.
     """
+    seconds = DEADLINE_SECONDS if fork is os.fork else CHILD_SECONDS
     for _ in range(CHILDREN_MAX):
         read_end, write_end = os.pipe()
         pid = fork()
@@ -68,13 +70,13 @@ def in_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> s
             os._exit(0)
         os.close(write_end)
         with os.fdopen(read_end, "rb") as answer:
-            if not select.select([answer], [], [], CHILD_SECONDS)[0]:
+            if not await_readable(answer, timeout_ms=seconds * 1000):
                 os.kill(pid, signal.SIGKILL)
             said = answer.read().decode()
         os.waitpid(pid, 0)
         if said:
             return said
-    raise AssertionError(f"{CHILDREN_MAX} children did not answer within {CHILD_SECONDS} s each")
+    raise AssertionError(f"{CHILDREN_MAX} children did not answer within {seconds} s each")
 
 
 class Calls:
@@ -115,7 +117,7 @@ def test_every_call_in_a_forked_child_is_an_error_and_the_parent_goes_on(
     broker: LocalBroker, fork: Callable[[], int]
 ) -> None:
     board = board_of(broker.store)
-    with Producer(broker.store) as producer:
+    with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         half = producer.send_half("t", b"half", group="g")
         assert producer.send("t", b"before", queue_id=0).status is PutMessageStatus.PUT_OK
         with Stopped(board, "writer"):
@@ -134,7 +136,7 @@ def test_every_call_in_a_forked_child_is_an_error_and_the_parent_goes_on(
 
 
 def test_a_child_forked_while_other_threads_send_is_told_at_once(broker: LocalBroker) -> None:
-    with Producer(broker.store) as producer:
+    with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         stop, sent = threading.Event(), 0
 
         def send() -> None:
@@ -157,14 +159,14 @@ def test_a_child_forked_while_other_threads_send_is_told_at_once(broker: LocalBr
 
 def test_a_child_sends_with_a_producer_of_its_own_and_so_does_its_child(broker: LocalBroker) -> None:
     def send_one() -> None:
-        with Producer(broker.store) as own:
+        with Producer(broker.store, timeout=DEADLINE_SECONDS) as own:
             own.send("family", b"x", queue_id=0)
 
-    with Producer(broker.store) as producer:
+    with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         producer.send("family", b"x", queue_id=0)
 
         def send_and_fork() -> None:
-            with Producer(broker.store) as own:
+            with Producer(broker.store, timeout=DEADLINE_SECONDS) as own:
                 own.send("family", b"x", queue_id=0)
                 assert in_child(lambda: own.send("family", b"x")).startswith("FOREIGN_PRODUCER")
                 assert in_child(send_one) == "returned"
@@ -177,7 +179,7 @@ def test_a_child_sends_with_a_producer_of_its_own_and_so_does_its_child(broker: 
 def test_a_child_that_closes_or_ends_leaves_the_parents_ring(broker: LocalBroker) -> None:
     controls = ring.attach_rings(extent.require_running(broker.store).region_directory)
     owners = controls.words.reshape(-1, ring.WORDS_PER_RING)[:, ring.ControlWord.OWNER_PID]
-    with Producer(broker.store) as producer:
+    with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         producer.send("t", b"x")
         mine = [int(owner) for owner in owners].index(os.getpid())
 
@@ -190,7 +192,7 @@ def test_a_child_that_closes_or_ends_leaves_the_parents_ring(broker: LocalBroker
 
         assert in_child(leave) == "returned"
         assert owners[mine] == os.getpid()
-        with Producer(broker.store) as other:
+        with Producer(broker.store, timeout=DEADLINE_SECONDS) as other:
             assert other.send("t", b"x").status is PutMessageStatus.PUT_OK
             assert list(owners).count(os.getpid()) == 2, "not the same ring"
         assert producer.send("t", b"x").status is PutMessageStatus.PUT_OK
@@ -212,7 +214,7 @@ def test_a_child_that_lives_on_does_not_hold_the_ring_of_a_parent_that_closed_or
             assert parent.stdout is not None
             assert parent.stdout.readline() == b"child\n"
             assert parent.wait(DEADLINE_SECONDS) == 0
-            producers = [Producer(broker.store) for _ in range(4)]
+            producers = [Producer(broker.store, timeout=DEADLINE_SECONDS) for _ in range(4)]
         for producer in producers:
             assert producer.send("t", b"x").status is PutMessageStatus.PUT_OK
             producer.close()
@@ -225,7 +227,7 @@ def _send(producer: Any) -> None:
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_producer_handed_to_a_process_of_multiprocessing_is_an_error(broker: LocalBroker, method: str) -> None:
     context: Any = multiprocessing.get_context(method)
-    with Producer(broker.store) as producer:
+    with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         child = context.Process(target=_send, args=(producer,))
         if method == "fork":
             child.start()
@@ -238,7 +240,7 @@ def test_a_producer_handed_to_a_process_of_multiprocessing_is_an_error(broker: L
 
 
 def test_a_producer_is_neither_pickled_nor_copied(broker: LocalBroker) -> None:
-    with Producer(broker.store) as producer:
+    with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         for copied in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(ForeignProducer, match="cannot be used by another one"):
                 copied(producer)
@@ -246,7 +248,7 @@ def test_a_producer_is_neither_pickled_nor_copied(broker: LocalBroker) -> None:
 
 def test_producers_that_are_dropped_give_their_rings_back(broker: LocalBroker) -> None:
     for number in range(12):  # three times as many as there are rings
-        producer = Producer(broker.store)
+        producer = Producer(broker.store, timeout=DEADLINE_SECONDS)
         half = producer.send_half("t", b"half", group="g")
         producer.end_transaction(half, commit=False)
         future = producer.send_async("t", b"x")
@@ -260,7 +262,8 @@ def test_producers_that_are_dropped_give_their_rings_back(broker: LocalBroker) -
 def _until_free(store: Path, number: int) -> None:
     """Wait until the threads of a dropped producer have let go of it, and nobody has a ring."""
     region = extent.require_running(store).region_directory
-    owners = ring.attach_rings(region).words.reshape(-1, ring.WORDS_PER_RING)[:, ring.ControlWord.OWNER_PID]
+    words = ring.attach_rings(region).words.reshape(-1, ring.WORDS_PER_RING)
+    owners = words[:PRODUCERS_MAX, ring.ControlWord.OWNER_PID]  # behind them are the broker's own
     end = time.monotonic() + DEADLINE_SECONDS
     while owners.any():
         assert time.monotonic() < end, f"{number} dropped, {owners} are left"
@@ -270,7 +273,7 @@ def _until_free(store: Path, number: int) -> None:
 
 def test_the_threads_of_a_dropped_producer_end(broker: LocalBroker) -> None:
     before = set(threading.enumerate())
-    producer = Producer(broker.store)
+    producer = Producer(broker.store, timeout=DEADLINE_SECONDS)
     producer.send_async("t", b"x").result(DEADLINE_SECONDS)
     producer.end_transaction(producer.send_half("t", b"half", group="g"), commit=False)
     producer.write_ops()
@@ -285,7 +288,7 @@ def test_the_threads_of_a_dropped_producer_end(broker: LocalBroker) -> None:
 
 
 def test_a_closed_producer_says_so_and_is_closed_twice_without_harm(broker: LocalBroker) -> None:
-    producer = Producer(broker.store)
+    producer = Producer(broker.store, timeout=DEADLINE_SECONDS)
     half = producer.send_half("t", b"half", group="g")
     pending = producer.send_async("t", b"x")
     producer.close()
@@ -298,16 +301,19 @@ def test_a_closed_producer_says_so_and_is_closed_twice_without_harm(broker: Loca
         else:
             with pytest.raises(ProducerClosed, match="is closed; nothing was sent"):
                 call()
-    with Producer(broker.store) as first, Producer(broker.store) as second:
+    with (
+        Producer(broker.store, timeout=DEADLINE_SECONDS) as first,
+        Producer(broker.store, timeout=DEADLINE_SECONDS) as second,
+    ):
         first.close()
-        with Producer(broker.store) as third:
+        with Producer(broker.store, timeout=DEADLINE_SECONDS) as third:
             first.close()
             assert third.send("t", b"x").status is second.send("t", b"x").status is PutMessageStatus.PUT_OK
 
 
 def test_a_sender_that_waits_for_room_is_told_when_another_thread_closes(broker: LocalBroker) -> None:
     board, failure = board_of(broker.store), []
-    producer = Producer(broker.store)
+    producer = Producer(broker.store, timeout=DEADLINE_SECONDS)
     producer.send("t", b"x", queue_id=0)
     with Stopped(board, "writer"):
         full = threading.Event()

@@ -86,7 +86,7 @@ def test_after_an_exception_at_any_line_everything_can_be_sent(broker: LocalBrok
     line, was_raised, sent = 0, True, dict[int, bytes]()
     while was_raised:
         line += 1
-        with Producer(broker.store) as producer:
+        with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
             was_raised = interrupted_at(line, calls_of(producer)[name])
             for number in range(4):
                 body = f"{name} {line} {number}".encode()
@@ -109,7 +109,7 @@ def test_an_exception_while_new_rules_are_learnt_does_not_keep_the_old_ones(brok
         waiting.publish(board.broker_permission, perm)
         waiting.publish(board.topics_changes, board.topics_changes.read() + 1)
 
-    with Producer(broker.store) as producer:
+    with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         try:
             while was_raised:
                 line += 1

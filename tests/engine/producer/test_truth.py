@@ -49,7 +49,7 @@ def bodies_of(store: Path, topic: str) -> list[bytes]:
 
 def test_a_timeout_says_whether_the_message_may_still_come(broker: LocalBroker) -> None:
     board = board_of(broker.store)
-    with Producer(broker.store) as producer:
+    with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         producer.send("late", b"first", queue_id=0)
         with Stopped(board, "writer"):
             for call in (
@@ -89,7 +89,10 @@ def test_futures_of_a_small_ring_are_answered_as_the_log_has_them(broker: LocalB
 
 def test_who_waits_finds_its_place_whatever_other_threads_put_meanwhile(tmp_path: Path) -> None:
     settings = {**SMALL, "flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": 60_000}
-    with LocalBroker(tmp_path / "b", **settings) as broker, Producer(broker.store) as producer:
+    with (
+        LocalBroker(tmp_path / "b", **settings) as broker,
+        Producer(broker.store, timeout=DEADLINE_SECONDS) as producer,
+    ):
         board, results = board_of(broker.store), {}
         producer.send("t", b"x", queue_id=0)
         producer.send("t", b"x", queue_id=1)
@@ -137,7 +140,7 @@ def test_a_cancelled_future_holds_nothing_back(broker: LocalBroker) -> None:
 
 def test_a_batch_by_the_brokers_rules_is_checked_as_a_whole_and_says_how_far_it_came(broker: LocalBroker) -> None:
     board = board_of(broker.store)
-    with Producer(broker.store) as producer:
+    with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
         producer.send("ruled", b"x", delay_level=1, queue_id=0)
         before = board.put_messages.read()
         with pytest.raises(InvalidMessage, match="maxMessageSize"):

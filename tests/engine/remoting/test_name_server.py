@@ -20,7 +20,7 @@ from engine.remoting.name_server import ServingNames
 from engine.settings.config import ConfigError
 from engine.settings.name_server_keys import load
 
-SECONDS = 30.0
+SECONDS = 120.0
 NAMES = {"clusterName": "c", "brokerName": "a", "brokerId": "0", "brokerAddr": "h:1", "haServerAddr": "h:2"}
 BODY = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": {"t1": {"perm": 6}, "t2": {}}}}).encode()
 Asker = Callable[..., Awaitable[RemotingCommand]]

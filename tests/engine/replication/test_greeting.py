@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from engine.protocol.ha.wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT_BYT
 from engine.replication import replica_words
 from engine.replication.replica_words import PROMPT_MS
 from ipc import waiting
+from ipc.descriptors import await_readable
 from store.epochs import Epoch
 from store.files import epochs
 from tests.harness.ha_node import Node, wait_for, wait_until
@@ -85,7 +85,7 @@ def test_where_the_secret_is_required_nobody_is_served_or_followed_without_it(
     with Node(tmp_path / "strict", **SIZES, **required) as strict:
         port = strict.start("ha_listener", "group_transfer").board.ha_listen_port.read()
         strict.append(b"x" * 1000)
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as rocketmq:
+        with socket.create_connection(("127.0.0.1", port), timeout=120) as rocketmq:
             rocketmq.sendall((0).to_bytes(8, "big"))
             assert rocketmq.recv(100) == b""
         with slave_of(strict, tmp_path / "unsigned") as slave:
@@ -137,7 +137,7 @@ def test_a_slave_takes_over_the_epochs_of_its_master(master: Node, tmp_path: Pat
 
 @pytest.mark.parametrize("said", [b"\x83garbage", b"\x81\xff\xff12345", b"\x81\x00\x30" + b"{" * 5])
 def test_a_greeting_that_is_none_ends_the_connection(master: Node, said: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", master.board.ha_listen_port.read()), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", master.board.ha_listen_port.read()), timeout=120) as sock:
         sock.sendall(first_report(0))
         offset, size = FRAME_HEADER.unpack(sock.recv(FRAME_HEADER_BYTES, socket.MSG_WAITALL))
         assert offset == CONTROL_OFFSET
@@ -166,7 +166,7 @@ def test_with_ha_ack_flushed_what_the_slave_has_on_disk_counts(tmp_path: Path) -
 def test_who_cannot_say_what_it_has_on_disk_is_never_waited_for(tmp_path: Path) -> None:
     with Node(tmp_path / "m", **SIZES, haAckFlushed=True) as master:
         port = master.start("ha_listener", "group_transfer").board.ha_listen_port.read()
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+        with socket.create_connection(("127.0.0.1", port), timeout=120) as sock:
             sock.sendall((0).to_bytes(8, "big"))
             wait_until(master.board.ha[0].state, lambda state: state == 2)
             master.append(b"x" * 100)
@@ -183,13 +183,14 @@ def test_a_slave_that_repeats_its_report_while_it_waits_is_not_taken_for_one_of_
         accepted, _ = listening.accept()
     with slave, accepted:
         slave.sendall(first_report(7)[REPORT_BYTES:])  # its first one is read already
-        select.select([accepted], [], [])
+        assert await_readable(accepted, timeout_ms=120_000)
         assert replica_words.more_reports(accepted, PROMPT_MS + 1) == b""
         assert replica_words.more_reports(accepted, 0) == first_report(7)[REPORT_BYTES:]
         assert replica_words.more_reports(accepted, 0) == b"", "and nobody is waited for"
 
 
-def test_through_a_relay_the_rest_of_the_packet_may_come_later() -> None:
+def test_through_a_relay_the_rest_of_the_packet_may_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_words, "RELAY_PATIENCE_MS", 120_000)
     near, far = socket.socketpair()
     with near, far:
         rest = first_report(7)[REPORT_BYTES:]

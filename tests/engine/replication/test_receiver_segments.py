@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -56,10 +57,10 @@ def test_the_connection_ends_before_a_byte_of_what_does_not_fit(tmp_path: Path, 
         assert bench.end == sound, (masters, seed)
         assert bench.receiver.client.end == sound
         assert bench.node.log() == data[:sound]
-        bench.master.settimeout(1)
         received = b""
-        while piece := bench.master.recv(1 << 16):
-            received += piece
+        with suppress(ConnectionResetError):  # it hung up with bytes of ours unread
+            while piece := bench.master.recv(1 << 16):
+                received += piece
         reports = [int.from_bytes(received[at : at + 8], "big") for at in range(0, len(received), 8)]
         assert max(reports) <= sound, "nothing of it was acknowledged"
     assert CODES[CloseReason.SEGMENT_SIZE] is ReasonCode.SEGMENT_SIZE

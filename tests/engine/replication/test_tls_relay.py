@@ -18,7 +18,7 @@ from engine.replication import tls_relay
 from tests.harness.certificates import Authority, server_file
 from tests.harness.conditions import await_that
 
-SECONDS = 30.0
+SECONDS = 120.0
 IDLE_SECONDS, IDLE_CPU_SECONDS = 0.5, 0.25
 
 
@@ -108,14 +108,17 @@ def test_a_peer_that_does_not_read_costs_bounded_memory_and_holds_up_no_end(
 
 
 def test_who_is_idle_costs_nothing(file: Path) -> None:
+    await_that(lambda: not relays(), "those of other tests have ended")
     with relayed(file) as (plain, peer):
         plain.sendall(b"something")
         assert all_of(peer, 9) == b"something"
-        before = time.process_time()
+        (relay,) = relays()
+        clock = time.pthread_getcpuclockid(relay.ident or 0)  # what other threads of this process do is no cost of it
+        before = time.clock_gettime(clock)
         peer.settimeout(IDLE_SECONDS)
         with pytest.raises(TimeoutError):
             peer.recv(1)
-        assert time.process_time() - before < IDLE_CPU_SECONDS
+        assert time.clock_gettime(clock) - before < IDLE_CPU_SECONDS
 
 
 def relays() -> list[threading.Thread]:

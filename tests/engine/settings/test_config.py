@@ -15,6 +15,7 @@ from engine.protocol.ha.policy import HaSettings
 from engine.settings import keys as config_keys
 from engine.settings import name_server_keys
 from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, FlushDiskType, from_mapping, load
+from engine.settings.key import Key
 from engine.settings.unused_names import REFUSED, ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS, SAMPLES_ONLY, UNGUARDED
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -74,7 +75,6 @@ def test_the_common_sample_starts(tmp_path: Path) -> None:
     assert config.store_path_commit_log == Path("/data/rocketmq/store/commitlog")
     warned = [warning.split(": ")[1] for warning in warnings]
     assert warned == [
-        "autoCreateSubscriptionGroup",
         "mapedFileSizeCommitLog", "mapedFileSizeConsumeQueue", "storePathConsumeQueue",
         "storePathIndex", "storeCheckpoint", "abortFile", "checkTransactionMessageEnable", "sendMessageThreadPoolNums",
         "pullMessageThreadPoolNums",
@@ -269,7 +269,7 @@ def read_off_a_configuration() -> frozenset[str]:
     found = set()
     for package in ("engine", "store", "tools", "spark_bridge"):
         for path in sorted((ROOT / package).rglob("*.py")):
-            if path.name not in ("config.py", "config_keys.py", "config_names.py"):
+            if path.name not in ("config.py", "client_settings.py"):
                 nodes = ast.walk(ast.parse(path.read_text()))
                 attributes = (node for node in nodes if isinstance(node, ast.Attribute))
                 found |= {node.attr for node in attributes if ast.unparse(node.value).endswith("config")}
@@ -277,13 +277,13 @@ def read_off_a_configuration() -> frozenset[str]:
 
 
 @pytest.mark.parametrize("key", config_keys.KEYS, ids=lambda key: key.name)
-def test_a_key_that_is_parsed_is_used(key: config_keys.Key) -> None:
+def test_a_key_that_is_parsed_is_used(key: Key) -> None:
     """Read off the configuration, or in a list whose settings somebody reads: live ones, those of replication."""
     listed = key.name in live_settings.NAMES or key.field in HaSettings._fields
     assert key.field in read_off_a_configuration() or (listed and is_read_elsewhere(key))
 
 
-def is_read_elsewhere(key: config_keys.Key) -> bool:
+def is_read_elsewhere(key: Key) -> bool:
     """A list alone is no use: its word of the board, its field of HaSettings or its name in the pointer is asked."""
     asked = re.compile(rf"(?:board|settings|policy|self)\.{key.field}\b|\[\"{key.name}\"\]")
     sources = [path for path in sorted((ROOT / "engine").rglob("*.py")) if not path.name.startswith("config")]
@@ -291,10 +291,10 @@ def is_read_elsewhere(key: config_keys.Key) -> bool:
 
 
 def test_a_key_without_effect_is_no_key_of_ours(tmp_path: Path) -> None:
-    config, warnings = load(written(tmp_path, "totalReplicas=3\n"))
-    assert not hasattr(config, "total_replicas")
+    config, warnings = load(written(tmp_path, "useABSLock=true\n"))
+    assert not hasattr(config, "use_abs_lock")
     assert warnings == [
-        f"{tmp_path}/broker.properties:1: totalReplicas: a key of RocketMQ 5.x that this version does not use; accepted"
+        f"{tmp_path}/broker.properties:1: useABSLock: a key of RocketMQ 5.x that this version does not use; accepted"
     ]
 
 

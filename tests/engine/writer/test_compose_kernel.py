@@ -170,6 +170,38 @@ def test_a_batch_lies_in_one_segment(log: Log) -> None:
     assert log.place(1) == (SEGMENT_BYTES, 1)
 
 
+def test_batches_behind_each_other_are_one_commit(log: Log) -> None:
+    facts, reference = FACTS["5"], ReferenceLog(SEGMENT_BYTES)
+    drafts = [batch(facts, topic, [b"x"] * count) for topic, count in (("a", 2), ("b", 3), ("a", 4), ("a", 5))]
+    damaged = bytearray(payload_of(drafts[0], log.slot))
+    struct.pack_into(">i", damaged, len(damaged) - len(drafts[0].pieces[0]), 17)  # the first record's length
+    for draft in drafts[:3]:
+        log.put_draft(draft)
+    log.put_payload(bytes(damaged), log.slot(("a", 0)))
+    log.put_draft(drafts[3])
+    version = int(log.journal.words[JournalWord.VERSION])
+    log.write()
+    for draft in drafts:
+        reference.append(draft, NOW_MS)
+    assert log.data() == reference.data
+    assert [log.place(number)[1] for number in (0, 1, 2, 4)] == [0, 0, 2, 6]
+    assert log.place(3)[0] == -errno.EBADMSG
+    assert log.queues.next_offsets[log.slot(("a", 0))] == 11
+    assert int(log.journal.words[JournalWord.VERSION]) == version + 3, "those before the damaged one, it, the last"
+
+
+def test_batches_that_do_not_fit_one_segment_go_on_in_the_next(log: Log) -> None:
+    facts, reference = FACTS["4.9"], ReferenceLog(SEGMENT_BYTES)
+    for size in (SEGMENT_BYTES // 4, SEGMENT_BYTES // 5, SEGMENT_BYTES // 8):
+        draft = batch(facts, "plain", [bytes(size // 2)] * 2)
+        for _ in range(4):
+            log.put_draft(draft)
+            reference.append(draft, NOW_MS)
+        log.write()
+    assert log.data() == reference.data
+    assert len(log.segments) > 1
+
+
 def test_what_fits_no_segment_is_refused_and_takes_no_offset(log: Log) -> None:
     log.put_draft(batch(FACTS["4.9"], "plain", [bytes(90_000)] * 3))
     log.put_draft(single(FACTS["4.9"], "plain", b"after"))
@@ -204,6 +236,7 @@ def test_killed_before_the_commit_nothing_is_there_and_the_next_writer_puts_it_o
         words[:] = before
     log.claimed.control[ring.ControlWord.TAIL] = tail
     assert (log.board.max_physical_offset.read(), int(log.journal.words[JournalWord.VERSION])) == (end, version)
+    log.scratch[:] = 0  # a new writer's own
     log.redo()
     log.write()
     assert log.data() == whole

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from engine.board import queue_table
 from engine.board.cursors import Board
 from engine.producer.columns import as_bytes, column_of_parts
 from engine.rings import encode_kernel
 from engine.writer import drain_kernel as drain
-from engine.writer import queue_table
 from engine.writer.drain_kernel import DrainStop, ScratchColumn
 from engine.writer.journal import attach_journal, create_journal
 from engine.writer.writer import places_of

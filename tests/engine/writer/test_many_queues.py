@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.board.cursors import Board
+from engine.board.queue_table import QueueTable, TableWord
 from engine.producer import Producer
-from engine.writer.queue_table import QueueTable, TableWord
 from store.queues.consume_queue import ConsumeQueue, queue_directories
 from store.queues.sync import MANY_FILES
 from store.reading import extent
@@ -18,7 +18,7 @@ STEP = 256
 TOPICS = 2 * STEP + 100  # the table grows twice; so many files are synced as a whole
 QUEUE_FILE_BYTES = 2000
 KEYS = {"mappedFileSizeCommitLog": 1 << 23, "mappedFileSizeConsumeQueue": QUEUE_FILE_BYTES}
-STOP_SECONDS = 60
+STOP_SECONDS = 240
 
 
 def put(broker: LocalBroker, first: int, until: int) -> None:

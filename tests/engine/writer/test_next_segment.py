@@ -8,8 +8,10 @@ from pathlib import Path
 from engine.board.cursors import Board
 from engine.writer.next_segment import SegmentAhead
 from ipc import waiting
+from ipc.compiled.atomics import Followed
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
+from tests.harness.conditions import await_that
 
 SIZE, POPULATED = 64 * 1024, 16 * 1024
 DEADLINE_SECONDS = 60.0
@@ -55,5 +57,26 @@ def test_one_that_the_writer_had_to_open_itself_is_never_taken_for_the_next(tmp_
     following, _populated = taken(ahead, board, 2 * SIZE)
     assert following.base_offset == 2 * SIZE
     assert ahead.take(SIZE) is None
+    following.close()
+    ahead.close()
+
+
+def test_one_that_is_ready_is_no_longer_looked_for_and_the_last_one_is_unmapped_though_nothing_is_allocated(
+    tmp_path: Path,
+) -> None:
+    board, files = Board.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
+    for base in (0, SIZE, 2 * SIZE):
+        files.reserve(base)
+    waiting.publish(board.allocated_offset, 3 * SIZE)
+    ahead = SegmentAhead(board, files, POPULATED)
+
+    def rests() -> bool:
+        return bool(ahead._bell[Followed.WAITERS]) and not waiting.is_awaited(board.allocated_offset)
+
+    ahead.begun(0, None)
+    await_that(rests, "it sleeps until the writer is further")
+    ahead.begun(SIZE, files.open(0, writable=True))
+    await_that(lambda: rests() and not ahead._retired, "it has heard of the writer")
+    following, _populated = taken(ahead, board, 2 * SIZE)
     following.close()
     ahead.close()

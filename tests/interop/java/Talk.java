@@ -1,10 +1,6 @@
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
@@ -18,8 +14,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * RocketMQ's own client, told what to do by lines on standard input; every answer is JSON lines, the last one
- * {"done": "COMMAND"} or {"failed": "COMMAND", "error": "..."}.
+ * RocketMQ's own client, told what to do (Commands).
  *
  *   produce topic=T first=N count=N [batch=K] [timeout=MS]  one message after the other, each acknowledged one told at
  *                                                           once; batch=K sends K at a time. Number n decides what a
@@ -35,27 +30,14 @@ public class Talk {
 
     public static void main(String[] arguments) throws Exception {
         nameServer = arguments[0];
-        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line; (line = in.readLine()) != null; ) {
-            String[] words = line.trim().split(" ");
-            Map<String, String> options = new HashMap<>();
-            for (String word : Arrays.asList(words).subList(1, words.length)) {
-                int at = word.indexOf('=');
-                options.put(word.substring(0, at), word.substring(at + 1));
+        Commands.serve((command, options) -> {
+            switch (command) {
+                case "produce": produce(options); break;
+                case "consume": consume(options); break;
+                case "query": query(options); break;
+                default: throw new IllegalArgumentException(command);
             }
-            try {
-                switch (words[0]) {
-                    case "produce": produce(options); break;
-                    case "consume": consume(options); break;
-                    case "query": query(options); break;
-                    default: throw new IllegalArgumentException(words[0]);
-                }
-                say("{\"done\": " + quoted(words[0]) + "}");
-            } catch (Throwable error) {
-                say("{\"failed\": " + quoted(words[0]) + ", \"error\": " + quoted(error.toString()) + "}");
-            }
-        }
-        Runtime.getRuntime().halt(0);
+        });
     }
 
     /** What message number `n` holds: the test works out the same. */
@@ -77,7 +59,7 @@ public class Talk {
         producer.setInstanceName("producer-" + INSTANCES.incrementAndGet());
         producer.setVipChannelEnabled(false);
         producer.setRetryTimesWhenSendFailed(0);
-        producer.setSendMsgTimeout(Integer.parseInt(options.getOrDefault("timeout", "5000")));
+        producer.setSendMsgTimeout(Integer.parseInt(options.getOrDefault("timeout", "60000")));
         producer.start();
         try {
             for (int n = first; n < first + count; n += batch) {
@@ -89,10 +71,10 @@ public class Talk {
                 String[] ids = sent.getOffsetMsgId().split(",");
                 String[] unique = sent.getMsgId().split(",");
                 for (int each = 0; each < messages.size(); each++) {
-                    say("{\"n\": " + (n + each) + ", \"status\": " + quoted(sent.getSendStatus().name())
+                    Commands.say("{\"n\": " + (n + each) + ", \"status\": " + Commands.quoted(sent.getSendStatus().name())
                         + ", \"queueId\": " + sent.getMessageQueue().getQueueId()
                         + ", \"queueOffset\": " + (sent.getQueueOffset() + each)
-                        + ", \"offsetMsgId\": " + quoted(ids[each]) + ", \"uniqKey\": " + quoted(unique[each]) + "}");
+                        + ", \"offsetMsgId\": " + Commands.quoted(ids[each]) + ", \"uniqKey\": " + Commands.quoted(unique[each]) + "}");
                 }
             }
         } finally {
@@ -110,12 +92,12 @@ public class Talk {
         try {
             for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(options.get("topic"))) {
                 long at = consumer.minOffset(queue), end = consumer.maxOffset(queue);
-                say("{\"queueId\": " + queue.getQueueId() + ", \"minOffset\": " + at + ", \"maxOffset\": " + end + "}");
+                Commands.say("{\"queueId\": " + queue.getQueueId() + ", \"minOffset\": " + at + ", \"maxOffset\": " + end + "}");
                 while (at < end) {
                     PullResult pulled = consumer.pull(queue, options.getOrDefault("tags", "*"), at, 32);
                     if (pulled.getMsgFoundList() != null) {
                         for (MessageExt message : pulled.getMsgFoundList()) {
-                            say(told(message));
+                            Commands.say(told(message));
                         }
                     }
                     if (pulled.getNextBeginOffset() <= at) {
@@ -140,7 +122,7 @@ public class Talk {
             for (String key : options.get("keys").split(",")) {
                 List<MessageExt> found = producer.queryMessage(options.get("topic"), key, 64, 0, Long.MAX_VALUE).getMessageList();
                 for (MessageExt message : found) {
-                    say("{\"key\": " + quoted(key) + ", \"message\": " + told(message) + "}");
+                    Commands.say("{\"key\": " + Commands.quoted(key) + ", \"message\": " + told(message) + "}");
                 }
             }
         } finally {
@@ -159,39 +141,16 @@ public class Talk {
         StringBuilder properties = new StringBuilder();
         for (Map.Entry<String, String> entry : new TreeMap<>(message.getProperties()).entrySet()) {
             properties.append(properties.length() == 0 ? "" : ", ");
-            properties.append(quoted(entry.getKey())).append(": ").append(quoted(entry.getValue()));
+            properties.append(Commands.quoted(entry.getKey())).append(": ").append(Commands.quoted(entry.getValue()));
         }
         StringBuilder hash = new StringBuilder();
         for (byte each : MessageDigest.getInstance("SHA-256").digest(message.getBody())) {
             hash.append(String.format("%02x", each));
         }
-        return "{\"msgId\": " + quoted(message.getMsgId()) + ", \"topic\": " + quoted(message.getTopic())
+        return "{\"msgId\": " + Commands.quoted(message.getMsgId()) + ", \"topic\": " + Commands.quoted(message.getTopic())
             + ", \"queueId\": " + message.getQueueId() + ", \"queueOffset\": " + message.getQueueOffset()
-            + ", \"physicalOffset\": " + message.getCommitLogOffset() + ", \"tags\": " + quoted(message.getTags())
-            + ", \"keys\": " + quoted(message.getKeys()) + ", \"bodySha256\": \"" + hash + "\", \"properties\": {"
+            + ", \"physicalOffset\": " + message.getCommitLogOffset() + ", \"tags\": " + Commands.quoted(message.getTags())
+            + ", \"keys\": " + Commands.quoted(message.getKeys()) + ", \"bodySha256\": \"" + hash + "\", \"properties\": {"
             + properties + "}}";
-    }
-
-    private static void say(String line) {
-        byte[] bytes = (line + "\n").getBytes(StandardCharsets.UTF_8);
-        System.out.write(bytes, 0, bytes.length);
-        System.out.flush();
-    }
-
-    private static String quoted(String text) {
-        if (text == null) {
-            return "null";
-        }
-        StringBuilder quoted = new StringBuilder("\"");
-        for (char each : text.toCharArray()) {
-            if (each == '"' || each == '\\') {
-                quoted.append('\\').append(each);
-            } else if (each < 32) {
-                quoted.append(String.format("\\u%04x", (int) each));
-            } else {
-                quoted.append(each);
-            }
-        }
-        return quoted.append('"').toString();
     }
 }

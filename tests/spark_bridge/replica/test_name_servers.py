@@ -15,7 +15,7 @@ from engine.protocol.remoting.frame import RemotingCommand, Serialize, decode, e
 from spark_bridge.replica import name_servers
 from spark_bridge.replica.name_servers import NameServersUnreachable, ask, find_replicas
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 Answering = Callable[[socket.socket, RemotingCommand], None]
 
 

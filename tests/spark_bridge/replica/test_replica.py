@@ -32,7 +32,7 @@ from tests.spark_bridge.stores import SmallStore, read_rows
 
 SEGMENT = 2048
 AT_ONCE = replace(DEFAULT_ROWS, replica_wait_s=0.0)
-PATIENT = replace(DEFAULT_ROWS, replica_wait_s=60.0)
+PATIENT = replace(DEFAULT_ROWS, replica_wait_s=120.0)
 MODES = (AT_ONCE, replace(AT_ONCE, mode="permissive"), replace(AT_ONCE, fail_on_data_loss=False))
 COUNT = 40
 
@@ -180,7 +180,7 @@ def test_a_broker_tells_how_far_its_replica_is_and_one_that_catches_up_is_waited
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     broker.is_at(ahead.end, ahead.end)
-    assert waits.wait(60)
+    assert waits.wait(120)
     assert polled == [wanted]
 
 

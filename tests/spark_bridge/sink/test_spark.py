@@ -153,7 +153,7 @@ def test_a_streams_epochs_are_written_once_and_an_older_checkpoint_writes_none_a
         lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(source))
         stream = lines.writeStream.format("rocketmq").option("path", store).option("topic", "lines")
         query = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(400)
 
     source.mkdir()
     for part in range(3):

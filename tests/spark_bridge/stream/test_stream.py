@@ -122,7 +122,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[LocalBroker, LocalBroker]]:
 
 
 def send(broker: LocalBroker, topic: str, bodies: list[bytes]) -> Rows:
-    with Producer(broker.store, timeout=20.0) as producer:
+    with Producer(broker.store, timeout=60.0) as producer:
         answers = [(body, producer.send(topic, body)) for body in bodies]
     assert {answer.status.name for _, answer in answers} == {"PUT_OK"}
     return [(topic, answer.queue_id, answer.queue_offset, body) for body, answer in answers]

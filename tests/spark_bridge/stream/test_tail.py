@@ -150,7 +150,7 @@ def test_beside_a_broker_all_that_was_dispatched_is_there_and_a_lease_holds_what
     key = QueueKey("", "orders", 0)
     with LocalBroker(tmp_path / "master", brokerRole="ASYNC_MASTER", defaultTopicQueueNums=1, **SIZES) as master:
         stores = stores_of(master.store)
-        with Producer(master.store, timeout=20.0) as producer:
+        with Producer(master.store, timeout=60.0) as producer:
             for count in (1, 40, 41):
                 result = [producer.send("orders", b"x" * 100) for _ in range(count)][-1]
                 await_dispatched(master)

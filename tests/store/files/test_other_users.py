@@ -7,7 +7,9 @@ import pickle
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from engine.board.cursors import Board
 from engine.errors import StartRefused
 from engine.producer import Producer
 from ipc import ring
+from ipc.descriptors import await_readable
 from ipc.errors import RegionDenied
 from store.errors import AccessDenied
 from store.files import access
@@ -25,6 +28,7 @@ from store.reading import extent
 from store.reading.log_reader import open_log
 from store.reading.walk import walk_segment
 from store.upkeep import leases
+from tests.harness.conditions import SECONDS
 from tests.harness.logs import SmallLog
 from tools.common.local_broker import LocalBroker
 
@@ -82,7 +86,7 @@ def broker(request: pytest.FixtureRequest, open_dir: Path) -> Iterator[LocalBrok
     finally:
         os.umask(before)
     with running:
-        with Producer(str(running.store)) as producer:
+        with Producer(str(running.store), timeout=60) as producer:
             for _ in range(30):  # into a second segment
                 producer.send("t", b"x" * 4000)
         yield running
@@ -106,12 +110,23 @@ def test_the_group_reads_a_running_broker_and_holds_leases(broker: LocalBroker) 
 
 def test_everything_is_the_groups_and_nobody_elses(broker: LocalBroker) -> None:
     regions = extent.require_running(broker.store).region_directory
-    for root in (broker.store, regions):
-        for path in (root, *root.rglob("*")):
-            found = path.lstat()
-            assert found.st_gid == READERS, path
-            wanted = 0o050 if stat.S_ISDIR(found.st_mode) else 0o040
-            assert stat.S_IMODE(found.st_mode) & 0o057 == wanted, (path, oct(found.st_mode))
+
+    def others() -> list[tuple[Path, int, str]]:
+        """What is not the group's to read; a file that is being written has its owner's rights alone until it is."""
+        wrong = []
+        for root in (broker.store, regions):
+            for path in (root, *root.rglob("*")):
+                with suppress(FileNotFoundError):  # one that took another's place meanwhile
+                    found = path.lstat()
+                    wanted = 0o050 if stat.S_ISDIR(found.st_mode) else 0o040
+                    if found.st_gid != READERS or stat.S_IMODE(found.st_mode) & 0o057 != wanted:
+                        wrong.append((path, found.st_gid, oct(found.st_mode)))
+        return wrong
+
+    deadline = time.monotonic() + SECONDS
+    while wrong := others():
+        assert time.monotonic() < deadline, wrong
+        await_readable(timeout_ms=10)
 
 
 def test_others_are_told_what_to_change(broker: LocalBroker) -> None:

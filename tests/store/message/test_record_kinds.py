@@ -22,7 +22,7 @@ from store.message.record import Kind, Message, SysFlag, decode, encode
 from store.put.resend import OP_TAG
 from store.reading.walk import walk
 from tests.store.golden import unpack
-from tools.log.text import as_json, as_line
+from tools.common.message_text import as_json, as_line
 
 KINDS = {
     ("rocketmq-4.9.7", "master"): {"ORDINARY": 1005, "HALF": 101, "DELAYED": 62, "OP": 54, "COMMIT": 31, "RETRY": 4},

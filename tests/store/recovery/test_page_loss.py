@@ -99,6 +99,7 @@ class Run:
         self.starts += 1
         found = self.open(store)
         assert found.max_physical_offset == self.log.end, "lost without a power cut"
+        self._check_queues(store.root, self.log.records, found)
         file_io.unlink(store.pointer)
         flushed_mark.begin(store, self.log.end)
         regions.mkdir()

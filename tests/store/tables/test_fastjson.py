@@ -94,7 +94,7 @@ def test_depth_and_length_are_bounded(content: str) -> None:
         '"' + '\\"' * 100_000, '{"a":"' + '\\"' * 100_000, '\\"' * 100_000, '"a' * 100_000, "{ " * 100_000,
         "{" + " " * 200_000, "{a" + " " * 200_000, "{" + "a" * 200_000, "[\n" + " " * 200_000, "[\n" * 100_000,
         "{-" * 100_000, ",1 " * 70_000, '"' + "\\" * 200_001, '{1:"' + "\\\\" * 100_000, "1." + "1" * 200_000,
-        "{a:" + "0" * 200_000 + "}",
+        "{a:" + "0" * 200_000 + "}", "{" + "1:1," * 50_000, "{1:1," * 40_000,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("as_written", [False, True])
@@ -149,6 +149,23 @@ def test_a_text_that_begins_with_a_nul_stays_a_text() -> None:
     content = '{"\\u00001":["\\u0000",1],"a":["\\u0000"]}'
     assert loads(content, as_written=True) == {"\x001": ["\0", 1], "a": ["\0"]}
     assert loads('{1:[\n2]}', as_written=True) == {1: [2]}
+
+
+def test_a_map_of_offsets_is_read_as_its_entries_one_by_one_would_be() -> None:
+    largest = "9" * 18
+    for pairs in ("0:5", "0:5,1:-1", "7:0,7:1", "-3:2,-0:-0", f"{largest}:-{largest}"):
+        expected = {int(key): int(of) for key, _, of in (pair.partition(":") for pair in pairs.split(","))}
+        for text in (f"{{{pairs}}}", f"{{{pairs}\n\t\t}}", f"{{ \t{pairs}\r\n}}"):
+            assert loads(text, as_written=True) == expected
+            assert loads(f'{{"{{1:2}}":[\n{text},"{{1:2}}"],5:{text}}}', as_written=True) == {
+                "{1:2}": [expected, "{1:2}"], 5: expected,
+            }  # fmt: skip
+    for text in ("{007:1}", '{1:"a"}', "{1:2.5}", f"{{1:{largest}99}}", '{1:2,"3":4}', "{1 :2}"):
+        (key, value), *_ = loads(text, as_written=True).items()
+        assert type(key) is int and not isinstance(value, dict)
+    for text in ("{1:01}", "{1:2,}", "{,1:2}", "{1:2 3:4}", "{1:--2}", "{1:2", "{{1:2}:3}", "{1:2}{", "{1:2}\u00a0"):
+        with pytest.raises(MalformedData):
+            loads(text, as_written=True)
 
 
 NO_WHOLE_NUMBERS = [1.5, True, "1.5", "1e3", "\u0663", " 1", "", None, [], 2**31, -(2**31) - 1, "9" * 19, 1e999]

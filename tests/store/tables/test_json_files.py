@@ -43,7 +43,7 @@ def made_again(name: str, value: dict[Any, Any]) -> dict[str, Any] | None:
         return broker_tables.topics_value(shuffled(broker_tables.topics(value)), version)
     if name.startswith("subscriptionGroup.json"):
         assert version is not None
-        return broker_tables.groups_value(shuffled(broker_tables.groups(value)), version)
+        return broker_tables.groups_value(shuffled(broker_tables.groups(value)), version, {})
     if name.startswith("consumerOffset.json"):
         offsets = shuffled(broker_tables.consumer_offsets(value))
         return broker_tables.consumer_offsets_value(offsets, version, value.get("groupTopicMap"))
@@ -58,6 +58,7 @@ def test_golden_files_come_out_again_as_they_are_and_made_anew(version: str, sto
     for name, content in config_files(version, store):
         value = json_files.parse(content, name)
         assert content in (json_files.encode(value), json_files.encode(value, pretty=False)), name
+        assert json_files.encode(json_files.parse_beside(content, name)) == json_files.encode(value), name
         anew = made_again(name, value)
         if anew is not None:
             assert json_files.encode(anew) == content, name

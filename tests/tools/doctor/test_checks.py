@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from tools.admin.client import Member
-from tools.doctor import certificate, group, names, ports
+from tools.doctor import certificate, group, names, node, ports
 from tools.doctor.disk import history_of
 from tools.doctor.node import Node
 from tools.doctor.rows import Level, Row, is_well, left_open, ok, unknown, wrong
@@ -105,6 +107,20 @@ def test_clocks_that_differ(ahead_ms: float) -> None:
     assert group.clock_row(silent).level is Level.UNKNOWN
     tomorrow = {"putMessageTimestamp": str(int(time.time() * 1000) + 86_400_000)}
     assert group.clock_row(replace(silent, runtime=tomorrow)).reason == "CLOCK"
+
+
+@pytest.mark.parametrize(
+    ("said_ms", "ahead_ms"), [(1_000_000, 0), (1_004_000, 0), (1_002_000, 0), (1_005_000, 1000), (998_000, -2000)]
+)
+def test_an_answer_that_takes_long_says_of_a_clock_what_is_certain(
+    monkeypatch: pytest.MonkeyPatch, said_ms: int, ahead_ms: float
+) -> None:
+    """Of a busy machine whose answer takes four seconds the clock is not wrong by two."""
+    moments = iter((7.0, 11.0))
+    monkeypatch.setattr(node, "time", SimpleNamespace(time=lambda: 1000.0, monotonic=lambda: next(moments)))
+    monkeypatch.setattr(node, "asked_extent", lambda _client: SimpleNamespace(now_ms=said_ms))
+    asking = SimpleNamespace(client=lambda _address: nullcontext())
+    assert node._clocked(NODE, asking)[1] == ahead_ms  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("days", "level"), [(90, Level.OK), (2, Level.WRONG), (-1, Level.WRONG)])

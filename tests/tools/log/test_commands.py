@@ -13,17 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from engine.board.cursors import Board
 from engine.producer import Producer
 from store.message.host import Host
 from store.message.record import decode, encode
+from store.reading import extent
 from tests.harness import command_line
 from tests.harness.command_line import Ran
+from tests.harness.conditions import await_that
 from tests.harness.logs import SmallLog
 from tests.store.golden import manifest_lines, unpack
 from tools.common.local_broker import LocalBroker
-from tools.log.text import as_json, as_line
+from tools.common.message_text import as_json, as_line
 
-TIMEOUT_SECONDS = 60
+TIMEOUT_SECONDS = 300
 HOST = Host("127.0.0.1", 10911)
 
 
@@ -38,7 +41,7 @@ def small(tmp_path: Path) -> SmallLog:
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     with LocalBroker(tmp_path_factory.mktemp("log"), mappedFileSizeCommitLog=1 << 20) as one:
-        with Producer(one.store) as producer:
+        with Producer(one.store, timeout=60.0) as producer:
             producer.send_batch("T", [b"body %d" % number for number in range(200)], tags="a")
         yield one
 
@@ -59,7 +62,7 @@ def slipstream_run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_cat_for_people(small: SmallLog) -> None:
     lines = run("cat", small.root).stdout.splitlines()
     assert len(lines) == 80
-    assert lines[0] == "           0  2023-11-14 22:13:20.000Z  topic0/0#0 [t0]  body 0"
+    assert lines[0] == "           0  2023-11-14T22:13:20.000Z  topic0/0#0 [t0]  body 0"
 
 
 def test_cat_for_pipes(small: SmallLog) -> None:
@@ -192,6 +195,8 @@ def test_a_reader_that_has_seen_enough(tmp_path: Path, command: str) -> None:
 
 
 def test_a_live_store(broker: LocalBroker) -> None:
+    board = Board.attach(extent.require_running(broker.store).region_directory)
+    await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is dispatched")
     lines = run("cat", "--topic", "T", broker.store).stdout.splitlines()
     assert len(lines) >= 200
     assert "body 0" in lines[0]
@@ -210,7 +215,7 @@ def test_follow_a_live_store(broker: LocalBroker) -> None:
         watchdog = threading.Timer(TIMEOUT_SECONDS, process.kill)
         watchdog.start()
         assert process.stdout is not None
-        with Producer(broker.store) as producer:
+        with Producer(broker.store, timeout=60.0) as producer:
             for number in range(5):
                 producer.send("followed", b"%d" % number)
                 assert json.loads(process.stdout.readline())["body"] == str(number)

@@ -161,7 +161,7 @@ def await_dispatch(store: Path) -> None:
 
 def test_on_a_running_broker(tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "b", mappedFileSizeCommitLog=1 << 20, maxHashSlotNum=50, maxIndexNum=300) as broker:
-        with Producer(broker.store) as producer:
+        with Producer(broker.store, timeout=60.0) as producer:
             for number in range(20):
                 producer.send("T", b"body", keys=f"k{number % 5}", queue_id=0)
         await_dispatch(broker.store)

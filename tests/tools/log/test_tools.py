@@ -22,11 +22,12 @@ from store.verify.verification import Verification
 from tests.harness import command_line
 from tests.harness.command_line import Ran
 from tests.harness.dispatched import content, copy_of, dispatch_all, small_store
-from tests.harness.logs import SEGMENT_BYTES, SmallLog
+from tests.harness.logs import FIRST_STORE_MS, SEGMENT_BYTES, SmallLog
 from tests.store.golden import STORES, unpack
 from tools.cli import run_command
 from tools.common import progress
 from tools.common.local_broker import LocalBroker
+from tools.common.moments import time_text
 from tools.log import export as log_export
 
 NEW = ("verify", "digest", "rebuild queue", "rebuild index", "repair", "export", "map")
@@ -182,7 +183,7 @@ def test_a_store_that_is_written_meanwhile_is_sound(tmp_path: Path) -> None:
     stop, more = threading.Event(), threading.Event()
 
     def produce(store: Path) -> None:
-        with Producer(store) as producer:
+        with Producer(store, timeout=60.0) as producer:
             while not stop.is_set():
                 producer.send_batch("T", [b"x" * 200] * 20, tags="a", keys=["k"] * 20)
                 more.wait(0.001)
@@ -215,6 +216,14 @@ def test_export_as_json(log: SmallLog, tmp_path: Path) -> None:
     assert first == {"queueOffset": 0, "topic": "topic1", "body": "body 1"}
     part = run("export", "--json", out, "--from", log.records[3].offset, "--to", log.records[6].offset, log.root)
     assert part.stdout == f"3 messages in {out}\n"
+
+
+def test_export_of_a_span_of_time(log: SmallLog, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    since, until = (time_text(FIRST_STORE_MS + number) for number in (10, 15))
+    assert run("export", "--json", out, "--since", since, "--until", until, log.root).stdout == f"5 messages in {out}\n"
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["storeTimestamp"] - FIRST_STORE_MS for row in rows] == [10, 11, 12, 13, 14]
 
 
 def test_export_decompresses(tmp_path: Path) -> None:
@@ -290,6 +299,15 @@ def test_progress_goes_to_standard_error_when_asked_for(log: SmallLog) -> None:
     assert quiet.stderr == ""
     assert "verify" in shown.stderr
     assert shown.stdout == quiet.stdout
+
+
+def test_progress_of_what_only_reads(log: SmallLog, tmp_path: Path) -> None:
+    other = copy_of(log, tmp_path / "other")
+    for command in (["stat"], ["diff", other]):
+        quiet, shown = run(*command, log.root), run(*command, "--progress", log.root)
+        assert (quiet.stderr, shown.exit_code, shown.stdout) == ("", 0, quiet.stdout)
+        assert command[0] in shown.stderr
+        assert run(*command, "--no-progress", log.root) == quiet
 
 
 class Interrupted:

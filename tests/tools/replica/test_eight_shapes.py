@@ -32,7 +32,7 @@ def board_of(broker: LocalBroker) -> Board:
 
 
 def put(broker: LocalBroker, text: str, count: int) -> None:
-    with Producer(str(broker.store)) as producer:
+    with Producer(str(broker.store), timeout=60.0) as producer:
         for number in range(count):
             producer.send("orders", text.encode() * 500, queue_id=number % 2)
 

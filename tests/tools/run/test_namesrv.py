@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,9 +16,10 @@ import pytest
 
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, decode, encode
+from tests.harness.conditions import await_that
 
 COMMAND = [sys.executable, "-m", "tools.cli", "namesrv", "--host", "127.0.0.1"]
-SECONDS = 30
+SECONDS = 120
 pytestmark = pytest.mark.broker
 
 
@@ -65,10 +66,9 @@ def test_a_broker_is_forgotten_when_its_connection_ends(tmp_path: Path) -> None:
         assert b'"a"' in bytes(ask(port, RequestCode.GET_BROKER_CLUSTER_INFO).body)
         broker.shutdown(socket.SHUT_WR)
         assert broker.recv(65536) == b""
-        assert json.loads(bytes(ask(port, RequestCode.GET_BROKER_CLUSTER_INFO).body)) == {
-            "brokerAddrTable": {},
-            "clusterAddrTable": {},
-        }
+        nobody = {"brokerAddrTable": {}, "clusterAddrTable": {}}
+        cluster = RequestCode.GET_BROKER_CLUSTER_INFO
+        await_that(lambda: json.loads(bytes(ask(port, cluster).body)) == nobody, "it is forgotten")
 
 
 def test_a_port_in_use_and_a_broken_file_are_told_in_one_line(tmp_path: Path) -> None:
@@ -100,9 +100,8 @@ def test_a_port_in_use_is_one_line() -> None:
     assert str(port) in ran.stderr and "in use" in ran.stderr
 
 
-def test_without_standard_descriptors_it_serves(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def test_without_standard_descriptors_it_serves(tmp_path: Path, free_port: Callable[[], int]) -> None:
+    port = free_port()
     words = " ".join([*COMMAND, "--port", str(port), "--directory", str(tmp_path)])
     with subprocess.Popen(["sh", "-c", f"exec {words} <&- >&- 2>&-"]) as process:
         try:

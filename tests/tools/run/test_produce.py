@@ -20,7 +20,7 @@ from tests.harness.conditions import await_that
 from tools.common.local_broker import LocalBroker
 from tools.run.produce import Interrupt, Lines
 
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 300
 
 
 @pytest.fixture(scope="module")

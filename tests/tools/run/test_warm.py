@@ -9,20 +9,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ipc.compiled.sources import PACKAGES, ROOT
+from ipc.module_names import PACKAGES, SOURCES
 
 
 def _slipstream(kernels: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tools.cli", *arguments], env={**os.environ, "NUMBA_CACHE_DIR": str(kernels)},
-        capture_output=True, text=True, check=True, timeout=600,
+        capture_output=True, text=True, check=True, timeout=1500,
     )  # fmt: skip
 
 
 def _kernels() -> Iterator[tuple[str, str]]:
     """(module, function) of all kernels, but those of machines without carry-less multiplication."""
-    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (path for package in PACKAGES for path in (SOURCES / package).rglob("*.py")):
+        module = ".".join(path.relative_to(SOURCES).with_suffix("").parts)
         for name in re.findall(r"^@(?:bare_)?kernel\ndef (\w+)", path.read_text(), re.MULTILINE):
             if not name.startswith("crc32_of_"):
                 yield module, name
@@ -44,7 +44,7 @@ def test_removing_where_there_is_nothing_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     told = subprocess.run(
         [sys.executable, "-m", "tools.cli", "warm", "--remove"],
-        check=False, capture_output=True, text=True, timeout=60,
+        check=False, capture_output=True, text=True, timeout=300,
         env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "file" / "kernels")},
     )  # fmt: skip
     assert (told.returncode, told.stdout) == (0, "removed: 0 folders of kernels\n")

@@ -19,12 +19,13 @@ from engine.producer import Producer
 from engine.protocol.ha.wire import ADVICE, CODES, CloseReason
 from store.reading import extent
 from tests.harness.ha_node import wait_for, wait_until
+from tests.harness.terminal import in_terminal, text_of
 from tools import cli
 from tools.common.exit_codes import ExitCode
 from tools.common.local_broker import LocalBroker
 from tools.show.ha_tables import bytes_text, seconds_text, status_view
 
-SMALL = {"mappedFileSizeCommitLog": 1 << 20, "slaveTimeout": 20_000}
+SMALL = {"mappedFileSizeCommitLog": 1 << 20, "slaveTimeout": 120_000}
 MASTER = {**SMALL, "brokerRole": "SYNC_MASTER", "compat": "5"}
 
 
@@ -35,8 +36,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker
         keys = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address}
         with LocalBroker(directory / "s", **SMALL, **keys) as slave:
             wait_until(board_of(master).in_sync_slaves, lambda count: count == 1)
-            with Producer(master.store) as producer:
-                producer.send("t", b"one message", timeout=20)
+            with Producer(master.store, timeout=60.0) as producer:
+                producer.send("t", b"one message", timeout=120)
             yield master, slave
 
 
@@ -81,6 +82,17 @@ def test_status_of_all_brokers_says_the_same(pair: tuple[LocalBroker, LocalBroke
     assert replica.silent_seconds >= 0.0
 
 
+@pytest.mark.parametrize("number", [0, 1], ids=["master", "slave"])
+def test_status_of_a_pair_fits_a_terminal(pair: tuple[LocalBroker, LocalBroker], number: int) -> None:
+    code, out = in_terminal([sys.executable, "-m", "tools.cli", "status", str(pair[number].store)], 80, 24)
+    lines = text_of(out).splitlines()
+    assert code == 0 and len(lines) < 24, "the prompt has a line, too"
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split()[:2] == [pair[number].store.parent.name, ("SYNC_MASTER", "SLAVE")[number]]
+    assert any("127.0.0.1:" in line and "OK" in line for line in lines), "the other one"
+    assert any(line.startswith("supervisor") for line in lines)
+
+
 def test_watch_goes_on_until_it_is_interrupted(pair: tuple[LocalBroker, LocalBroker]) -> None:
     command = [sys.executable, "-m", "tools.cli", "ha", "status", "--watch", "-o", "json", str(pair[0].store)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"}) as watching:
@@ -90,7 +102,7 @@ def test_watch_goes_on_until_it_is_interrupted(pair: tuple[LocalBroker, LocalBro
             (replica,) = json.loads(watching.stdout.readline())["replicas"]
             rates.append(replica["acked_bytes_per_second"])
         watching.send_signal(signal.SIGINT)
-        assert watching.wait(20) == ExitCode.INTERRUPTED
+        assert watching.wait(120) == ExitCode.INTERRUPTED
     assert rates[-1] is not None, "after two seconds there are samples"
 
 

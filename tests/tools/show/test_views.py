@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -11,13 +12,15 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from engine.board.cursors import Board
 from engine.figures.ha_status import ClientStatus, ConnectionStatus
-from engine.figures.status import Status, snapshot
+from engine.figures.status import ProcessStatus, Status, snapshot
 from engine.producer import Producer
 from store.reading import extent
 from tools import cli
@@ -29,7 +32,7 @@ from tools.show.counters import Lines
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     with LocalBroker(tmp_path_factory.mktemp("views"), mappedFileSizeCommitLog=1 << 20) as one:
-        with Producer(one.store) as producer:
+        with Producer(one.store, timeout=60.0) as producer:
             producer.send("t", b"one message")
         yield one
 
@@ -54,6 +57,8 @@ def test_status_as_json(broker: LocalBroker, capsys: pytest.CaptureFixture[str])
     assert (found["role"], found["state"], found["connections"]) == ("ASYNC_MASTER", "RUNNING", [])
     assert found["cursors"]["put_messages"] == 1
     assert {"supervisor", "writer", "flusher"} <= {process["role"] for process in found["processes"]}
+    assert [front["front"] for front in found["fronts"]] == ["front.0"]
+    assert found["services"].keys() == {"delay", "transactions"}
 
 
 def test_status_for_people(broker: LocalBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,41 +67,82 @@ def test_status_for_people(broker: LocalBroker, capsys: pytest.CaptureFixture[st
     assert "ASYNC_MASTER  ASYNC_FLUSH  RUNNING" in out
     assert "no slave is connected" in out
     assert "history from offset 0 on" in out
+    assert "0 pulls held" in out and "delay: nothing yet" in out
+    assert "min_physical_offset" not in out, "raw values are shown by `counters`"
 
 
-def rendered(status: Status) -> str:
-    console = Console(width=200)
+def lines_of(status: Status, width: int = 80) -> list[str]:
+    console = Console(width=1000)
     with console.capture() as capture:
-        console.print(status_view.render(status))
-    return capture.get()
+        console.print(status_view.render(status, width))
+    lines = capture.get().splitlines()
+    assert max(map(cell_len, lines)) <= width, max(lines, key=cell_len)
+    return lines
+
+
+def status_of(role: str = "SYNC_MASTER", **given: Any) -> Status:
+    cursors = {"max_physical_offset": 10_000, "flushed_offset": 9_500}
+    return Status(
+        store="/s", broker_name="a", role=role, flush_disk_type="SYNC_FLUSH", state="RUNNING", pid=1,
+        ha_listen_port=2, cursors=cursors, **given,
+    )  # fmt: skip
+
+
+def connection(slot: int = 0, **given: Any) -> ConnectionStatus:
+    usual = {
+        "slot": slot, "peer": f"127.0.0.1:{5000 + slot}", "state": "TRANSFER", "slave_request_offset": 0,
+        "next_transfer_offset": 9_000, "slave_ack_offset": 4_000, "lag_bytes": 6_000, "lag_seconds": 2.5,
+        "transferred_bytes": 9_000, "acks_rejected": 1, "connected_seconds": 60.0, "silent_seconds": 0.1,
+    }  # fmt: skip
+    return ConnectionStatus(**{**usual, **given})
 
 
 def test_a_slave_shows_its_lag_in_bytes_and_seconds() -> None:
-    slave = ConnectionStatus(
-        slot=0, peer="127.0.0.1:5000", state="TRANSFER", slave_request_offset=0, next_transfer_offset=9_000,
-        slave_ack_offset=4_000, lag_bytes=6_000, lag_seconds=2.5, transferred_bytes=9_000, acks_rejected=1,
-        connected_seconds=60.0, silent_seconds=0.1,
-    )  # fmt: skip
-    status = Status(
-        store="/s", broker_name="a", role="SYNC_MASTER", flush_disk_type="SYNC_FLUSH", state="RUNNING", pid=1,
-        ha_listen_port=2, cursors={"max_physical_offset": 10_000, "flushed_offset": 9_500}, connections=[slave],
-    )  # fmt: skip
-    lines = [line.split() for line in rendered(status).splitlines()]
-    assert ["flushed_offset", "9,500", "500"] in lines
-    assert ["slave", "127.0.0.1:5000"] in lines
-    assert ["acknowledged", "up", "to", "4,000"] in lines
-    assert ["lag", "in", "bytes", "6,000"] in lines
-    assert ["lag", "in", "time", "2.5", "s"] in lines
+    lines = lines_of(status_of(connections=[connection()]))
+    assert ["127.0.0.1:5000", "OK", "5.9", "KiB", "2.5", "s", "0.1", "s", "-"] in [line.split() for line in lines]
+    assert "log   9.8 KiB; not flushed 500 B" in lines
 
 
 def test_a_slave_shows_its_master() -> None:
-    status = Status(
-        store="/s", broker_name="a", role="SLAVE", flush_disk_type="ASYNC_FLUSH", state="RUNNING", pid=1,
-        ha_listen_port=2, cursors={"max_physical_offset": 0},
-        client=ClientStatus("READY", "127.0.0.1:10912", 0, None, 30),
-    )  # fmt: skip
-    lines = [line.split() for line in rendered(status).splitlines()]
-    assert ["127.0.0.1:10912", "READY", "0", "-", "CONNECT_FAILED"] in lines
+    client = ClientStatus("READY", "127.0.0.1:10912", 0, None, 30, "UNREACHABLE")
+    lines = lines_of(status_of("SLAVE", client=client))
+    assert "from  127.0.0.1:10912 READY UNREACHABLE, silent -, receives -" in lines
+    assert not any("confirmed" in line or "no slave" in line for line in lines), "of a master alone"
+
+
+def process(number: int, **given: Any) -> ProcessStatus:
+    return ProcessStatus(**{
+        "role": f"front.{number}", "pid": 4_000_000 + number, "restarts": 0, "heartbeat_age_seconds": 0.1,
+        "cpu_percent": 1.0, "rss_bytes": 1, "pss_bytes": 1, **given,
+    })  # fmt: skip
+
+
+def test_what_is_wrong_comes_first_with_what_to_type() -> None:
+    store = "/a/long/path" * 9
+    found = [{"reason": "BEHIND", "what": "lacks " + "9" * 200, "next": f"`slipstream ha status {store}`"}] * 9
+    status = dataclasses.replace(status_of(findings=found), store=store, broker_name="name\x1b[31m" * 20)
+    lines = lines_of(status)
+    assert all("\x1b" not in line for line in lines)
+    assert [line[:6] for line in lines[2:7]] == ["BEHIND"] * 5
+    assert all(line.endswith("…; next: `slipstream ha status STORE`") for line in lines[2:7])
+    assert lines[7] == "and 4 more: --json / slipstream doctor STORE"
+    assert lines_of(status_of())[2] == "OK  nothing is wrong"
+    narrow = lines_of(status, 30)
+    assert narrow[2].startswith("BEHIND")
+
+
+def test_of_many_the_worst_are_shown_and_the_rest_is_counted() -> None:
+    slaves = [connection(slot, lag_bytes=slot << 40) for slot in range(7)]
+    slaves.append(connection(7, peer="[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:65000", in_sync=False, reason="BEHIND"))
+    processes = [process(number, restarts=number // 29) for number in range(29)]
+    processes.append(process(29, state="STALLED"))
+    lines = lines_of(status_of(connections=slaves, processes=processes))
+    at = next(number for number, line in enumerate(lines) if line.startswith("replica"))
+    assert "BEHIND" in lines[at + 1] and "6.0 TiB" in lines[at + 2]
+    assert lines[at + 5] == "and 4 more: slipstream ha status STORE"
+    assert lines[-1] == "and 14 more: --json"
+    (first,) = [line for line in lines if "stalled" in line]
+    assert "4000029" in first
 
 
 def test_several_brokers_fit_a_small_terminal(broker: LocalBroker) -> None:
@@ -163,7 +209,7 @@ def test_watched_into_a_pipe_it_is_a_plain_block_a_second(
         if line[:12] == first[:12]:
             blocks.append(line)
     process.send_signal(signal.SIGINT)
-    _out, err = process.communicate(timeout=60)
+    _out, err = process.communicate(timeout=300)
     assert process.returncode == 130 and err.startswith(b"slipstream: INTERRUPTED: ") and err.count(b"\n") == 1
     assert not any(CONTROL in line for line in read)
     if as_json:
@@ -190,5 +236,5 @@ def test_a_watched_broker_that_ends_is_told(tmp_path: Path) -> None:
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             assert process.stdout is not None and process.stdout.readline()
             one.stop()
-            _out, err = process.communicate(timeout=60)
+            _out, err = process.communicate(timeout=300)
     assert process.returncode == 3 and err.startswith(b"slipstream: NO_BROKER: ") and err.count(b"\n") == 1

@@ -9,9 +9,13 @@ import psutil
 NS_PER_S = 1_000_000_000
 
 
-def cpu_seconds(pid: int) -> float:
-    """Of the supervisor `pid` and its children that live now."""
+def pids_of(pid: int) -> list[int]:
+    """The supervisor `pid` and its children that live now."""
     supervisor = psutil.Process(pid)
-    pids = [process.pid for process in (supervisor, *supervisor.children(recursive=True))]
-    tasks = [task for pid in pids for task in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return [process.pid for process in (supervisor, *supervisor.children(recursive=True))]
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of such a broker's processes."""
+    tasks = [task for pid in pids_of(pid) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")]
     return sum(int(task.read_text().split()[0]) for task in tasks) / NS_PER_S

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ipc.module_names import named
+
 TIMEOUT_SECONDS = 300.0
 
 
@@ -27,8 +29,8 @@ class Load(NamedTuple):
 def run_load(store: Path, work: str, size: int, messages: int, producers: int = 1, cpus: str = "") -> Load:
     """Let `producers` processes append `messages` together, bodies of `size` bytes. Raises RuntimeError."""
     each = messages // producers
-    command = [*(["taskset", "-c", cpus] if cpus else []), sys.executable, "-m", "tools.bench.bed.load", str(store)]
-    command += ["--work", work, "--size", str(size), "--messages", str(each)]
+    command = [*(["taskset", "-c", cpus] if cpus else []), sys.executable, "-m", named("tools.bench.bed.load")]
+    command += [str(store), "--work", work, "--size", str(size), "--messages", str(each)]
     processes = [
         subprocess.Popen([*command, "--topic", f"bench-{k}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for k in range(producers)

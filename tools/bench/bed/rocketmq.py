@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 TIMEOUT_SECONDS = 300.0
 
@@ -51,3 +51,56 @@ def catch_up(folder: Path) -> CaughtUp:
     """A slave that starts beside a master with about a gibibyte in one segment."""
     report = _run(folder, "catchup", "--version", "4.9", "--gib", "1.0")[0]
     return CaughtUp(*(float(report[field]) for field in CaughtUp._fields))
+
+
+class _RealProcess:
+    """One of RocketMQ's processes, through the program that runs them; a context manager."""
+
+    def __init__(self, folder: Path, kind: str, version: str, home: Path, port: int, *arguments: str) -> None:
+        self.port, self.pid, self._kind = port, 0, kind
+        command = [sys.executable, str(folder / "peer.py"), kind, "--version", version, "--home", str(home)]
+        home.mkdir(parents=True, exist_ok=True)
+        self._process = subprocess.Popen(
+            [*command, "--port", str(port), *arguments], stdout=subprocess.PIPE, text=True
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self.stop()
+            raise RuntimeError(f"RocketMQ's {self._kind} did not start; see its error above")
+        self.pid = int(json.loads(line)["pid"])
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End it, and whoever runs it."""
+        self._process.terminate()
+        self._process.wait(TIMEOUT_SECONDS)
+
+
+class RealBroker(_RealProcess):
+    """A RocketMQ broker of its own, without a name server unless namesrvAddr is among its `keys`. `version`: 4.9 or 5.
+
+    `role` and `number` (its brokerId) are of a pair.
+    """
+
+    def __init__(
+        self, folder: Path, version: str, home: Path, port: int, *, role: str = "ASYNC_MASTER", number: int = 0,
+        **keys: object,
+    ) -> None:  # fmt: skip
+        sets = [word for name, value in keys.items() for word in ("--set", f"{name}={value}")]
+        of_pair = ("--role", role, "--id", str(number))
+        super().__init__(
+            folder, "broker", version, home, port, "--default-sizes", "--heap", "1g", *of_pair, *sets
+        )  # fmt: skip
+
+
+class RealNameServer(_RealProcess):
+    """A RocketMQ name server: a 5.x slave finds its master through it alone."""
+
+    def __init__(self, folder: Path, version: str, home: Path, port: int) -> None:
+        super().__init__(folder, "namesrv", version, home, port)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ipc.module_names import named
 from tools.bench.bed.figures import Figure, Ratio
 from tools.common.local_broker import LocalBroker, free_port
 
@@ -22,7 +23,7 @@ STOP_SECONDS, READY_TRIES, READY_SECONDS = 10.0, 100, 0.1
 
 @contextmanager
 def _name_server(directory: Path, port: int) -> Iterator[str]:
-    command = [sys.executable, "-m", "tools.cli", "namesrv", "--port", str(port), "--directory", str(directory)]
+    command = [sys.executable, "-m", named("tools.cli"), "namesrv", "--port", str(port), "--directory", str(directory)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield f"127.0.0.1:{port}"
@@ -34,7 +35,7 @@ def _name_server(directory: Path, port: int) -> Iterator[str]:
 def _ask(command: str, name_server: str) -> tuple[float, subprocess.CompletedProcess[str]]:
     """Milliseconds from the start of the process to its end, and what it said."""
     program = Path(sys.executable).with_name("slipstream")
-    start = [str(program)] if program.exists() else [sys.executable, "-m", "tools.cli"]
+    start = [str(program)] if program.exists() else [sys.executable, "-m", named("tools.cli")]
     began = time.perf_counter()
     done = subprocess.run([*start, "admin", command, "-n", name_server], capture_output=True, text=True, check=False)
     return (time.perf_counter() - began) * 1000, done

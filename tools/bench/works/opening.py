@@ -16,6 +16,7 @@ from typing import Any
 
 from engine.board.cursors import Board
 from ipc import waiting
+from ipc.module_names import named
 from store.reading import extent
 from tools.bench.bed.figures import Figure, Ratio
 from tools.bench.bed.loads import run_load
@@ -40,7 +41,7 @@ def _kill_under_load(directory: Path) -> None:
     with LocalBroker(directory, brokerRole="ASYNC_MASTER") as broker:
         board = Board.attach(extent.require_running(broker.store).region_directory, writable=True)
         end = board.max_physical_offset.read() + TAIL_BYTES
-        command = [sys.executable, "-m", "tools.bench.bed.load", str(broker.store), "--work", "keyed"]
+        command = [sys.executable, "-m", named("tools.bench.bed.load"), str(broker.store), "--work", "keyed"]
         command += ["--size", str(BODY_BYTES), "--messages", str(1 << 30)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         with subprocess.Popen(command, **pipes) as load:

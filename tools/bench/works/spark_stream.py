@@ -26,6 +26,7 @@ from rich.console import Console
 
 import spark_bridge
 from engine.producer import Producer
+from ipc.module_names import named
 from spark_bridge import java_home
 from tools.bench.bed.figures import Figure, Ratio, json_lines, show
 from tools.bench.bed.log_store import LogWriter
@@ -57,7 +58,7 @@ def produce(store: str) -> None:
 @contextmanager
 def producing(store: Path) -> Iterator[None]:
     """A producer process of its own."""
-    command = [sys.executable, "-m", "tools.bench.works.spark_stream", "--produce", str(store)]
+    command = [sys.executable, "-m", named("tools.bench.works.spark_stream"), "--produce", str(store)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None

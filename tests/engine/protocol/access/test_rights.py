@@ -9,15 +9,19 @@ from engine.protocol.access.rights import Rules, refusal
 from engine.protocol.broker.requests import BrokerRequests, Facts
 from engine.protocol.naming.name_server import NameServer
 from engine.protocol.remoting.codes import _BY_KIND, KINDS, RequestCode, RequestKind
-from engine.protocol.tables.metadata import Identity, Metadata
+from engine.protocol.tables.defaults import Identity
+from engine.protocol.tables.metadata import Metadata
 from store.compat import LINES, line_of
 
 PEER, OWN = "198.51.100.7", "198.51.100.1"
 TABLES = (21, 43, 45, 60, 61, 201, 402)  # of an unmodified slave
 CLIENTS = (34, 35, 105, 106, 28, 901, 907, 300)
 REGISTRATIONS = (103, 104, 217, 322, 904)
-CHANGES = (17, 25, 100, 102, 200, 205, 207, 215, 216, 327, 29003)
-SETTINGS = (26, 101, 219)
+CHANGES = (
+    17, 18, 25, 100, 102, 200, 205, 207, 215, 216, 222, 225, 306, 309, 314, 316, 318, 323, 327, 329, 353, 29003,
+)  # fmt: skip
+SETTINGS = (26, 101, 219, 319)
+MESSAGES = (10, 11, 12, 15, 33, 36, 37, 41, 42, 310, 320, 324, 325, 361)
 
 
 def answered(rules: Rules, peer: str = PEER, own: str = OWN) -> set[int]:
@@ -44,6 +48,7 @@ def test_kinds_are_what_the_requests_do() -> None:
     assert by_kind[RequestKind.REGISTRATION] == set(REGISTRATIONS)
     assert by_kind[RequestKind.CHANGE] == set(CHANGES)
     assert by_kind[RequestKind.SETTINGS] == set(SETTINGS)
+    assert by_kind[RequestKind.MESSAGES] == set(MESSAGES)
     assert by_kind[RequestKind.LOOK] >= set(CLIENTS)
 
 

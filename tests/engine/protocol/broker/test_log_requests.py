@@ -13,8 +13,8 @@ from engine.board import role_request
 from engine.board.role_request import RoleRequest
 from engine.protocol.broker.log_requests import Extent, digests_of, extent_body, extent_of
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
-from engine.remoting.client import PeerRefused, RemotingClient
-from engine.remoting.log_peer import LogPeer
+from engine.remoting.peers.log_peer import LogPeer
+from engine.remoting.sockets.client import PeerRefused, RemotingClient
 from store.errors import MalformedData
 from store.files import epochs
 from store.files.epochs import Epochs

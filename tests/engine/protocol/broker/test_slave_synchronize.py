@@ -15,11 +15,13 @@ from engine.protocol.broker.slave_synchronize import (
     is_address,
 )
 from engine.protocol.remoting.frame import RemotingCommand
-from engine.protocol.tables.metadata import Identity, Metadata
+from engine.protocol.tables.defaults import Identity
+from engine.protocol.tables.metadata import Metadata
 from engine.protocol.tables.timer_state import FILE_BYTES, TimerCheckpoint
 from store.compat import LINES
 from store.errors import StoreError
 from store.names import REQUEST_MODES, TIMER_CHECKPOINT, TIMER_METRICS
+from store.tables.steps import at_once
 from store.tables.tables import DataVersion
 
 MASTER = "10.0.0.1:10911"
@@ -54,7 +56,7 @@ def test_what_was_not_answered_is_asked_again_soon_and_alone() -> None:
 def test_a_refusal_says_so_and_changes_nothing() -> None:
     slave = Metadata(Identity(LINES["5"], "c", "a"), {}, 0)
     with pytest.raises(Refused, match="request 402 is refused with code 3: not here"):
-        SlaveSynchronize.take(slave, 402, RemotingCommand(3, flag=1, remark="not here"))
+        at_once(SlaveSynchronize.take(slave, 402, RemotingCommand(3, flag=1, remark="not here")))
     assert not slave.changed
 
 
@@ -86,8 +88,10 @@ def test_a_5_x_slave_has_its_masters_tables_afterwards() -> None:
     for question in SlaveSynchronize("5", 0, has_timers=True).due(MASTER, FIRST_MS):
         answer = requests.answer(question.request, 1, 0)
         assert answer is not None and answer.code == 0
-        SlaveSynchronize.take(slave, question.request.code, answer)
-        assert not SlaveSynchronize.take(slave, question.request.code, answer), "the same again changes nothing"
+        at_once(SlaveSynchronize.take(slave, question.request.code, answer))
+        assert not at_once(SlaveSynchronize.take(slave, question.request.code, answer)), (
+            "the same again changes nothing"
+        )
     assert slave.value(TIMER_METRICS) == files[TIMER_METRICS]
     assert slave.value(REQUEST_MODES) == files[REQUEST_MODES]
     assert slave.timer_checkpoint == TimerCheckpoint(11, 0, 0, 14, DataVersion(2, 3, 1)), "its own log is its own"
@@ -115,11 +119,11 @@ def test_a_nonsensical_answer_changes_nothing(code: int, body: bytes) -> None:
     slave = Metadata(Identity(LINES["5"], "c", "a"), {}, 0)
     before = {name: slave.value(name) for name in slave.versions}
     try:
-        changed = SlaveSynchronize.take(slave, code, RemotingCommand(0, flag=1, body=body))
+        changed = at_once(SlaveSynchronize.take(slave, code, RemotingCommand(0, flag=1, body=body)))
     except StoreError:
         changed = False
     assert changed or {name: slave.value(name) for name in slave.versions} == before
-    assert not SlaveSynchronize.take(slave, 60, RemotingCommand(0, flag=1, body=b"short"))
+    assert not at_once(SlaveSynchronize.take(slave, 60, RemotingCommand(0, flag=1, body=b"short")))
 
 
 def test_the_checkpoint_is_the_page_that_rocketmq_maps() -> None:

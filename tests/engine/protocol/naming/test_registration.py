@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -12,10 +14,13 @@ from engine.protocol.naming.name_server import LARGE_BODY_BYTES, NameServer
 from engine.protocol.naming.registration import Heartbeats, Learned, Registration
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables import register_body
-from engine.protocol.tables.metadata import Identity, Metadata
+from engine.protocol.tables.defaults import Identity
+from engine.protocol.tables.metadata import Metadata
 from engine.protocol.tables.register_body import Member, RegisterBody
-from store.compat import LINES
+from store.compat import LINES, Line
 from store.names import TOPICS
+from store.tables.entry_texts import STEP
+from store.tables.steps import at_once
 from store.tables.tables import topic_config
 
 PERIOD = 30_000
@@ -35,10 +40,17 @@ class Broker:
         self.link = Registration(member(broker_id), compat, period_ms=PERIOD, force=force)
         self.codes: list[int] = []
 
+    def request(self, now_ms: int, permission: int = 6) -> RemotingCommand:
+        """What is to be sent, as there is something."""
+        making = self.link.next_request(self.metadata, permission, now_ms)
+        assert making is not None
+        return at_once(making)
+
     def turn(self, now_ms: int, permission: int = 6) -> Learned | None:
-        request = self.link.next_request(self.metadata, permission, now_ms)
-        if request is None:
+        making = self.link.next_request(self.metadata, permission, now_ms)
+        if making is None:
             return None
+        request = at_once(making)
         self.codes.append(request.code)
         answer = self.server.answer(request, self.connection, now_ms)
         assert answer is not None
@@ -66,13 +78,74 @@ def test_a_body_that_no_frame_may_take_is_deflated_and_made_once(compat: str, mo
     assert broker.turn(0) is not None
     route = server.routes.route("topic-199")
     assert route is not None and (route.queues[0].read_queue_nums, route.queues[0].write_queue_nums) == (3, 4)
-    request, again = (broker.link.next_request(broker.metadata, 6, turn * PERIOD) for turn in (1, 2))
-    assert request is not None and again is not None and again.body is request.body
+    request, again = (broker.request(turn * PERIOD) for turn in (1, 2))
+    assert again.body is request.body
     assert len(request.body) < 8192 < len(broker.metadata.topics_json())
     broker.metadata.set_topic(topic_config("one-more", 1, 1, 6, line=LINES[compat]), 2)
     broker.link.hurry()
     assert broker.turn(2 * PERIOD + 1) is not None
     assert server.routes.route("one-more") is not None
+
+
+def with_topics(count: int, compat: str) -> Broker:
+    """They are written, as it is done before name servers are told."""
+    broker = Broker(NameServer(compat), 0, compat=compat)
+    for number in range(count):
+        broker.metadata.set_topic(topic_config(f"topic-{number}", 3, 4, 6, line=LINES[compat]), 1)
+    at_once(broker.metadata.texts[TOPICS].steps())
+    return broker
+
+
+@pytest.mark.parametrize("permission", [6, 4])
+@pytest.mark.parametrize("compat", ["4.9", "5"])
+def test_a_registration_of_very_many_topics_is_made_in_steps(
+    compat: str, permission: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "PLAIN_BYTES_MAX", 8192)
+    monkeypatch.setattr(registration, "CRC_STEP", 4096)
+    broker, texts, pieces = with_topics(20 * STEP, compat), list[str](), list[int]()
+    deflated, crc32 = register_body._deflated_topic, zlib.crc32
+
+    def noted(name: str, config: dict[str, Any], line: Line) -> str:
+        texts.append(name)
+        return deflated(name, config, line)
+
+    def summed(data: memoryview, crc: int) -> int:
+        pieces.append(len(data))
+        return crc32(data, crc)
+
+    making, written = broker.link.next_request(broker.metadata, permission, 0), list[int]()
+    assert making is not None
+
+    def noting() -> Generator[int, None, RemotingCommand]:
+        while True:
+            texts.clear()
+            pieces.clear()
+            try:
+                yield next(making)
+            except StopIteration as end:
+                request: RemotingCommand = end.value
+                return request
+            finally:
+                written.append(len(texts))
+                assert len(texts) <= STEP and len(pieces) <= 1 and max(pieces, default=0) <= 4096
+            if sum(written) == 3 * STEP:  # others have their turns meanwhile: this is said the next time
+                broker.metadata.delete_topic("topic-7", 2)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(register_body, "_deflated_topic", noted)
+        patched.setattr(zlib, "crc32", summed)
+        request = at_once(noting())
+    assert sum(written) > 20 * STEP and max(written) == STEP
+    body = register_body.decode(request.body, compressed=True, version=request.version, line=LINES[compat])
+    assert len(body.topics) == sum(written) and "topic-7" in body.topics
+    assert {body.topics[f"topic-{number}"].perm for number in range(20 * STEP)} == {permission}
+    assert request.ext_fields is not None
+    assert request.ext_fields["bodyCrc32"] == str(zlib.crc32(request.body) & 0x7FFFFFFF)
+    broker.link.hurry()
+    assert "topic-7" not in register_body.decode(
+        broker.request(1, permission).body, compressed=True, version=request.version, line=LINES[compat]
+    ).topics  # fmt: skip
 
 
 def test_a_large_body_that_comes_again_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +202,7 @@ def test_a_change_is_registered_at_once_when_asked_for() -> None:
 def test_a_refusal_and_a_lost_name_server_are_tried_again_soon() -> None:
     server = NameServer("4.9")
     broker = Broker(server, 0)
-    request = broker.link.next_request(broker.metadata, 6, 0)
+    request = broker.request(0)
     assert request is not None
     broker.link.on_answer(request, RemotingCommand(1, remark="no"), 0)
     assert (broker.turn(999), broker.codes) == (None, [])
@@ -177,8 +250,9 @@ def test_heartbeats_keep_a_broker_with_a_short_timeout_alive() -> None:
         link = Registration(member(0), "5", period_ms=PERIOD, force=True, heartbeats=beats)
         metadata = Metadata(IDENTITY["5"], {}, 0)
         assert link.heartbeat(metadata, 0) is None, "nobody knows it yet"
-        request = link.next_request(metadata, 6, 0)
-        assert request is not None
+        making = link.next_request(metadata, 6, 0)
+        assert making is not None
+        request = at_once(making)
         answer = server.answer(request, 1, 0)
         assert answer is not None and link.on_answer(request, answer, 0) is not None
         for now_ms in range(0, 10_000, 500):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import lzma
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.protocol.remoting.frame import decode
-from engine.protocol.tables.metadata import Identity, Metadata
+from engine.protocol.broker.slave_synchronize import SlaveSynchronize
+from engine.protocol.remoting.frame import RemotingCommand, decode
+from engine.protocol.tables.defaults import Identity
+from engine.protocol.tables.metadata import Metadata
 from store.compat import LINES
 from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, GROUPS, TOPICS
 from store.tables import fastjson
+from store.tables.steps import at_once
 from store.tables.tables import DataVersion, topic_config
 
 GOLDEN = Path(__file__).parents[3] / "golden"
@@ -50,13 +52,10 @@ def test_what_a_real_master_answers_is_answered_again(version: str, identity: Id
     for code, body in bodies:
         slave = Metadata(identity, {}, 0)
         value = parsed(body)
-        take = {
-            21: slave.take_topics, 43: slave.take_consumer_offsets, 201: slave.take_groups,
-            45: partial(slave.take_delay_offsets, text=body),
-        }[code]  # fmt: skip
-        assert take(value) or not value["offsetTable"]
-        assert not take(value), "the same again changes nothing"
-        ours = slave.topics_body() if code == 21 else slave.value(BODIES[code])
+        answer = RemotingCommand(0, flag=1, body=body)
+        assert at_once(SlaveSynchronize.take(slave, code, answer)) or not value["offsetTable"]
+        assert not at_once(SlaveSynchronize.take(slave, code, answer)), "the same again changes nothing"
+        ours = parsed(slave.topics_json()) if code == 21 else slave.value(BODIES[code])
         assert json.loads(json.dumps(ours)) == json.loads(json.dumps(value)) | (
             {"mappingDataVersion": ours["mappingDataVersion"]} if "mappingDataVersion" in value else {}
         )
@@ -75,7 +74,7 @@ def test_a_new_broker_has_the_topics_of_a_real_one(version: str, identity: Ident
 @pytest.mark.parametrize("identity", [FOUR, FIVE], ids=["4.9", "5"])
 def test_the_masters_offsets_are_the_truth_back_included_and_groups_it_lacks_stay(identity: Identity) -> None:
     slave = Metadata(identity, {CONSUMER_OFFSETS: {"offsetTable": {"t@g": {0: 7, 1: 3, 9: 9}, "v@g": {0: 4}}}}, 0)
-    assert slave.take_consumer_offsets({"offsetTable": {"t@g": {0: 5, 1: 9, 2: 1}, "u@g": {"0": 2}}})
+    assert at_once(slave.take_consumer_offsets({"offsetTable": {"t@g": {0: 5, 1: 9, 2: 1}, "u@g": {"0": 2}}}))
     assert slave.offsets == {("t", "g"): {0: 5, 1: 9, 2: 1}, ("u", "g"): {0: 2}, ("v", "g"): {0: 4}}
 
 
@@ -98,10 +97,10 @@ def test_only_against_a_stale_master_offsets_do_not_go_back(
         return {"dataVersion": version, "offsetTable": {"t@g": {0: offset}}}
 
     slave = Metadata(FIVE, {}, 5_000_000)
-    assert slave.take_consumer_offsets(table(7, counter=10, timestamp=1000, stateVersion=0))
-    slave.take_consumer_offsets(table(5, counter=counter, timestamp=timestamp, stateVersion=state))
+    assert at_once(slave.take_consumer_offsets(table(7, counter=10, timestamp=1000, stateVersion=0)))
+    at_once(slave.take_consumer_offsets(table(5, counter=counter, timestamp=timestamp, stateVersion=state)))
     assert slave.offsets == {("t", "g"): {0: 7 if is_stale else 5}}, why
-    slave.take_consumer_offsets(table(9, counter=counter, timestamp=timestamp, stateVersion=state))
+    at_once(slave.take_consumer_offsets(table(9, counter=counter, timestamp=timestamp, stateVersion=state)))
     assert slave.offsets == {("t", "g"): {0: 9}}, why
 
 
@@ -124,7 +123,7 @@ def test_a_change_has_a_version_of_its_own_and_names_its_file() -> None:
 
 def test_a_broker_without_write_permission_registers_none() -> None:
     master = Metadata(FOUR, {}, 0)
-    perms = {config["perm"] for config in master.topics_body(perm_mask=4)["topicConfigTable"].values()}
+    perms = {config["perm"] for config in parsed(master.topics_json(perm_mask=4))["topicConfigTable"].values()}
     assert perms == {4}
     assert master.topics["TBW102"]["perm"] == 7
 
@@ -132,9 +131,9 @@ def test_a_broker_without_write_permission_registers_none() -> None:
 def test_a_4_9_slave_follows_a_5_x_master_and_back() -> None:
     for ours, theirs in ((FOUR, FIVE), (FIVE, FOUR)):
         slave, master = Metadata(ours, {}, 0), Metadata(theirs, {}, 50)
-        assert slave.take_topics(master.topics_body())
-        assert slave.take_groups(master.value(GROUPS))
-        assert not slave.take_topics(master.topics_body())
+        assert at_once(slave.take_topics(parsed(master.topics_json())))
+        assert at_once(slave.take_groups(master.value(GROUPS)))
+        assert not at_once(slave.take_topics(parsed(master.topics_json())))
         for topic, config in master.topics.items():
             assert slave.topics[topic] == ({"attributes": {}, **config} if ours.line.tables.state_versions else config)
         state = slave.versions[TOPICS].state_version
@@ -149,7 +148,7 @@ def test_offsets_of_a_stale_master_are_merged_to_the_largest_ever_seen(tables: l
     highest: dict[tuple[str, int], int] = {}
     for table in tables:
         offsets = {f"{topic}@g": queues for topic, queues in table.items()}
-        slave.take_consumer_offsets({"dataVersion": stale, "offsetTable": offsets})
+        at_once(slave.take_consumer_offsets({"dataVersion": stale, "offsetTable": offsets}))
         for topic, queues in table.items():
             for queue_id, offset in queues.items():
                 highest[topic, queue_id] = max(offset, highest.get((topic, queue_id), 0))
@@ -162,11 +161,28 @@ def test_queues_that_an_administrator_took_do_not_come_back_with_a_file_that_is_
     tables = Metadata(FIVE, {}, 0)
     tables.set_topic(topic_config("mine", 4, 4, 6, line=LINES["5"]), 1)
     older = json.loads(json.dumps(tables.value(TOPICS)))
-    tables.saved(TOPICS)
+    tables.begin_saving(TOPICS)
     tables.set_topic(topic_config("mine", 4, 2, 6, line=LINES["5"]), 2)
     older["topicConfigTable"]["another"] = topic_config("another", 4, 4, 6, line=LINES["5"])
-    assert tables.take_served_topics(older)
+    assert tables.take_served_topics(tables.served_topics(older))
     assert tables.topics["mine"]["writeQueueNums"] == 2 and "another" in tables.topics
-    tables.saved(TOPICS)
+    tables.begin_saving(TOPICS)
     older["topicConfigTable"]["mine"]["writeQueueNums"] = 8
-    assert tables.take_served_topics(older) and tables.topics["mine"]["writeQueueNums"] == 8
+    assert tables.take_served_topics(tables.served_topics(older)) and tables.topics["mine"]["writeQueueNums"] == 8
+
+
+@pytest.mark.parametrize("line", [FOUR, FIVE])
+def test_a_topic_of_an_older_file_makes_a_version_that_nobody_was_told(line: Identity) -> None:
+    """A name server that knows a broker's version passes over whatever else is said under it."""
+    tables = Metadata(line, {}, 0)
+    older = json.loads(json.dumps(tables.value(TOPICS)))
+    older["dataVersion"].update(counter=1, timestamp=5)
+    older["topicConfigTable"]["written"] = topic_config("written", 4, 4, 6, line=line.line)
+    tables.set_topic(topic_config("%RETRY%g", 1, 1, 6, line=line.line), 7)
+    told = tables.versions[TOPICS]
+    tables.begin_saving(TOPICS)
+    assert tables.take_served_topics(tables.served_topics(older))
+    assert tables.versions[TOPICS] != told and not tables.versions[TOPICS].is_behind(told)
+    assert TOPICS in tables.changed and b'"written"' in tables.topics_json()
+    now = tables.versions[TOPICS]
+    assert not tables.take_served_topics(tables.served_topics(older)) and tables.versions[TOPICS] == now

@@ -1,0 +1,50 @@
+"""Words and rows of `engine.board.client_table`, by their names."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Filled(IntEnum):
+    """Whether the file's offsets are here, or what came after them."""
+
+    NOT = 0
+    FROM_SOUND_FILE = 1  # or without one
+    UNREAD = 2  # nobody could read the file
+
+
+class TableWord(IntEnum):
+    """The words before the rows."""
+
+    FILLED = 0  # one of Filled
+    IS_OVERFULL = 1
+    OFFSETS_USED = 2
+    OFFSETS_RESERVED = 3
+    LOCKS_USED = 4
+    LOCKS_RESERVED = 5
+    NAMES_USED = 6
+    NAMES_RESERVED = 7
+    OFFSETS_FILE = 8  # the state of consumerOffset.json as the role read it, or wrote it last; all 0: there was none
+    DELAYS_FILE = 11  # of delayOffset.json
+    ROWS = 14  # the first row's
+
+
+class LockRow(IntEnum):
+    """A row of locks."""
+
+    UPDATED_MS = 0
+    TOPIC_AND_GROUP = 1
+    BROKER_AND_CLIENT = 2
+    QUEUE_ID = 3
+    WORDS = 4
+
+
+class Rows(NamedTuple):
+    """Where rows of a kind lie."""
+
+    at: int  # words
+    words: int
+    capacity: int
+    used: int  # which words say how many
+    reserved: int

@@ -1,0 +1,74 @@
+"""Where every consume queue ends, as its queue offset, in shared memory: what a reader may read of it.
+
+Implements: MessageStore.getMaxOffsetInQueue
+Written by the dispatcher alone, after the queue's files and before it moves reput_from_offset: who sees the cursor move
+finds here which queues have more. The supervisor fills it from recovery. A killed dispatcher's successor writes the
+words of the queues that it comes to again; what is there already is in the files, too.
+
+Region "queue_ends": as `engine.board.queue_table` has it.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from engine.board.queue_table import TOPIC_BYTES_MAX, NoQueueSlot, QueueTable, TableWord
+from ipc.arrays import Words
+from ipc.compiled.atomics import await_change, load_acquire, monotonic_ns, store_release
+from ipc.compiled.compiler import kernel
+
+NO_SLOT = -1
+
+
+@kernel
+def set_ends(words: Words, slots: Words, ends: Words) -> None:
+    """Write the words of these slots, after all that was written before."""
+    for index in range(slots.size):
+        store_release(words, slots[index], ends[index])
+
+
+@kernel
+def await_more(
+    followed: Words, index: int, seen: int, table: Words, used: int, slots: Words, ends: Words, timeout_ns: int
+) -> int:  # fmt: skip
+    """Sleep until the word `followed` (reput_from_offset) has moved and one of these queues ends behind `ends`.
+
+    Or there are more queues than `used`, or the time is over; the word then. Returns early when a signal arrives.
+    """
+    until_ns, left_ns = monotonic_ns() + timeout_ns, timeout_ns
+    while left_ns > 0:
+        now = await_change(followed, index, seen, left_ns)
+        if now == seen or load_acquire(table, TableWord.USED) > used:
+            return now
+        for k in range(slots.size):
+            if load_acquire(table, TableWord.NEXT_OFFSETS + slots[k]) > ends[k]:
+                return now
+        seen, left_ns = now, until_ns - monotonic_ns()
+    return seen
+
+
+class QueueEnds(QueueTable):
+    """The end of every queue, by slot."""
+
+    file = "queue_ends"
+
+    def slot_for(self, topic: bytes, queue_id: int) -> int:
+        """The queue's slot, a new one at its first entry; NO_SLOT where there is no room for one more."""
+        if len(topic) > TOPIC_BYTES_MAX:
+            return NO_SLOT
+        try:
+            return self.slot_of(topic, queue_id)
+        except NoQueueSlot:
+            return NO_SLOT
+
+    def find(self, topic: bytes, queue_id: int) -> int:
+        """The slot of a queue that has entries; NO_SLOT for any other."""
+        slot = self._slots.get((topic, queue_id))
+        if slot is None:
+            self.look()
+            slot = self._slots.get((topic, queue_id), NO_SLOT)
+        return slot
+
+    def set_ends(self, slots: Words, ends: Words) -> None:
+        """Write the ends of queues."""
+        set_ends(self.next_offsets, slots, ends)

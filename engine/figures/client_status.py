@@ -1,0 +1,103 @@
+"""What serves clients: fronts, the clients role, a master's services; and what keeps them from it, with what to type.
+
+Implements: nothing of RocketMQ's, whose threads say less
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine.board.cursors import FRONTS, Board, FrontCursors
+from ipc.clock import monotonic_ms
+
+SERVICES = ("clients", "delay", "transactions")
+SILENT_SECONDS, SLOW_MS = 30, 1000
+
+
+@dataclass(frozen=True)
+class FrontStatus:
+    """One front; `waits_ms`: how long its oldest send does."""
+
+    front: str
+    connections: int
+    pulls_held: int
+    sends: int
+    sends_in_flight: int
+    waits_ms: int
+    sends_refused: int
+    pulls: int
+    bytes_in_flight: int
+
+
+class Finding(NamedTuple):
+    """What is wrong: a reason code, words, and the next step."""
+
+    reason: str
+    what: str
+    next_step: str
+
+    @property
+    def line(self) -> str:
+        """As one problem."""
+        return f"{self.what}. Next: {self.next_step}"
+
+
+def fronts_of(board: Board) -> list[FrontStatus]:
+    """Those that run."""
+    return [_front(name, board.fronts[number]) for number, name in enumerate(FRONTS) if board.pids[name].read() > 0]
+
+
+def _front(name: str, words: FrontCursors) -> FrontStatus:
+    return FrontStatus(
+        name, words.connections.read(), words.pulls_held.read(), words.sends.read(), words.sends_in_flight.read(),
+        words.send_wait_ms.read(), words.sends_refused.read(), words.pulls.read(), words.bytes_in_flight.read(),
+    )  # fmt: skip
+
+
+def services_of(board: Board) -> dict[str, dict[str, int]]:
+    """What a master's services did since its start, by service and counter; of those that run."""
+    delay, transactions = board.delay, board.transactions
+    counted = {
+        "delay": {
+            "delivered": delay.delivered, "under way": delay.under_way, "refused": delay.refused,
+            "dropped": delay.dropped, "repeated": delay.repeated,
+        },
+        "transactions": {
+            "rounds": transactions.rounds, "checks": transactions.checks, "put back": transactions.put_back,
+            "given up": transactions.given_up,
+        },
+    }  # fmt: skip
+    return {
+        name: {what: cursor.read() for what, cursor in of.items()} for name, of in counted.items()
+        if board.pids[name].read() > 0
+    }  # fmt: skip
+
+
+def client_findings(board: Board, store: str) -> list[Finding]:
+    """None when clients are served."""
+    findings, now_ms = [], monotonic_ms()
+    for name in (*FRONTS, *SERVICES):
+        beat_ms = board.heartbeats[name].read() if board.pids[name].read() > 0 else 0
+        if beat_ms and now_ms - beat_ms > SILENT_SECONDS * 1000:
+            what = f"the {name} role has not turned for {(now_ms - beat_ms) // 1000} s"
+            findings.append(Finding("STUCK", what, f"`slipstream status {store}` shows what CPU it takes; its log why"))
+    for number, name in enumerate(FRONTS):
+        words = board.fronts[number]
+        if board.pids[name].read() > 0:
+            findings += _of_front(name, words.listen_errno.read(), words.send_wait_ms.read(), store)
+    return findings
+
+
+def _of_front(name: str, listen_errno: int, waits_ms: int, store: str) -> list[Finding]:
+    findings = []
+    if listen_errno:
+        why = os.strerror(listen_errno) if listen_errno > 0 else "unknown error"
+        what = f"{name} cannot serve a remoting port ({why}): clients do not reach this broker there"
+        next_step = "`ss -ltnp` says who has listenPort, or listenPort - 2; it is tried again each second"
+        findings.append(Finding("NO_LISTENER", what, next_step))
+    if waits_ms > SLOW_MS:
+        what = f"the oldest send at {name} waits for {waits_ms:,} ms: the log does not take it, or nobody confirms it"
+        findings.append(Finding("SLOW", what, f"`slipstream ha status {store}`, then `slipstream stats {store}`"))
+    return findings

@@ -1,0 +1,51 @@
+"""What fronts and services do, as metrics under names of our own: of RocketMQ's broker there is no such process.
+
+Implements: nothing of RocketMQ's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.board.cursors import Board, FrontCursors
+from engine.figures.series import COUNTER, GAUGE, Series
+from ipc.counters import Cursor
+
+OF_A_FRONT = (
+    (GAUGE, "connections", "Connections to both remoting ports", "connections"),
+    (GAUGE, "pulls_held", "Pulls that wait for a message", "pulls_held"),
+    (GAUGE, "sends_in_flight", "Sends without an answer", "sends_in_flight"),
+    (GAUGE, "send_wait_milliseconds", "How long the oldest of them waits", "send_wait_ms"),
+    (GAUGE, "bytes_in_flight", "Of requests without an answer, and of answers not taken", "bytes_in_flight"),
+    (COUNTER, "sends", "Messages that clients sent and the log took", "sends"),
+    (COUNTER, "sends_refused", "Sends answered SYSTEM_BUSY", "sends_refused"),
+    (COUNTER, "pulls", "Pulls answered", "pulls"),
+    (COUNTER, "pulled_messages", "Messages in their answers", "pulled_messages"),
+    (COUNTER, "pulled_bytes", "Bytes in their answers", "pulled_bytes"),
+)
+
+
+def series(board: Board, *, is_slave: bool) -> Iterator[Series]:
+    """All of them; of a slave, whose services rest, only the fronts'."""
+    running = [each for each in enumerate(board.fronts) if board.pids[f"front.{each[0]}"].read() > 0]
+    for kind, name, what, word in OF_A_FRONT:
+        samples = [((str(number),), float(_read(front, word))) for number, front in running]
+        yield Series(kind, f"rocketmq_front_{name}", what, ("front",), samples)
+    if is_slave:
+        return
+    delay, transactions = board.delay, board.transactions
+    for kind, name, what, cursor in (
+        (GAUGE, "delay_under_way", "Delayed messages that are being delivered", delay.under_way),
+        (COUNTER, "delay_delivered", "Delayed messages that were delivered", delay.delivered),
+        (COUNTER, "delay_refused", "Deliveries that the log did not take: tried again", delay.refused),
+        (COUNTER, "delay_dropped", "Delayed messages that could be put nowhere", delay.dropped),
+        (COUNTER, "transaction_checks", "Half messages that a producer was asked about", transactions.checks),
+        (COUNTER, "transaction_put_back", "Half messages that wait for another round", transactions.put_back),
+        (COUNTER, "transaction_given_up", "Half messages that nobody would decide", transactions.given_up),
+    ):
+        yield Series(kind, f"rocketmq_{name}", what, (), [((), float(cursor.read()))])
+
+
+def _read(front: FrontCursors, word: str) -> int:
+    cursor: Cursor = getattr(front, word)
+    return cursor.read()

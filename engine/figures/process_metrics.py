@@ -1,0 +1,124 @@
+"""What a broker's processes, rings, disk and readers are at, as metrics: RocketMQ's broker, one process, has none such.
+
+Implements: nothing of RocketMQ's
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+
+import numpy as np
+
+from engine.board.cursors import ROLES, Board
+from engine.board.latencies import COUNTS, Latencies, latencies_of, lowest_of, sum_of_rings
+from engine.figures.series import COUNTER, GAUGE, Histogram, Series
+from ipc.arrays import Words
+from ipc.clock import monotonic_ms
+from ipc.module_names import DISTRIBUTION
+from ipc.ring import BYTES_PER_DESCRIPTOR, WORDS_PER_RING, ControlWord, attach_rings
+from store.files.file_io import CREATING_SUFFIX
+from store.names import LEASES
+from store.reading.extent import Running
+from store.upkeep.leases import LEASES_MAX
+
+PUT_BOUNDS_US = (
+    20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 5_000_000,
+)  # fmt: skip
+
+
+def series(running: Running, board: Board, compat: str, *, is_slave: bool) -> Iterator[Series | Histogram]:
+    """All of them; a slave has no rings. Raises RegionMissing."""
+    yield _build(compat)
+    yield put_latency(latencies_of(sum_of_rings(running.region_directory)))
+    yield from _roles(board)
+    yield from _disk(board)
+    if not is_slave:
+        yield from _rings(running)
+    held = (GAUGE, "rocketmq_reader_leases", "Files of readers that retention waits for", ())
+    yield Series(*held, [((), float(_leases(running.store_root)))])
+
+
+def put_latency(latencies: Latencies) -> Histogram:
+    """How long answered puts took; a bucket of one percent counts where it begins."""
+    counts = np.bincount(_places(), weights=latencies.counts, minlength=len(PUT_BOUNDS_US) + 1)
+    what = "From a put to its answer, which comes as flushDiskType and brokerRole ask for it"
+    samples = [((), [int(count) for count in counts], latencies.sum_us)]
+    return Histogram("rocketmq_put_latency_microseconds", what, (), PUT_BOUNDS_US, samples)
+
+
+@cache
+def _places() -> Words:
+    """Below which bound each bucket begins."""
+    begins = np.array([lowest_of(index) for index in range(COUNTS)], np.int64)
+    return np.searchsorted(np.array(PUT_BOUNDS_US, np.int64), begins, side="left")
+
+
+def _build(compat: str) -> Series:
+    try:
+        release = version(DISTRIBUTION)
+    except PackageNotFoundError:  # on a path of modules, without its metadata
+        release = "unknown"
+    labels = (release, compat, platform.python_version())
+    return Series(GAUGE, "rocketmq_build_info", "What runs", ("version", "compat", "python"), [(labels, 1.0)])
+
+
+def _roles(board: Board) -> Iterator[Series]:
+    now_ms = monotonic_ms()
+    running = [role for role in ROLES if board.pids[role].read() > 0 or board.restarts[role].read() > 0]
+    restarts = [((role,), float(board.restarts[role].read())) for role in running]
+    what = "How often a process was started again"
+    yield Series(COUNTER, "rocketmq_role_restarts", what, ("role",), restarts)
+    beats = [(role, board.heartbeats[role].read()) for role in running]
+    ages = [((role,), max(0.0, (now_ms - beat_ms) / 1000)) for role, beat_ms in beats if beat_ms]
+    what = "Since a process went through its loop last"
+    yield Series(GAUGE, "rocketmq_role_heartbeat_age_seconds", what, ("role",), ages)
+
+
+def _disk(board: Board) -> Iterator[Series]:
+    for name, what, value in (
+        ("state", "0 normal, 1 files go before their time, 2 puts are refused, 3 full", board.disk_state.read()),
+        ("used_percent", "How full the fullest disk of this store is", board.disk_used_percent.read()),
+        ("flush_errno", "0, or why a flush failed: nothing is acknowledged since", board.flush_errno.read()),
+        ("allocation_errno", "0, or why no new segment can be made", board.allocation_errno.read()),
+    ):
+        yield Series(GAUGE, f"rocketmq_disk_{name}", what, (), [((), float(value))])
+    for name, what, count in (
+        ("log_flushes", "Flushes of the log", board.log_flushes.read()),
+        ("deleted_segments", "Segments of the log that expired", board.deleted_segments.read()),
+        ("put_refused", "Messages that could not be appended", board.put_refused.read()),
+    ):
+        yield Series(COUNTER, f"rocketmq_storage_{name}", what, (), [((), float(count))])
+
+
+def _rings(running: Running) -> Iterator[Series]:
+    """Of rings that somebody has."""
+    region = attach_rings(running.region_directory, writable=False)
+    try:
+        taken = region.words.reshape(-1, WORDS_PER_RING).copy()
+    finally:
+        region.close()
+    places = max(1, int(running.settings["ringSizeInBytes"]) // BYTES_PER_DESCRIPTOR)
+    waiting = [
+        ((str(number),), float(max(0, words[ControlWord.TAIL] - words[ControlWord.HEAD])))
+        for number, words in enumerate(taken)
+        if words[ControlWord.OWNER_PID] > 0
+    ]
+    what = "Records in a producer's or front's ring that the writer has not taken"
+    yield Series(GAUGE, "rocketmq_ring_waiting_records", what, ("ring",), waiting)
+    fill = [(labels, count / places) for labels, count in waiting]
+    yield Series(GAUGE, "rocketmq_ring_fill_ratio", "How much of a ring's places that is", ("ring",), fill)
+
+
+def _leases(root: str | os.PathLike[str]) -> int:
+    """Those that are there, dead ones that nobody has looked at since, too."""
+    try:
+        with os.scandir(os.path.join(os.fspath(root), LEASES)) as entries:
+            names = (entry.name for entry in entries if not entry.name.endswith(CREATING_SUFFIX))
+            return sum(1 for _ in islice(names, LEASES_MAX))
+    except OSError:
+        return 0

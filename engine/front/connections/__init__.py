@@ -1,0 +1,1 @@
+"""Clients' connections: who they are, what they wait for, what is handed on to the clients role."""

@@ -1,0 +1,97 @@
+"""What a front knows of topics, consumer groups and subscriptions: what the clients role says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Json = dict[str, Any]
+TOPICS, GROUPS, SUBSCRIPTIONS, RESETS, FORBIDDEN = "topics", "groups", "subscriptions", "resets", "forbidden"
+NEEDED = frozenset({TOPICS, GROUPS, SUBSCRIPTIONS})  # the others are told before these
+
+
+class Tables:
+    """The tables by name. Not `is_complete` until the clients role has told all of them once.
+
+    topics: TopicConfig by name; groups: SubscriptionGroupConfig by name; subscriptions: by group what its consumers
+    say in their heartbeats (`engine.protocol.clients`), for as long as there are any; resets: what pulls are to hear;
+    forbidden: what a group may not use of a topic.
+    """
+
+    def __init__(self) -> None:
+        every = (TOPICS, GROUPS, SUBSCRIPTIONS, RESETS, FORBIDDEN)
+        self._tables: dict[str, dict[str, Json]] = {table: {} for table in every}
+        self._coming: dict[str, dict[str, Json]] = {}  # whole tables of which the end has not come
+        self._complete: set[str] = set()
+        self._followers: list[Callable[[str, str | None], None]] = []
+
+    @property
+    def topics(self) -> dict[str, Json]:
+        """TopicConfig by name."""
+        return self._tables[TOPICS]
+
+    @property
+    def groups(self) -> dict[str, Json]:
+        """SubscriptionGroupConfig by name."""
+        return self._tables[GROUPS]
+
+    @property
+    def subscriptions(self) -> dict[str, Json]:
+        """By group."""
+        return self._tables[SUBSCRIPTIONS]
+
+    @property
+    def forbidden(self) -> dict[str, Json]:
+        """By group, topics and bits of what it may not."""
+        return self._tables[FORBIDDEN]
+
+    @property
+    def resets(self) -> dict[str, Json]:
+        """By topic@group, offsets by queue id: of these a pull is to hear."""
+        return self._tables[RESETS]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all tables were told: before that nothing can be said to be missing in one."""
+        return self._complete >= NEEDED
+
+    def follow(self, on_change: Callable[[str, str | None], None]) -> None:
+        """Have `on_change(table, name)` called for each entry that changed; `None`: for all of the table."""
+        self._followers.append(on_change)
+
+    def take(self, fields: Json) -> None:
+        """What the clients role says: entries of a table (name to value, null: gone).
+
+        Of a `whole` one they come in parts, the first `begins`, the last `ends`: then it takes the other one's place,
+        and changes that came meanwhile are in it.
+        """
+        name, entries = fields["table"], fields["entries"]
+        table = self._tables.setdefault(name, {})
+        if not fields.get("whole"):
+            _change(table, entries)
+            _change(self._coming.get(name, {}), entries)
+            for key in entries:
+                self._changed(name, key)
+            return
+        if fields["begins"]:
+            self._coming[name] = {}
+        elif name not in self._coming:
+            return  # who was here before us heard the beginning
+        _change(self._coming[name], entries)
+        if fields["ends"]:
+            table.clear()
+            table.update(self._coming.pop(name))
+            self._complete.add(name)
+            self._changed(name, None)
+
+    def _changed(self, table: str, name: str | None) -> None:
+        for on_change in self._followers:
+            on_change(table, name)
+
+
+def _change(table: dict[str, Json], entries: Mapping[str, Json | None]) -> None:
+    for key, value in entries.items():
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value

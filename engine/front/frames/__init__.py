@@ -1,0 +1,1 @@
+"""What clients' frames say and how answers are made of them: the compiled parser, words, forms."""

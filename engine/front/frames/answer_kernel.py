@@ -1,0 +1,249 @@
+"""Answers to usual sends, compiled: whose puts are done by now, and their frames, one connection's behind each other.
+
+Implements: SendMessageProcessor.handlePutMessageResult for what was stored (spec: remoting, 7)
+What is told is the pipeline's to say (`engine.producer.pipeline_kernel`); what it looks like is a form
+(`engine.front.frames.answer_forms`), so that the bytes are those that Python's way writes.
+"""
+
+# mypy: disable-error-code="no-any-return,return-value,assignment"
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray  # type: ignore[attr-defined]
+
+from engine.front.frames.send_words import (
+    ASKED_WORDS,
+    FORM_WORDS,
+    PART_WORDS,
+    PEER_WORDS,
+    PREFIXED,
+    RECORDS_MAX,
+    RUN_WORDS,
+    STATUS_CODES,
+    UNIQUE_KEY_BYTES,
+    AnswerForm,
+    AskedWord,
+    BlockWord,
+    FormsWord,
+    Hole,
+    PartWord,
+    PeerWord,
+    RunWord,
+)
+from engine.producer.pipeline_kernel import DONE_WORDS, SENT_WORDS, DoneWord, StateWord, keep_places, tell_reached
+from engine.protocol.remoting.frame import LENGTH_BYTES
+from ipc.arrays import Bytes, Words
+from ipc.compiled.atomics import load_acquire
+from ipc.compiled.compiler import bare_kernel, kernel
+from ipc.compiled.memory import bytes_at, copy_bytes, store_be16, store_be32, words_at
+from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING
+
+STATE_WORDS = len(StateWord)
+FOREVER = 1 << 62
+ZERO, LETTER_A, MINUS, COMMA = ord("0"), ord("A"), ord("-"), ord(",")
+FORMS_WORDS = int(FormsWord.END)
+HEAD_BYTES = 2 * LENGTH_BYTES
+LONG_DIGITS_HEX = 16
+NOT_SO, NOBODY = -2, -1  # as REACHED_FIRST: each has to be looked at; none is waited for
+
+
+@bare_kernel
+def write_decimal(out: Bytes, at: int, value: int) -> int:
+    """Where it ends."""
+    if value < 0:
+        out[at] = MINUS
+        at, value = at + 1, -value
+    end, rest = at + 1, value // 10
+    while rest:
+        end, rest = end + 1, rest // 10
+    k = end
+    while k > at:
+        k -= 1
+        out[k] = ZERO + value % 10
+        value //= 10
+    return end
+
+
+@bare_kernel
+def _write_hexadecimal(out: Bytes, at: int, value: int) -> int:
+    for k in range(at + LONG_DIGITS_HEX - 1, at - 1, -1):
+        digit = value & 0xF
+        out[k] = ZERO + digit if digit < 10 else LETTER_A + digit - 10
+        value >>= 4
+    return at + LONG_DIGITS_HEX
+
+
+@bare_kernel
+def end_head(out: Bytes, first: int, fields_at: int, end: int, kind: int, body_bytes: int) -> None:
+    """The lengths of a frame whose head is out[first:end]: of its fields, where they have one (else -1), of all."""
+    if fields_at >= 0:
+        store_be32(out, fields_at, end - fields_at - 4)
+    store_be32(out, first, end - first - LENGTH_BYTES + body_bytes)
+    store_be32(out, first + LENGTH_BYTES, kind << 24 | end - first - HEAD_BYTES)
+
+
+@kernel
+def _write_message_ids(block: Words, out: Bytes, at: int, row: int, place: int, records: int) -> int:
+    """Where each record lies, with commas between."""
+    lengths = carray(words_at(block[BlockWord.LENGTHS_AT]), (block[BlockWord.ROWS] * RECORDS_MAX,))
+    for k in range(records):
+        if k > 0:
+            out[at] = COMMA
+            at += 1
+        at = _write_hexadecimal(out, _write_hexadecimal(out, at, block[BlockWord.STORE_HOST]), place)
+        place += lengths[row * RECORDS_MAX + k] if records > 1 else 0
+    return at
+
+
+@kernel
+def _write_value(
+    block: Words, out: Bytes, at: int, hole: int, code: int, row: int, place: int, queue_offset: int
+) -> int:  # fmt: skip
+    """One value to out[at:]; where it ends."""
+    asked = carray(words_at(block[BlockWord.ASKED_AT]), (block[BlockWord.ROWS] * ASKED_WORDS,))
+    if hole == Hole.CODE:
+        return write_decimal(out, at, code)
+    if hole == Hole.OPAQUE:
+        return write_decimal(out, at, asked[row * ASKED_WORDS + AskedWord.OPAQUE])
+    if hole == Hole.QUEUE_ID:
+        return write_decimal(out, at, asked[row * ASKED_WORDS + AskedWord.QUEUE_ID])
+    if hole == Hole.QUEUE_OFFSET:
+        return write_decimal(out, at, queue_offset)
+    if hole == Hole.MESSAGE_ID:
+        return _write_message_ids(block, out, at, row, place, asked[row * ASKED_WORDS + AskedWord.RECORDS])
+    if hole == Hole.TRANSACTION_ID:
+        keys = carray(bytes_at(block[BlockWord.UNIQUE_AT]), (block[BlockWord.ROWS] * UNIQUE_KEY_BYTES,))
+        count = asked[row * ASKED_WORDS + AskedWord.UNIQUE_BYTES]
+        copy_bytes(out, at, keys, row * UNIQUE_KEY_BYTES, count)
+        return at + count
+    if hole == Hole.CODE_16:
+        store_be16(out, at, code)
+        return at + 2
+    store_be32(out, at, asked[row * ASKED_WORDS + AskedWord.OPAQUE] if hole == Hole.OPAQUE_32 else 0)
+    return at + 4
+
+
+@kernel
+def _write_answer(block: Words, out: Bytes, at: int, code: int, row: int, place: int, queue_offset: int) -> int:
+    """The frame to out[at:]; where it ends."""
+    forms = carray(words_at(block[BlockWord.FORMS_AT]), (FORMS_WORDS,))
+    text = carray(bytes_at(block[BlockWord.FORMS_TEXT_AT]), (block[BlockWord.FORMS_TEXT_BYTES],))
+    asked = carray(words_at(block[BlockWord.ASKED_AT]), (block[BlockWord.ROWS] * ASKED_WORDS,))
+    form = asked[row * ASKED_WORDS + AskedWord.FORM] * FORM_WORDS
+    first, fields_at = at, np.int64(-1)
+    at += HEAD_BYTES
+    for k in range(forms[form]):
+        part = form + 1 + k * PART_WORDS
+        copy_bytes(out, at, text, forms[part + PartWord.AT], forms[part + PartWord.BYTES])
+        at += forms[part + PartWord.BYTES]
+        hole = forms[part + PartWord.HOLE] & (PREFIXED - 1)
+        if hole == Hole.END:
+            break
+        prefix = forms[part + PartWord.HOLE] >= PREFIXED
+        if hole == Hole.FIELDS_BYTES:
+            fields_at = at
+        value_at = at + 4 if prefix else at
+        at = _write_value(block, out, value_at, hole, code, row, place, queue_offset)
+        if prefix:
+            store_be32(out, value_at - 4, at - value_at)
+    end_head(out, first, fields_at, at, forms[form + FORM_WORDS - 1], 0)
+    return at
+
+
+@bare_kernel
+def _note_run(runs: Words, count: int, peer: int, at: int, end: int) -> int:
+    """How many runs there are once these bytes of a connection were noted."""
+    if count > 0:
+        last = (count - 1) * RUN_WORDS
+        if runs[last + RunWord.PEER] == peer and runs[last + RunWord.END] == at:
+            runs[last + RunWord.END] = end
+            return count
+    to = count * RUN_WORDS
+    runs[to + RunWord.PEER], runs[to + RunWord.AT], runs[to + RunWord.END] = peer, at, end
+    return count + 1
+
+
+@bare_kernel
+def _leave(block: Words, done: Words, row: int) -> None:
+    """Somebody else's: kept at the beginning of the table."""
+    to = block[BlockWord.LEFT] * DONE_WORDS
+    for k in range(DONE_WORDS):
+        done[to + k] = done[row + k]
+    block[BlockWord.LEFT] += 1
+
+
+@kernel
+def write_answers(block: Words) -> int:
+    """Write the answers of what is done, as far as there is room: how many runs there are.
+
+    block[NEXT_ROW] is below the number of those done where it is to be called again. Rows that are not ours, or that
+    Python has to say something about, are the first block[LEFT] of `done` afterwards.
+    """
+    rows = block[BlockWord.ROWS]
+    state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
+    done = carray(words_at(block[BlockWord.DONE_AT]), (rows * DONE_WORDS,))
+    asked = carray(words_at(block[BlockWord.ASKED_AT]), (rows * ASKED_WORDS,))
+    peers = carray(words_at(block[BlockWord.PEERS_AT]), (block[BlockWord.PEERS] * PEER_WORDS,))
+    forms = carray(words_at(block[BlockWord.FORMS_AT]), (FORMS_WORDS,))
+    runs = carray(words_at(block[BlockWord.RUNS_AT]), (block[BlockWord.RUNS] * RUN_WORDS,))
+    out = carray(bytes_at(block[BlockWord.OUT_AT]), (block[BlockWord.OUT_BYTES],))
+    at, count, next_row = np.int64(0), np.int64(0), block[BlockWord.NEXT_ROW]
+    while next_row < state[StateWord.DONE] and count < block[BlockWord.RUNS]:
+        if at + block[BlockWord.ANSWER_BYTES_MAX] > out.size:
+            break
+        row = next_row * DONE_WORDS
+        next_row += 1
+        number, status = done[row + DoneWord.NUMBER], done[row + DoneWord.STATUS]
+        of, own = number % rows, number % rows * ASKED_WORDS
+        code = forms[FormsWord.STATUS_CODES + status] if 0 <= status < STATUS_CODES else np.int64(-1)
+        if asked[own + AskedWord.NUMBER] != number or code < 0:
+            _leave(block, done, row)
+            continue
+        peer, taken = asked[own + AskedWord.PEER], asked[own + AskedWord.BYTES]
+        block[BlockWord.STORED] += asked[own + AskedWord.RECORDS]
+        block[BlockWord.UNDER_WAY] -= 1
+        block[BlockWord.BYTES_UNDER_WAY] -= taken
+        if peers[peer + PeerWord.NUMBER] != asked[own + AskedWord.PEER_NUMBER]:
+            continue
+        peers[peer + PeerWord.PUTS] -= 1
+        peers[peer + PeerWord.BYTES] -= taken
+        if asked[own + AskedWord.FORM] == AnswerForm.NONE:
+            continue
+        place, queue_offset = done[row + DoneWord.PHYSICAL_OFFSET], done[row + DoneWord.QUEUE_OFFSET]
+        end = _write_answer(block, out, at, code, of, place, queue_offset)
+        count = _note_run(runs, count, peer, at, end)
+        at = end
+    block[BlockWord.NEXT_ROW] = next_row
+    return count
+
+
+@bare_kernel
+def _reached(block: Words, counters: Words) -> int:
+    """Where the log ends for whom all is well; -1 where each put has to be looked at."""
+    first, second, reached = block[BlockWord.REACHED_FIRST], block[BlockWord.REACHED_SECOND], np.int64(FOREVER)
+    if first == NOT_SO or load_acquire(counters, block[BlockWord.FLUSH_ERRNO]) != 0:
+        return -1
+    if first >= 0:
+        reached = min(reached, load_acquire(counters, first))
+    if second >= 0:
+        reached = min(reached, load_acquire(counters, second))
+    return reached
+
+
+@kernel
+def look_at_log(block: Words) -> bool:
+    """Have the pipeline note what is done by now; whether it has to look at each itself."""
+    rows = block[BlockWord.ROWS]
+    counters = carray(words_at(block[BlockWord.COUNTERS_AT]), (block[BlockWord.COUNTERS],))
+    control = carray(words_at(block[BlockWord.CONTROL_AT]), (WORDS_PER_RING,))
+    words = carray(words_at(block[BlockWord.DESCRIPTORS_AT]), (block[BlockWord.DESCRIPTORS] * DESCRIPTOR_WORDS,))
+    table = carray(words_at(block[BlockWord.TABLE_AT]), (rows * SENT_WORDS,))
+    state = carray(words_at(block[BlockWord.STATE_AT]), (STATE_WORDS,))
+    done = carray(words_at(block[BlockWord.DONE_AT]), (rows * DONE_WORDS,))
+    latencies = carray(words_at(block[BlockWord.LATENCIES_AT]), (block[BlockWord.LATENCIES],))
+    block[BlockWord.NEXT_ROW] = block[BlockWord.LEFT] = 0
+    keep_places(control, words, counters, block[BlockWord.LOG_END], table, state, done, latencies)
+    reached = _reached(block, counters)
+    tell_reached(table, state, done, reached, latencies)
+    return reached < 0

@@ -1,0 +1,304 @@
+"""A front: owns clients' connections, serves sends and pulls, hands everything else to the clients role.
+
+Implements: NettyRemotingServer and its processors of sends and pulls (spec: remoting, 3 server behaviour)
+Publishes:  listen_port (front 0), its words of the board; `serving` as soon as it is so, a start waits for that
+One event loop, run while the role idles. Where there are several fronts, all listen at the same ports, and the kernel
+deals connections out. A port that cannot be bound is tried again: the log does not need it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from engine.board.cursors import Board, Serving, TlsOutcome
+from engine.figures.counted import NS_PER_MS
+from engine.front.connections.front_counts import FrontCounts
+from engine.front.connections.late_heartbeats import LateHeartbeats
+from engine.front.connections.pace import TURN_MS, Pace
+from engine.front.connections.peer import Peer
+from engine.front.connections.reception import Reception
+from engine.front.connections.relay import Relay
+from engine.front.connections.service import FrontContext, Service, frame_of
+from engine.front.connections.tables import Tables
+from engine.front.pulls.pulls import Pulls
+from engine.front.sends.quick_sends import quick_sends
+from engine.front.sends.sends import Sends
+from engine.net import tls
+from engine.net.listeners import bind_address
+from engine.net.log_lines import Seldom
+from engine.net.tls import BrokerTls
+from engine.protocol.access import rights
+from engine.protocol.access.rights import Rules
+from engine.protocol.remoting.answers import FAILED
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.frame import LENGTH_BYTES, MalformedFrame, RemotingCommand, decode
+from engine.remoting.links.exchange import Bells
+from engine.remoting.loop.role_loop import RoleLoop
+from engine.settings.config import BrokerConfig
+from ipc import waiting
+from ipc.clock import monotonic_ms, wall_ms
+from store.compat import line_of
+
+log = logging.getLogger("slipstream.front")
+
+BUFFER_BYTES = 256 * 1024  # of what is received at a time
+BIND_RETRY_MS, SWEEP_MS = 1000, 2000
+FAST_BELOW = 2  # the port for all but pulls: listenPort - 2
+BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
+
+OpenService = Callable[[FrontContext], Service]
+
+
+class Front:
+    """The role of front `number`."""
+
+    def __init__(
+        self, config: BrokerConfig, board: Board, number: int, bells: Bells, how: BrokerTls | None,
+        services: Sequence[OpenService],
+    ) -> None:  # fmt: skip
+        self.name = f"front.{number}"
+        self._config, self._board, self._number = config, board, number
+        self._turns = RoleLoop()
+        self._loop, self._pace = self._turns.loop, Pace(self._wake)
+        self._words = board.fronts[number]
+        rules = Rules(config.remoting_allow_list, config.admin_allow_list, follow=config.ha_allow_list)
+        self._reception = Reception(
+            self, rules, (how or tls.of_broker(config)).server, self._count_tls, config.remoting_connections_max
+        )
+        self._tables = Tables()
+        limit_ms = config.wait_in_heartbeat_queue_ms if config.broker_fast_failure_enable else None
+        late = LateHeartbeats(limit_ms, line_of(config.compat).remoting.version)
+        self._relay = Relay(board.directory, number, bells, self._reception.peers, self._tables, late)
+        self._counts = FrontCounts(self._relay)
+        self._relay.on_asked = self._counts.say
+        context = FrontContext(
+            config, board, self._words, self._loop, self._tables, self._relay, self._reception.peers, number,
+            self._counts,
+        )  # fmt: skip
+        self._services = [open_service(context) for open_service in services]
+        self._by_code = {code: service for service in self._services for code in service.codes}
+        self._version = line_of(config.compat).remoting.version
+        waiting.publish(self._words.serving, Serving.NOTHING)  # whatever the one before us did
+        self._tables.follow(lambda _table, _name: self._note_serving())
+        self._unbound: dict[int, str] = {}  # port: why not, as it was told
+        self._written: list[Peer] = []  # those with answers in this turn
+        self._bind_at_ms = self._sweep_at_ms = 0
+        self._seldom = Seldom(log)
+        received = np.zeros(BUFFER_BYTES, np.uint8)
+        self.buffer = memoryview(received)  # type: ignore[arg-type]
+        self._quick = quick_sends(self._services, received)
+        self._pulls = next(each for each in self._services if isinstance(each, Pulls))
+        self._usual_pulls = self._pulls.usual
+        self._usual_pulls.receives(received)
+        self._loop.add_reader(self._relay.bell, self._relay.receive)
+
+    # turns
+
+    def do_work(self, now_ms: int) -> int:
+        """Look at the clock; the event loop does the work while the role idles."""
+        if now_ms >= self._bind_at_ms and len(self._reception.ports) < len(self._ports()):
+            self._bind_at_ms = now_ms + BIND_RETRY_MS
+            self._turns.run(self._bind())
+        if now_ms >= self._sweep_at_ms:
+            self._sweep_at_ms = now_ms + SWEEP_MS
+            self._reception.sweep()
+        for service in self._services:
+            service.turn(now_ms)
+        self._relay.turn(now_ms)
+        self._counts.turn(now_ms)
+        waiting.note(self._words.connections, len(self._reception.peers))
+        return 0
+
+    def idle(self, timeout_ms: int) -> None:
+        """Serve, until the clock is to be looked at, or the stop comes."""
+        self._turns.serve(min(timeout_ms, self._pace.wait_ms(self._rest_ms(monotonic_ms()))))
+
+    def _rest_ms(self, now_ms: int) -> int:
+        """How long nothing is due here, unless something comes."""
+        if not self._tables.is_complete or len(self._reception.ports) < len(self._ports()):
+            return 0
+        return min(service.rest_ms(now_ms) for service in self._services)
+
+    def _wake(self) -> None:
+        """A rest is over: the clock is looked at soon."""
+        self._loop.call_later(TURN_MS / 1000, self._turns.end_turn)
+
+    def close(self) -> None:
+        """Hang up on everybody, after what was written."""
+        self._turns.run(self._leave())
+        for service in self._services:
+            service.close()
+        self._relay.close()
+        self._turns.close()
+
+    async def _leave(self) -> None:
+        self._flush()
+        self._reception.stop()
+        await asyncio.sleep(0)
+
+    def _ports(self) -> list[int]:
+        port = self._config.listen_port
+        return [port, port - FAST_BELOW] if port > FAST_BELOW else [port]
+
+    async def _bind(self) -> None:
+        """The port of everybody, and the one two below it, where nobody pulls."""
+        address = bind_address(self._config.bind_address, self._config.broker_ip1)
+        for port in self._ports():
+            if port in self._reception.ports:
+                continue
+            is_fast, is_shared = port != self._config.listen_port, self._config.front_processes > 1
+            try:
+                bound = self._reception.listen(address, port, is_fast=is_fast, is_shared=is_shared)
+            except OSError as error:
+                if self._unbound.get(port) != error.strerror:
+                    log.error("this broker cannot serve %s (listenPort, bindAddress); tried again", error.strerror)
+                self._unbound[port] = str(error.strerror)
+                waiting.publish(self._words.listen_errno, error.errno or -1)
+                continue
+            if not is_fast and self._number == 0:
+                waiting.publish(self._board.listen_port, bound)
+        if len(self._reception.ports) == len(self._ports()):
+            waiting.publish(self._words.listen_errno, 0)
+        self._note_serving()
+
+    def _note_serving(self) -> None:
+        """Whoever starts this broker waits for it, and looks at no clock."""
+        if self._words.serving.read() < Serving.ALL and len(self._reception.ports) == len(self._ports()):
+            waiting.publish(self._words.serving, Serving.ALL if self._tables.is_complete else Serving.PORTS)
+
+    def _count_tls(self, outcome: TlsOutcome) -> None:
+        waiting.add(self._words.tls_outcomes[outcome], 1)
+
+    # what peers call
+
+    def admits_first(self, peer: Peer, first: int) -> bool:
+        """A TLS hello where no TLS is served is hung up on, told and counted."""
+        self._pace.stir()
+        is_admitted = peer.is_tls or not self._reception.opening.refuses_hello(bytes((first,)), peer.connection.peer)
+        if is_admitted and self._quick is not None:
+            self._quick.enter(peer)
+        refused = (rights.refusal(code, peer.connection.rights) for code in Pulls.codes)
+        peer.pulls = is_admitted and not (peer.is_fast or any(refused))
+        return is_admitted
+
+    def take_usual(self, peer: Peer, at: int, end: int) -> int:
+        """Sends and pulls that are nothing special, from `at` on: where the first frame begins that is neither."""
+        kinds = (self._take_pulls, self._take_sends) if peer.is_pulling else (self._take_sends, self._take_pulls)
+        before = -1
+        while at != before and end - at > LENGTH_BYTES:
+            before = at
+            for take in kinds:
+                at = take(peer, at, end)
+                if end - at <= LENGTH_BYTES:
+                    break
+        return at
+
+    def _take_sends(self, peer: Peer, at: int, end: int) -> int:
+        if self._quick is None or peer.slot < 0:
+            return at
+        if self._pace.rests:  # what a turn says to compiled code may be old
+            self._quick.turn(wall_ms())
+        taken_to = self._quick.take(peer, at, end)
+        if taken_to > at:
+            peer.is_pulling = False
+            if not self._pace.is_stirred:
+                self._pace.stir()
+        return taken_to
+
+    def _take_pulls(self, peer: Peer, at: int, end: int) -> int:
+        if not peer.pulls:
+            return at
+        began_ns = time.monotonic_ns()
+        taken_to = self._usual_pulls.take(peer, at, end)
+        if time.monotonic_ns() - began_ns > NS_PER_MS:
+            self._pulls.was_slow(began_ns)
+        if taken_to > at:
+            peer.is_pulling = True
+            if not self._pace.is_stirred and self._usual_pulls.has_news:
+                self._pace.stir()
+        return taken_to
+
+    def received(self, peer: Peer, data: memoryview, start: int, length: int) -> None:
+        """One frame. Raises MalformedFrame."""
+        frame = bytes(data[start : start + length])
+        request = decode(frame)
+        if not request.is_response:
+            refusal = rights.refusal(request.code, peer.connection.rights)
+            if refusal is not None:
+                self._seldom.tell("%s", refusal)
+                self._refuse(peer, request, ResponseCode.NO_PERMISSION, refusal)
+                return
+            service = self._by_code.get(request.code)
+            if service is not None:
+                self._begin(service, request, peer)
+                return
+        if request.code != RequestCode.HEART_BEAT:
+            self._pace.stir()
+        if not self._relay.forward(peer, request, frame) and not request.is_response:
+            self._refuse(peer, request, ResponseCode.SYSTEM_BUSY, BUSY)
+
+    def _begin(self, service: Service, request: RemotingCommand, peer: Peer) -> None:
+        self._pace.stir()
+        try:
+            answer = service.begin(request, peer, wall_ms())
+            if self._quick is not None:
+                self._quick.learn(request)
+        except Exception:  # ours, of which its connection must not die, nor a log be filled
+            self._seldom.tell("a request failed: code %d", request.code, level=logging.ERROR, error=True)
+            self._refuse(peer, request, ResponseCode.SYSTEM_ERROR, FAILED)
+            return
+        if answer is not None and not request.is_oneway:
+            peer.write(frame_of(request, answer))
+
+    def _refuse(self, peer: Peer, request: RemotingCommand, code: int, remark: str) -> None:
+        if not request.is_oneway:
+            peer.write(frame_of(request, request.answer(code, remark, version=self._version)))
+
+    def spoke(self, peer: Peer) -> None:
+        """Those that were silent longest go first when there are too many."""
+        self._reception.connections.spoke(peer.connection)
+
+    def holds(self, peer: Peer, count: int) -> None:
+        """Whoever makes us keep most for longest goes when it is too much."""
+        self._reception.connections.hold(peer.connection, count, for_peer=True)
+
+    def wrote(self, peer: Peer) -> None:
+        """All of a turn leaves in one write."""
+        if not self._written:
+            self._loop.call_soon(self._flush)
+        self._written.append(peer)
+
+    def had_turn(self, peer: Peer) -> None:
+        """Behind what has come for the others, and after its answers were written."""
+        self._loop.call_soon(peer.go_on)
+
+    def _flush(self) -> None:
+        written, self._written = self._written, []
+        for peer in written:
+            peer.flush()
+
+    def broke(self, peer: Peer, malformed: MalformedFrame) -> None:
+        """It is told; nothing behind can be trusted."""
+        self._seldom.tell("%s: %s: %s", peer.connection.peer, malformed.code, malformed)
+
+    def left(self, peer: Peer) -> None:
+        """A connection is gone."""
+        self._pace.stir()
+        self._reception.left(peer)
+        for service in self._services:
+            service.left(peer)
+        self._relay.left(peer)
+        if self._quick is not None:
+            self._quick.leave(peer)
+
+
+def open_role(
+    config: BrokerConfig, board: Board, number: int, bells: Bells, how: BrokerTls | None = None
+) -> Front:  # fmt: skip
+    """Front `number` of a broker; `how` are its certificates, read now where they are not given."""
+    return Front(config, board, number, bells, how, services=(Sends, Pulls))

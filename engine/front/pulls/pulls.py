@@ -1,0 +1,356 @@
+"""Pulls: served out of the log in place, or held until there is a message that they want.
+
+Implements: PullMessageProcessor (spec: remoting, 7)
+Publishes:  pulls, pulled_messages, pulled_bytes of its front
+A pull that this way has served is usual: the next of its kind is answered by compiled code (`UsualPulls`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from time import monotonic_ns
+from typing import Any
+
+from engine.front.connections.log_body import LogAnswer
+from engine.front.connections.peer import Peer
+from engine.front.connections.service import FrontContext
+from engine.front.connections.tables import SUBSCRIPTIONS
+from engine.front.pulls.held_pulls import HeldPulls
+from engine.front.pulls.known_pulls import KEY_NAMES, KnownPull, key_of
+from engine.front.pulls.log_view import LogView, Queue
+from engine.front.pulls.pull_counts import PullCounts
+from engine.front.pulls.pull_forms import HeadValues, forms_of
+from engine.front.pulls.pull_words import PullWord
+from engine.front.pulls.resets import Resets
+from engine.front.pulls.usual_pulls import Asked, HeldRow, Noted
+from engine.front.pulls.woken_pulls import Woken
+from engine.protocol.pulling.checks import Broker, Checks, Pull, PullRefused
+from engine.protocol.pulling.decision import (
+    CODES,
+    Catch,
+    QueueExtent,
+    Role,
+    Status,
+    answer_fields,
+    head_in_json,
+    verdict,
+)
+from engine.protocol.pulling.header import PullFlag, pull_header
+from engine.protocol.remoting.answers import Answerer, Thrown
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.frame import RemotingCommand, Serialize, encode, encode_head
+from engine.protocol.sending.answers import TIMED_OUT
+from engine.settings.config import BrokerRole
+from ipc import waiting
+from ipc.clock import monotonic_ms
+from store.put.events import MovedOffset
+
+HELD_MAX_OF_ONE = 20_000  # a process of many consumers has one connection
+HELD_BYTES_MAX, HELD_BYTES_MAX_OF_ONE = 128 << 20, 16 << 20  # of their requests
+COMMITTED_MAX = 100_000
+EARLY_MAX, EARLY_BYTES_MAX = 10_000, 32 << 20  # pulls that came before the tables, or before their group
+NS_PER_MS = 1_000_000
+LONG_MAX = (1 << 62) - 1
+PULL_CODES = int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE)
+REQUESTS = {code: RemotingCommand(code, 0) for code in PULL_CODES}  # all that a count asks of one
+OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+Json = dict[str, Any]
+
+
+class Pulls(Answerer):
+    """The service of codes 11 and 361."""
+
+    codes = frozenset(PULL_CODES)
+
+    def __init__(self, context: FrontContext) -> None:
+        config, board, tables = context.config, context.board, context.tables
+        super().__init__(config.compat)
+        self._context, self._board, self._words = context, board, context.words
+        rules, is_slave = self.line.pull, config.broker_role is BrokerRole.SLAVE
+        self._role = Role(is_slave, config.slave_read_enable, config.offset_check_in_slave)
+        self._checks = Checks(
+            Broker(self.line, config.broker_ip1, is_slave, config.slave_read_enable),
+            tables.topics, tables.groups, tables.subscriptions, tables.forbidden,
+        )  # fmt: skip
+        self._resets = Resets(tables.resets, context.relay)
+        self._commits = rules.slaves_commit or not is_slave
+        self._view = LogView(config, board, corrects=self._role.corrects)
+        self._held = HeldPulls(context, self._view, forms_of(self._marked_head), self, self._commits)
+        self.usual = self._held.usual
+        self._longest_ns = self._words.pull_longest_ms.read() * NS_PER_MS  # of the front before us, too
+        self._not_quick = 0  # of the usual pulls that were not said yet, those whose time was noted
+        self._committed: dict[tuple[str, str, int], int] = {}  # what was said last
+        self._counts = PullCounts(context.relay)
+        context.relay.before_more = self._say_noted
+        self._early: deque[tuple[RemotingCommand, Peer, int]] = deque()  # and when they came
+        self._early_ms = config.wait_in_pull_queue_ms if config.broker_fast_failure_enable else LONG_MAX
+        self._kept = self._kept_bytes = 0  # of those, and of those whose group is asked for
+        tables.follow(self._on_table)
+
+    # what a front calls
+
+    def begin(self, request: RemotingCommand, peer: Peer, _now_ms: int) -> RemotingCommand | None:
+        """A pull."""
+        if peer.is_fast:
+            remark = f" request type {request.code} not supported"
+            return self.answered(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        if request.body:  # which nobody reads, and a held one would keep
+            request = replace(request, body=b"")
+        return self._serve(request, peer, is_first=True)
+
+    def turn(self, now_ms: int) -> None:
+        """The sweep, and what expired."""
+        self._view.turn()
+        self.usual.let_go()
+        self._held.turn(now_ms)
+        self._expire_early(now_ms)
+        self._say_noted()
+        self._counts.turn(now_ms)
+
+    def rest_ms(self, now_ms: int) -> int:
+        """Until the next sweep, if any are held; pulls that wait for what is asked of the clients role have limits."""
+        return 0 if self._early or self._kept else self._held.rest_ms(now_ms)
+
+    def _expire_early(self, now_ms: int) -> None:
+        """Those that wait too long for the tables are answered as one that waits too long for a thread."""
+        while self._early and now_ms - self._early[0][2] > self._early_ms:
+            size = len(self._early)
+            request, peer, came_ms = self._early.popleft()
+            self._let_go(request)
+            remark = TIMED_OUT.format(now_ms - came_ms, size)
+            self._context.answer(peer, request, self.answered(request, ResponseCode.SYSTEM_BUSY, remark))
+
+    def left(self, peer: Peer) -> None:
+        """Its pulls go with it."""
+        self._held.left(peer.number)
+
+    def close(self) -> None:
+        """Unmap; who waits is not answered, its connection ends."""
+        self._held.close()
+        self._view.close()
+
+    # what wakes
+
+    def _on_table(self, table: str, name: str | None) -> None:
+        if table == SUBSCRIPTIONS:
+            self._checks.forget(name)
+        if name is None:
+            self._say_noted()
+            self._held.forget_usual()
+        else:
+            self.usual.forget(table, name)
+        if self._early and self._context.tables.is_complete:
+            early, self._early = self._early, deque()
+            for request, peer, _came_ms in early:
+                self._let_go(request)
+                self._held.woken.add(Woken(Asked(peer, b"", request), is_first=True))
+            self._held.woken.go_on()
+
+    def was_held(self, came_ns: int) -> None:
+        """A usual pull that came then was held, and is answered."""
+        self._not_quick += 1
+        self._context.counts.pulled(came_ns, was_held=True)
+
+    def was_in_vain(self, pull: HeldRow) -> None:
+        """A usual pull was held, and is told that nothing has come."""
+        waiting.add(self._words.pulls, 1)
+        request = REQUESTS[self.usual.known[pull.row].code]
+        self._context.counts.answered(request, ResponseCode.PULL_NOT_FOUND, pull.came_ns, was_held=True)
+
+    def serve(self, pull: Woken) -> None:
+        """One that wakes, where the compiled way does not answer it."""
+        asked = pull.asked
+        frames = None if pull.is_first else self.usual.answer(asked)
+        if frames is not None:
+            self.was_held(pull.came_ns)
+            asked.peer.write(frames)
+            return
+        request = asked.request
+        answer = self._serve(request, asked.peer, is_first=pull.is_first, came_ns=pull.came_ns)
+        if answer is not None:
+            self._context.answer(asked.peer, request, answer)
+
+    # one pull
+
+    def _serve(
+        self, request: RemotingCommand, peer: Peer, *, is_first: bool, came_ns: int = 0
+    ) -> RemotingCommand | None:  # fmt: skip
+        try:
+            self._checks.of_broker(request.code, self._board.broker_permission.read())
+            header = pull_header(request.ext_fields)
+            if not self._context.tables.is_complete:
+                return self._wait_for_tables(request, peer)
+            if not self._checks.knows(header.group) and is_first:
+                return self._make_group(header.group, request, peer)
+            pull = self._checks.check(header, peer.address)
+        except PullRefused as refused:
+            return self.answered(request, refused.code, refused.remark, self._checks.fields_of(refused))
+        except Thrown as thrown:
+            return request.answer(thrown.code, thrown.remark, version=self.version, serialize=Serialize.JSON)
+        return self._pull(pull, request, peer, is_first=is_first, came_ns=came_ns)
+
+    def _wait_for_tables(self, request: RemotingCommand, peer: Peer) -> RemotingCommand | None:
+        if not self._keep(request):
+            return self.answered(request, ResponseCode.SYSTEM_BUSY, OVERLOAD)
+        self._early.append((request, peer, monotonic_ms()))
+        return None
+
+    def _keep(self, request: RemotingCommand) -> bool:
+        """Whether one more may wait that is not held yet."""
+        if self._kept >= EARLY_MAX or self._kept_bytes + request.cost > EARLY_BYTES_MAX:
+            return False
+        self._kept += 1
+        self._kept_bytes += request.cost
+        return True
+
+    def _let_go(self, request: RemotingCommand) -> None:
+        self._kept -= 1
+        self._kept_bytes -= request.cost
+
+    def _make_group(self, group: str, request: RemotingCommand, peer: Peer) -> RemotingCommand | None:
+        """A group that is unknown may be one that is made when it is asked for."""
+
+        if not self._keep(request):
+            return self.answered(request, ResponseCode.SYSTEM_BUSY, OVERLOAD)
+
+        def made(answer: Json) -> None:
+            self._let_go(request)
+            config = answer.get("config")
+            if config is not None:
+                self._context.tables.groups.setdefault(group, config)
+            if peer.is_open:
+                again = self._serve(request, peer, is_first=config is not None)
+                if again is not None:
+                    self._context.answer(peer, request, again)
+
+        if not self._context.relay.ask("ensure_group", {"group": group}, made):
+            self._let_go(request)
+            return self.answered(request, ResponseCode.SYSTEM_BUSY, OVERLOAD)
+        return None
+
+    def _pull(
+        self, pull: Pull, request: RemotingCommand, peer: Peer, *, is_first: bool, came_ns: int
+    ) -> RemotingCommand | None:  # fmt: skip
+        self._say_noted()
+        header = pull.header
+        queue = header.topic, header.queue_id
+        reset = self._resets.take(header, self._view.extent) if self._resets.table else None
+        began_ns = monotonic_ns()
+        caught, ranges = reset or self._view.catch(queue, header.queue_offset, header.max_messages, pull.tags)
+        self._note_longest(began_ns)
+        said = verdict(caught, header.queue_offset, self._role, pull.group)
+        if said.is_moved and self.line.pull.moved_events:
+            where = header.group, header.topic, header.queue_id
+            self._context.moved.append(MovedOffset(*where, header.queue_offset, caught.next_offset))
+        self._counts.pulled(header.topic, header.group, header.queue_id, caught.next_offset, caught.behind_bytes)
+        if is_first and header.flags & PullFlag.COMMIT_OFFSET and self._commits:
+            self._commit(header.group, queue, header.commit_offset, peer)
+        may_hold = said.code == ResponseCode.PULL_NOT_FOUND and is_first and header.flags & PullFlag.SUSPEND
+        if is_first and peer.pulls and (caught.status is Status.FOUND or may_hold):
+            self._learn(pull, request)
+        if may_hold:
+            asked, end = Asked(peer, b"", request), caught.extent.max_offset
+            if not self._held.hold(queue, pull.tags, header.queue_offset, end, header.suspend_ms, asked):
+                return self.answered(request, ResponseCode.SYSTEM_BUSY, OVERLOAD)
+            return None
+        in_json = self.line.remoting.answers_in_json or request.serialize is Serialize.JSON
+        fields = answer_fields(caught, said.suggested_broker, self.line.pull, pull.topic, pull.group, in_json=in_json)
+        waiting.add(self._words.pulls, 1)
+        self._context.counts.answered(request, said.code, came_ns or began_ns, was_held=not is_first)
+        if caught.status is not Status.FOUND:
+            return self.answered(request, said.code, caught.status.name, fields)
+        self._counts.add(header.topic, header.group, caught.messages, caught.bytes)
+        waiting.add(self._words.pulled_messages, caught.messages)
+        waiting.add(self._words.pulled_bytes, caught.bytes)
+        if not request.is_oneway:
+            peer.write_log(LogAnswer(self._head(request, fields, caught.bytes, in_json=in_json), ranges))
+        return None
+
+    def _head(self, request: RemotingCommand, fields: dict[str, str], body_bytes: int, *, in_json: bool) -> bytes:
+        """The frame of messages, up to them."""
+        if in_json:
+            return head_in_json(fields, request.opaque, self.version, body_bytes)
+        return encode_head(self.answered(request, ResponseCode.SUCCESS, Status.FOUND.name, fields), body_bytes)
+
+    def _marked_head(self, request: RemotingCommand, caught: Catch, values: HeadValues) -> bytes:
+        """How the head of an answer looks with these values."""
+        in_json = self.line.remoting.answers_in_json or request.serialize is Serialize.JSON
+        flags = {"topicSysFlag": values.topic_flag}, {"groupSysFlag": values.group_flag}
+        fields = answer_fields(caught, values.suggested, self.line.pull, *flags, in_json=in_json)
+        if caught.status is Status.FOUND:
+            return self._head(request, fields, 0, in_json=in_json)
+        return encode(self.answered(request, CODES[caught.status], caught.status.name, fields))
+
+    # what is usual
+
+    def _learn(self, pull: Pull, request: RemotingCommand) -> None:
+        """The next of its kind is answered without Python, if the last one was not for want of knowledge."""
+        header, queue = pull.header, (pull.header.topic, pull.header.queue_id)
+        if not self.usual.is_to_learn or self._resets.has(header.topic, header.group):
+            return
+        key, where = key_of(request.code, request.ext_fields or {}), self._view.file_of(queue, header.queue_offset)
+        if key is None or where is None:
+            return
+        nothing = QueueExtent(0, 0)
+        near, far = (
+            verdict(Catch(Status.FOUND, 0, nothing, is_behind=is_behind), 0, self._role, pull.group).suggested_broker
+            for is_behind in (False, True)
+        )
+        flags = pull.group.get("groupSysFlag", 0), pull.topic.get("topicSysFlag", 0)
+        fields = {name: text for name, text in (request.ext_fields or {}).items() if name in KEY_NAMES}
+        if self.usual.is_full:
+            self._say_noted()
+            self._held.forget_usual()
+        self.usual.learn(key, KnownPull(
+            request.code, fields, header.group, queue, pull.tags, header.flags, where, (near, far), *flags
+        ))  # fmt: skip
+
+    # what others are told
+
+    def was_slow(self, began_ns: int) -> None:
+        """A call that answers usual pulls took more than a millisecond: one of them did, at least."""
+        if self.usual.block[PullWord.PULLS]:
+            self._not_quick += 1
+            self._context.counts.pulled(began_ns, was_held=False)
+            self._note_longest(began_ns)
+
+    def _note_longest(self, began_ns: int) -> None:
+        if monotonic_ns() - began_ns > self._longest_ns:
+            self._longest_ns = monotonic_ns() - began_ns
+            waiting.note(self._words.pull_longest_ms, self._longest_ns // NS_PER_MS)
+
+    def _say_noted(self) -> None:
+        """What was answered without Python, to those who count it, and the offsets that it brought."""
+        commits: list[Noted] = []
+        for noted in self.usual.noted():
+            known = noted.known
+            if noted.is_pulled:
+                self._counts.pulled(known.queue[0], known.group, known.queue[1], noted.next_offset, noted.behind_bytes)
+            if noted.pulls:
+                self._counts.add(known.queue[0], known.group, noted.messages, noted.bytes, noted.pulls)
+            if noted.commit.number:
+                commits.append(noted)
+        for noted in sorted(commits, key=lambda one: one.commit.number):
+            peer = self._context.peers.get(noted.commit.peer)
+            self._commit(noted.known.group, noted.known.queue, noted.commit.offset, peer)
+        pulls, messages, size = self.usual.totals()
+        if pulls:
+            self._context.counts.pulled_at_once(pulls - self._not_quick)
+            self._not_quick = 0
+            waiting.add(self._words.pulls, pulls)
+            waiting.add(self._words.pulled_messages, messages)
+            waiting.add(self._words.pulled_bytes, size)
+
+    def _commit(self, group: str, queue: Queue, offset: int, peer: Peer | None) -> None:
+        """Once for each offset: a consumer says it again with every pull until it has consumed more."""
+        key = group, *queue
+        if self._committed.get(key) == offset:
+            return
+        if len(self._committed) >= COMMITTED_MAX:
+            self._committed.clear()
+        self._committed[key] = offset
+        host = "one that has left" if peer is None else f"{peer.address.ip}:{peer.address.port}"
+        self._context.relay.tell("commit_offset", {
+            "group": group, "topic": queue[0], "queueId": queue[1], "offset": offset, "host": host,
+        })  # fmt: skip

@@ -1,0 +1,356 @@
+"""Compiled pulls as Python calls them: what the kernels stand on, what is learned, held and counted.
+
+Implements: the usual case of PullMessageProcessor (spec: remoting, 7)
+Whatever is not usual goes through `engine.front.pulls.pulls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.board.cursors import Board
+from engine.board.queue_ends import NO_SLOT
+from engine.front.connections.peer import Peer
+from engine.front.connections.tables import FORBIDDEN, GROUPS, RESETS, SUBSCRIPTIONS, TOPICS
+from engine.front.frames.answer_forms import AnswerForms
+from engine.front.pulls.held_pull_kernel import EVERYBODY, NEVER, WOKEN_MAX, release_held, wake_held
+from engine.front.pulls.known_pulls import INDEX, KEYS_BYTES, ROWS, KnownPull, KnownPulls
+from engine.front.pulls.log_view import LogView
+from engine.front.pulls.pull_forms import HeadValues, forms_of
+from engine.front.pulls.pull_words import (
+    HEADER_WORDS,
+    HELD_WORDS,
+    HOLES,
+    KEY_BYTES_MAX,
+    KNOWN_WORDS,
+    LEARNED,
+    NO_SOCKET,
+    KnownWord,
+    PullWord,
+    Unusual,
+)
+from engine.front.pulls.resets import reset_name
+from engine.front.pulls.unborn_queues import UnbornQueues
+from engine.front.pulls.usual_pull_kernel import answer_known, take_pulls
+from engine.protocol.pulling.decision import Catch
+from engine.protocol.remoting.frame import LENGTH_BYTES, RemotingCommand, Serialize, decode, encode
+from ipc.arrays import Bytes, Words
+from ipc.clock import monotonic_ms
+
+OUT_BYTES = 2 << 20  # twice the largest answer that is usual
+HELD_COST = 64
+
+
+class Asked(NamedTuple):
+    """A pull that waits: as its frame came, or as a request; and as the compiled way knows it, where it does."""
+
+    peer: Peer
+    frame: bytes
+    command: RemotingCommand | None = None
+    row: int = -1
+    generation: int = -1
+    offset: int = 0
+    most: int = 0
+    opaque: int = 0
+    form: int = 0
+
+    @property
+    def request(self) -> RemotingCommand:
+        """The request."""
+        return decode(self.frame) if self.command is None else self.command
+
+    @property
+    def cost(self) -> int:
+        """What it costs to keep it, about."""
+        return len(self.frame) + HELD_COST if self.command is None else self.command.cost
+
+
+class HeldRow(NamedTuple):
+    """A pull that the compiled way held, as HeldWord has it."""
+
+    offset: int
+    row: int
+    peer: int
+    most: int
+    opaque: int
+    form: int
+    commit: int
+    suspend_ms: int
+    until_ms: int
+    begin: int
+    end: int
+    answer: int
+    came_ns: int
+
+
+class Commit(NamedTuple):
+    """An offset that a pull brought; `number`: among all of them, 0 for one that was told before."""
+
+    offset: int
+    peer: int
+    number: int
+
+
+class Noted(NamedTuple):
+    """What was answered for pulls of one kind since it was said last."""
+
+    known: KnownPull
+    is_pulled: int  # whether the offset is new
+    pulls: int
+    messages: int
+    bytes: int
+    next_offset: int
+    behind_bytes: int
+    commit: Commit
+
+
+class UsualPulls:
+    """For one front. `holds` keeps a pull whose queue has nothing more, which compiled code does not; False where it
+    may not. `holds_more`: compiled code does, or less."""
+
+    def __init__(
+        self, view: LogView, board: Board, forms: AnswerForms, *, commits: bool, short_ms: int | None, sweep_ms: int,
+        holds: Callable[[Asked, int], bool], holds_more: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.known, self.block = KnownPulls(), np.zeros(len(PullWord), np.int64)
+        self._holds, self._holds_more, self._unborn = holds, holds_more, UnbornQueues(view)
+        self._sweep_ms, self._sweep_at_ms = sweep_ms, monotonic_ms() + sweep_ms
+        self._commits_seen = 0
+        self._held_count = self.block[PullWord.HELD : PullWord.HELD + 1]
+        self._held_rows: Words = np.zeros(ROWS * HELD_WORDS, np.int64)
+        self._woken_rows: Words = np.zeros(WOKEN_MAX * HELD_WORDS, np.int64)
+        self._out: Bytes = np.zeros(OUT_BYTES, np.uint8)
+        self._out_view = memoryview(self._out)  # type: ignore[arg-type]
+        self._changed: Words = np.zeros(ROWS, np.int64)
+        self._buffer: Bytes = np.zeros(1, np.uint8)
+        header, values = np.zeros(HEADER_WORDS, np.int64), np.zeros(HOLES, np.int64)
+        key, counters, ends = np.zeros(KEY_BYTES_MAX, np.uint8), board.counters.words, view.ends.next_offsets
+        self._begins = board.min_physical_offset
+        self._kept = header, values, key, forms, view, board
+        places: dict[PullWord, Words | Bytes] = {
+            PullWord.COUNTERS_AT: counters, PullWord.ENDS_AT: ends, PullWord.KNOWN_AT: self.known.words,
+            PullWord.INDEX_AT: self.known.index, PullWord.KEYS_AT: self.known.keys, PullWord.FILES_AT: view.files.table,
+            PullWord.LIMITS_AT: view.limits, PullWord.UNITS_AT: view.rows, PullWord.RANGES_AT: view.ranges,
+            PullWord.TAKEN_AT: view.taken, PullWord.HEADER_AT: header, PullWord.KEY_AT: key,
+            PullWord.VALUES_AT: values, PullWord.FORMS_AT: forms.words, PullWord.FORMS_TEXT_AT: forms.text,
+            PullWord.OUT_AT: self._out, PullWord.CHANGED_AT: self._changed,
+            PullWord.HELD_AT: self._held_rows, PullWord.WOKEN_AT: self._woken_rows,
+        }  # fmt: skip
+        for word, array in places.items():
+            self.block[word] = array.ctypes.data
+        for word, size in {
+            PullWord.COUNTERS: len(counters), PullWord.ENDS: len(ends), PullWord.KNOWN: ROWS, PullWord.INDEX: INDEX,
+            PullWord.KEYS_BYTES: KEYS_BYTES, PullWord.SEED: self.known.seed, PullWord.FILES: view.files.places,
+            PullWord.UNITS: len(view.rows), PullWord.FORMS_TEXT_BYTES: len(forms.text),
+            PullWord.HEAD_BYTES_MAX: forms.bytes_max, PullWord.OUT_BYTES: OUT_BYTES, PullWord.COMMITS: commits,
+            PullWord.LOG_BEGINS: board.min_physical_offset.index, PullWord.LOG_ENDS: board.max_physical_offset.index,
+            PullWord.PERMISSION: board.broker_permission.index,
+            PullWord.SHORT_MS: -1 if short_ms is None else short_ms,
+        }.items():  # fmt: skip
+            self.block[word] = size
+
+    def receives(self, buffer: Bytes) -> None:
+        """Requests come there."""
+        self._buffer = buffer
+        self.block[PullWord.BUFFER_AT], self.block[PullWord.BUFFER_BYTES] = buffer.ctypes.data, len(buffer)
+
+    # turns
+
+    def take(self, peer: Peer, at: int, end: int) -> int:
+        """What of the receive buffer from `at` to `end` is usual is answered, or held: where the first frame begins
+        that is not."""
+        block, held = self.block, self.held
+        block[PullWord.REASON] = 0
+        while end - at > LENGTH_BYTES:
+            fd = peer.idle_fd
+            at = int(take_pulls(block, at, end, fd, peer.number, peer.room))
+            if block[PullWord.WRITTEN]:
+                self._hand_over(peer, fd)
+            if block[PullWord.REASON] != Unusual.NOT_YET:
+                break
+            held_to = self._hold(peer, at)
+            if held_to == at:
+                break
+            at = held_to
+        if self.held != held:
+            self._holds_more()
+        return at
+
+    def _hand_over(self, peer: Peer, fd: int) -> None:
+        """What was not sent at once."""
+        sent, written, error = (int(self.block[word]) for word in (PullWord.SENT, PullWord.WRITTEN, PullWord.ERRNO))
+        rest = bytes(self._out_view[sent:written])
+        if fd == NO_SOCKET:
+            peer.write(rest)
+        else:
+            peer.write_rest(rest, error)
+
+    def _hold(self, peer: Peer, at: int) -> int:
+        """Keep the pull that was looked at last, whose frame begins there: where the next one does."""
+        block = self.block
+        begin = at + LENGTH_BYTES
+        end = begin + int.from_bytes(self._buffer[at:begin].tobytes())
+        row = int(block[PullWord.ROW])
+        offset, most, opaque, form = (
+            int(block[word]) for word in (PullWord.OFFSET, PullWord.MOST, PullWord.OPAQUE, PullWord.FORM)
+        )
+        asked = Asked(
+            peer, self._buffer[begin:end].tobytes(), None, row, self.known.generation, offset, most, opaque, form
+        )
+        return end if self._holds(asked, int(block[PullWord.SUSPEND_MS])) else at
+
+    def answer(self, asked: Asked) -> bytes | None:
+        """The answer to a pull that was held; None where Python has to look at it."""
+        if asked.generation != self.known.generation:
+            return None
+        count = int(answer_known(self.block, asked.row, asked.offset, asked.most, asked.opaque, asked.form))
+        return bytes(self._out_view[:count]) if count > 0 else None
+
+    # pulls that wait
+
+    @property
+    def held(self) -> int:
+        """How many are held without Python."""
+        return int(self._held_count[0])
+
+    @property
+    def held_max(self) -> int:
+        """How many may be."""
+        return int(self.block[PullWord.HELD_MAX])
+
+    @held_max.setter
+    def held_max(self, count: int) -> None:
+        self.block[PullWord.HELD_MAX] = count
+
+    def wake(self, place: int, now_ms: int = NEVER) -> tuple[int, list[tuple[HeldRow, bytes]]]:
+        """Those from that place on whose queues have more, or whose time is over, and their answers, none where Python
+        has to look; up to which place all are looked at."""
+        place = int(wake_held(self.block, place, now_ms))
+        return place, [(held, bytes(self._out_view[held.begin : held.end])) for held in self._let_go()]
+
+    def _let_go(self) -> list[HeldRow]:
+        count = int(self.block[PullWord.WOKEN])
+        rows = self._woken_rows[: count * HELD_WORDS].reshape(count, HELD_WORDS).tolist()
+        return [HeldRow(*row) for row in rows]
+
+    @property
+    def next_sweep_ms(self) -> int:
+        """When it is time for it."""
+        return self._sweep_at_ms
+
+    @property
+    def has_news(self) -> bool:
+        """Whether pulls were answered, or commits noted, that nobody has counted yet."""
+        return bool(self.block[PullWord.PULLS]) or int(self.block[PullWord.COMMITS_NOTED]) != self._commits_seen
+
+    def sweeps(self, now_ms: int) -> bool:
+        """Whether it is time, as it is every now and then, to look at all."""
+        if now_ms < self._sweep_at_ms:
+            return False
+        self._sweep_at_ms = now_ms + self._sweep_ms
+        return True
+
+    def release_all(self) -> list[HeldRow]:
+        """All of them, held no more."""
+        return self._release(EVERYBODY)
+
+    def left(self, number: int) -> list[HeldRow]:
+        """Those of a connection, held no more."""
+        return self._release(number)
+
+    def _release(self, number: int) -> list[HeldRow]:
+        place, released = 0, list[HeldRow]()
+        while place < self.held:
+            place = int(release_held(self.block, place, number))
+            released += self._let_go()
+        return released
+
+    def request_of(self, held: HeldRow) -> RemotingCommand:
+        """A pull that was held, as a request."""
+        known = self.known[held.row]
+        fields = dict(known.fields) | {
+            "queueOffset": str(held.offset), "maxMsgNums": str(held.most), "commitOffset": str(held.commit),
+            "suspendTimeoutMillis": str(held.suspend_ms),
+        }  # fmt: skip
+        return RemotingCommand(known.code, held.opaque, ext_fields=fields, serialize=Serialize(held.form))
+
+    # what is known
+
+    @property
+    def is_to_learn(self) -> bool:
+        """Whether the last `take` ended at a pull of which nothing is known, or what is so no more."""
+        return int(self.block[PullWord.REASON]) in LEARNED
+
+    def learn(self, key: bytes, known: KnownPull) -> None:
+        """Such pulls are usual; the table is not full."""
+        names = {
+            TOPICS: known.queue[0], GROUPS: known.group, SUBSCRIPTIONS: known.group, FORBIDDEN: known.group,
+            RESETS: reset_name(known.queue[0], known.group),
+        }  # fmt: skip
+        if known.where.slot == NO_SLOT:
+            known = known._replace(where=known.where._replace(slot=self._unborn.slot_of(known.queue)))
+        self.known.learn(key, known, names)
+
+    def note_born(self) -> None:
+        """Some queues may have their first message."""
+        for queue, slot in self._unborn.born():
+            self.known.born(queue, slot)
+
+    def forget(self, table: str, name: str) -> None:
+        """A table has changed there."""
+        self.known.forget(table, name)
+
+    def let_go(self) -> None:
+        """Of files that may be deleted."""
+        self.known.let_go(self._begins.read())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has to be cleared before the next is learned."""
+        return self.known.is_full
+
+    def clear(self) -> None:
+        """Nothing is known any more; nothing is noted or held."""
+        self.known.clear()
+        self._unborn.clear()
+
+    # what was answered
+
+    def totals(self) -> tuple[int, int, int]:
+        """Pulls, messages and bytes that were answered since this was asked last."""
+        pulls, messages, size = self.block[PullWord.PULLS : PullWord.BYTES + 1].tolist()
+        self.block[PullWord.PULLS : PullWord.BYTES + 1] = 0
+        return pulls, messages, size
+
+    def noted(self) -> Iterator[Noted]:
+        """What was answered since this was asked last. To be taken to its end."""
+        count, words = int(self.block[PullWord.CHANGED]), self.known.words
+        self.block[PullWord.CHANGED] = 0
+        self._commits_seen = int(self.block[PullWord.COMMITS_NOTED])
+        for row in self._changed[:count].tolist():
+            begin = row + KnownWord.IS_CHANGED
+            _changed, is_pulled, pulls, messages, size, following, behind, *commit, _held = words[
+                begin : row + KNOWN_WORDS
+            ].tolist()
+            words[begin : row + KnownWord.NEXT_OFFSET] = words[row + KnownWord.COMMIT_NUMBER] = 0
+            yield Noted(self.known[row], is_pulled, pulls, messages, size, following, behind, Commit(*commit))
+
+
+def warm_up(view: LogView, board: Board) -> None:
+    """Compile what is called, with nothing to be done."""
+
+    def head(request: RemotingCommand, _caught: Catch, _values: HeadValues) -> bytes:
+        return encode(request.answer(0, version=0))
+
+    usual = UsualPulls(
+        view, board, forms_of(head), commits=False, short_ms=None, sweep_ms=0,
+        holds=lambda _asked, _suspend_ms: False, holds_more=lambda: None,
+    )  # fmt: skip
+    usual.receives(np.zeros(1, np.uint8))
+    take_pulls(usual.block, 0, 0, NO_SOCKET, 0, 0)
+    answer_known(usual.block, 0, 0, 1, 0, 0)
+    wake_held(usual.block, 0, NEVER)
+    release_held(usual.block, 0, EVERYBODY)

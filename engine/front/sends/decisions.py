@@ -1,0 +1,116 @@
+"""What a front knows of decided transactions: each is ended once, whichever front is told, however often, by whom.
+
+Implements: nothing of RocketMQ's, which writes a transaction's message once for every copy of its half message
+A commit is noted before its message is published, with the number that it gets in the ring: a front that comes after a
+dead one learns from there whether the message is in the log. A decision that is under way is not doubted: who says
+another one meanwhile is heard once the broker asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from engine.board.decided_table import NOTHING, DecidedJournal, DecidedRow, DecidedTable, State
+
+
+class OwnRing(Protocol):
+    """The ring into which this front publishes."""
+
+    @property
+    def ring_number(self) -> int:
+        """Which it is."""
+
+    def is_in_log(self, number: int) -> bool | None:
+        """Whether what was published under this number is in the log; None: that is not known yet."""
+
+
+class Decisions:
+    """Of one front; `others` are the tables of the other ones."""
+
+    def __init__(self, journal: DecidedJournal, others: Sequence[DecidedTable], ring: OwnRing) -> None:
+        self._journal, self._others, self._ring = journal, others, ring
+        journal.claim(ring.ring_number)
+        self._unsettled = {row.place: row.number for row in journal.rows() if row.state is State.COMMITTING}
+        self._due = {row.half: row.place for row in journal.rows() if row.half != NOTHING}
+        self.left_halves = list(self._due)  # whose op messages a front before us did not write
+
+    def of(self, key: bytes) -> State | None:
+        """What has become of a transaction; None: nothing yet."""
+        state = self._journal.state_of(key)
+        return self._of_others(key) if state is None else state
+
+    def _of_others(self, key: bytes) -> State | None:
+        states = (table.state_of(key) for table in self._others)
+        return next((state for state in states if state is not None), None)
+
+    # a commit
+
+    def begin(self, key: bytes) -> int | None:
+        """Its place, for whom nobody was faster."""
+        place = self._journal.make(key, State.COMMITTING)
+        if self._of_others(key) is None:
+            return place
+        self._journal.drop(place)
+        return None
+
+    def publishes(self, place: int, number: int) -> None:
+        """Its message is published under that number next; NOTHING: it was not."""
+        self._journal.set(place, DecidedRow.NUMBER, number)
+
+    def was_put(self, key: bytes) -> None:
+        """A run before has put its message."""
+        self._journal.make(key, State.COMMITTED)
+
+    def is_put(self, place: int) -> None:
+        """Its message is in the log."""
+        self._journal.set(place, DecidedRow.STATE, State.COMMITTED)
+
+    def is_not_put(self, place: int) -> None:
+        """Nor will it be."""
+        self._journal.drop(place)
+
+    def is_unknown(self, place: int, number: int) -> None:
+        """The writer has said nothing of its message: `turn` goes on with it."""
+        self._unsettled[place] = number
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether `turn` has something to go on with."""
+        return bool(self._unsettled)
+
+    def turn(self) -> None:
+        """Look what has become of messages of which nobody was told."""
+        for place, number in list(self._unsettled.items()):
+            is_in_log = number != NOTHING and self._ring.is_in_log(number)
+            if is_in_log is None:
+                continue
+            del self._unsettled[place]
+            if is_in_log:
+                self.is_put(place)
+            else:
+                self.is_not_put(place)
+
+    # a rollback, and op messages
+
+    def roll_back(self, key: bytes) -> None:
+        """It is decided with that."""
+        self._journal.make(key, State.ROLLED_BACK)
+
+    def op_is_due(self, key: bytes, half: int) -> None:
+        """That this half message is done with is to be written."""
+        place = self._journal.place_of(key)
+        if place is not None:
+            self._journal.set(place, DecidedRow.HALF, half)
+            self._due[half] = place
+
+    def op_is_written(self, half: int) -> None:
+        """It is."""
+        place = self._due.pop(half, None)
+        if place is not None:
+            self._journal.set(place, DecidedRow.HALF, NOTHING)
+
+    def close(self) -> None:
+        """Unmap."""
+        for table in (self._journal, *self._others):
+            table.close()

@@ -1,0 +1,357 @@
+"""What the requests share that put something into the log: admission, topics made on the way, answers, their count.
+
+Implements: BrokerFastFailure, NettyRemotingAbstract.processRequestCommand (its refusals), NettySystemConfig's bounds
+A request is a `Task` from its admission to its answer. Nobody waits: a task goes on in callbacks, and `guarded` sees to
+it that whatever happens there is an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engine.board.decided_table import DecidedJournal
+from engine.front.connections.peer import Peer
+from engine.front.connections.service import FrontContext
+from engine.front.sends.put_facts import PutFacts
+from engine.front.sends.puts import PutOutcome, Puts
+from engine.net.log_lines import Seldom
+from engine.producer.pipeline import Busy
+from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.remoting.answers import FAILED, Answerer, Refused
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.frame import RemotingCommand, Serialize
+from engine.protocol.sending import answers
+from engine.protocol.sending.checks import SendingBroker, drawn_queue
+from engine.settings.config import BrokerRole
+from ipc import waiting
+from ipc.clock import monotonic_ms, wall_ms
+from store.errors import InvalidMessage, PropertiesTooLarge
+from store.files.segment_files import SegmentFiles
+from store.message.properties import MSG_REGION, TRACE_ON
+from store.message.record import Message, decode
+from store.put.draft import Draft
+from store.reading.index_search import LogRecords
+from store.reading.queue_view import Limits
+
+log = logging.getLogger("slipstream.front")
+
+Json = dict[str, Any]
+REJECTABLE = frozenset({
+    RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+})  # fmt: skip
+QUESTION_LIMIT_MS = 3000  # for the clients role; a client waits no longer
+SHARE_OF_ONE = 2  # one connection may have half of what all may have
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One request, until it is answered."""
+
+    request: RemotingCommand
+    peer: Peer
+    now_ms: int  # wall time of its arrival
+    began_ns: int
+    size: int
+    is_answered: bool = False
+    question_limit_ms: int = QUESTION_LIMIT_MS
+
+
+def _nothing() -> None:
+    """Nothing is to be done."""
+
+
+def _not_noted(_by: int) -> None:
+    """Nobody counts it."""
+
+
+class QuickCount(Protocol):
+    """What is under way beside the tasks, and what of each connection is under way in all."""
+
+    @property
+    def puts(self) -> int:
+        """Messages."""
+
+    @property
+    def bytes(self) -> int:
+        """Their bytes."""
+
+    def of_peer(self, peer: Peer) -> tuple[int, int] | None:
+        """What is under way of a connection, tasks too; None where it has no place here."""
+
+    def charge(self, peer: Peer, requests: int, size: int) -> None:
+        """So many more tasks of a connection are under way, and their bytes; or less."""
+
+    def turn(self, now_ms: int) -> None:
+        """Look at the clock, wall time."""
+
+
+class SendDesk(Answerer):
+    """Of one front."""
+
+    def __init__(self, context: FrontContext) -> None:
+        config = context.config
+        super().__init__(config.compat)
+        self.context, self.config, self.board, self.words = context, config, context.board, context.words
+        self.is_slave = config.broker_role is BrokerRole.SLAVE
+        self.broker = SendingBroker(
+            self.line, config.broker_ip1, config.accepts_sends_from_ms, config.max_message_bytes
+        )
+        self.facts = PutFacts(config, context.tables)
+        self.common = {TRACE_ON: str(config.trace_on).lower(), MSG_REGION: config.region_id}
+        self.decided: DecidedJournal | None = None
+        self.puts: Puts | None = None
+        if not self.is_slave:
+            self.decided = DecidedJournal.attach(context.board.directory, context.number)
+            wanted_ring = self.decided.ring  # the one of the front before us: what it published there is looked at
+            self.puts = Puts(config, context.board, context.loop, None if wanted_ring < 0 else wanted_ring)
+        self.quick: QuickCount | None = None  # usual sends, which do not come here
+        self._tasks: dict[Task, None] = {}  # in the order of their arrival
+        self._bytes = self._ends = 0
+        self._of_peer: dict[int, tuple[int, int]] = {}  # requests and bytes of those that have tasks
+        self._asking: dict[tuple[str, str], list[tuple[Task, Callable[[Json], None]]]] = {}
+        self._random = random.Random()
+        files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+        self._records = LogRecords(files, self._limits)
+        self._seldom = Seldom(log)
+
+    def _limits(self) -> Limits:
+        return Limits(self.board.min_physical_offset.read(), self.board.max_physical_offset.read())
+
+    # in and out
+
+    def admit(self, request: RemotingCommand, peer: Peer, now_ms: int) -> Task:
+        """Begin with a request. Raises Refused where it is one too many."""
+        refusal = self._refusal(request)
+        if refusal is None:
+            size = request.cost
+            limits = self.config.send_queue_capacity, self.config.send_bytes_in_flight_max
+            is_too_much = len(self._tasks) >= limits[0] or self._bytes + size > limits[1]
+            if is_too_much or any(
+                has + more > max(1, limit // SHARE_OF_ONE) and has
+                for has, more, limit in zip(self._under_way(peer), (1, size), limits, strict=True)
+            ):
+                refusal = answers.OVERLOADED
+        if refusal is not None:
+            waiting.add(self.words.sends_refused, 1)
+            raise Refused(ResponseCode.SYSTEM_BUSY, refusal)
+        task = Task(request, peer, now_ms, time.monotonic_ns(), size)
+        self._tasks[task] = None
+        self._ends += request.code == RequestCode.END_TRANSACTION
+        self._charge(peer, 1, size)
+        return task
+
+    def _under_way(self, peer: Peer) -> tuple[int, int]:
+        """Requests of a connection, and their bytes."""
+        of_peer = None if self.quick is None else self.quick.of_peer(peer)
+        return self._of_peer.get(peer.number, (0, 0)) if of_peer is None else of_peer
+
+    def _charge(self, peer: Peer, requests: int, size: int) -> None:
+        self._bytes += size
+        has = self._of_peer.get(peer.number, (0, 0))
+        if has[0] + requests:
+            self._of_peer[peer.number] = has[0] + requests, has[1] + size
+        else:
+            self._of_peer.pop(peer.number, None)
+        if self.quick is not None:
+            self.quick.charge(peer, requests, size)
+
+    def _refusal(self, request: RemotingCommand) -> str | None:
+        """rejectRequest: of what a broker refuses before it looks at it."""
+        if not self.context.tables.is_complete:
+            return answers.REJECTED
+        if request.code not in REJECTABLE:
+            return None
+        if self.is_slave:
+            return answers.REJECTED if self.line.broker.slaves_reject_sends else None
+        return answers.REJECTED if self.is_store_busy() else None
+
+    def is_store_busy(self) -> bool:
+        """isOSPageCacheBusy: the log has taken nothing for that long, and something waits for it."""
+        if self.puts is None:
+            return False
+        return self.puts.pipeline.writer_waits_ms(time.monotonic_ns()) > self.config.page_cache_busy_timeout_ms
+
+    def finish(self, task: Task, answer: RemotingCommand | None) -> None:
+        """Answer a task, once; None: it has none."""
+        if task.is_answered:
+            return
+        task.is_answered = True
+        del self._tasks[task]
+        self._ends -= task.request.code == RequestCode.END_TRANSACTION
+        self._charge(task.peer, -1, -task.size)
+        if answer is not None:
+            self.context.counts.answered(task.request, answer.code, task.began_ns)
+            self.context.answer(task.peer, task.request, answer)
+
+    def say(
+        self, task: Task, code: int = ResponseCode.SUCCESS, remark: str | None = None,
+        fields: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """Answer a task with a code, a remark and fields."""
+        self.finish(task, self.answered(task.request, code, remark, fields))
+
+    @contextmanager
+    def guarded(self, task: Task, fields: Mapping[str, str] | None = None) -> Iterator[None]:
+        """Whatever is raised within is the task's answer; `fields` go with a refusal."""
+        try:
+            yield
+        except Refused as refused:
+            answer = self.refusal(task.request, refused)
+            if fields is not None and type(refused) is Refused:
+                answer = self.answered(task.request, refused.code, refused.remark, fields)
+            self.finish(task, answer)
+        except self.REFUSALS as malformed:
+            self.finish(task, self.refusal(task.request, malformed))
+        except Busy:
+            self._busy(task, answers.OVERLOADED)
+        except Exception:  # ours, which must not end the front
+            self._seldom.tell("a request failed: code %d", task.request.code, level=logging.ERROR, error=True)
+            self.say(task, ResponseCode.SYSTEM_ERROR, FAILED)
+
+    # topics and groups
+
+    def ask(self, task: Task, what: str, name: str, fields: Json, go_on: Callable[[Json], None]) -> None:
+        """Ask the clients role, once for all tasks that want to know the same; `go_on` is called with its answer."""
+        waiting_tasks = self._asking.get((what, name))
+        if waiting_tasks is not None:
+            waiting_tasks.append((task, go_on))
+            return
+        self._asking[what, name] = [(task, go_on)]
+
+        def answered(answer: Json) -> None:
+            for waiting_task, then in self._asking.pop((what, name), []):
+                with self.guarded(waiting_task):
+                    if not waiting_task.is_answered:
+                        then(answer)
+
+        if not self.context.relay.ask(what, fields, answered):
+            del self._asking[what, name]
+            raise Busy("too much is asked of the clients role")
+
+    def drawn_queue(self, queues: int) -> int:
+        """Any of so many queues. Raises Thrown where there is none."""
+        return drawn_queue(self._random.getrandbits(31), queues)
+
+    # puts
+
+    def put(
+        self, task: Task, draft: Draft, *, waits: bool, queue_id: int, limit_ms: int,
+        on_done: Callable[[PutOutcome], None], on_expired: Callable[[], None] = _nothing,
+        on_number: Callable[[int], None] | None = None, note: Callable[[int], None] = _not_noted,
+    ) -> None:  # fmt: skip
+        """Put a draft for a task; `on_done` is called with its outcome, unless it waits for too long to be published:
+        then it is not, the task is answered, and `on_expired` called. `on_number` as of `Puts.put`; `note` hears 1
+        before the draft can be seen by anybody, and -1 where it is not stored. Raises Busy."""
+        if self.puts is None:  # a slave's log is its master's
+            on_done(PutOutcome(PutMessageStatus.SERVICE_NOT_AVAILABLE, -1, -1, "", queue_id))
+            return
+
+        def done(outcome: PutOutcome) -> None:
+            self.context.counts.put(task.began_ns)
+            if outcome.status.is_stored:
+                waiting.add(self.words.sends, draft.records)
+            else:
+                note(-1)
+            with self.guarded(task):
+                on_done(outcome)
+
+        def expired(waited_ms: int) -> None:
+            text = answers.STORE_BUSY if self.is_store_busy() else answers.TIMED_OUT
+            self._busy(task, text.format(waited_ms, self.parked_puts))
+            note(-1)
+            on_expired()
+
+        note(1)
+        try:
+            self.puts.put(
+                draft, waits=waits, queue_id=queue_id, on_done=done, limit_ms=limit_ms, on_expired=expired,
+                on_number=on_number,
+            )  # fmt: skip
+        except Busy:
+            note(-1)
+            raise
+
+    @property
+    def parked_puts(self) -> int:
+        """Those that are not in the ring."""
+        return 0 if self.puts is None else self.puts.pipeline.parked_puts
+
+    def put_answer(self, status: PutMessageStatus) -> answers.PutAnswer:
+        """What a status is to a client."""
+        return answers.put_answer(status, self.broker, self.board.disk_used_percent.read())
+
+    def fields_capacity(self, request: RemotingCommand) -> int | None:
+        """Of the map that the answer's fields are listed by; None: its own fields stand before those of any answer."""
+        rules = self.line.remoting
+        is_binary = request.serialize is Serialize.ROCKETMQ and not rules.answers_in_json
+        return None if is_binary else rules.added_fields_capacity
+
+    def say_status(self, task: Task, status: PutMessageStatus) -> None:
+        """Answer the sender of what was not stored."""
+        answer = self.put_answer(status)
+        self.say(task, answer.code, answer.remark, self.common)
+
+    def status_of(self, error: Exception) -> PutMessageStatus:
+        """What a message is that the rules of the store do not let pass. Raises what is no such error."""
+        if isinstance(error, PropertiesTooLarge):
+            return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
+        if isinstance(error, InvalidMessage):
+            return PutMessageStatus.MESSAGE_ILLEGAL
+        raise error
+
+    def message_at(self, physical_offset: int) -> Message | None:
+        """lookMessageByOffset: the message that begins there; None where none does."""
+        record = self._records.at(physical_offset)
+        return None if record is None else decode(record, 0)
+
+    def _busy(self, task: Task, remark: str) -> None:
+        waiting.add(self.words.sends_refused, 1)
+        self.say(task, ResponseCode.SYSTEM_BUSY, remark)
+
+    # time
+
+    def turn(self) -> None:
+        """Answer what has come to its time; publish how it goes."""
+        if self.puts is not None:
+            self.puts.turn()
+            self.context.counts.usual(self.puts.pipeline.latencies, monotonic_ms())
+            if self.puts.pipeline.parked_puts and self.config.broker_fast_failure_enable:
+                self.puts.expire(all_of_them=self.is_store_busy())
+        self._expire_questions()
+        first, quick = next(iter(self._tasks), None), self.quick
+        waited_ms = 0 if first is None else self._waited_ms(first)
+        if self.puts is not None and quick is not None:
+            quick.turn(wall_ms())
+            waited_ms = max(waited_ms, self.puts.oldest_wait_ms())
+            waiting.note(self.words.writer_wait_ms, self.puts.pipeline.writer_waits_ms(time.monotonic_ns()))
+        waiting.note(self.words.sends_in_flight, len(self._tasks) + (quick.puts if quick else 0))
+        waiting.note(self.words.send_wait_ms, waited_ms)
+        waiting.note(self.words.ends_in_flight, self._ends)
+        waiting.note(self.words.bytes_in_flight, self._bytes + (quick.bytes if quick else 0))
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is under way."""
+        is_quick_at_rest = self.quick is None or not self.quick.puts
+        return not self._tasks and is_quick_at_rest and (self.puts is None or self.puts.is_at_rest)
+
+    def _waited_ms(self, task: Task) -> int:
+        return (time.monotonic_ns() - task.began_ns) // 1_000_000
+
+    def _expire_questions(self) -> None:
+        for tasks in self._asking.values():
+            for task, _go_on in tasks:
+                if not task.is_answered and (waited_ms := self._waited_ms(task)) >= task.question_limit_ms:
+                    self._busy(task, answers.TIMED_OUT.format(waited_ms, len(tasks)))
+
+    def close(self) -> None:
+        """Give everything back."""
+        if self.puts is not None:
+            self.puts.close()

@@ -1,0 +1,247 @@
+"""Ends of transactions as producers say them (37): the committed message, and an op message for each half.
+
+Implements: EndTransactionProcessor, TransactionalMessageServiceImpl.deletePrepareMessage (spec: store-formats, 8)
+A half message is done with only once its op message is in the log: one that was not taken is written again, by the
+front that comes after this one, if need be. Each transaction is ended once (`engine.front.sends.decisions`): of what
+runs before this one have decided, the log is asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from functools import partial
+
+from engine.board.decided_table import NOTHING, DecidedTable, State
+from engine.front.sends import kinds
+from engine.front.sends.decisions import Decisions
+from engine.front.sends.puts import PutOutcome
+from engine.front.sends.send_desk import SendDesk, Task
+from engine.net.log_lines import Seldom
+from engine.producer.pipeline import Busy
+from engine.protocol.ha.group_transfer import PutMessageStatus
+from engine.protocol.remoting.answers import NO_REMARK, Refused
+from engine.protocol.remoting.codes import ResponseCode
+from engine.protocol.sending.end_transaction import (
+    ENDED,
+    ENDING,
+    Decision,
+    check_half,
+    end_answer,
+    end_header,
+    on_slave,
+    transaction_of,
+)
+from engine.services.decided_halves import CommitsInLog
+from ipc.clock import monotonic_ms, wall_ms
+from store.errors import InvalidMessage, PropertiesTooLarge
+from store.message.record import Message
+from store.put.draft import draft_of
+from store.put.op_batches import OpBatches
+from store.put.request import to_log
+from store.put.resend import OP_SEPARATOR, committed, op_message, op_offsets
+
+log = logging.getLogger("slipstream.front")
+
+OPS_KEPT_MAX = 65_536  # op messages that wait to be written again
+HALF_QUEUE = 0  # there is no other
+Op = tuple[int, str]  # queue of the halves, their offsets
+
+
+class TransactionEnds:
+    """Of one front."""
+
+    def __init__(self, desk: SendDesk) -> None:
+        self._desk, config = desk, desk.config
+        self._batches = OpBatches(
+            bytes_max=config.transaction_op_msg_max_bytes, interval_ms=config.transaction_op_batch_interval_ms
+        )
+        self._again: deque[Op] = deque()
+        self._seldom = Seldom(log)
+        self._decisions: Decisions | None = None
+        self._log = CommitsInLog(config, desk.board)
+        if desk.decided is not None and desk.puts is not None:
+            context, fronts = desk.context, range(config.front_processes)
+            others = [DecidedTable.attach(desk.board.directory, front) for front in fronts if front != context.number]
+            self._decisions = Decisions(desk.decided, others, desk.puts)
+            for half in self._decisions.left_halves:
+                self._note_op(HALF_QUEUE, half)
+
+    def begin(self, task: Task) -> None:
+        """A request. Raises Refused, Thrown."""
+        header, desk = end_header(task.request), self._desk
+        if desk.is_slave:
+            raise on_slave()
+        if header.is_asked or header.decision is not Decision.COMMIT:
+            self._seldom.tell(
+                "a producer of %s says %s of the half message at %s", header.producer_group, header.decision.name,
+                header.half_physical_offset, level=logging.DEBUG,
+            )  # fmt: skip
+        if header.decision is Decision.PENDING:
+            desk.finish(task, None)
+            return
+        half = check_half(
+            None if header.half_physical_offset is None else desk.message_at(header.half_physical_offset), header,
+            task.now_ms, timeout_ms=desk.config.transaction_timeout_ms, rejects_late=desk.line.put.rejects_late_ends,
+        )  # fmt: skip
+        self._end(task, half, header.decision)
+
+    def _end(self, task: Task, half: Message, decision: Decision) -> None:
+        """As it is said, or as it was said before. Raises Refused."""
+        assert self._decisions is not None, "a slave ends none"
+        key = transaction_of(half)
+        state = self._decisions.of(key)
+        if state is None and self._is_committed_before(half, key, self._decisions):
+            state = State.COMMITTED
+        if state is State.COMMITTING:
+            raise Refused(ResponseCode.SYSTEM_BUSY, ENDING)
+        is_commit = decision is Decision.COMMIT
+        if state is None and is_commit:
+            self._commit(task, half, key, self._decisions)
+            return
+        if state is None:
+            self._decisions.roll_back(key)
+            kinds.note_rolled_back(self._desk.context.counts, half)
+        elif is_commit is not (state is State.COMMITTED):
+            self._remove(None, half, key, None)
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, ENDED)
+        self._remove(task, half, key, None if is_commit else NO_REMARK)
+
+    def _is_committed_before(self, half: Message, key: bytes, decisions: Decisions) -> bool:
+        """By a run before this one, whose table is gone. Raises Refused while nobody knows."""
+        if not self._log.is_of_a_run_before(half):
+            return False
+        if not self._log.is_known:
+            raise Refused(ResponseCode.SYSTEM_BUSY, ENDING)
+        if not self._log.has(half, key):
+            return False
+        decisions.was_put(key)
+        return True
+
+    def _commit(self, task: Task, half: Message, key: bytes, decisions: Decisions) -> None:
+        desk, facts = self._desk, self._desk.facts.now()
+        try:
+            stored = committed(half, facts)
+            draft = draft_of(to_log(stored, facts, task.now_ms), facts)
+        except (PropertiesTooLarge, InvalidMessage) as invalid:
+            answer = end_answer(desk.status_of(invalid), desk.config.max_message_bytes)
+            desk.say(task, answer.code, answer.remark)
+            return
+        place = decisions.begin(key)
+        if place is None:
+            raise Refused(ResponseCode.SYSTEM_BUSY, ENDING)
+
+        def done(outcome: PutOutcome) -> None:
+            if outcome.status.is_stored:
+                decisions.is_put(place)
+                kinds.note_committed(desk.context.counts, half, stored)
+                self._remove(task, half, key, None)
+                return
+            if outcome.status is PutMessageStatus.UNKNOWN_ERROR and outcome.number != NOTHING:
+                decisions.is_unknown(place, outcome.number)
+            else:
+                decisions.is_not_put(place)
+            answer = end_answer(outcome.status, desk.config.max_message_bytes)
+            desk.say(task, answer.code, answer.remark)
+
+        try:
+            desk.put(
+                task, draft, waits=stored.waits, queue_id=stored.queue_id,
+                limit_ms=desk.config.wait_in_transaction_queue_ms, on_done=done,
+                on_expired=lambda: decisions.is_not_put(place),
+                on_number=lambda number: decisions.publishes(place, number),
+                note=partial(kinds.note_not_sent, desk.context.counts, draft),
+            )  # fmt: skip
+        except Busy:
+            decisions.is_not_put(place)
+            raise
+
+    def _remove(self, task: Task | None, half: Message, key: bytes, remark: str | None) -> None:
+        """Note that the half is done with; the producer is answered once that is written, or will be with others."""
+        facts = self._desk.facts.now()
+        assert self._decisions is not None, "a slave ends none"
+        self._decisions.op_is_due(key, half.queue_offset)
+        if facts.policy.ops_in_batches:
+            self._note_op(half.queue_id, half.queue_offset)
+            self._write_due()
+            if task is not None:
+                self._desk.say(task, ResponseCode.SUCCESS, remark)
+        else:
+            self._write((half.queue_id, op_offsets(half.queue_offset, facts)), task, remark)
+
+    def _note_op(self, queue_id: int, half: int) -> None:
+        facts = self._desk.facts.now()
+        offsets = op_offsets(half, facts)
+        if facts.policy.ops_in_batches:
+            self._batches.add(queue_id, offsets, monotonic_ms())
+        else:
+            self._try_again((queue_id, offsets))
+
+    def _write(self, op: Op, task: Task | None = None, remark: str | None = None) -> None:
+        desk, facts, now_ms = self._desk, self._desk.facts.now(), wall_ms()
+        stored = op_message(*op, facts, now_ms)
+        draft = draft_of(to_log(stored, facts, now_ms), facts)
+
+        def answer() -> None:
+            if task is not None:
+                desk.say(task, ResponseCode.SUCCESS, remark)
+
+        def done(outcome: PutOutcome) -> None:
+            if outcome.status.is_stored:
+                self._is_written(op)
+            else:
+                self._try_again(op)
+            answer()
+
+        def expired(_waited_ms: int) -> None:
+            self._try_again(op)
+            answer()
+
+        assert desk.puts is not None, "a slave ends none"
+        try:
+            desk.puts.put(
+                draft, waits=stored.waits, queue_id=stored.queue_id, on_done=done, on_expired=expired,
+                limit_ms=desk.config.wait_in_transaction_queue_ms,
+            )  # fmt: skip
+        except Busy:
+            expired(0)
+
+    def _is_written(self, op: Op) -> None:
+        assert self._decisions is not None, "a slave ends none"
+        for offset in op[1].split(OP_SEPARATOR):
+            if offset:
+                self._decisions.op_is_written(int(offset))
+
+    def _try_again(self, op: Op) -> None:
+        if len(self._again) < OPS_KEPT_MAX:
+            self._again.append(op)
+        else:
+            self._seldom.tell("an op message is given up: its half messages are asked about again")
+
+    def _write_due(self) -> None:
+        for op in self._batches.due(monotonic_ms()):
+            self._write(op)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no op message is to be written, and of no transaction is it open what became of it."""
+        if self._decisions is None:
+            return True
+        is_written = not self._again and self._batches.next_due_ms() is None
+        return is_written and not self._decisions.is_unsettled
+
+    def turn(self, _now_ms: int) -> None:
+        """Write what is due, and again what was not taken."""
+        if self._decisions is None:
+            return
+        self._decisions.turn()
+        self._write_due()
+        for _ in range(len(self._again)):
+            self._write(self._again.popleft())
+
+    def close(self) -> None:
+        """Publish what is pending; the writer, which ends later, appends it."""
+        if self._decisions is not None:
+            for op in self._batches.due(monotonic_ms(), all_of_them=True):
+                self._write(op)
+            self._decisions.close()

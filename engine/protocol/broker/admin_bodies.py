@@ -1,0 +1,302 @@
+"""What a broker tells administrators of queues, consumers and producers: bodies of answers, as both lines write them.
+
+Implements: TopicStatsTable, ConsumeStats, ConsumeStatsList, ConsumerConnection, ProducerConnection, ProducerTableInfo,
+    ResetOffsetBody, ResetOffsetBodyForC, GetConsumerStatusBody, QueryConsumeTimeSpanBody, QueryConsumeQueueResponseBody
+Tables by queue have objects for keys, which is no JSON: fastjson writes and reads it. Entries stand in the order of
+Java's maps.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from store.compat import Line
+from store.errors import MalformedData
+from store.message.properties import java_hash
+from store.tables import fastjson
+from store.tables.tables import hash_map_order, java_order
+
+CLIENT_BODY_BYTES_MAX = 4 << 20
+CONCURRENT_CAPACITY = 8  # of a ConcurrentHashMap that was told none: 16 buckets
+Json = dict[str, Any]
+
+
+class MessageQueue(NamedTuple):
+    """A queue of a broker, as clients name it."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def value(self) -> Json:
+        """Its fields."""
+        return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
+
+    @property
+    def java_hash(self) -> int:
+        """MessageQueue.hashCode."""
+        code = 1
+        for part in (java_hash(self.broker_name), self.queue_id, java_hash(self.topic)):
+            code = 31 * code + part
+        return code & 0xFFFFFFFF
+
+
+class TopicOffset(NamedTuple):
+    """The ends of a queue, and when its last message was stored."""
+
+    min_offset: int
+    max_offset: int
+    last_update_ms: int
+
+
+class Consumed(NamedTuple):
+    """How far a group is in a queue; `last_ms`: when the last message that it consumed was stored."""
+
+    broker_offset: int
+    consumer_offset: int
+    pull_offset: int = 0
+    last_ms: int = 0
+
+
+class ConsumeStats(NamedTuple):
+    """How far a group is in the queues of some topics, and how many messages a second it takes."""
+
+    queues: dict[MessageQueue, Consumed]
+    tps: float = 0.0
+
+    @property
+    def total_diff(self) -> int:
+        """computeTotalDiff."""
+        return sum(one.broker_offset - one.consumer_offset for one in self.queues.values())
+
+    @property
+    def inflight_diff(self) -> int:
+        """computeInflightTotalDiff."""
+        return sum(one.pull_offset - one.consumer_offset for one in self.queues.values())
+
+
+class Connected(NamedTuple):
+    """A client, as lists of connections name it."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+    last_update_ms: int = 0
+
+
+class TimeSpan(NamedTuple):
+    """Of a queue: when its first and last message were stored, and the next one for a group."""
+
+    queue: MessageQueue
+    min_ms: int
+    max_ms: int
+    consumed_ms: int
+    delay_ms: int
+
+
+def _object(fields: Mapping[str, str]) -> str:
+    """An object of values that are text already."""
+    return "{" + ",".join(f'"{name}":{text}' for name, text in fields.items()) + "}"
+
+
+def _list(texts: Iterable[str]) -> str:
+    return "[" + ",".join(texts) + "]"
+
+
+def double(value: float) -> str:
+    """Java's Double.toString."""
+    if not value or 1e-3 <= abs(value) < 1e7:
+        return repr(float(value))
+    shortest = (f"{value:.{precision}e}" for precision in range(18))
+    digits, _e, exponent = next(text for text in shortest if float(text) == value).partition("e")
+    return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
+
+
+def by_queue(table: Mapping[MessageQueue, str], *, concurrent: bool = False) -> str:
+    """A table by queue, in the order of a HashMap or of a ConcurrentHashMap; values are text already."""
+    by_hash: dict[int, list[MessageQueue]] = {}
+    for queue in table:
+        by_hash.setdefault(queue.java_hash, []).append(queue)
+    hashes = java_order(by_hash, CONCURRENT_CAPACITY) if concurrent else hash_map_order(by_hash)
+    ordered = (queue for code in hashes for queue in by_hash[code])
+    return "{" + ",".join(f"{fastjson.dumps(queue.value())}:{table[queue]}" for queue in ordered) + "}"
+
+
+def topic_stats(table: Mapping[MessageQueue, TopicOffset], put_tps: float, line: Line) -> bytes:
+    """202."""
+    queues = {
+        queue: _object({
+            "lastUpdateTimestamp": str(one.last_update_ms), "maxOffset": str(one.max_offset),
+            "minOffset": str(one.min_offset),
+        }) for queue, one in table.items()
+    }  # fmt: skip
+    body = {"offsetTable": by_queue(queues, concurrent=line.admin.stats_tables_are_concurrent)}
+    if line.admin.tells_put_tps:
+        body["topicPutTps"] = double(put_tps)
+    return _object(body).encode("utf-8", "replace")
+
+
+def consume_stats_text(stats: ConsumeStats, line: Line) -> str:
+    """ConsumeStats."""
+    queues = {}
+    for queue, one in stats.queues.items():
+        fields = {"brokerOffset": one.broker_offset, "consumerOffset": one.consumer_offset}
+        fields["lastTimestamp"] = one.last_ms
+        if line.admin.tells_pull_offsets:
+            fields["pullOffset"] = one.pull_offset
+        queues[queue] = _object({name: str(value) for name, value in fields.items()})
+    table = by_queue(queues, concurrent=line.admin.stats_tables_are_concurrent)
+    return _object({"consumeTps": double(stats.tps), "offsetTable": table})
+
+
+def consume_stats(stats: ConsumeStats, line: Line) -> bytes:
+    """208."""
+    return consume_stats_text(stats, line).encode("utf-8", "replace")
+
+
+def broker_consume_stats(groups: Mapping[str, list[ConsumeStats]], address: str, line: Line) -> bytes:
+    """317: each group's topics."""
+    every = [stats for listed in groups.values() for stats in listed]
+    listed = _list(
+        _object({_name(group): _list(consume_stats_text(one, line) for one in stats)})
+        for group, stats in groups.items()
+    )
+    body = {
+        "brokerAddr": fastjson.dumps(address), "consumeStatsList": listed,
+        "totalDiff": str(sum(stats.total_diff for stats in every)),
+    }  # fmt: skip
+    if line.admin.tells_pull_offsets:
+        body["totalInflightDiff"] = str(sum(stats.inflight_diff for stats in every))
+    return _object(body).encode("utf-8", "replace")
+
+
+def _name(text: str) -> str:
+    """A key, as it stands between quotes."""
+    return fastjson.dumps(text)[1:-1]
+
+
+def connection(client: Connected) -> Json:
+    """Connection."""
+    return {
+        "clientAddr": client.address, "clientId": client.client_id, "language": client.language,
+        "version": client.version,
+    }  # fmt: skip
+
+
+def consumer_connection(
+    clients: Iterable[Connected], subscriptions: Mapping[str, Json], consume_type: str, message_model: str,
+    consume_from_where: str,
+) -> Json:  # fmt: skip
+    """203."""
+    topics = java_order(subscriptions, CONCURRENT_CAPACITY)
+    return {
+        "connectionSet": [connection(client) for client in clients], "consumeFromWhere": consume_from_where,
+        "consumeType": consume_type, "messageModel": message_model,
+        "subscriptionTable": {topic: subscription(topic, subscriptions[topic]) for topic in topics},
+    }  # fmt: skip
+
+
+def subscription(topic: str, of: Json) -> Json:
+    """SubscriptionData."""
+    return {
+        "classFilterMode": bool(of.get("classFilterMode")), "codeSet": hash_map_order(of.get("codeSet") or ()),
+        "expressionType": of.get("expressionType") or "TAG", "subString": of.get("subString") or "",
+        "subVersion": of.get("subVersion") or 0, "tagsSet": hash_map_order(of.get("tagsSet") or ()), "topic": topic,
+    }  # fmt: skip
+
+
+def all_producers(groups: Mapping[str, Iterable[Connected]]) -> Json:
+    """328."""
+    return {"data": {
+        group: [
+            {
+                "clientId": one.client_id, "language": one.language, "lastUpdateTimestamp": one.last_update_ms,
+                "remoteIP": one.address, "version": one.version,
+            }
+            for one in clients
+        ]
+        for group, clients in groups.items()
+    }}  # fmt: skip
+
+
+KEY_OBJECT = re.compile(r"([{,])\s*(\{[^{}]*\})\s*:")
+
+
+def offsets_of(body: bytes | memoryview, field: str, what: str) -> dict[MessageQueue, int]:
+    """A table by queue that a client says. Raises MalformedData."""
+    if len(body) > CLIENT_BODY_BYTES_MAX:
+        raise MalformedData(what, f"it has {len(body)} bytes")
+    text = KEY_OBJECT.sub(lambda match: f"{match[1]}{json.dumps(match[2])}:", bytes(body).decode("utf-8", "replace"))
+    value = fastjson.loads(text, what, 2 * CLIENT_BODY_BYTES_MAX)
+    table = value.get(field) if isinstance(value, dict) else None
+    offsets = {}
+    for key, offset in (table if isinstance(table, dict) else {}).items():
+        queue = fastjson.loads(key, what)
+        if not isinstance(queue, dict):
+            raise MalformedData(what, "a key is no queue")
+        try:
+            named = (str(queue.get("topic")), str(queue.get("brokerName")), fastjson.whole_number(queue.get("queueId")))
+            offsets[MessageQueue(*named)] = fastjson.whole_number(offset)
+        except ValueError as wrong:
+            raise MalformedData(what, str(wrong)) from None
+    return offsets
+
+
+def offsets_text(table: Mapping[MessageQueue, int]) -> str:
+    """A table of offsets by queue."""
+    return by_queue({queue: str(offset) for queue, offset in table.items()})
+
+
+def reset_offsets(table: Mapping[MessageQueue, int]) -> bytes:
+    """222's answer, and 220's body."""
+    return _object({"offsetTable": offsets_text(table)}).encode("utf-8", "replace")
+
+
+def reset_offsets_listed(table: Mapping[MessageQueue, int]) -> bytes:
+    """220's body where a client in C++ asked: a list."""
+    rows = [
+        {"brokerName": queue.broker_name, "offset": offset, "queueId": queue.queue_id, "topic": queue.topic}
+        for queue, offset in table.items()
+    ]
+    return fastjson.dumps({"offsetTable": rows}).encode("utf-8", "replace")
+
+
+def consumer_status(tables: Mapping[str, Mapping[MessageQueue, int]]) -> bytes:
+    """223: by client the table that it told."""
+    ordered = {_name(client): offsets_text(tables[client]) for client in hash_map_order(tables)}
+    return _object({"consumerTable": _object(ordered), "messageQueueTable": "{}"}).encode("utf-8", "replace")
+
+
+def moment(milliseconds: int) -> str:
+    """UtilAll.formatDate with yyyy-MM-dd#HH:mm:ss:SSS, in local time."""
+    try:
+        local = datetime.fromtimestamp(milliseconds // 1000)
+    except (OverflowError, OSError, ValueError):
+        return str(milliseconds)
+    return f"{local:%Y-%m-%d#%H:%M:%S}:{milliseconds % 1000:03d}"
+
+
+def time_spans(spans: Iterable[TimeSpan]) -> Json:
+    """303."""
+    return {"consumeTimeSpanSet": [
+        {
+            "consumeTimeStamp": span.consumed_ms, "consumeTimeStampStr": moment(span.consumed_ms),
+            "delayTime": span.delay_ms, "maxTimeStamp": span.max_ms, "maxTimeStampStr": moment(span.max_ms),
+            "messageQueue": span.queue.value(), "minTimeStamp": span.min_ms, "minTimeStampStr": moment(span.min_ms),
+        }
+        for span in spans
+    ]}  # fmt: skip
+
+
+def stats_data(minute: Json, hour: Json, day: Json) -> bytes:
+    """315: each with sum, tps and avgpt."""
+    items = {
+        name: _object({"avgpt": double(of["avgpt"]), "sum": str(of["sum"]), "tps": double(of["tps"])})
+        for name, of in (("statsDay", day), ("statsHour", hour), ("statsMinute", minute))
+    }
+    return _object(items).encode()

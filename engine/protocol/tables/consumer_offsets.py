@@ -1,0 +1,191 @@
+"""How far every consumer group is in every queue of its topics: the next offset to consume.
+
+Implements: ConsumerOffsetManager
+`journal` hears of every change at once: what it keeps outlives this process, which the file does not say yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Protocol
+
+from engine.protocol.tables.reset_offsets import MARK, ResetOffsets
+from store.names import CONSUMER_OFFSETS
+from store.tables import tables as broker_tables
+from store.tables.offset_texts import HASH_SET_CAPACITY, OffsetTexts
+from store.tables.steps import at_once
+from store.tables.tables import QUEUES_A_STEP, DataVersion
+
+QUEUES_MAX = 1 << 20  # of all groups: of what clients say, no more is kept
+LOADED_CAPACITY = 8  # 16 buckets: the map that fastjson makes from a file
+
+Key = tuple[str, str]  # topic, group
+Value = dict[str, Any]
+
+
+class OffsetJournal(Protocol):
+    """What keeps offsets beyond this process."""
+
+    def set_offset(self, key: Key, queue_id: int, offset: int) -> bool:
+        """The group is there in that queue; False where there is no room for that."""
+
+    def clear_offset(self, key: Key, queue_id: int) -> None:
+        """The group is nowhere in that queue."""
+
+
+class NoJournal:
+    """Keeps nothing."""
+
+    def set_offset(self, key: Key, queue_id: int, offset: int) -> bool:
+        """Nothing."""
+        return True
+
+    def clear_offset(self, key: Key, queue_id: int) -> None:
+        """Nothing."""
+
+
+class NoRoom(Exception):
+    """Raised when one more offset would be more than a broker keeps; nothing has changed."""
+
+    def __init__(self) -> None:
+        super().__init__(f"this broker keeps no more than {QUEUES_MAX} offsets, of groups and topics with usual names")
+
+
+class ConsumerOffsets:
+    """The table, as a file says it at the start. Raises MalformedConfig."""
+
+    def __init__(self, value: Value) -> None:
+        self.table: dict[Key, dict[int, int]] = broker_tables.consumer_offsets(value, CONSUMER_OFFSETS)
+        self._journal: OffsetJournal = NoJournal()
+        self.resets = ResetOffsets(self._journal)
+        self.commits = 0
+        self._capacity = LOADED_CAPACITY if value else broker_tables.OFFSET_CAPACITY
+        self._queues = sum(map(len, self.table.values()))
+        self.texts = OffsetTexts(lambda: self.table, self._capacity)
+
+    @property
+    def journal(self) -> OffsetJournal:
+        """Who hears of every change."""
+        return self._journal
+
+    @journal.setter
+    def journal(self, journal: OffsetJournal) -> None:
+        self._journal = self.resets.journal = journal
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where a group is; None where nobody said."""
+        return self.table.get((topic, group), {}).get(queue_id)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
+        """commitOffset: where the group was before, None where nobody had said. Raises NoRoom."""
+        if group.startswith(MARK):  # the journal would take it for a reset
+            raise NoRoom
+        before = self._set((topic, group), queue_id, offset)
+        self.commits += 1
+        return before
+
+    def reset(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """assignResetOffset: the group goes on there, once who pulls has heard of it. Raises NoRoom."""
+        key = topic, group
+        for queue_id, offset in offsets.items():
+            if not self.resets.assign(key, queue_id, offset):
+                raise NoRoom
+            self._set(key, queue_id, offset)
+
+    def _set(self, key: Key, queue_id: int, offset: int) -> int | None:
+        of_key = self.table.get(key)
+        before = of_key.get(queue_id) if of_key is not None else None
+        if (before is None and self._queues >= QUEUES_MAX) or not self.journal.set_offset(key, queue_id, offset):
+            raise NoRoom
+        if of_key is None:
+            of_key = self.table[key] = {}
+        self._queues += before is None
+        of_key[queue_id] = offset
+        self.texts.alter(key)
+        return before
+
+    def take(self, taken: Mapping[Key, Mapping[int, int]], *, never_back: bool) -> Generator[int, None, bool]:
+        """A master's offsets instead of ours, those that it has none of excepted; whether that changed anything.
+
+        In steps of so many queues; of a key all offsets are taken in the same one.
+        """
+        changed = False
+        for key, offsets in taken.items():
+            kept = self.table.get(key, {})
+            now = dict(offsets)
+            if never_back:
+                now = {**kept, **{queue: max(offset, kept.get(queue, offset)) for queue, offset in offsets.items()}}
+            if now != kept or key not in self.table:
+                yield from self._replace(key, now)
+                changed = True
+            yield len(now)
+        if self._capacity != broker_tables.OFFSET_CAPACITY:
+            self._capacity = broker_tables.OFFSET_CAPACITY  # RocketMQ makes another map
+            self.texts.resize(self._capacity)
+        return changed
+
+    def add(self, theirs: Mapping[Key, Mapping[int, int]]) -> None:
+        """Offsets that we do not know better."""
+        further = {key: {**offsets, **self.table.get(key, {})} for key, offsets in theirs.items()}
+        at_once(self.take(further, never_back=False))
+
+    def restore(self, table: Mapping[Key, dict[int, int]]) -> None:
+        """What the process before knew, which the journal keeps already."""
+        self.table = self.resets.restored(table)
+        self._queues = sum(map(len, self.table.values()))
+        self.texts = OffsetTexts(lambda: self.table, self._capacity)
+
+    def _replace(self, key: Key, now: dict[int, int]) -> Generator[int, None, None]:
+        """The key is told to the journal in steps: each time what the table says by then."""
+        before = self.table.get(key, {})
+        self.table[key] = now
+        self.texts.alter(key)
+        self._queues += len(now) - len(before)
+        altered = [queue_id for queue_id in before if queue_id not in now]
+        altered += [queue_id for queue_id, offset in now.items() if before.get(queue_id) != offset]
+        for start in range(0, len(altered), QUEUES_A_STEP):
+            if start:
+                yield QUEUES_A_STEP
+            of_key = self.table.get(key, {})
+            for queue_id in altered[start : start + QUEUES_A_STEP]:
+                if (offset := of_key.get(queue_id)) is None:
+                    self.journal.clear_offset(key, queue_id)
+                else:
+                    self.journal.set_offset(key, queue_id, offset)
+
+    def remove(self, keys: Iterable[Key]) -> bool:
+        """Forget these; whether there were any."""
+        removed, forgotten = False, list(keys)
+        self.resets.remove(forgotten)
+        for key in forgotten:
+            if key in self.table:
+                at_once(self._replace(key, {}))
+                del self.table[key]
+                self.texts.alter(key)
+                removed = True
+        return removed
+
+    def of_group(self, group: str) -> list[Key]:
+        """The topics that a group consumed, as keys."""
+        return [key for key in self.table if key[1] == group]
+
+    def of_topic(self, topic: str) -> list[Key]:
+        """The groups that consumed a topic, as keys."""
+        return [key for key in self.table if key[0] == topic]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that consumed a topic, in Java's order."""
+        of_topic = {broker_tables.GROUP_SEPARATOR.join(key): key[1] for key in self.of_topic(topic)}
+        names = broker_tables.java_order(of_topic, self._capacity)
+        return broker_tables.hash_map_order(of_topic[name] for name in names)
+
+    def value(self, version: DataVersion | None, *, with_topics: bool) -> Value:
+        """What the file says."""
+        group_topics = self._group_topics() if with_topics else None
+        return broker_tables.consumer_offsets_value(self.table, version, group_topics, self._capacity)
+
+    def _group_topics(self) -> dict[str, list[str]]:
+        by_group: dict[str, list[str]] = {}
+        for topic, group in self.table:
+            by_group.setdefault(group, []).append(topic)
+        return {group: broker_tables.java_order(names, HASH_SET_CAPACITY) for group, names in by_group.items()}

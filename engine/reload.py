@@ -1,0 +1,102 @@
+"""SIGHUP: a broker's file is read again while it runs; what may change then is changed, all else is named.
+
+A file with an error changes nothing. The words are the clients role's to publish: it is asked, and looked at.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import FrameType
+
+from engine.board import live_settings, settings_request
+from engine.board.cursors import Board
+from engine.settings.config import BrokerConfig, ConfigError, load
+from engine.settings.keys import KEYS
+from engine.settings.read_again import outcome, tell_warnings
+from ipc.clock import monotonic_ms
+
+log = logging.getLogger("slipstream")
+
+TAKEN_WITHIN_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A change that the clients role has not made yet."""
+
+    board: Board
+    before: dict[str, str]
+    restart: list[str]
+    until_ms: int
+
+
+class Reload:
+    """Of one broker with that file. `begun` and `ended` are called around each reading, for a service manager."""
+
+    def __init__(
+        self, file: str, begun: Callable[[], None] = lambda: None, ended: Callable[[str], None] = lambda _text: None
+    ) -> None:
+        self.file, self._begun, self._ended = file, begun, ended
+        self._is_wanted = False
+        self._asked: _Asked | None = None
+
+    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Handler for SIGHUP; `turn` acts."""
+        self._is_wanted = True
+
+    def turn(self, board: Board, of_file: BrokerConfig, *, has_clients: bool) -> BrokerConfig:
+        """Read the file when that is wanted, see what became of it; the settings that the broker's next role has."""
+        if self._asked is not None:
+            self._follow(self._asked, board)
+        elif self._is_wanted:
+            self._is_wanted = False
+            self._begun()
+            return self._read(board, of_file, has_clients=has_clients)
+        return of_file
+
+    def _read(self, board: Board, of_file: BrokerConfig, *, has_clients: bool) -> BrokerConfig:
+        try:
+            wanted, warnings = load(self.file)
+        except ConfigError as error:
+            return self._refuse(str(error), of_file)
+        tell_warnings(log, warnings)
+        live = {key.name: key.field for key in live_settings.KEYS.values()}
+        restart = [
+            key.name for key in KEYS
+            if key.name not in live and getattr(wanted, key.field) != getattr(of_file, key.field)
+        ]  # fmt: skip
+        asked = _Asked(board, live_settings.texts(board), restart, monotonic_ms() + TAKEN_WITHIN_MS)
+        words = live_settings.words(wanted)
+        if has_clients:
+            try:
+                settings_request.write(board.directory, words)
+            except OSError as error:
+                return self._refuse(f"the clients role cannot be asked: {error.strerror}", of_file)
+        else:
+            live_settings.change(board, words)
+        self._asked = asked
+        self._follow(asked, board)
+        return replace(of_file, **{field: getattr(wanted, field) for field in live.values()})
+
+    def _refuse(self, why: str, of_file: BrokerConfig) -> BrokerConfig:
+        log.error("SIGHUP: nothing is changed: %s", why)
+        self._ended("nothing is changed: " + why)
+        return of_file
+
+    def _follow(self, asked: _Asked, board: Board) -> None:
+        if asked.board is not board:  # another role has begun, with what the file says
+            self._asked = None
+            self._ended(f"{self.file} was read again")
+        elif not settings_request.is_pending(board.directory):
+            before, now = asked.before, live_settings.texts(board)
+            applied = [f"{name}={now[name]} (it was {before[name]})" for name in now if now[name] != before[name]]
+            self._end(outcome(self.file, applied, asked.restart))
+        elif monotonic_ms() >= asked.until_ms:
+            self._end(f"{self.file} was read, and the clients role has not taken it yet: it does once it runs again")
+
+    def _end(self, text: str) -> None:
+        self._asked = None
+        log.info("SIGHUP: %s", text)
+        self._ended(text)

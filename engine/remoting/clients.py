@@ -1,0 +1,397 @@
+"""The clients role: owns what all clients share.
+
+Implements: BrokerController's processors but those of messages, registerBrokerAll's timers, SlaveSynchronize's timer
+Publishes:  the words of live_settings, once an administrator changes them
+Clients' connections are the fronts', who hand requests on to here, to the part that has their code (`PARTS`). One event
+loop, run while the role idles; the decisions are in engine/protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from engine.board import live_settings, settings_request
+from engine.board.client_table import ClientJournal
+from engine.board.cursors import Board
+from engine.board.ha_samples import read_ha_samples
+from engine.figures.making import MAKING, note_made
+from engine.figures.metrics import TableSizes
+from engine.figures.metrics_server import MetricsServer
+from engine.figures.runtime_info import ha_status, runtime_info
+from engine.figures.series import GAUGE, Series, Shown
+from engine.net import tls
+from engine.net.rare_lines import RareLines
+from engine.net.tls import BrokerTls
+from engine.protocol.broker.admin_requests import AdminRequests
+from engine.protocol.broker.requests import Facts
+from engine.protocol.clients.consumers import ConsumerManager
+from engine.protocol.clients.locks import RebalanceLockManager
+from engine.protocol.clients.producers import ProducerManager
+from engine.protocol.clients.pull_offsets import PullOffsets
+from engine.protocol.naming.registration import Learned
+from engine.protocol.remoting.codes import RequestCode
+from engine.protocol.remoting.frame import RemotingCommand
+from engine.remoting.desks.administration import Administration
+from engine.remoting.desks.client_desk import ClientDesk
+from engine.remoting.desks.front_tables import SUBSCRIPTIONS, FrontTables
+from engine.remoting.desks.offset_desk import OffsetDesk
+from engine.remoting.desks.parts import Part, PartContext, SharedClients
+from engine.remoting.desks.queries import Queries
+from engine.remoting.desks.service_part import ServicePart
+from engine.remoting.desks.shown_settings import settings_of
+from engine.remoting.desks.topic_making import TopicMaking
+from engine.remoting.files.broker_files import BrokerFiles
+from engine.remoting.files.kept_counts import KeptCounts
+from engine.remoting.files.offset_writing import OffsetWriting
+from engine.remoting.links.exchange import Bells
+from engine.remoting.links.front_links import FrontLinks, Json
+from engine.remoting.loop.role_loop import RoleLoop
+from engine.remoting.loop.role_tasks import RoleTasks
+from engine.remoting.loop.slices import in_slices
+from engine.remoting.peers import last_offsets
+from engine.remoting.peers.master_end import MasterEnd
+from engine.remoting.peers.master_tables import MasterTables
+from engine.remoting.peers.registrar import Registrar
+from engine.remoting.peers.replica_locks import ReplicaLocks
+from engine.remoting.sockets.log_answers import LogAnswers
+from engine.remoting.sockets.server import Answered
+from engine.settings.config import BrokerConfig, BrokerRole
+from ipc import waiting
+from ipc.clock import monotonic_ms, wall_ms
+from store.files.file_state import FileState
+from store.files.segment_files import SegmentFiles
+from store.names import CONSUMER_OFFSETS, GROUPS, TOPICS
+
+log = logging.getLogger("slipstream.remoting")
+
+PARTS: tuple[Callable[[PartContext], Part], ...] = (  # a line for each module of handlers
+    ClientDesk,
+    OffsetDesk,
+    Queries,
+    Administration,
+    TopicMaking,
+    ServicePart,
+)
+T = TypeVar("T")
+PROCESSOR, OFFSETS_TASK, TABLES_TASK = ("processor",), "consumer offsets", "tables"
+WHOLE_TABLES: dict[int, str] = {
+    RequestCode.GET_ALL_TOPIC_CONFIG: TOPICS, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: GROUPS,
+}  # fmt: skip
+LOOK_MS, BIND_RETRY_MS = 1000, 1000
+TURN_MS_MAX = 500  # how late the clock is looked at
+
+
+class Clients:
+    """The role of the remoting server."""
+
+    name = "clients"
+
+    def __init__(
+        self, config: BrokerConfig, board: Board, bells: Bells, how: BrokerTls | None = None, tables_from: str = ""
+    ) -> None:  # fmt: skip
+        self._config, self._board, self._turns = config, board, RoleLoop()
+        self._loop = self._turns.loop
+        self._is_slave = config.broker_role is BrokerRole.SLAVE
+        self._journal = ClientJournal.attach(board.directory)
+        self._files = BrokerFiles(config, wall_ms(), board.directory, is_beside=True, kept=self._journal)
+        self._requests = AdminRequests(
+            config.compat, self._files.metadata, self._facts(), is_slave=self._is_slave,
+            has_timers=config.timer_wheel_enable, address=f"{config.broker_ip1}:{config.listen_port}",
+        )  # fmt: skip
+        self._log_answers = LogAnswers(config, board)
+        self._tls = how or tls.of_broker(config)
+        self._lines, self._tasks = RareLines(log), RoleTasks(self._loop)
+        self._links = FrontLinks(self._loop, board.directory, config.front_processes, bells, self)
+        metadata, about = self._files.metadata, (self._tasks, self._lines)
+        self._master = MasterTables(config, board, metadata, *about, self._tls.client)
+        self._registrar = Registrar(
+            config, board, metadata, *about, self._learn, self._master.forget, self._turns.end_turn
+        )  # fmt: skip
+        expiry_ms = config.channel_expired_timeout_ms
+        self._clients = SharedClients(
+            ConsumerManager(metadata.identity.line.groups, expiry_ms), ProducerManager(expiry_ms),
+            RebalanceLockManager(), PullOffsets(),
+        )  # fmt: skip
+        self.front_tables = FrontTables(metadata, self._clients.consumers, self._links.replayed.is_set)
+        take_journal(self._journal, self._files, self._clients.locks)
+        self._writing, self._counts = OffsetWriting(metadata), KeptCounts(board.directory)
+        context = PartContext(
+            config, board, self._loop, metadata, self._links, self._registrar, self._clients,
+            lambda: self._files.save(monotonic_ms()), self._files.is_saved, self._writing,
+            ReplicaLocks(config, *about, self._tls.client), self._counts,
+        )  # fmt: skip
+        self._parts = [open_part(context) for open_part in PARTS]
+        self._by_code = {code: part for part in self._parts for code in (*part.handlers, *part.later)}
+        self._questions = {what: ask for part in self._parts for what, ask in part.questions.items()}
+        self._master_end = MasterEnd(config, lambda: self._master.address, self._tls.client)
+        self._metrics = MetricsServer(config, board, self._sizes, self._master_end.read)
+        self._metrics_at_ms = self._look_at_ms = 0
+        self._topics_seen: FileState | None = (0, 0, 0)  # as no file has: what was told before is unknown
+        self._links.begin()
+        gc.freeze()  # the tables stay: a collection that looked at 10,000 groups' would be a turn of 0.1 s
+        if tables_from and not self._is_slave:
+            taking = last_offsets.take_over(tables_from, metadata, board.directory, self._tls.client)
+            self._tasks.begin("last offsets", taking)
+
+    def _change_settings(self) -> None:
+        """See that what an administrator changed just now is used, and kept until the broker ends."""
+        wanted, self._requests.changed_settings = self._requests.changed_settings, {}
+        before, changed, now = live_settings.texts(self._board), self._set(wanted), live_settings.texts(self._board)
+        for name in changed:
+            what = "an administrator set %s=%s (it was %s) until this broker ends; its file is unchanged"
+            log.info(what, name, now[name], before[name])
+
+    def _set(self, wanted: dict[str, int]) -> list[str]:
+        """The names of those that were others before."""
+        changed = live_settings.change(self._board, wanted)
+        waiting.add(self._board.topics_changes, 1)  # a topic's permission is the broker's, too
+        self._registrar.set_period()
+        return changed
+
+    def _figures(self) -> dict[str, str]:
+        """What parts know of the broker's runtime."""
+        return {name: value for part in self._parts for name, value in part.figures().items()}
+
+    def _facts(self) -> Facts:
+        config, board = self._config, self._board
+        files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+        root = os.fspath(config.store_path_root_dir)
+        slave, fallbehind = self._is_slave, config.ha_slave_fallbehind_max_bytes
+        samples = board.directory
+        return Facts(
+            lambda: runtime_info(root, board, files, config.compat) | self._figures(),
+            lambda: ha_status(board, read_ha_samples(samples), is_slave=slave, fallbehind_max_bytes=fallbehind),
+            lambda: settings_of(config, board),
+            live_settings.changeable(),
+        )
+
+    # turns
+
+    def do_work(self, now_ms: int) -> int:
+        """Look at the clock and begin what is due; the event loop does it while the role idles."""
+        if now_ms >= self._metrics_at_ms and not self._metrics.is_served:
+            self._metrics_at_ms = now_ms + BIND_RETRY_MS
+            self._turns.run(self._metrics.start())
+        if now_ms >= self._look_at_ms:
+            self._look_at_ms = now_ms + LOOK_MS
+            self._lines.flush(now_ms)
+            self._look()
+        self._tell_fronts()
+        self._save(now_ms)
+        self._note_topics()
+        for part in self._parts:
+            part.turn(now_ms)
+        self._counts.turn(now_ms)
+        if not self._files.metadata.many_unwritten:
+            self._registrar.turn(now_ms, self._tls.client)
+        if self._is_slave:
+            self._master.turn(now_ms)
+        return 0
+
+    def _save(self, now_ms: int) -> None:
+        if TABLES_TASK not in self._tasks and self._files.metadata.many_unwritten:
+            self._tasks.begin(TABLES_TASK, self._write_tables())
+        self._files.save(now_ms)
+        if OFFSETS_TASK not in self._tasks and self._files.are_offsets_due(now_ms):
+            self._tasks.begin(OFFSETS_TASK, self._files.save_offsets(self._writing, now_ms))
+
+    async def _write_tables(self) -> None:
+        """Make texts of very many topics and groups: all that is said of them waits for that."""
+        await self._files.write_tables()
+        self._turns.end_turn()
+
+    def _note_topics(self) -> None:
+        """Tell producers when topics.json is another file than before, whoever wrote it."""
+        state = self._files.state_of_topics()
+        if state != self._topics_seen:
+            self._topics_seen = state
+            waiting.add(self._board.topics_changes, 1)
+
+    def idle(self, timeout_ms: int) -> None:
+        """Serve, until a request changed what name servers are to know, or the stop comes."""
+        self._turns.serve(min(timeout_ms, TURN_MS_MAX))
+
+    def close(self) -> None:
+        """Say goodbye to the name servers, hang up, save."""
+        self._turns.run(self._leave())
+        self._files.save(monotonic_ms(), is_last=True)
+        self._files.close()
+        self._links.close()
+        self._journal.close()
+        self._turns.close()
+
+    # serving
+
+    async def _sizes(self) -> TableSizes:
+        tables = self._files.metadata
+        series: list[Shown] = [one for part in self._parts for one in await part.series()]
+        waits = [((name,), float(count)) for part in self._parts for name, count in part.waiting().items()]
+        series.append(Series(GAUGE, "rocketmq_processor_watermark", "Request processor watermark", PROCESSOR, waits))
+        return TableSizes(
+            self._board.broker_permission.read(), len(tables.topics), len(tables.groups), tuple(series),
+            self._config.metrics_samples_max,
+        )  # fmt: skip
+
+    def answer_frame(self, request: RemotingCommand, channel: int) -> Answered | asyncio.Future[Answered]:
+        """What a client asks, at whichever front."""
+        began_ns = time.monotonic_ns()
+        answer = self._begin_answer(request, channel)
+        if isinstance(answer, asyncio.Future):
+            answer.add_done_callback(lambda done: self._note_answer(request, done, began_ns))
+        elif answer is not None:
+            self._count(request, answer, began_ns)
+        return answer
+
+    def _count(self, request: RemotingCommand, answer: RemotingCommand, began_ns: int) -> None:
+        self._counts.answered(request, answer.code, began_ns)
+        if request.code in MAKING:
+            note_made(self._counts, request, answer.code, began_ns)
+
+    def _note_answer(self, request: RemotingCommand, done: asyncio.Future[Answered], began_ns: int) -> None:
+        if not done.cancelled() and done.exception() is None and (answer := done.result()) is not None:
+            self._count(request, answer, began_ns)
+
+    def _begin_answer(self, request: RemotingCommand, channel: int) -> Answered | asyncio.Future[Answered]:
+        if (of_log := self._log_answers.begin(request, channel, wall_ms())) is not None:
+            return of_log
+        part = self._by_code.get(request.code)
+        if part is not None:
+            answer = part.begin(request, channel, wall_ms())
+        elif (table := WHOLE_TABLES.get(request.code)) and self._files.metadata.is_large(table):
+            answer = self._answer_once_written(table, request, channel)
+        else:
+            answer = self._requests.answer(request, channel, wall_ms())
+            self._take_from_requests()
+        self._tell_fronts()
+        return answer if isinstance(answer, RemotingCommand | None) else self._later(answer)
+
+    async def _answer_once_written(self, table: str, request: RemotingCommand, channel: int) -> Answered:
+        await self._files.write_tables()
+        await in_slices(self._files.metadata.prepare_json(table))
+        return self._requests.answer(request, channel, wall_ms())
+
+    def _take_from_requests(self) -> None:
+        """What an administrator's request leaves to be done."""
+        if self._requests.changed_settings:
+            self._change_settings()
+        if self._requests.wants_registration:
+            self._requests.wants_registration = False
+            self._registrar.hurry()
+
+    def answer_question(self, what: str, fields: Json) -> Json | asyncio.Future[Json] | None:
+        """What a front asks on its own account."""
+        ask = self._questions.get(what)
+        if ask is None:
+            log.error("a front asks for %s, which nobody knows here", what)
+            return {}
+        answer = ask(fields)
+        self._tell_fronts()
+        return answer if isinstance(answer, dict | None) else self._later(answer)
+
+    def _later(self, work: Awaitable[T]) -> asyncio.Future[T]:
+        """What is awaited, the fronts having heard before of what it changed."""
+
+        async def finish() -> T:
+            try:
+                return await work
+            finally:
+                self._tell_fronts()
+
+        return self._loop.create_task(finish())
+
+    def replayed(self, request: RemotingCommand, channel: int) -> None:
+        """The last heartbeat of a channel that was there before us."""
+        for part in self._parts:
+            part.replayed(request, channel, wall_ms())
+        self._tell_fronts()
+
+    def channel_left(self, channel: int) -> None:
+        """A client's connection is gone."""
+        for part in self._parts:
+            part.channel_left(channel)
+        self._tell_fronts()
+
+    def channel_lost(self, channel: int) -> None:
+        """As that, because its front died."""
+        for part in self._parts:
+            part.channel_lost(channel)
+        self._tell_fronts()
+
+    def all_replayed(self) -> None:
+        """Who was there before us is known: fronts may hear who is not, and members look who is left."""
+        self._links.note_all(SUBSCRIPTIONS)
+        self._clients.consumers.notify_all()
+
+    def _tell_fronts(self) -> None:
+        """What has changed in the tables since they were told."""
+        for table, names in self.front_tables.take_altered():
+            self._links.note(table, names)
+
+    def _look(self) -> None:
+        """Take what others wrote into files; ask again for a master's name that leads nowhere."""
+        board = self._board
+        if wanted := settings_request.take(board.directory):
+            self._set(wanted)
+            settings_request.done(board.directory)
+        dispatched = board.reput_from_offset.read() == board.max_physical_offset.read()
+        if self._files.look(wall_ms(), dispatched):
+            self._registrar.hurry()
+        if self._is_slave:
+            self._master.look()
+
+    async def _learn(self, name_server: str, learned: Learned) -> None:
+        """What a name server's answer says."""
+        if self._is_slave:
+            await self._master.learn(name_server, learned)
+            return
+        ordered = learned.order_topics
+        if ordered is not None and self._files.metadata.set_order_topics(ordered, wall_ms()):
+            self._registrar.hurry()
+
+    async def _leave(self) -> None:
+        await self._tasks.cancel()
+        await self._registrar.leave()
+        self._master.close()
+        for part in self._parts:
+            part.close()
+        self._log_answers.close()
+        await self._metrics.stop()
+        self._master_end.close()
+
+
+def take_journal(journal: ClientJournal, files: BrokerFiles, locks: RebalanceLockManager) -> None:
+    """Offsets and locks as the clients role before us left them; at a broker's start, offsets as the file says."""
+    metadata, is_read = files.metadata, files.is_readable(CONSUMER_OFFSETS)
+    offsets, files.on_written = metadata.consumer_offsets, journal.note_file
+    if journal.is_filled:
+        journal.note_reading(is_sound=is_read)
+    for name, state in files.read_states.items():
+        journal.note_file(name, state)
+    if journal.is_filled:
+        of_file = offsets.table if journal.is_overfull else {}
+        offsets.restore({**of_file, **journal.offsets()})
+        metadata.changed.add(CONSUMER_OFFSETS)
+        locks.restore(journal.locks())
+    else:
+        journal.fill(offsets.table, is_sound=is_read)
+    offsets.journal = locks.journal = journal
+
+
+def open_role(
+    config: BrokerConfig, board: Board, bells: Bells, how: BrokerTls | None = None, tables_from: str = ""
+) -> Clients:  # fmt: skip
+    """The clients role of a broker; `how` are its certificates, read now where they are not given.
+
+    `tables_from` is the address of the master before it, of one that was promoted.
+    """
+    gc.disable()  # of what is loaded nothing is garbage, and to look for it again and again is a third of the load
+    try:
+        return Clients(config, board, bells, how, tables_from)
+    finally:
+        gc.enable()

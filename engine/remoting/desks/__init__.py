@@ -1,0 +1,1 @@
+"""Who answers what clients and administrators ask."""

@@ -1,0 +1,147 @@
+"""What this broker's topics were given and its groups took, over a minute, an hour and a day.
+
+Implements: BrokerStatsManager; BrokerStats' counts of yesterday and today
+Follows:    the topic table, the fronts' words, what fronts say of pulls (question `pulled`)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.board.cursors import Board
+from engine.board.topic_table import TopicTable
+from engine.protocol.remoting.answers import Json
+from engine.protocol.store.put_rates import ROCKETMQ_WINDOWS_S, SAMPLE_MS, SAMPLES
+from engine.protocol.store.stats_items import (
+    BROKER_GET_NUMS,
+    BROKER_PUT_NUMS,
+    GROUP_GET_NUMS,
+    GROUP_GET_SIZE,
+    TOPIC_PUT_NUMS,
+    TOPIC_PUT_SIZE,
+    Stats,
+    StatsItems,
+)
+from ipc.clock import wall_ms
+from ipc.errors import IpcError
+
+NO_RATE = "0.0"
+
+
+class Sample(NamedTuple):
+    """What consumers got up to a moment, since the broker's start."""
+
+    time_ms: int
+    messages: int
+    pulls: int
+    found_pulls: int
+
+
+def is_due(samples: deque[Sample], now_ms: int) -> bool:
+    """Whether it is time for another one."""
+    return not samples or now_ms - samples[-1].time_ms >= SAMPLE_MS
+
+
+class BrokerStats:
+    """Sampled by whoever turns it."""
+
+    def __init__(self, board: Board, directory: Path, cluster: str) -> None:
+        self._board, self._directory, self._cluster = board, directory, cluster
+        self._items = StatsItems()
+        self._day = self._pulled = 0
+        self._samples: deque[Sample] = deque(maxlen=SAMPLES)
+        self.put_morning = self.get_morning = self.put_yesterday = self.get_yesterday = 0
+
+    def turn(self, now_ms: int) -> None:
+        """Look at the clock."""
+        if is_due(self._samples, now_ms):
+            pulls = sum(front.pulls.read() for front in self._board.fronts)
+            self._samples.append(Sample(now_ms, self.get_total, pulls, self._pulled))
+        if not self._items.is_due(now_ms):
+            return
+        try:
+            table = TopicTable.attach(self._directory)
+        except IpcError:
+            return  # the broker is starting or stopping
+        try:
+            counts = table.read()
+        finally:
+            table.close()
+        for count in counts:
+            self._items.set(TOPIC_PUT_NUMS, count.topic, count.messages, count.messages)
+            self._items.set(TOPIC_PUT_SIZE, count.topic, count.bytes, count.messages)
+        puts, gets = self.put_total, self.get_total
+        self._items.set(BROKER_PUT_NUMS, self._cluster, puts, puts)
+        self._items.set(BROKER_GET_NUMS, self._cluster, gets, gets)
+        self._items.sample(now_ms)
+        self._note_day(puts, gets)
+
+    def _note_day(self, puts: int, gets: int) -> None:
+        day = datetime.fromtimestamp(wall_ms() / 1000).toordinal()
+        if self._day and day != self._day:
+            self.put_yesterday, self.get_yesterday = self.put_morning, self.get_morning
+            self.put_morning, self.get_morning = puts, gets
+        self._day = day
+
+    @property
+    def put_total(self) -> int:
+        """Messages put since the broker's start."""
+        return self._board.put_messages.read()
+
+    @property
+    def get_total(self) -> int:
+        """Messages given to consumers since then."""
+        return sum(front.pulled_messages.read() for front in self._board.fronts)
+
+    def figures(self, transferred_key: str) -> dict[str, str]:
+        """RocketMQ's runtime figures of what was put and got."""
+        return {
+            transferred_key: self._rates(lambda one: one.messages),
+            "getTotalTps": self._rates(lambda one: one.pulls, before=NO_RATE),
+            "getFoundTps": self._rates(lambda one: one.found_pulls),
+            "getMissTps": self._rates(lambda one: one.pulls - one.found_pulls),
+            "msgPutTotalYesterdayMorning": str(self.put_yesterday), "msgPutTotalTodayMorning": str(self.put_morning),
+            "msgGetTotalYesterdayMorning": str(self.get_yesterday), "msgGetTotalTodayMorning": str(self.get_morning),
+            "msgGetTotalTodayNow": str(self.get_total),
+        }  # fmt: skip
+
+    def _rates(self, count: Callable[[Sample], int], *, before: str = "") -> str:
+        """Over 10, 60 and 600 seconds; `before` there are samples of such a time."""
+        rates = []
+        for seconds in ROCKETMQ_WINDOWS_S:
+            if len(self._samples) <= seconds:
+                rates.append(before)
+                continue
+            begin, end = self._samples[-1 - seconds], self._samples[-1]
+            elapsed_ms = end.time_ms - begin.time_ms
+            rates.append(str(max(0.0, 1000 * (count(end) - count(begin)) / elapsed_ms)) if elapsed_ms else NO_RATE)
+        return " ".join(rates)
+
+    def pulled(self, fields: Json) -> None:
+        """What a front says of pulls since it said so last: by topic@group messages and bytes."""
+        for key, (messages, size, pulls) in fields["pulled"].items():
+            self._pulled += pulls
+            self._items.add(GROUP_GET_NUMS, key, messages)
+            self._items.add(GROUP_GET_SIZE, key, size)
+
+    def put_tps(self, topic: str) -> float:
+        """tpsTopicPutNums."""
+        return self._items.tps(TOPIC_PUT_NUMS, topic)
+
+    def get_tps(self, group: str, topic: str) -> float:
+        """tpsGroupGetNums."""
+        return self._items.tps(GROUP_GET_NUMS, f"{topic}@{group}")
+
+    def got(self) -> Iterator[tuple[str, str, int, int]]:
+        """Topic, group, messages and bytes of whatever was taken since the broker's start."""
+        for key, messages in self._items.values(GROUP_GET_NUMS):
+            topic, _at, group = key.partition("@")
+            yield topic, group, messages, self._items.value(GROUP_GET_SIZE, key)
+
+    def spans(self, name: str, key: str) -> tuple[Stats, Stats, Stats] | None:
+        """getStatsItem."""
+        return self._items.spans(name, key)

@@ -1,0 +1,118 @@
+"""Parts of what the clients role answers: clients' requests by code, fronts' questions by name.
+
+A part is a subclass of `Part` in a module of its own, named in `PARTS` (`engine.remoting.clients`). Its `handlers`
+answer at once, its `later` by coroutines; both may raise `Refused` and `Thrown`. What a part decides by stands in
+`engine/protocol`; what all parts share is the `PartContext`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine.board.cursors import Board
+from engine.figures.counted import Counts
+from engine.figures.series import Shown
+from engine.protocol.clients.consumers import ConsumerManager
+from engine.protocol.clients.locks import RebalanceLockManager
+from engine.protocol.clients.producers import ProducerManager
+from engine.protocol.clients.pull_offsets import PullOffsets
+from engine.protocol.remoting.answers import Answerer, Json
+from engine.protocol.remoting.frame import RemotingCommand
+from engine.protocol.tables.metadata import Metadata
+from engine.remoting.files.offset_writing import OffsetWriting
+from engine.remoting.links.front_links import FrontLinks
+from engine.remoting.peers.registrar import Registrar
+from engine.remoting.peers.replica_locks import ReplicaLocks
+from engine.remoting.sockets.server import Answered
+from engine.settings.config import BrokerConfig, BrokerRole
+
+HandlerLater = Callable[[RemotingCommand, int, int], Awaitable[RemotingCommand]]
+Question = Callable[[Json], Json | Awaitable[Json] | None]
+
+
+class SharedClients(NamedTuple):
+    """Who is there."""
+
+    consumers: ConsumerManager
+    producers: ProducerManager
+    locks: RebalanceLockManager
+    pulled: PullOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class PartContext:
+    """What all parts share."""
+
+    config: BrokerConfig
+    board: Board
+    loop: asyncio.AbstractEventLoop
+    metadata: Metadata  # topics, groups, offsets; `take_altered` tells the fronts
+    links: FrontLinks  # the clients, by channel
+    registrar: Registrar  # `hurry` where topics changed, `await registered(seconds)` where clients must see them first
+    clients: SharedClients
+    save: Callable[[], None]  # the tables that changed; those of which many were written just now, a moment later
+    is_saved: Callable[[str], bool]  # whether a file says what its table does
+    offsets: OffsetWriting
+    replicas: ReplicaLocks
+    counts: Counts  # what fronts and this role count, by name and labels
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether this broker follows a master."""
+        return self.config.broker_role is BrokerRole.SLAVE
+
+
+class Part(Answerer):
+    """Some requests and questions. `channel` is a connection of any front, `now_ms` wall time."""
+
+    def __init__(self, context: PartContext) -> None:
+        super().__init__(context.config.compat)
+        self.context = context
+        self.handlers = {}
+        self.later: dict[int, HandlerLater] = {}
+        self.questions: dict[str, Question] = {}
+
+    def begin(self, request: RemotingCommand, channel: int, now_ms: int) -> Answered | Awaitable[Answered]:
+        """The answer to a request of ours, or what it is awaited from."""
+        handler = self.later.get(request.code)
+        if handler is None or request.is_response:
+            return self.answer(request, channel, now_ms)
+        return self._finish(request, handler(request, channel, now_ms))
+
+    async def _finish(self, request: RemotingCommand, work: Awaitable[RemotingCommand]) -> Answered:
+        try:
+            answer = await work
+        except self.REFUSALS as refused:
+            answer = self.refusal(request, refused)
+        return None if request.is_oneway else answer
+
+    def turn(self, now_ms: int) -> None:
+        """Look at the clock (monotonic), some times a second."""
+
+    def figures(self) -> dict[str, str]:
+        """What it adds to the figures of GET_BROKER_RUNTIME_INFO, under RocketMQ's names."""
+        return {}
+
+    async def series(self) -> list[Shown]:
+        """What it adds to the metrics; it gives way to others as often as that takes long."""
+        return []
+
+    def waiting(self) -> dict[str, int]:
+        """How many requests wait for a thread of its own, by RocketMQ's name of the processor."""
+        return {}
+
+    def replayed(self, request: RemotingCommand, channel: int, now_ms: int) -> None:
+        """The last heartbeat of a channel that was there before this process."""
+
+    def channel_left(self, channel: int) -> None:
+        """A client's connection is gone."""
+
+    def channel_lost(self, channel: int) -> None:
+        """It is gone because its front died; who has nothing else to say of that says what `channel_left` says."""
+        self.channel_left(channel)
+
+    def close(self) -> None:
+        """Give everything back."""

@@ -1,0 +1,15 @@
+"""A broker's settings by RocketMQ's names, as GET_BROKER_CONFIG shows them."""
+
+from __future__ import annotations
+
+from engine.board import live_settings
+from engine.board.cursors import Board
+from engine.net.listeners import bind_address
+from engine.settings.config import BrokerConfig
+from engine.settings.keys import KEYS
+
+
+def settings_of(config: BrokerConfig, board: Board) -> dict[str, str]:
+    """Those of its file, and what an administrator changed since."""
+    known = {"bindAddress": bind_address(config.bind_address, config.broker_ip1), **live_settings.values(board)}
+    return {key.name: live_settings.text_of(known.get(key.name, getattr(config, key.field)), key.kind) for key in KEYS}

@@ -1,0 +1,71 @@
+"""Topics that a front asks for because a message goes there: made once, known to the name servers before the answer.
+
+Implements: TopicConfigManager.createTopicInSendMessageMethod, createTopicInSendMessageBackMethod
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+
+from engine.net.log_lines import Seldom
+from engine.protocol.broker.requests import TOPICS_MAX
+from engine.protocol.remoting.answers import Json
+from engine.protocol.sending import topics
+from engine.remoting.desks.parts import Part, PartContext
+from ipc.clock import wall_ms
+from store.names import TOPICS
+
+log = logging.getLogger("slipstream.remoting")
+
+SAVED_SECONDS, SAVE_AGAIN_SECONDS = 1.0, 0.01
+REGISTERED_SECONDS = 1.0  # a name server that is slower is told all the same, but nobody waits for it
+
+
+class TopicMaking(Part):
+    """The questions ensure_topic and ensure_back_topic: the topic's configuration, or nothing where none is to be."""
+
+    def __init__(self, context: PartContext) -> None:
+        super().__init__(context)
+        self.questions = {"ensure_topic": self._ensure_topic, "ensure_back_topic": self._ensure_back_topic}
+        self._seldom = Seldom(log)
+
+    async def _ensure_topic(self, fields: Json) -> Json:
+        topic, metadata = fields["topic"], self.context.metadata
+        if (known := metadata.topics.get(topic)) is not None:
+            return {"config": known}
+        made = topics.of_first_message(
+            topic, fields["defaultTopic"], fields["queueNums"], fields["sysFlag"], metadata.topics, self.line,
+            auto_create=self.context.config.auto_create_topic_enable,
+        )  # fmt: skip
+        if made is None:
+            what = "topic %s, which %s sent to, was not made: %s is not to be inherited from"
+            self._seldom.tell(what, topic, fields["remote"], fields["defaultTopic"], level=logging.WARNING)
+        return await self._made(made)
+
+    async def _ensure_back_topic(self, fields: Json) -> Json:
+        topic = fields["topic"]
+        if (known := self.context.metadata.topics.get(topic)) is not None:
+            return {"config": known}
+        return await self._made(topics.given_back(topic, fields["queueNums"], fields["sysFlag"], self.line))
+
+    async def _made(self, config: Json | None) -> Json:
+        if config is None:
+            return {}
+        if len(self.context.metadata.topics) >= TOPICS_MAX:
+            self._seldom.tell("topic %s was not made: there are %d", config["topicName"], TOPICS_MAX)
+            return {}
+        log.info("topic %s is made by a message", config["topicName"])
+        self.context.metadata.set_topic(config, wall_ms())
+        await self._saved()
+        await self.context.registrar.registered(REGISTERED_SECONDS)
+        return {"config": config}
+
+    async def _saved(self) -> None:
+        """Have it in the file before the writer hears of it, who would make it as it thinks fit."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SAVED_SECONDS):
+                while not self.context.is_saved(TOPICS):
+                    self.context.save()
+                    await asyncio.sleep(SAVE_AGAIN_SECONDS)

@@ -1,0 +1,1 @@
+"""What clients share, on disk: tables and offsets, written in turns."""

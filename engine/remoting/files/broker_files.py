@@ -1,0 +1,358 @@
+"""A broker's config files as its remoting role has them: read at the start, watched, saved; what nobody can read stays.
+
+Implements: ConfigManager.load and persist for the tables of engine.protocol.tables.metadata
+Follows:    topics.json, which the writer adds new topics to; the topic table, for messages of deleted topics
+A file that cannot be read is told once, its table begins empty and is not saved; it is looked at again until it can.
+A file that cannot be written is told when the reason changes, at most once a minute, and tried again. Files are written
+beside the role (`FileWrites`): until then a table's changes are neither `changed` nor in the file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from engine.board.client_table import ClientTable
+from engine.board.topic_table import TopicTable
+from engine.protocol.tables.defaults import Identity
+from engine.protocol.tables.metadata import FILES, Metadata, Served, Unsaved
+from engine.protocol.tables.timer_state import FILE_BYTES, TimerCheckpoint
+from engine.remoting.files import kept_offsets
+from engine.remoting.files.file_writes import Draft, FileWrites, Written
+from engine.remoting.files.offset_writing import OffsetWriting
+from engine.remoting.loop.slices import in_slices
+from engine.settings.config import BrokerConfig, BrokerRole
+from ipc.errors import IpcError
+from store.compat import line_of
+from store.errors import MalformedConfig
+from store.files.directory import StoreDirectory
+from store.files.file_state import FileState, state_of
+from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, DELETED_TOPICS, TIMER_CHECKPOINT, TOPICS
+from store.tables import json_files
+from store.tables.offset_texts import Written as TableTexts
+from store.tables.served_topics import CLIENT_QUEUE_NUMS, ServedTopics
+from store.tables.steps import at_once
+
+log = logging.getLogger("slipstream.remoting")
+
+TELL_AGAIN_MS, RETRY_MS = 60_000, 1000
+REST = 5  # times as long as it took to say what is to be written, before the next round
+ROUNDS_MAX = 3  # where somebody else writes the same file
+
+
+class BrokerFiles:
+    """The files below config/, and the tables they say. `is_beside`: `save` does not wait for the disk.
+
+    `kept` are offsets in shared memory: where they stand for consumerOffset.json, none is read from there.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, now_ms: int, region_directory: Path, *, is_beside: bool = False,
+        kept: ClientTable | None = None,
+    ) -> None:  # fmt: skip
+        directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
+        self.directory, self._queues = directory.config, directory.consumequeue
+        self._writes = FileWrites(self.directory, is_beside=is_beside)
+        self._unsaved: dict[str, Unsaved] = {}  # of what is being written
+        self._is_beside = is_beside
+        self._offsets: TableTexts | None = None  # consumerOffset.json, to be put together
+        self._deleted_before = b""  # what the file of deleted topics says, as far as it was written here
+        self._is_slave, self._region_directory = config.broker_role is BrokerRole.SLAVE, region_directory
+        self._identity = Identity(
+            line_of(config.compat), config.broker_cluster_name, config.broker_name, config.default_topic_queue_nums,
+            config.auto_create_topic_enable, config.timer_wheel_enable,
+            config.msg_trace_topic_name if config.trace_topic_enable else "",
+        )  # fmt: skip
+        self._queue_nums = min(CLIENT_QUEUE_NUMS, config.default_topic_queue_nums)
+        self._unreadable: dict[str, str] = {}  # name: what is wrong with it
+        self._write_errors: dict[str, tuple[str, int]] = {}  # name: why it cannot be written, and when that was said
+        self._save_at_ms = 0
+        self._seen: dict[str, FileState] = {}
+        self._counts: dict[str, int] = {}  # of deleted topics: their messages when they went
+        self._reader = ThreadPoolExecutor(1, TOPICS) if is_beside else None
+        self._reading: tuple[FileState, Future[Served]] | None = None
+        self._has_grown = False  # there are topics of others that `look` has not said
+        self.on_written: Callable[[str, FileState | None], None] = lambda _name, _state: None  # hears of every file
+        self.read_states = {name: state_of(self.directory / name) for name in FILES}
+        self._kept = kept
+        self.metadata = self._load(now_ms)
+
+    def _load(self, now_ms: int) -> Metadata:
+        """All tables; without those of files that nobody can read."""
+        values: dict[str, dict[str, Any]] = {}
+        for name in FILES:
+            try:
+                values[name] = self._read(name)
+            except MalformedConfig as error:
+                self._is_unreadable(name, error)
+        try:
+            metadata = Metadata(self._identity, values, now_ms)
+        except MalformedConfig:  # which of them?
+            metadata = Metadata(self._identity, self._sound(values, now_ms), now_ms)
+        try:
+            with (self.directory / TIMER_CHECKPOINT).open("rb") as file:
+                metadata.timer_checkpoint = TimerCheckpoint.decode(file.read(FILE_BYTES))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            log.error("%s: cannot be read: %s", self.directory / TIMER_CHECKPOINT, error.strerror)
+        return metadata
+
+    def _read(self, name: str) -> dict[str, Any]:
+        """What a file says at the start. Raises MalformedConfig."""
+        path, kept = self.directory / name, self._kept
+        if name == CONSUMER_OFFSETS and kept is not None and kept.stands_for(self.read_states[name]):
+            value = kept_offsets.without_offsets(path)
+            if value is not None:
+                return value
+        return json_files.read(path)
+
+    def is_readable(self, name: str) -> bool:
+        """Whether the file is not there, or could be read."""
+        return name not in self._unreadable
+
+    def _sound(self, values: dict[str, dict[str, Any]], now_ms: int) -> dict[str, dict[str, Any]]:
+        """Those that say a table."""
+        sound = {}
+        for name, value in values.items():
+            try:
+                Metadata(self._identity, {name: value}, now_ms)
+                sound[name] = value
+            except MalformedConfig as error:
+                self._is_unreadable(name, error)
+        return sound
+
+    def _is_unreadable(self, name: str, error: MalformedConfig) -> None:
+        self._unreadable[name] = error.reason
+        log.error("%s; until then this table begins empty here, and is not saved", error)
+
+    def look(self, now_ms: int, dispatched: bool) -> bool:
+        """Take what others wrote; whether topics are to be registered again. `dispatched`: every message is counted.
+
+        `now_ms` is wall time, which versions have.
+        """
+        grown = self._read_again(now_ms)
+        if not self._is_slave and self.metadata.gone_topics and dispatched:
+            self._make_again(now_ms)
+        if TOPICS in self._unreadable or TOPICS in self._unsaved:
+            return grown
+        try:
+            grown |= self._take_topics()
+            grown, self._has_grown = grown or self._has_grown, False
+            return grown
+        except MalformedConfig as error:
+            log.error("%s; the topics stay as they are known here", error)
+            self._seen[TOPICS] = state_of(self.directory / TOPICS) or (0, 0, 0)
+            return grown
+
+    def _take_topics(self, *, waits: bool = False) -> bool:
+        """Topics that others added to the file; whether there are any. Raises MalformedConfig.
+
+        They are read on a thread, if there is one, and taken by a later look, unless it `waits`.
+        """
+        state = state_of(self.directory / TOPICS)
+        if state is None or state == self._seen.get(TOPICS):
+            return False
+        if self._reader is None or waits:
+            return self._take_served(state, self._read_topics())
+        if self._reading is None:
+            self._reading = state, self._reader.submit(self._read_topics)
+        begun_at, reading = self._reading
+        if not reading.done():
+            return False
+        self._reading = None  # of a file that changed since, too: it is read again
+        return begun_at == state and self._take_served(state, reading.result())
+
+    def _read_topics(self) -> Served:
+        return self.metadata.served_topics(json_files.read(self.directory / TOPICS, beside=True))
+
+    def _take_served(self, state: FileState, served: Served) -> bool:
+        self._seen[TOPICS] = state
+        return self.metadata.take_served_topics(served)
+
+    def _read_again(self, now_ms: int) -> bool:
+        """Whether a file that could not be read can be by now: then its table is what it says."""
+        mended = False
+        for name in list(self._unreadable):
+            path = self.directory / name
+            state = state_of(path)
+            if state == self._seen.get(name):
+                continue
+            if state is not None:
+                self._seen[name] = state
+            try:
+                self.metadata.reload(name, json_files.read(path), now_ms)
+                del self._unreadable[name]
+                log.info("%s: can be read again", path)
+                mended = True
+            except MalformedConfig as error:
+                self._unreadable[name] = error.reason
+        return mended
+
+    def _make_again(self, now_ms: int) -> None:
+        """A topic that was deleted and got messages since is a topic again, as in RocketMQ."""
+        try:
+            table = TopicTable.attach(self._region_directory)
+        except IpcError:
+            return  # the broker is starting or stopping
+        counts = {count.topic: count.messages for count in table.read()}
+        table.close()
+        for topic in sorted(self.metadata.gone_topics):
+            before = self._counts.setdefault(topic, counts.get(topic, 0))
+            if counts.get(topic, 0) > before:
+                served = ServedTopics(self.directory / TOPICS, line=self._identity.line, queue_nums=self._queue_nums)
+                numbers = [int(name) for name in _names(self._queues / topic) if name.isdecimal()]
+                served.note([(topic, max(numbers, default=0))], in_use=True)
+                served.save(now_ms)
+                log.info("topic %s was deleted and is made again: messages came for it", topic)
+        for topic in [topic for topic in self._counts if topic not in self.metadata.gone_topics]:
+            del self._counts[topic]
+
+    def save(self, now_ms: int, *, is_last: bool = False) -> None:
+        """Have what changed written; a file that cannot be written is tried again later. `now_ms` is monotonic.
+
+        What is under way goes first. With `is_last` all is written afterwards.
+        """
+        for _ in range(ROUNDS_MAX):
+            is_outdated = self._take_written(now_ms, waits=is_last)
+            if self._writes.is_busy or (now_ms < self._save_at_ms and not (is_last or is_outdated)):
+                break
+            begun = time.monotonic()
+            names = self._due(is_last=is_last)
+            if not names:
+                break
+            self._writes.begin(list(self._drafts(names, now_ms)))
+            took_ms = int((time.monotonic() - begun) * 1000)
+            self._save_at_ms = max(self._save_at_ms, now_ms + REST * took_ms)  # others have their turns meanwhile
+        self._take_written(now_ms, waits=is_last)
+
+    def _due(self, *, is_last: bool) -> list[str]:
+        """Which files are to be written now: that of offsets once `save_offsets` has its text, or at last; those of
+        which much is to be written anew once `write_tables` has done so."""
+        names = self.metadata.changed - self._unreadable.keys()
+        if self._is_beside and not is_last:
+            names -= {CONSUMER_OFFSETS, *self.metadata.many_unwritten}
+            if TOPICS in names and not self._is_slave and not self._knows_topics():
+                names.discard(TOPICS)
+        if self._offsets is not None:
+            names |= {CONSUMER_OFFSETS}
+        if is_last:
+            self._offsets = None
+        return sorted(names)
+
+    def _knows_topics(self) -> bool:
+        """Whether what others wrote into topics.json is taken in, so that it can be written."""
+        with suppress(MalformedConfig):  # the draft says so
+            self._has_grown |= self._take_topics()
+            return self._reading is None
+        return True
+
+    def are_offsets_due(self, now_ms: int) -> bool:
+        """Whether they changed, and nothing keeps their file from being written."""
+        is_wanted = CONSUMER_OFFSETS in self.metadata.changed and CONSUMER_OFFSETS not in self._unreadable
+        return is_wanted and self._offsets is None and now_ms >= self._save_at_ms
+
+    async def save_offsets(self, writing: OffsetWriting, now_ms: int) -> None:
+        """Have consumerOffset.json written: with very many queues its text is made a part at a time."""
+        self.metadata.changed.discard(CONSUMER_OFFSETS)
+        try:
+            self._offsets = await writing.texts()
+        finally:
+            if self._offsets is None:
+                self.metadata.changed.add(CONSUMER_OFFSETS)
+        self.save(now_ms)
+
+    async def write_tables(self) -> None:
+        """Have topics and groups ready as texts, a part at a time: after a start, all of them are new."""
+        while names := self.metadata.many_unwritten:
+            for name in names:
+                await in_slices(self.metadata.texts[name].steps())
+
+    def is_saved(self, name: str) -> bool:
+        """Whether the file says what the table does."""
+        return name not in self.metadata.changed and name not in self._unsaved
+
+    def _drafts(self, names: Sequence[str], now_ms: int) -> Iterator[Draft]:
+        for name in names:
+            try:
+                yield self._draft(name)
+            except MalformedConfig as error:
+                self._failed(Written(name, error=error), now_ms)
+
+    def _draft(self, name: str) -> Draft:
+        """What a file is to say from now on. Raises MalformedConfig."""
+        metadata = self.metadata
+        if name == TOPICS and not self._is_slave:
+            self._has_grown |= self._take_topics(waits=True)
+        if name == CONSUMER_OFFSETS:
+            return self._draft_of_offsets()
+        self._unsaved[name] = metadata.begin_saving(name)
+        if name == TIMER_CHECKPOINT:
+            return Draft(name, metadata.timer_checkpoint.file(), is_json=False)
+        if name == DELAY_OFFSETS and metadata.delay_offsets_text is not None:
+            return Draft(name, metadata.delay_offsets_text)
+        content = metadata.written(name) if name in metadata.texts else metadata.file_text(name)
+        if name != TOPICS:
+            return Draft(name, content)
+        deleted = json_files.encode(metadata.value(DELETED_TOPICS))
+        # first, so that nobody makes them again from their queues
+        first = ((DELETED_TOPICS, deleted),) if deleted != self._deleted_before else ()
+        self._deleted_before = deleted
+        return Draft(name, content, None if self._is_slave else (self._seen.get(TOPICS),), first)
+
+    def _draft_of_offsets(self) -> Draft:
+        """What has changed since their text was made is `changed` still."""
+        texts, self._offsets = self._offsets, None
+        is_changed = texts is not None and CONSUMER_OFFSETS in self.metadata.changed
+        self._unsaved[CONSUMER_OFFSETS] = self.metadata.begin_saving(CONSUMER_OFFSETS)
+        if is_changed:
+            self.metadata.changed.add(CONSUMER_OFFSETS)
+        return Draft(CONSUMER_OFFSETS, (texts or at_once(self.metadata.offsets_in_steps())).pretty)
+
+    def _take_written(self, now_ms: int, *, waits: bool) -> bool:
+        """See what became of the last round; whether others wrote a file of it before us."""
+        is_outdated = False
+        for written in self._writes.take(waits=waits):
+            unsaved, name = self._unsaved.pop(written.name), written.name
+            if written.error is None and not written.is_outdated:
+                self._write_errors.pop(name, None)
+                self.on_written(name, written.state)
+                if name == TOPICS:
+                    self._seen[TOPICS] = written.state or (0, 0, 0)  # ours: what an administrator made smaller stays so
+                continue
+            self.metadata.not_saved(name, unsaved)
+            self._deleted_before = b""
+            is_outdated |= written.is_outdated
+            if written.error is not None:
+                self._failed(written, now_ms)
+        return is_outdated
+
+    def _failed(self, written: Written, now_ms: int) -> None:
+        self._save_at_ms = now_ms + RETRY_MS
+        said, (reason, told_ms) = str(written.error), self._write_errors.get(written.name, ("", 0))
+        if said != reason or now_ms - told_ms >= TELL_AGAIN_MS:
+            self._write_errors[written.name] = said, now_ms
+            log.error("%s: cannot be written: %s; it is tried again", self.directory / written.name, said)
+
+    def close(self) -> None:
+        """After the last `save`."""
+        self._writes.close()
+        if self._reader is not None:
+            self._reader.shutdown()
+
+    def state_of_topics(self) -> FileState | None:
+        """Tells one content of topics.json from another."""
+        return state_of(self.directory / TOPICS)
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []

@@ -1,0 +1,64 @@
+"""What the clients role has counted, in a file of the broker's shared memory: the next one goes on with it.
+
+Implements: nothing of RocketMQ's, whose figures end with their process
+Of very many rows a part is written down in each turn: each is as it was then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from engine.board.regions import COUNTS_NAME
+from engine.figures.counted import Counts, Key
+from store.files.file_io import CREATING_SUFFIX
+
+EACH_MS, STEP = 1000, 500
+
+
+class KeptCounts(Counts):
+    """The counts; only one process at a time may write them."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._path, self._save_at_ms, self._saved = directory / COUNTS_NAME, 0, b""
+        self._left: list[Key] = []  # to be written down
+        self._texts: list[str] = []
+        try:
+            rows = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):  # a new broker's
+            return
+        for key, row in rows:
+            self.add(key, row)
+
+    def turn(self, now_ms: int) -> None:
+        """Write them, once a second, a part in each turn."""
+        if not self._left:
+            if now_ms < self._save_at_ms or not self.rows:
+                return
+            self._save_at_ms, self._left, self._texts = now_ms + EACH_MS, list(self.rows), []
+        self._step()
+
+    def save(self) -> None:
+        """All that they are now."""
+        self._left, self._texts = list(self.rows), []
+        while self._left:
+            self._step()
+
+    def _step(self) -> None:
+        part, self._left = self._left[:STEP], self._left[STEP:]
+        self._texts += [json.dumps([key, self.rows[key]], separators=(",", ":")) for key in part]
+        if not self._left:
+            self._write(f"[{','.join(self._texts)}]".encode())
+
+    def _write(self, text: bytes) -> None:
+        if text == self._saved:
+            return
+        beside = self._path.with_name(COUNTS_NAME + CREATING_SUFFIX)
+        try:
+            beside.write_bytes(text)
+            os.replace(beside, self._path)
+        except OSError:  # no room just now: they are counted on
+            return
+        self._saved = text

@@ -1,0 +1,1 @@
+"""What fronts and the clients role say to each other."""

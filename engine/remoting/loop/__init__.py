@@ -1,0 +1,1 @@
+"""The event loop of a role: its turns, its tasks, its threads."""

@@ -1,0 +1,1 @@
+"""What the clients role asks of others: name servers, masters, replicas."""

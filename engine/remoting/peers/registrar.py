@@ -1,0 +1,133 @@
+"""Registers a broker at its name servers, each by a task of its own: one that is slow or down holds nobody else up.
+
+Implements: BrokerController.registerBrokerAll's timer, BrokerOuterAPI
+When and what is decided by `engine.protocol.naming.registration`; what the answers say of a master is handed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from engine.board.cursors import Board
+from engine.net.rare_lines import RareLines
+from engine.net.tls import RenewedContext
+from engine.protocol.naming.registration import Learned, Making, Registration
+from engine.protocol.remoting.codes import RequestCode
+from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand
+from engine.protocol.tables.metadata import Metadata
+from engine.remoting.loop.role_tasks import RoleTasks
+from engine.remoting.loop.slices import in_slices
+from engine.remoting.peers.link import NoAnswer, RemotingLink
+from engine.remoting.peers.registrations import registration_of
+from engine.settings.config import BrokerConfig
+from ipc.clock import monotonic_ms
+
+ANSWER_SECONDS, UNREGISTER_SECONDS = 6.0, 1.0  # registerBrokerTimeoutMills
+SAID_CHARACTERS_MAX = 500
+
+Registrations = dict[str, tuple[Registration, RemotingLink]]
+
+
+class Registrar:
+    """One broker's registrations; `learn` is told what an answer says, `lost` who gives none, `hurry` ends a turn."""
+
+    def __init__(
+        self, config: BrokerConfig, board: Board, metadata: Metadata, tasks: RoleTasks, lines: RareLines,
+        learn: Callable[[str, Learned], Awaitable[None]], lost: Callable[[str], None], end_turn: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._config, self._board, self._metadata = config, board, metadata
+        self._tasks, self._lines = tasks, lines
+        self._learn, self._lost, self._end_turn = learn, lost, end_turn
+        self.registrations: Registrations = {}  # made once the HA port is known
+        self._asked = 0  # how often `registered` was called
+        self._answered: dict[str, int] = {}  # by name server: up to which of these calls it was asked, and answered
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def hurry(self) -> None:
+        """What name servers are to know has changed: it is said at the next turn, which begins now."""
+        for registration, _link in self.registrations.values():
+            registration.hurry()
+        self._end_turn()
+
+    async def registered(self, seconds: float) -> None:
+        """Return once every name server was asked after this moment, and answered or could not; or after that time."""
+        self._asked += 1
+        number = self._asked
+        self.hurry()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while any(self._answered.get(address, 0) < number for address in self.registrations):
+                    answered = asyncio.get_running_loop().create_future()
+                    self._waiting.add(answered)
+                    await answered
+
+    def set_period(self) -> None:
+        """Register as often as the board says from now on."""
+        for registration, _link in self.registrations.values():
+            registration.set_period(self._board.register_name_server_period_ms.read())
+
+    def turn(self, now_ms: int, how: RenewedContext | None) -> None:
+        """Ask where it is due; `how` TLS is spoken."""
+        if not self.registrations and self._board.ha_listen_port.read():
+            links = {address: RemotingLink(address, ANSWER_SECONDS, how) for address in self._config.name_servers}
+            self.registrations = {
+                address: (registration_of(self._config, self._board), link) for address, link in links.items()
+            }
+        for address, (registration, link) in self.registrations.items():
+            if address not in self._tasks:
+                permission = self._board.broker_permission.read()
+                making = registration.next_request(self._metadata, permission, now_ms)
+                if making is not None:
+                    self._tasks.begin(address, self._register(registration, link, making))
+            beat = registration.heartbeat(self._metadata, now_ms)
+            if beat is not None and f"heartbeat {address}" not in self._tasks:
+                self._tasks.begin(f"heartbeat {address}", self._send_heartbeat(link, beat))
+
+    async def _register(self, registration: Registration, link: RemotingLink, making: Making) -> None:
+        asked, request = self._asked, await in_slices(making)
+        try:
+            answer = await link.ask(request)
+            learned = registration.on_answer(request, answer, monotonic_ms())
+        except (NoAnswer, MalformedFrame) as error:
+            self._without_answer(registration, link, error)
+            self._note_answer(link.address, asked)
+            return
+        if answer.code:
+            self._lines.tell(
+                "refused registrations", monotonic_ms(), "name server %s refuses this broker: code %d, %s",
+                link.address, answer.code, (answer.remark or "")[:SAID_CHARACTERS_MAX],
+            )  # fmt: skip
+        if learned is not None:
+            await self._learn(link.address, learned)
+        if request.code == RequestCode.REGISTER_BROKER or registration.due_ms:
+            self._note_answer(link.address, asked)
+
+    def _note_answer(self, address: str, asked: int) -> None:
+        self._answered[address] = asked
+        waiting, self._waiting = self._waiting, set()
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+    def _without_answer(self, registration: Registration, link: RemotingLink, error: Exception) -> None:
+        """No answer, or nonsense: what this name server said of our master is not its word any longer."""
+        now_ms = monotonic_ms()
+        self._lines.tell("registrations without an answer", now_ms, "name server %s: %s", link.address, error)
+        registration.lost(now_ms)
+        self._lost(link.address)
+
+    async def _send_heartbeat(self, link: RemotingLink, request: RemotingCommand) -> None:
+        with suppress(NoAnswer):  # the next registration says so
+            await link.tell(request)
+
+    async def leave(self) -> None:
+        """Say goodbye, hang up."""
+        goodbyes = [link.ask(registration.unregister()) for registration, link in self.registrations.values()]
+        if goodbyes:
+            with suppress(TimeoutError):
+                together = asyncio.gather(*goodbyes, return_exceptions=True)
+                await asyncio.wait_for(together, UNREGISTER_SECONDS)
+        for _registration, link in self.registrations.values():
+            link.close()

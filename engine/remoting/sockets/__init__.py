@@ -1,0 +1,1 @@
+"""Ports and connections of remoting: listening, opening, asking."""

@@ -1,0 +1,268 @@
+"""Delayed messages as they are stored, turned into those to be delivered and put into a ring, compiled.
+
+Implements: ScheduleMessageService.messageTimeup, for the usual message
+`examine` says of each stored record whether it is usual: then its delivered one is the same bytes with another topic
+and queue, and without what the writer fills in. What is not usual (names that are not ASCII, properties in another
+order than a map has them, batches, timers, IPv6) is left to `store.put.resend.delivered` and
+`store.put.draft.draft_of`, whose bytes these are: a test compares both.
+"""
+
+# mypy: disable-error-code="no-any-return"
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from engine.board.delay_table import OFFSET_BITS, ROW_WORDS, RowWord
+from engine.producer.pipeline_kernel import SENT_WORDS, SentWord, StateWord
+from engine.rings.encode_kernel import flip_magic
+from ipc.arrays import Bytes, Words
+from ipc.compiled.atomics import ring, store_release
+from ipc.compiled.compiler import inlined, kernel
+from ipc.compiled.crc import crc32
+from ipc.compiled.memory import copy_bytes, load_be16, load_be32, store_be16, store_be32, store_be64
+from ipc.ring import ControlWord, LocalWord, Outlet, describe, room_at
+from store.message.properties import (
+    INNER_PREFIX,
+    MAX_PROPERTIES_BYTES,
+    NAME_SEPARATOR,
+    PAIR_SEPARATOR,
+    PROPERTY_CRC,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    TIMER_DELAY_MS,
+)
+from store.message.record import (
+    BODY_CRC_AT,
+    CRC_MASK,
+    FAMILIES,
+    FIXED_BYTES,
+    HOST_MASK,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAX_TOPIC_BYTES,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    SYS_FLAG_AT,
+    TRANSACTION_MASK,
+    SysFlag,
+    store_timestamp_at,
+)
+
+FIXED, BODY_AT, BODY_LENGTH_AT = FIXED_BYTES, FAMILIES[0].body_at, FAMILIES[0].body_length_at
+PREPARED_OFFSET_AT, STORE_TIMESTAMP_AT = FAMILIES[0].body_length_at - 8, store_timestamp_at(0)
+MAGIC = MAGIC_V1 - (1 << 32)  # as a signed number of 32 bits
+UNUSUAL_FLAGS = int(TRANSACTION_MASK | HOST_MASK | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH)
+IN_NAME, IN_PAIR = ord(NAME_SEPARATOR), ord(PAIR_SEPARATOR)
+TOPIC_NAME, QUEUE_NAME = (np.frombuffer(name.encode(), np.uint8) for name in (REAL_TOPIC, REAL_QUEUE_ID))
+UNUSUAL_NAMES = tuple(
+    np.frombuffer(name.encode(), np.uint8) for name in (INNER_PREFIX, PROPERTY_CRC, TIMER_DELAY_MS.partition("_")[0])
+)
+INNER_NAME, CRC_NAME, TIMER_NAME = UNUSUAL_NAMES
+CHAIN_MAX, DIGITS_MAX, ZERO = 8, 9, ord("0")
+
+
+class Row(IntEnum):
+    """What is known of a stored record: places are positions in its segment."""
+
+    POSITION = 0
+    SIZE = 1
+    IS_USUAL = 2
+    HEAD_BYTES = 3  # up to the body's end
+    TOPIC_AT = 4  # of the topic that it is delivered to
+    TOPIC_BYTES = 5
+    QUEUE_ID = 6
+    PROPERTIES_AT = 7
+    PROPERTIES_BYTES = 8
+    LENGTH = 9  # of the delivered record
+    SLOT = 10  # filled by who asks the writer
+    QUEUE_OFFSET = 11  # in the level's queue; filled by who reads it
+
+
+COLUMNS = len(Row)
+
+
+@inlined
+def _begins(data: Bytes, at: int, end: int, name: Bytes) -> bool:
+    """Whether the bytes there begin so."""
+    if end - at < name.size:
+        return False
+    for k in range(name.size):
+        if data[at + k] != name[k]:
+            return False
+    return True
+
+
+@inlined
+def _number(data: Bytes, at: int, end: int) -> int:
+    """A decimal number without a sign, -1 for anything else."""
+    if not 0 < end - at <= DIGITS_MAX:
+        return -1
+    value = 0
+    for k in range(at, end):
+        if not ZERO <= data[k] <= ZERO + 9:
+            return -1
+        value = value * 10 + data[k] - ZERO
+    return value
+
+
+@inlined
+def _read_properties(
+    data: Bytes, at: int, end: int, rows: Words, row: int, capacity: int, trailing: bool, hashes: Words
+) -> bool:  # fmt: skip
+    """Find where it is delivered to; whether a map of this capacity would write the properties just so. `hashes` has
+    room for those of the names in a bucket."""
+    if at == end or (data[end - 1] == IN_PAIR) != trailing:
+        return False
+    stop = end - 1 if trailing else end
+    count, bucket, chain = 0, 0, 0
+    while at < stop:
+        name_at, code = at, 0
+        while at < stop and data[at] != IN_NAME:
+            if data[at] >= 0x80 or data[at] == IN_PAIR:
+                return False
+            code = (code * 31 + data[at]) & 0xFFFFFFFF
+            at += 1
+        name_end = at
+        at += 1
+        value_at = at
+        while at < stop and data[at] != IN_PAIR:
+            if data[at] >= 0x80:
+                return False
+            at += 1
+        if name_end == name_at or value_at >= at:
+            return False
+        code ^= code >> 16
+        own = code & (capacity - 1)
+        if own < bucket:
+            return False
+        if own > bucket:
+            bucket, chain = own, 0
+        if chain >= CHAIN_MAX - 1:
+            return False
+        for k in range(chain):
+            if hashes[k] == code:
+                return False
+        hashes[chain] = code
+        chain += 1
+        count += 1
+        if (
+            _begins(data, name_at, name_end, INNER_NAME) or _begins(data, name_at, name_end, CRC_NAME)
+            or _begins(data, name_at, name_end, TIMER_NAME)
+        ):  # fmt: skip
+            return False
+        if name_end - name_at == TOPIC_NAME.size and _begins(data, name_at, name_end, TOPIC_NAME):
+            rows[row + Row.TOPIC_AT], rows[row + Row.TOPIC_BYTES] = value_at, at - value_at
+        if name_end - name_at == QUEUE_NAME.size and _begins(data, name_at, name_end, QUEUE_NAME):
+            rows[row + Row.QUEUE_ID] = _number(data, value_at, at)
+        at += 1
+    return count * 4 <= capacity * 3
+
+
+@inlined
+def _is_usual(
+    data: Bytes, rows: Words, row: int, capacity: int, trailing: bool, body_max: int, hashes: Words
+) -> bool:  # fmt: skip
+    """Look at one record; the caller knows that `size` bytes are there."""
+    at, size = rows[row + Row.POSITION], rows[row + Row.SIZE]
+    if size < FIXED or load_be32(data, at) != size or load_be32(data, at + MAGIC_AT) != MAGIC:
+        return False
+    if load_be32(data, at + SYS_FLAG_AT) & UNUSUAL_FLAGS:
+        return False
+    body_bytes = load_be32(data, at + BODY_LENGTH_AT)
+    if not 0 < body_bytes <= min(body_max, size - FIXED):
+        return False
+    body_end = at + BODY_AT + body_bytes
+    after_topic = body_end + 1 + data[body_end]
+    if after_topic + 2 > at + size:
+        return False
+    properties_bytes = load_be16(data, after_topic)
+    if properties_bytes < 0 or after_topic + 2 + properties_bytes != at + size:
+        return False
+    if crc32(data, at + BODY_AT, body_bytes) & CRC_MASK != load_be32(data, at + BODY_CRC_AT):
+        return False
+    rows[row + Row.HEAD_BYTES], rows[row + Row.PROPERTIES_AT] = body_end - at, after_topic + 2
+    rows[row + Row.PROPERTIES_BYTES], rows[row + Row.TOPIC_BYTES], rows[row + Row.QUEUE_ID] = properties_bytes, 0, -1
+    if not _read_properties(data, after_topic + 2, at + size, rows, row, capacity, trailing, hashes):
+        return False
+    if rows[row + Row.QUEUE_ID] < 0 or not 0 < rows[row + Row.TOPIC_BYTES] <= MAX_TOPIC_BYTES:
+        return False
+    rows[row + Row.LENGTH] = rows[row + Row.HEAD_BYTES] + 1 + rows[row + Row.TOPIC_BYTES] + 2 + properties_bytes
+    return properties_bytes <= MAX_PROPERTIES_BYTES
+
+
+@kernel
+def examine(data: Bytes, rows: Words, count: int, capacity: int, trailing: bool, body_max: int) -> None:
+    """Fill `count` rows, one behind the other, of which POSITION and SIZE are known."""
+    hashes = np.empty(CHAIN_MAX, np.int64)  # here, since a piece of a kernel may not own an array
+    for k in range(count):
+        row = k * COLUMNS
+        rows[row + Row.IS_USUAL] = 0
+        at, size = rows[row + Row.POSITION], rows[row + Row.SIZE]
+        if at >= 0 and 0 <= size <= data.size - at and _is_usual(data, rows, row, capacity, trailing, body_max, hashes):
+            rows[row + Row.IS_USUAL] = 1
+
+
+@inlined
+def write_delivered(target: Bytes, to: int, data: Bytes, rows: Words, row: int) -> None:
+    """One delivered record at `to`, its magic number as rings have it."""
+    at, head = rows[row + Row.POSITION], rows[row + Row.HEAD_BYTES]
+    copy_bytes(target, to, data, at, head)
+    store_be32(target, to, rows[row + Row.LENGTH])
+    flip_magic(target, to)
+    store_be32(target, to + QUEUE_ID_AT, rows[row + Row.QUEUE_ID])
+    store_be64(target, to + QUEUE_OFFSET_AT, 0)
+    store_be64(target, to + PHYSICAL_OFFSET_AT, 0)
+    store_be64(target, to + STORE_TIMESTAMP_AT, 0)
+    store_be64(target, to + PREPARED_OFFSET_AT, 0)
+    topic_bytes, properties_bytes = rows[row + Row.TOPIC_BYTES], rows[row + Row.PROPERTIES_BYTES]
+    target[to + head] = topic_bytes
+    copy_bytes(target, to + head + 1, data, rows[row + Row.TOPIC_AT], topic_bytes)
+    store_be16(target, to + head + 1 + topic_bytes, properties_bytes)
+    copy_bytes(target, to + head + 3 + topic_bytes, data, rows[row + Row.PROPERTIES_AT], properties_bytes)
+
+
+@kernel
+def deliver(
+    outlet: Outlet, data: Bytes, rows: Words, first: int, until: int, level: int, table: Words, state: Words,
+    journal: Words, now_ns: int,
+) -> int:  # fmt: skip
+    """Publish the delivered records of usual rows `first` to `until`, while there is room; the first one left.
+
+    The caller has seen that `table` has room for so many. `journal` says what lies under each number before it counts.
+    """
+    local, places, notes = outlet.local, table.size // SENT_WORDS, journal.size // ROW_WORDS
+    number, position, k = local[LocalWord.TAIL], local[LocalWord.POSITION], first
+    while k < until:
+        row = k * COLUMNS
+        length = rows[row + Row.LENGTH]
+        start = room_at(outlet.control, outlet.words, outlet.data.size, number, position, length)
+        if start < 0:
+            break
+        write_delivered(outlet.data, start % outlet.data.size, data, rows, row)
+        describe(outlet.words, number, start, length, rows[row + Row.SLOT])
+        at = number % places * SENT_WORDS
+        table[at + SentWord.LENGTH], table[at + SentWord.WAITS] = length, 0
+        table[at + SentWord.IN_SYNC_SLAVES], table[at + SentWord.BEGAN_NS] = 0, now_ns
+        table[at + SentWord.END_OFFSET], table[at + SentWord.BYTES] = 0, length
+        state[StateWord.BYTES] += length
+        note = number % notes * ROW_WORDS
+        journal[note + RowWord.ENTRY] = level << OFFSET_BITS | rows[row + Row.QUEUE_OFFSET]
+        journal[note + RowWord.NUMBER] = number
+        number, position, k = number + 1, start + length, k + 1
+    if k > first:
+        local[LocalWord.TAIL], local[LocalWord.POSITION] = number, position
+        store_release(outlet.control, ControlWord.TAIL, number)
+        ring(outlet.bell, outlet.bell_index)
+    return k
+
+
+@kernel
+def delivered_bytes(data: Bytes, rows: Words, k: int) -> Bytes:
+    """The delivered record of a usual row, for who compares it with another."""
+    target = np.zeros(rows[k * COLUMNS + Row.LENGTH], np.uint8)
+    write_delivered(target, 0, data, rows, k * COLUMNS)
+    return target

@@ -1,0 +1,58 @@
+"""What a key of the configuration is: its name, its field, its kind, and which values are allowed.
+
+spec: configuration. The keys themselves stand in keys.py and client_keys.py.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from store.compat import LINES
+
+Kind = Literal[
+    "int", "bool", "text", "path", "address", "host_port", "role", "flush_type", "compat", "affinity", "hours",
+    "addresses", "exporter", "delays", "allow_list", "tls_mode", "ha_tls_mode", "log_level",
+    "log_form",
+]
+INT_MAX = 2**31 - 1
+
+
+class Key(NamedTuple):
+    """One key; `low` and `high` bound an int, both inclusive."""
+
+    name: str
+    field: str
+    kind: Kind
+    default: str | int | bool | None
+    low: int = 0
+    high: int = INT_MAX
+    unit: str = ""
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values, for an error message."""
+        if self.kind == "int":
+            return f"a whole number from {self.low} to {self.high}" + (f" ({self.unit})" if self.unit else "")
+        return ALLOWED[self.kind]
+
+
+ALLOWED: dict[str, str] = {
+    "bool": "true or false",
+    "text": "any printable text that is not empty",
+    "path": "one path",
+    "address": "an IPv4 or IPv6 address, or a host name that resolves to one",
+    "host_port": "host:port, with a port from 1 to 65535",
+    "role": "ASYNC_MASTER, SYNC_MASTER or SLAVE",
+    "flush_type": "ASYNC_FLUSH or SYNC_FLUSH",
+    "compat": " or ".join(LINES),
+    "exporter": "PROM or DISABLE (OTLP_GRPC and LOG are taken as PROM), or RocketMQ's numbers for them, 0 to 3",
+    "addresses": "host:port, several separated by ;",
+    "allow_list": "addresses and networks, separated by ; or commas, as in 10.1.0.0/16;192.0.2.7;2001:db8::/32",
+    "delays": "levels of delay, each a number with s, m, h or d, separated by spaces, as in 1s 5s 1m 2h",
+    "hours": "hours of the day from 0 to 23, separated by ;",
+    "tls_mode": "disabled, permissive or enforcing",
+    "ha_tls_mode": "disabled or enforcing",
+    "log_level": "debug, info, warning or error",
+    "log_form": "text or json",
+    "affinity": "empty (the kernel decides), sync (the synchronous path on one CPU), or CPU numbers as in 0,2-3",
+}

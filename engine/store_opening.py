@@ -1,0 +1,45 @@
+"""What a store needs before its log is recovered: its group let in, what was interrupted finished."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from engine.errors import StartRefused
+from engine.settings.config import BrokerConfig
+from store.files import divergence
+from store.files.access import GROUP_UMASK, group_id
+from store.files.directory import StoreDirectory
+from store.repair import cut, rewind
+
+log = logging.getLogger("slipstream")
+
+
+def give_to_group(config: BrokerConfig, directory: StoreDirectory) -> None:
+    """Let the group of readers in, if there is one: to what is there, and by setgid to what comes."""
+    name = config.store_group
+    if not name:
+        return
+    os.umask(GROUP_UMASK)  # ours may be narrower; the group is to read what is made from now on
+    try:
+        directory.give_to_group(group_id(name))
+    except KeyError:
+        raise StartRefused(f"storeGroup={name}", "there is no such group", "name one of `getent group`") from None
+    except PermissionError as error:
+        why = f"{error.filename} cannot be given to it ({error.strerror})"
+        raise StartRefused(f"storeGroup={name}", why, "name a group that the broker's user is in") from None
+
+
+def finish_interrupted(config: BrokerConfig, directory: StoreDirectory) -> None:
+    """A rewind or a cut of the log that was begun and not ended."""
+    segment_bytes = config.mapped_file_size_commit_log_bytes
+    if (rewound_to := rewind.finish(directory, segment_bytes)) is not None:
+        log.warning("finished an interrupted rewind of the log to offset %d", rewound_to)
+    if (cut_at := cut.finish(directory, segment_bytes)) is not None:
+        log.warning("finished an interrupted cut of the log at offset %d", cut_at)
+
+
+def tell_divergence(directory: StoreDirectory) -> None:
+    """That its log has parted from its master's, where it has."""
+    if (parted := divergence.read(directory.root)) is not None:
+        log.warning("%s; see `slipstream ha status`", parted.text())

@@ -1,0 +1,117 @@
+"""consumerOffset.json, and the same as a slave asks for it, of tables with very many queues: written in steps.
+
+Implements: ConsumerOffsetManager.encode
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from store.tables import fastjson
+from store.tables.entry_texts import EntryTexts, object_text, table_text
+from store.tables.tables import (
+    DELAY_CAPACITY,
+    GROUP_SEPARATOR,
+    GROUP_TOPIC_CAPACITY,
+    OFFSET_TABLE,
+    VERSION,
+    DataVersion,
+    java_order,
+    numbers_in_order,
+)
+
+QUEUES_A_PIECE = 64
+HASH_SET_CAPACITY = 8
+GROUP_TOPICS = "groupTopicMap"
+EMPTY = "{}"
+
+Key = tuple[str, str]  # topic, group
+Table = Mapping[Key, Mapping[int, int]]
+
+
+class Written(NamedTuple):
+    """What was written, and not put together yet: that is done in one go, on a thread perhaps."""
+
+    version: DataVersion | None
+    groups: list[str] | None
+    offsets: list[str]
+
+    def compact(self) -> bytes:
+        """As it is sent."""
+        parts = [] if self.version is None else [f'"{VERSION}":{fastjson.dumps(self.version.value())}']
+        if self.groups is not None:
+            parts.append(f'"{GROUP_TOPICS}":{{{",".join(self.groups)}}}')
+        parts.append(f'"{OFFSET_TABLE}":{{{",".join(self.offsets)}}}')
+        return f"{{{','.join(parts)}}}".encode("utf-8", "replace")
+
+    def pretty(self) -> bytes:
+        """As the file says it."""
+        head = {} if self.version is None else {VERSION: self.version.value()}
+        tables = [] if self.groups is None else [table_text(GROUP_TOPICS, self.groups)]
+        return object_text(head, [*tables, table_text(OFFSET_TABLE, list(map(_on_lines, self.offsets)))])
+
+
+def _on_lines(text: str) -> str:
+    """An entry with integer keys breaks before its end only."""
+    return text if text.endswith(EMPTY) else f"{text[:-1]}\n\t\t}}"
+
+
+class OffsetTexts:
+    """Of one table, which says by itself what changes in it."""
+
+    def __init__(self, table: Callable[[], Table], capacity: int) -> None:
+        self._table = table
+        self._topics: dict[str, dict[str, None]] = {}  # by group, in the table's order
+        for topic, group in table():
+            self._topics.setdefault(group, {})[topic] = None
+        self._offsets = EntryTexts(self._table, GROUP_SEPARATOR.join, self._entry, capacity)
+        self._groups = EntryTexts(lambda: self._topics, str, self._group, GROUP_TOPIC_CAPACITY)
+
+    def alter(self, key: Key) -> None:
+        """A group's offsets in a topic are others, or there are none any more."""
+        topic, group = key
+        self._offsets.alter(key)
+        if (key in self._table()) == (topic in self._topics.get(group, ())):
+            return
+        self._groups.alter(group)
+        if key in self._table():
+            self._topics.setdefault(group, {})[topic] = None
+            return
+        del self._topics[group][topic]
+        if not self._topics[group]:
+            del self._topics[group]
+
+    def resize(self, capacity: int) -> None:
+        """It is another map, of that capacity."""
+        self._offsets.alter_all(capacity)
+
+    def steps(self, *, with_topics: bool) -> Iterator[int]:
+        """As `EntryTexts.steps`; `with_topics`: also the topics of groups."""
+        yield from self._offsets.steps()
+        if with_topics:
+            yield from self._groups.steps()
+
+    def written(self, version: DataVersion | None, *, with_topics: bool) -> Written:
+        """What the steps came to."""
+        return Written(version, self._groups.texts() if with_topics else None, self._offsets.texts())
+
+    def _entry(self, key: Key) -> Iterable[str] | None:
+        offsets = self._table().get(key)
+        return None if offsets is None else _entry_pieces(GROUP_SEPARATOR.join(key), offsets)
+
+    def _group(self, group: str) -> Iterable[str] | None:
+        topics = self._topics.get(group)
+        if topics is None:
+            return None
+        return (f"{fastjson.dumps(group)}:{fastjson.dumps(java_order(topics, HASH_SET_CAPACITY))}",)
+
+
+def _entry_pieces(name: str, offsets: Mapping[int, int]) -> Iterator[str]:
+    numbers = numbers_in_order(offsets, DELAY_CAPACITY)
+    yield f"{fastjson.dumps(name)}:{{"
+    for start in range(0, len(numbers), QUEUES_A_PIECE):
+        of_piece = [(number, offsets.get(number)) for number in numbers[start : start + QUEUES_A_PIECE]]
+        between = "," if start else ""
+        yield between + ",".join([f"{number}:{offset}" for number, offset in of_piece if offset is not None])
+    yield "}"

@@ -1,0 +1,97 @@
+"""What a view with a line for each says is wrong: reason code, few words, next step, the worst first."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.board.cursors import Board, BrokerState, HaSlotState
+from engine.board.failures import Failures
+from engine.figures.client_status import SILENT_SECONDS
+from engine.figures.findings import findings_of, stalled
+from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus
+from engine.protocol.ha.wire import CloseReason
+from engine.protocol.store.retention import DiskState
+from ipc import waiting
+from ipc.clock import monotonic_ms
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    board = Board.create(tmp_path / "counters")
+    Failures.create(tmp_path)
+    waiting.publish(board.broker_state, BrokerState.RUNNING)
+    return board
+
+
+def status_of(store: Path, role: str = "SYNC_MASTER", needed: int = 1) -> HaStatus:
+    return HaStatus(str(store), "c", "a", role, "5", "RUNNING", 10_000, 0, 4_000, 0, needed, 0)
+
+
+def codes(board: Board, status: HaStatus) -> list[str]:
+    findings = findings_of(board, status)
+    assert all(one.what and one.next_step and "\n" not in one.what for one in findings)
+    return [str(one.reason) for one in findings]
+
+
+def test_of_one_that_is_well_nothing_is_said(board: Board, tmp_path: Path) -> None:
+    assert codes(board, status_of(tmp_path)) == []
+
+
+def test_the_disk_comes_first(board: Board, tmp_path: Path) -> None:
+    waiting.publish(board.flush_errno, errno.EIO)
+    waiting.publish(board.disk_state, DiskState.FULL)
+    waiting.publish(board.allocation_errno, errno.ENOSPC)
+    waiting.publish(board.given_up["dispatcher"], 1)
+    assert codes(board, status_of(tmp_path, needed=2)) == ["DISK", "DISK", "DISK", "UNREADABLE", "NO_SLAVE"]
+    findings = findings_of(board, status_of(tmp_path))
+    assert "Input/output error" in findings[0].what and "FULL" in findings[1].what
+    assert f"df -h {tmp_path}" in findings[2].next_step and "log verify" in findings[3].next_step
+
+
+def test_a_role_that_stands_still_is_named_once(board: Board, tmp_path: Path) -> None:
+    for role in ("writer", "sender.0", "front.0", "flusher"):
+        waiting.publish(board.pids[role], 77)
+        waiting.publish(board.heartbeats[role], monotonic_ms() - (0 if role == "flusher" else SILENT_SECONDS * 2000))
+    assert stalled(board).keys() == {"writer", "sender.0", "front.0"}
+    findings = findings_of(board, status_of(tmp_path))
+    assert sorted(one.what.split()[1] for one in findings) == ["front.0", "sender.0", "writer"]
+    assert {one.reason for one in findings} == {"STUCK"}
+    waiting.publish(board.pids["writer"], 0)
+    assert "writer" not in stalled(board), "it does not run at all"
+
+
+def test_replicas_that_are_behind_silent_or_gone(board: Board, tmp_path: Path) -> None:
+    slave = ConnectionStatus(
+        0, "10.0.0.2:5000", HaSlotState.TRANSFER.name, 0, 9_000, 4_000, 6_000, 2.5, 9_000, 0, 60.0, 0.1, "BEHIND",
+        False, replica="a:1",
+    )  # fmt: skip
+    new = replace(slave, slot=1, peer="10.0.0.3:6000", reason="NO_REPORT", silent_seconds=9.0)
+    gone = EndedStatus("10.0.0.4:6000", "TIMEOUT", "HOUSEKEEPING", "look at it", 77, 3.0)
+    back = replace(gone, peer="10.0.0.2:4000")
+    given_up = replace(gone, ended_seconds=1e6)
+    status = replace(status_of(tmp_path), replicas=[slave, new], gone=[gone, back, given_up])
+    assert codes(board, status) == ["BEHIND", "NO_REPORT", "TIMEOUT"]
+    findings = findings_of(board, status)
+    assert "a:1 lacks 6,000 bytes, 2.5 s," in findings[0].what and "10.0.0.4:6000" in findings[2].what
+
+
+def test_a_slave_that_does_not_follow(board: Board, tmp_path: Path) -> None:
+    client = ClientStatus("READY", "10.0.0.1:10912", 0, None, 30, "NO_LISTENER", "is it up?")
+    status = replace(status_of(tmp_path, "SLAVE"), client=client)
+    waiting.publish(board.ha_client.reason, CloseReason.NO_LISTENER)
+    (finding,) = findings_of(board, status)
+    assert finding.reason == "NO_LISTENER" and "does not answer" in finding.what
+    waiting.publish(board.ha_client.reason, CloseReason.SEGMENT_SIZE)
+    (finding,) = findings_of(board, status)
+    assert "does not follow its master" in finding.what
+    assert codes(board, replace(status, client=replace(client, reason_code="OK"))) == []
+
+
+def test_one_that_starts_says_so(board: Board, tmp_path: Path) -> None:
+    waiting.publish(board.broker_state, BrokerState.STOPPING)
+    (finding,) = findings_of(board, status_of(tmp_path))
+    assert finding.reason == "STOPPED" and "STOPPING" in finding.what

@@ -1,0 +1,134 @@
+"""A front's own wait for its puts: it stays near while it pays, and the bridges follow whatever is under way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from engine.front.connections.bridge import Bridge
+from engine.front.connections.near_wait import APART_LAST_NS, NearWait
+from engine.producer.pipeline import Pipeline
+from engine.protocol.ha.policy import PutPolicy
+from ipc.compiled.atomics import publish
+from ipc.descriptors import await_readable
+from ipc.ring import WORDS_PER_RING, ControlWord
+
+CONFIRMED = 0
+
+
+class Ring:
+    """What a wait looks at of a pipeline; `puts` are answered by `collect` as far as head and confirmation are."""
+
+    def __init__(self, policy: PutPolicy) -> None:
+        self.policy, self.control, self.board = policy, np.zeros(WORDS_PER_RING, np.int64), np.zeros(2, np.int64)
+        self.followed = [(self.control, int(ControlWord.HEAD)), (self.control, int(ControlWord.ANSWERED))]
+        if policy.in_sync_replicas > 1:
+            self.followed.append((self.board, CONFIRMED))
+        self.tail = self.answered = 0
+
+    @property
+    def puts(self) -> int:
+        return self.tail - self.answered
+
+    def collect(self) -> None:
+        self.answered = int(self.control[ControlWord.HEAD])
+        if self.policy.in_sync_replicas > 1:
+            self.answered = min(self.answered, int(self.board[CONFIRMED]))
+
+
+class Followed:
+    """A bridge's two words to it."""
+
+    def __init__(self) -> None:
+        self.rests = False
+
+    def rest(self) -> None:
+        self.rests = True
+
+    def go_on(self) -> None:
+        self.rests = False
+
+
+def near_wait(ring: Ring) -> tuple[NearWait, list[Followed]]:
+    bridges = [Followed() for _ in ring.followed]
+    return NearWait(cast(Pipeline, ring), cast(Any, bridges), ring.collect), bridges
+
+
+def test_it_stays_near_while_the_writer_is_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = Ring(PutPolicy(1, False, False))
+    near, bridges = near_wait(ring)
+    for number in range(1, 4):
+        ring.tail = number
+        publish(ring.control, int(ControlWord.HEAD), number)
+        near.wait()
+        assert (ring.puts, near.is_near, [bridge.rests for bridge in bridges]) == (0, True, [True, True])
+
+
+def test_what_is_still_under_way_is_followed_and_the_next_wait_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = Ring(PutPolicy(1, False, False))
+    near, bridges = near_wait(ring)
+    now_ns, apart_ns = 10**12, []
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
+    for _ in range(12):
+        ring.tail += 1
+        near.wait()
+        assert ring.puts and not near.is_near and not any(bridge.rests for bridge in bridges)
+        began_ns = now_ns
+        while not near.is_near:  # everything is answered; what comes next is tried as soon as it may be
+            publish(ring.control, int(ControlWord.HEAD), ring.tail)
+            now_ns += 1_000_000
+            near.wait()
+            assert not ring.puts or not near.is_near
+        apart_ns.append(now_ns - began_ns)
+    assert apart_ns[0] == apart_ns[-1], "one that paid begins anew"
+
+
+def test_a_wait_in_vain_again_and_again_is_tried_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = Ring(PutPolicy(1, False, False))
+    near, _bridges = near_wait(ring)
+    ring.tail, now_ns, tries, before = 1, 10**12, 0, -1
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
+    for _ in range(4_000):
+        near.wait()
+        tries += near._next_ns != before
+        before = near._next_ns
+        now_ns += 1_000_000
+    assert tries <= 9 + 4_000 * 1_000_000 // APART_LAST_NS + 1
+
+
+def test_a_replica_is_near_and_a_disk_is_not() -> None:
+    ring = Ring(PutPolicy(2, False, False))
+    near, bridges = near_wait(ring)
+    ring.tail = 1
+    publish(ring.control, int(ControlWord.HEAD), 1)
+    publish(ring.board, CONFIRMED, 1)
+    near.wait()
+    assert near.is_near and not ring.puts
+    ring.tail = 2
+    publish(ring.control, int(ControlWord.HEAD), 2)
+    near.wait()
+    assert ring.puts and not near.is_near and not any(bridge.rests for bridge in bridges)
+    assert not near_wait(Ring(PutPolicy(1, True, False)))[0].is_possible
+
+
+def test_a_bridge_that_goes_on_rings_for_what_moved_meanwhile() -> None:
+    ring = Ring(PutPolicy(1, False, False))
+    bridge = Bridge(ring.control, int(ControlWord.HEAD))
+    try:
+        near = NearWait(cast(Pipeline, ring), [bridge], ring.collect)
+        ring.tail = 1
+        moving = threading.Timer(0.05, publish, (ring.control, int(ControlWord.HEAD), 1))
+        moving.start()
+        near.wait()
+        moving.join()
+        assert near.is_near or _is_rung(bridge)
+    finally:
+        bridge.close()
+
+
+def _is_rung(bridge: Bridge) -> bool:
+    return await_readable(bridge.fd, timeout_ms=30_000)

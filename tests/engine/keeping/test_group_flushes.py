@@ -1,0 +1,79 @@
+"""A SYNC_FLUSH flusher that waits for those whom the flush before answered: one flush has them all."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from engine.board.cursors import Board
+from engine.keeping.flusher import Flusher, Pace
+from engine.protocol.store import group_commit
+from ipc import waiting
+from tests.harness.conditions import await_that
+from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
+
+NOW, LONG_NS = 1_000_000, 60_000_000_000
+
+
+class Bed:
+    """A log that grows by one message at a time, and its flusher."""
+
+    def __init__(self, directory: Path) -> None:
+        self.board, self.log = Board.create(directory / "counters"), SmallLog(directory / "store")
+        self.flusher = Flusher(
+            self.board, self.log.files, self.log.directory, QUEUE_FILE_BYTES, sync_flush=True,
+            log_pace=Pace(500, 1, 10_000), queue_pace=Pace(1000, 2, 60_000),
+        )  # fmt: skip
+
+    def put(self, messages: int = 1) -> None:
+        self.log.fill(messages, topics=1, queues=1)
+        waiting.add(self.board.put_messages, messages)
+        waiting.publish(self.board.max_physical_offset, self.log.end)
+
+    def group(self) -> group_commit.GroupCommit:
+        assert self.flusher._group is not None
+        return self.flusher._group
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
+    monkeypatch.setattr(group_commit, "WAIT_MAX_NS", LONG_NS)
+    return Bed(tmp_path)
+
+
+def test_those_who_were_answered_are_waited_for(bed: Bed) -> None:
+    bed.put(3)
+    bed.flusher.do_work(NOW)
+    assert bed.board.log_flushes.read() == 1
+    bed.group().waits, bed.group()._flush_ns = True, LONG_NS
+    bed.put()
+    flushing = threading.Thread(target=bed.flusher.do_work, args=(NOW,), daemon=True)
+    flushing.start()
+    for _ in range(2):
+        await_that(lambda: waiting.is_awaited(bed.board.max_physical_offset), "it waits for the others")
+        assert bed.board.log_flushes.read() == 1
+        bed.put()
+    flushing.join()
+    assert bed.board.log_flushes.read() == 2
+    assert bed.board.flushed_offset.read() == bed.log.end
+
+
+def test_nobody_is_waited_for_where_that_does_not_pay(bed: Bed) -> None:
+    bed.put(3)
+    bed.flusher.do_work(NOW)
+    bed.group().waits, bed.group()._flush_ns = False, LONG_NS
+    bed.put()
+    bed.flusher.do_work(NOW)
+    assert (bed.board.log_flushes.read(), bed.board.flushed_offset.read()) == (2, bed.log.end)
+
+
+def test_who_does_not_come_back_holds_nobody_up_for_longer_than_a_flush(bed: Bed) -> None:
+    bed.put(3)
+    bed.flusher.do_work(NOW)
+    bed.group().waits = True
+    for number in range(2, 5):
+        bed.put()
+        bed.flusher.do_work(NOW)
+        assert (bed.board.log_flushes.read(), bed.board.flushed_offset.read()) == (number, bed.log.end)

@@ -1,0 +1,99 @@
+"""The blocks of a page, run as its reader would: one after the other, in an empty directory, at ports of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from store.reading.extent import running
+from tests.harness.conditions import await_that
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SETTING = re.compile(r"^[A-Z]+=\S+$")
+SECONDS = 900
+
+
+class Block(NamedTuple):
+    """Its language and its text."""
+
+    kind: str
+    text: str
+
+
+def blocks_of(page: str) -> list[Block]:
+    """Those of a page of docs/."""
+    return [Block(*match) for match in BLOCK.findall((ROOT / "docs" / page).read_text())]
+
+
+class Session:
+    """What the blocks of a page share: a directory, the shell's settings, Python's names.
+
+    `instead`: what stands in the page, and what is run in its place, as a port that is free.
+    """
+
+    def __init__(self, page: str, directory: Path, instead: Mapping[str, object]) -> None:
+        self.page, self.names = page, dict[str, Any]({"__name__": "page"})
+        self._directory, self._instead = directory, {text: str(other) for text, other in instead.items()}
+        self._settings: list[str] = []
+        self._groups: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for store in self._directory.glob("**/store"):
+            broker = running(store)
+            if broker is not None:
+                os.kill(broker.pid, signal.SIGTERM)
+                await_that(lambda store=store: running(store) is None, f"the broker of {store.parent.name} ends")
+        for group in self._groups:  # whatever a block left in the background
+            try:
+                os.killpg(group, signal.SIGTERM)
+            except ProcessLookupError:
+                continue
+
+    def run(self, others: Mapping[str, Callable[[str], None]] | None = None) -> int:
+        """Run all blocks, those of other languages by `others`; how many there were."""
+        blocks = blocks_of(self.page)
+        runners = {"sh": self.shell, **(others or {})}
+        for number, block in enumerate(blocks, start=1):
+            text = block.text
+            for written, other in self._instead.items():
+                text = text.replace(written, other)
+            if block.kind == "python":
+                exec(compile(text, f"docs/{self.page}, block {number}", "exec"), self.names)
+            else:
+                runners[block.kind](text)
+        return len(blocks)
+
+    def shell(self, text: str) -> None:
+        """As one script; what earlier ones set stays set."""
+        script = "\n".join([*self._settings, text])
+        output = self._directory / "output"
+        with output.open("ab") as out:
+            process = subprocess.Popen(
+                ["sh", "-e", "-c", script], stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self._directory,
+                start_new_session=True,
+            )  # fmt: skip
+            self._groups.append(process.pid)
+            code = process.wait(SECONDS)
+        assert code == 0, f"docs/{self.page}: {text}\n{output.read_text()[-3000:]}"
+        self._settings += [line for line in text.split("\n") if SETTING.match(line)]
+
+
+@contextmanager
+def commands_in_path(monkeypatch: Any, directory: Path) -> Iterator[None]:
+    """`slipstream` is this checkout's, and the directory is where blocks begin."""
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(dict.fromkeys(paths)))
+    yield

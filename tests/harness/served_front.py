@@ -1,0 +1,41 @@
+"""A front without its process: its loop turns in a thread of the test, which plays the clients role, or none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from engine.board.cursors import Board, Serving
+from engine.board.latencies import create_latencies
+from engine.front import front
+from engine.remoting.links.exchange import Bells
+from engine.settings.config import BrokerConfig
+from ipc import ring
+from ipc.clock import monotonic_ms
+from tests.harness.conditions import await_that
+
+
+@contextmanager
+def served(config: BrokerConfig, board: Board, bells: Bells, number: int = 0) -> Iterator[front.Front]:
+    """Front `number`, until the block ends; its ports are bound when it begins."""
+    if not (board.directory / ring.RINGS_FILE).exists():
+        ring.create_rings(board.directory, config.rings).close()
+        create_latencies(board.directory, config.rings)
+    one = front.open_role(config, board, number, bells)
+    ends = threading.Event()
+
+    def turn() -> None:
+        while not ends.is_set():
+            one.do_work(monotonic_ms())
+            one.idle(20)
+        one.close()
+
+    turning = threading.Thread(target=turn, name="front", daemon=True)
+    turning.start()
+    try:
+        await_that(lambda: board.fronts[number].serving.read() >= Serving.PORTS, "the front's ports are bound")
+        yield one
+    finally:
+        ends.set()
+        turning.join()

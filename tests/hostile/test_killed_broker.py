@@ -1,0 +1,173 @@
+"""All processes of a broker killed at once: the next one knows what the files of the one before did not say yet."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.board import dead_run
+from engine.board.cursors import Board
+from engine.board.delay_table import DelayTable
+from engine.board.regions import COUNTS_NAME
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.frame import RemotingCommand
+from store.message.delay import SCHEDULE_TOPIC
+from store.names import CONFIG, CONSUMER_OFFSETS, DELAY_OFFSETS
+from store.tables import json_files
+from tests.harness.audit import messages_of
+from tests.harness.conditions import await_that
+from tests.harness.front_client import FrontClient
+from tests.harness.killing import kill_broker
+from tests.hostile.test_front import GROUP, SMALL, TOPIC, answer_to, board_of, connected, heartbeat, send, sent
+from tests.hostile.test_set_clock import locked
+from tools.common.local_broker import LocalBroker
+
+NEVER_MS = 3_600_000
+SETTINGS = {
+    **SMALL, "messageDelayLevel": "1s 1h", "flushConsumerOffsetInterval": NEVER_MS,
+    "flushDelayOffsetInterval": NEVER_MS,
+}  # fmt: skip
+DELAYED, WAITS = 300, "DELAY\x011\x02"
+
+
+@pytest.fixture(autouse=True)
+def hang_up() -> Iterator[None]:
+    yield
+    FrontClient.close_all()
+
+
+def commit(client: FrontClient, offset: int) -> None:
+    fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "commitOffset": str(offset)}
+    request = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, 90, ext_fields=fields, version=407)
+    assert answer_to(client, request).code == ResponseCode.SUCCESS
+
+
+def committed(client: FrontClient) -> int | None:
+    fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0"}
+    answer = answer_to(client, RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, 91, ext_fields=fields, version=407))
+    return int((answer.ext_fields or {})["offset"]) if answer.code == ResponseCode.SUCCESS else None
+
+
+def delivered(broker: LocalBroker, board: Board) -> Counter[bytes]:
+    everything = messages_of(broker.store, board.max_physical_offset.read())
+    return Counter(bytes(one.body) for one in everything if one.topic != SCHEDULE_TOPIC and one.body != b"first")
+
+
+def far(board: Board) -> int:
+    """Delayed messages that are done with."""
+    table = DelayTable.attach(board.directory)
+    try:
+        return sum(table.current().values())
+    finally:
+        table.close()
+
+
+def use(broker: LocalBroker) -> tuple[FrontClient, Board]:
+    """A consumer at offset 7 that holds the queue, and delayed messages that are delivered; none of it in files."""
+    client, board = connected(broker), board_of(broker)
+    await_that(lambda: sent(client, b"first"), "it is taken")
+    answer_to(client, heartbeat("c0"))
+    assert locked(client, "c0")
+    for number in range(DELAYED):
+        assert answer_to(client, send(b"%d" % number, i=WAITS)).code == ResponseCode.SUCCESS
+    await_that(lambda: far(board) == DELAYED, "all are delivered")
+    commit(client, 7)
+    return client, board
+
+
+@pytest.mark.parametrize("compat", ["4.9", "5"])
+def test_offsets_delays_and_locks_are_those_of_the_dead_run(tmp_path: Path, compat: str) -> None:
+    with LocalBroker(tmp_path / "b", compat=compat, **SETTINGS) as broker:
+        dead = use(broker)[1].directory
+        await_that((dead / COUNTS_NAME).exists, "what it has counted is written, too")
+        config = broker.store / CONFIG
+        for name in (CONSUMER_OFFSETS, DELAY_OFFSETS):
+            path = config / name
+            assert not path.exists() or str(DELAYED) not in path.read_text(), "the file does not say it yet"
+        kill_broker(broker)
+    with LocalBroker(tmp_path / "b", compat=compat, **SETTINGS) as broker:
+        client, board = connected(broker), board_of(broker)
+        await_that(lambda: not dead.exists(), "the dead one's shared memory is given back")
+        assert board.directory.exists()
+        assert committed(client) == 7
+        assert not locked(client, "c1") and locked(client, "c0")
+        await_that(lambda: sent(client, b"first"), "it is taken")
+        answer_to(client, send(b"after", i=WAITS))
+        await_that(lambda: far(board) == DELAYED + 1, "what came after is delivered")
+        assert set(delivered(broker, board).values()) == {1}, "none came again"
+    assert str(DELAYED + 1) in (config / DELAY_OFFSETS).read_text() and '0:7' in (config / CONSUMER_OFFSETS).read_text()
+
+
+REFUSED: list[dict[str, object]] = [{"regionPath": "/proc"}, {"mappedFileSizeCommitLog": 3 << 20}]
+
+
+@pytest.mark.parametrize("wrong", REFUSED, ids=["no memory", "other segments"])
+def test_a_start_that_fails_takes_nothing_of_it_from_the_next(tmp_path: Path, wrong: dict[str, object]) -> None:
+    with LocalBroker(tmp_path / "b", **SETTINGS) as broker:
+        dead = use(broker)[1].directory
+        kill_broker(broker)
+    with pytest.raises(RuntimeError, match="did not start"), LocalBroker(tmp_path / "b", **{**SETTINGS, **wrong}):
+        pass
+    left = {path.name for path in dead.iterdir()}
+    assert left >= dead_run.READ and (left == dead_run.READ) is ("regionPath" not in wrong), "no ring keeps its memory"
+    with LocalBroker(tmp_path / "b", **SETTINGS) as broker:
+        client, board = connected(broker), board_of(broker)
+        await_that(lambda: not dead.exists(), "the dead one's shared memory is given back")
+        assert committed(client) == 7
+        answer_to(client, send(b"after", i=WAITS))
+        await_that(lambda: far(board) == DELAYED + 1, "what came after is delivered")
+        assert set(delivered(broker, board).values()) == {1}, "none came again"
+
+
+def test_what_somebody_writes_into_a_dead_broker_s_files_counts(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "b", **SETTINGS) as broker:
+        client, _board = use(broker)
+        commit(client, 9)
+        kill_broker(broker)
+    path = broker.store / CONFIG / CONSUMER_OFFSETS
+    json_files.write(path, {"offsetTable": {f"{TOPIC}@{GROUP}": {0: 5}}})  # at once, as a script would
+    with LocalBroker(tmp_path / "b", **SETTINGS) as broker:
+        assert committed(connected(broker)) == 5
+
+
+def test_a_master_that_was_killed_comes_back_as_a_slave(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "b", **SETTINGS) as broker:
+        use(broker)
+        kill_broker(broker)
+    slave = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": "127.0.0.1:1", "slaveReadEnable": True}
+    with LocalBroker(tmp_path / "b", **SETTINGS, **slave) as broker:
+        assert committed(connected(broker)) == 7
+
+
+def test_a_copy_made_while_clients_are_served_is_another_broker_s(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "b", **SETTINGS) as broker:
+        client, board = use(broker)
+        shutil.copytree(broker.store, tmp_path / "c" / "store")
+        with LocalBroker(tmp_path / "c", **SETTINGS) as copy:
+            other, copied = connected(copy), board_of(copy)
+            assert copied.directory != board.directory
+            assert committed(other) in (None, 0), "no file said more when it was copied"
+            members = RemotingCommand(
+                RequestCode.GET_CONSUMER_LIST_BY_GROUP, 92, ext_fields={"consumerGroup": GROUP}, version=407
+            )
+            assert answer_to(other, members).code != ResponseCode.SUCCESS, "nobody is here"
+            assert locked(other, "c1"), "and nobody holds a queue"
+            await_that(lambda: sent(other, b"only here"), "it is taken")
+            commit(other, 1)
+            assert not locked(client, "c1") and committed(client) == 7
+            assert json.loads(bytes(answer_to(client, members).body))["consumerIdList"] == ["c0"]
+            assert sent(client, b"only there")
+            at = copied.max_physical_offset.read()
+            assert b"only there" not in [bytes(one.body) for one in messages_of(copy.store, at)]
+        assert b"only here" not in [
+            bytes(one.body) for one in messages_of(broker.store, board.max_physical_offset.read())
+        ]
+        assert sent(client, b"still") and not [name for name, count in board.restarts.items() if count.read()]
+        kill_broker(broker)
+    with LocalBroker(tmp_path / "b", **SETTINGS) as broker:
+        assert committed(connected(broker)) == 7, "the copy took nothing of it away"

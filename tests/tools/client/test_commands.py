@@ -1,0 +1,134 @@
+"""`slipstream send` and `slipstream consume` at a broker of ours, and what a consumer's share of the queues is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from engine.board.cursors import Board
+from store.reading import extent
+from store.reading.opened import open_store
+from tests.harness.conditions import await_that
+from tools.client.cluster import Place
+from tools.client.consumer import share_of
+from tools.common.local_broker import LocalBroker
+
+SIZES = {
+    "mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536, "brokerName": "b",
+    "brokerFastFailureEnable": "false", "osPageCacheBusyTimeOutMills": 600_000,
+}  # fmt: skip
+SECONDS = 300
+
+
+def slipstream(*arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tools.cli", *arguments]
+    return subprocess.run(command, input=lines, capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+def sent(broker: LocalBroker, topic: str, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Lines that are sent; what may be consumed of the broker is all of it afterwards."""
+    done = slipstream("send", "-t", topic, "--broker", f"127.0.0.1:{broker.port}", *arguments, lines=lines)
+    board = Board.attach(extent.require_running(broker.store).region_directory)
+    await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is in its queue")
+    return done
+
+
+@pytest.fixture(scope="module", params=["4.9", "5"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    with LocalBroker(tmp_path_factory.mktemp("client") / "b", compat=request.param, **SIZES) as broker:
+        yield broker
+
+
+def test_lines_are_sent_and_consumed_once_by_each_group(broker: LocalBroker) -> None:
+    at = ("--broker", f"127.0.0.1:{broker.port}")
+    three = sent(broker, "lines", "one\ntwo\n\nthree\n", "--tag", "a", "--property", "x=y")
+    assert (three.returncode, three.stdout) == (0, "3 messages to lines: 3 SEND_OK\n"), three.stderr
+    assert sent(broker, "lines", "four\n").returncode == 0
+    first = slipstream("consume", "-g", "g", "-t", "lines", *at, "--from", "first")
+    assert (first.returncode, sorted(first.stdout.split())) == (0, ["four", "one", "three", "two"]), first.stderr
+    assert slipstream("consume", "-g", "g", "-t", "lines", *at).stdout == "", "the group's offsets were committed"
+    tagged = slipstream("consume", "-g", "tagged", "-t", "lines", *at, "--from", "first", "--tag", "a", "--json")
+    shown = [json.loads(line) for line in tagged.stdout.splitlines()]
+    assert sorted(one["body"] for one in shown) == ["one", "three", "two"]
+    assert all(one["properties"]["x"] == "y" for one in shown)
+
+
+def test_a_new_group_begins_at_a_time(broker: LocalBroker) -> None:
+    """As the broker's line answers for a time: 4.9 with the message nearest to it."""
+    at = ("-t", "timed", "--broker", f"127.0.0.1:{broker.port}")
+    for word in ("early", "late"):
+        assert sent(broker, "timed", word + "\n").returncode == 0
+    assert sorted(slipstream("consume", "-g", "sooner", *at, "--from", "-1d").stdout.split()) == ["early", "late"]
+    last = max(message.store_timestamp_ms for message in open_store(broker.store).messages("timed"))
+    later = slipstream("consume", "-g", "later", *at, "--from", str(last))
+    assert (later.returncode, "late" in later.stdout.split()) == (0, True), later.stderr
+    wrong = slipstream("consume", "-g", "never", *at, "--from", "soon")
+    assert (wrong.returncode, "is no time" in wrong.stderr) == (2, True)
+
+
+def test_a_count_ends_it_and_the_rest_is_there_for_the_next(broker: LocalBroker) -> None:
+    at = ("--broker", f"127.0.0.1:{broker.port}")
+    assert sent(broker, "counted", "\n".join(map(str, range(20)))).returncode == 0
+    consume = ("consume", "-g", "counting", "-t", "counted", *at, "--from", "first")
+    taken = [slipstream(*consume, "--count", "7") for _ in range(2)]
+    assert [(one.returncode, len(one.stdout.split())) for one in taken] == [(0, 7), (0, 7)], taken
+    rest = slipstream(*consume)
+    every = [number for one in (*taken, rest) for number in one.stdout.split()]
+    assert sorted(map(int, every)) == list(range(20)), "each once"
+
+
+@pytest.mark.parametrize("group", ["a group", "", "g" * 256, "DEFAULT_CONSUMER", "g\n"])
+def test_a_group_that_javas_clients_would_refuse_is_made_nowhere(broker: LocalBroker, group: str) -> None:
+    refused = slipstream("consume", "-g", group, "-t", "TBW102", "--broker", f"127.0.0.1:{broker.port}")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "is no name of a group" in refused.stderr and refused.stderr.count("\n") == 1
+    groups = json.loads(slipstream("groups", str(broker.store), "--json").stdout)["groups"]
+    assert group not in {one["group"] for one in groups}
+
+
+def test_groups_and_clients_are_shown(broker: LocalBroker) -> None:
+    at = ("--broker", f"127.0.0.1:{broker.port}")
+    assert sent(broker, "shown", "\n".join(map(str, range(9)))).returncode == 0
+    assert slipstream("consume", "-g", "showing", "-t", "shown", *at, "--from", "first", "--count", "4").returncode == 0
+    groups = json.loads(slipstream("groups", str(broker.store), "-g", "showing", "--json").stdout)["groups"]
+    assert [one["group"] for one in groups] == ["showing"]
+    assert groups[0]["members"] == [], "it has said goodbye"
+    assert sum(queue["offset"] for queue in groups[0]["queues"]) == 4
+    assert all(queue["lag"] == queue["end"] - queue["offset"] for queue in groups[0]["queues"])
+    assert "showing" in slipstream("groups", str(broker.store)).stdout
+
+    def clients() -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads(slipstream("clients", str(broker.store), "--json").stdout)
+        return shown
+
+    await_that(lambda: clients()["clients"] == [], "their connections have ended")
+    await_that(lambda: clients()["fronts"][0]["sends"] >= 9, "what was sent is counted")
+
+
+def test_wrong_arguments_are_explained(broker: LocalBroker) -> None:
+    at = ("--broker", f"127.0.0.1:{broker.port}")
+    for arguments, code, words in (
+        (("send", "-t", "x"), 2, "-n HOST:PORT"),
+        (("send", "-t", "x", *at, "--property", "half"), 2, "NAME=VALUE"),
+        (("send", "-t", "x", *at, "--property", "KEYS=a"), 2, "RocketMQ's own property"),
+        (("send", "-t", "a b", *at), 4, "illegal characters"),
+        (("consume", "-g", "g", "-t", "never", *at), 2, "is not known"),
+        (("consume", "-g", "g", "-t", "x", "--broker", "127.0.0.1:1"), 3, "is it running"),
+    ):
+        ended = slipstream(*arguments, lines="line\n")
+        assert (ended.returncode, words in ended.stderr) == (code, True), ended
+        assert ended.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("queues", "members"), [(8, 3), (3, 8), (4, 4), (0, 2)])
+def test_members_share_all_queues(queues: int, members: int) -> None:
+    places, names = [Place("t", "b", number) for number in range(queues)], [f"m{number}" for number in range(members)]
+    shares = [share_of(places, names, name) for name in names]
+    assert sorted(place for share in shares for place in share) == places
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert share_of(places, names, "stranger") == []

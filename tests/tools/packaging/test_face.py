@@ -1,0 +1,39 @@
+"""The public face in a checkout: every name is there, and importing it costs nothing that is not asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import slipstream
+from engine.producer import Producer
+from ipc import extras
+
+HEAVY = "numpy numba pyspark pyarrow click rich asyncio"
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    script = f"import sys, slipstream; assert not set({HEAVY!r}.split()) & set(sys.modules); dir(slipstream)"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_every_public_name_is_there() -> None:
+    assert {name: getattr(slipstream, name) for name in slipstream.__all__}.keys() <= set(dir(slipstream))
+    assert slipstream.Producer is Producer
+    with pytest.raises(AttributeError, match="no attribute 'Consumer'"):
+        getattr(slipstream, "Consumer")  # noqa: B009 - mypy knows that it is not there
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_a_missing_extra_is_told_in_one_line(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == missing else name)
+    monkeypatch.delitem(vars(slipstream), "session", raising=False)
+    with pytest.raises(extras.ExtraMissing) as raised:
+        _ = slipstream.session
+    assert str(raised.value) == (
+        f"slipstream.session needs the package {missing}, which is not installed here; run"
+        " `pip install 'slipstream-log[spark]'`, in a checkout `make setup`"
+    )
+    assert (raised.value.code, raised.value.name) == ("EXTRA_MISSING", missing)

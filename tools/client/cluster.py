@@ -1,0 +1,180 @@
+"""Where topics lie, and a connection to each broker that they lie on: by name servers, or one broker alone.
+
+Implements: MQClientInstance's routes (spec: remoting, 5 name server, 9 real Java producer)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from engine.errors import EngineError
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.frame import RemotingCommand
+from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
+from store.message.topics import AUTO_CREATE_TOPIC
+from store.tables import fastjson
+from tools.client.connection import Connection, Pushed
+
+if TYPE_CHECKING:
+    from engine.net.tls import RenewedContext
+
+READ, WRITE = 4, 2
+MASTER = 0
+DEFAULT_QUEUES = 4  # of a topic that a message makes
+KEY_OBJECT = re.compile(r"([{,])\s*(\{[^{}]*\})\s*:")
+
+
+class ClientError(EngineError):
+    """Raised when what is asked for cannot be done: no such topic, no broker for it.
+
+    Next: `slipstream admin topicRoute -n NAMESRV -t TOPIC` says who has the topic.
+    """
+
+    code = "CLIENT"
+
+
+class Place(NamedTuple):
+    """A queue."""
+
+    topic: str
+    broker: str
+    queue_id: int
+
+    def value(self) -> dict[str, Any]:
+        """As a MessageQueue."""
+        return {"brokerName": self.broker, "queueId": self.queue_id, "topic": self.topic}
+
+
+class Route(NamedTuple):
+    """A topic's queues to read from and to write to, and its brokers' addresses by name and id."""
+
+    reads: list[Place]
+    writes: list[Place]
+    brokers: dict[str, dict[int, str]]
+
+
+class Cluster:
+    """Asked by a producer or a consumer. `broker` is the address of one, in place of name servers."""
+
+    def __init__(
+        self, name_servers: str, broker: str | None, timeout: float, how: RenewedContext | None
+    ) -> None:  # fmt: skip
+        self._names = [part.strip() for part in name_servers.split(";") if part.strip()]
+        self._broker, self._timeout, self._how = broker, timeout, how
+        self.on_push: Pushed | None = None
+        if not self._names and not broker:
+            raise ClientError("nobody to ask: give -n HOST:PORT of a name server, or --broker HOST:PORT")
+        self._connections: dict[str, Connection] = {}
+        self.addresses: dict[str, dict[int, str]] = {}  # by broker's name and id
+        self.client_id = f"{_own_address()}@{os.getpid()}"
+
+    def to(self, address: str) -> Connection:
+        """The connection to an address."""
+        if address not in self._connections:
+            self._connections[address] = Connection(address, self._timeout, self._how, self._take_push)
+        return self._connections[address]
+
+    def _take_push(self, command: RemotingCommand) -> None:
+        if self.on_push is not None:
+            self.on_push(command)
+
+    def broker(self, name: str, broker_id: int = MASTER) -> Connection:
+        """To a broker: the one of that id, else any. Raises ClientError."""
+        known = self.addresses.get(name) or {}
+        if not known:
+            raise ClientError(f"no address of broker {name} is known")
+        return self.to(known.get(broker_id) or known[min(known)])
+
+    def every_broker(self) -> Iterator[Connection]:
+        """All that topics lie on."""
+        for known in self.addresses.values():
+            yield from map(self.to, known.values())
+
+    async def close(self) -> None:
+        """Hang up everywhere."""
+        await asyncio.gather(*(connection.close() for connection in self._connections.values()))
+
+    # routes
+
+    async def route(self, topic: str) -> Route | None:
+        """Where a topic lies; None where nobody knows it. Raises PeerUnreachable, PeerRefused."""
+        known = await (self._of_broker(topic) if self._broker else self._of_names(topic))
+        if known is not None:
+            self.addresses |= known.brokers
+        return known
+
+    async def route_to_make(self, topic: str) -> Route:
+        """Where a topic that nobody knows would be made by a message. Raises ClientError."""
+        if self._broker is not None:
+            self.addresses[self._broker] = {MASTER: self._broker}
+            return Route([], [Place(topic, self._broker, -1)], self.addresses)  # the broker chooses the queue
+        template = await self._of_names(AUTO_CREATE_TOPIC)
+        if template is None or not template.writes:
+            names = ";".join(self._names)
+            raise ClientError(f"topic {topic!r} is not known at {names}, and no broker makes topics by itself")
+        self.addresses |= template.brokers
+        writes = [Place(topic, *place[1:]) for place in template.writes if place.queue_id < DEFAULT_QUEUES]
+        return Route([], writes, template.brokers)
+
+    async def _of_names(self, topic: str) -> Route | None:
+        answer = await self._ask_names({"topic": topic, "acceptStandardJsonOnly": "true"})
+        if answer is None:
+            return None
+        value = fastjson.loads(answer.body, f"the route of {topic}")
+        brokers = {
+            str(one["brokerName"]): {int(number): str(at) for number, at in one["brokerAddrs"].items()}
+            for one in value.get("brokerDatas") or ()
+        }
+        reads, writes = [], []
+        for one in value.get("queueDatas") or ():
+            name, perm = str(one["brokerName"]), int(one["perm"])
+            if perm & READ:
+                reads += [Place(topic, name, number) for number in range(int(one["readQueueNums"]))]
+            if perm & WRITE and MASTER in brokers.get(name, {}):
+                writes += [Place(topic, name, number) for number in range(int(one["writeQueueNums"]))]
+        return Route(sorted(reads), sorted(writes), brokers)
+
+    async def _ask_names(self, fields: Mapping[str, str]) -> RemotingCommand | None:
+        failed: PeerUnreachable | None = None
+        for address in self._names:
+            try:
+                answer = await self.to(address).ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+            except PeerUnreachable as unreachable:
+                failed = unreachable
+                continue
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            if answer.code != ResponseCode.SUCCESS:
+                raise PeerRefused(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, answer)
+            return answer
+        assert failed is not None
+        raise failed
+
+    async def _of_broker(self, topic: str) -> Route | None:
+        assert self._broker is not None
+        answer = await self.to(self._broker).ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise PeerRefused(self._broker, RequestCode.GET_TOPIC_STATS_INFO, answer)
+        text = bytes(answer.body).decode("utf-8", "replace")
+        quoted = KEY_OBJECT.sub(lambda match: f"{match[1]}{json.dumps(match[2])}:", text)
+        queues = [json.loads(key) for key in fastjson.loads(quoted, f"the queues of {topic}").get("offsetTable") or ()]
+        places = sorted(Place(topic, str(one["brokerName"]), int(one["queueId"])) for one in queues)
+        return Route(places, places, {place.broker: {MASTER: self._broker} for place in places})
+
+
+def _own_address() -> str:
+    """What clients are called by."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))  # nothing is sent
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

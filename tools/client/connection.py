@@ -1,0 +1,149 @@
+"""One connection to a name server or a broker: many questions at once, answered in any order, pushes handed over.
+
+Implements: NettyRemotingClient, for one address
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from engine.protocol.remoting.codes import REQUEST_VERSION, ResponseCode
+from engine.protocol.remoting.frame import (
+    ONEWAY_FLAG,
+    FrameSplitter,
+    MalformedFrame,
+    RemotingCommand,
+    decode,
+    encode,
+)
+from engine.remoting.sockets.client import HUNG_UP, PeerRefused, PeerUnreachable
+
+if TYPE_CHECKING:
+    from engine.net.tls import RenewedContext
+
+READ_BYTES = 256 * 1024
+NOT_SERVED = "this client does not serve that"
+Pushed = Callable[[RemotingCommand], None]
+
+
+def warn(text: str) -> None:
+    """A line to whoever looks on."""
+    print(f"slipstream: {text}", file=sys.stderr)
+
+
+class Connection:
+    """To `address` (`host:port`), made at the first question and again after it broke."""
+
+    def __init__(
+        self, address: str, timeout: float, how: RenewedContext | None = None, on_push: Pushed | None = None
+    ) -> None:  # fmt: skip
+        self.address, self._timeout, self._how = address, timeout, how
+        self._on_push = on_push
+        self._opaques = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
+
+    async def ask(
+        self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", timeout: float | None = None
+    ) -> RemotingCommand:  # fmt: skip
+        """The answer, whatever its code. Raises PeerUnreachable."""
+        opaque = next(self._opaques)
+        request = RemotingCommand(
+            code, opaque, ext_fields=fields, body=body, language="PYTHON", version=REQUEST_VERSION
+        )  # fmt: skip
+        seconds = self._timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                writer = await self._opened()
+                answer: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+                self._asked[opaque] = answer
+                writer.write(encode(request))
+                await writer.drain()
+                return await answer
+        except TimeoutError:
+            raise PeerUnreachable(self.address, f"no answer within {seconds:g} s") from None
+        except (OSError, ValueError, MalformedFrame) as reason:
+            self._broke(reason)
+            raise PeerUnreachable(self.address, reason) from reason
+        finally:
+            self._asked.pop(opaque, None)
+
+    async def need(
+        self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", timeout: float | None = None
+    ) -> RemotingCommand:  # fmt: skip
+        """The answer, whose code is SUCCESS. Raises PeerUnreachable, PeerRefused."""
+        answer = await self.ask(code, fields, body, timeout)
+        if answer.code != ResponseCode.SUCCESS:
+            raise PeerRefused(self.address, code, answer)
+        return answer
+
+    async def tell(self, code: int, fields: Mapping[str, str]) -> None:
+        """Send what nobody answers. Raises PeerUnreachable."""
+        request = RemotingCommand(
+            code, next(self._opaques), ONEWAY_FLAG, ext_fields=fields, language="PYTHON", version=REQUEST_VERSION
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(self._timeout):
+                writer = await self._opened()
+                writer.write(encode(request))
+                await writer.drain()
+        except (OSError, ValueError, TimeoutError) as reason:
+            self._broke(reason)
+            raise PeerUnreachable(self.address, reason) from reason
+
+    async def _opened(self) -> asyncio.StreamWriter:
+        async with self._opening:
+            if self._writer is None:
+                host, _colon, port = self.address.rpartition(":")
+                if not host or not port.isdecimal():
+                    raise ValueError("no address of the form host:port")
+                context = self._how.current() if self._how else None
+                reader, self._writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+                self._reading = asyncio.get_running_loop().create_task(self._read(reader))
+            return self._writer
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        splitter, reason = FrameSplitter(), Exception(HUNG_UP)
+        try:
+            while data := await reader.read(READ_BYTES):
+                for command in map(decode, splitter.feed(data)):
+                    self._take(command)
+        except (OSError, MalformedFrame) as error:
+            reason = error
+        self._broke(reason)
+
+    def _take(self, command: RemotingCommand) -> None:
+        if command.is_response:
+            answer = self._asked.get(command.opaque)
+            if answer is not None and not answer.done():
+                answer.set_result(command)
+            return
+        if self._on_push is not None:
+            self._on_push(command)
+        if not command.is_oneway and self._writer is not None:
+            code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            self._writer.write(encode(command.answer(code, NOT_SERVED, version=REQUEST_VERSION)))
+
+    def _broke(self, reason: Exception) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(ConnectionResetError(str(reason)))
+
+    async def close(self) -> None:
+        """Hang up."""
+        reading, self._reading = self._reading, None
+        self._broke(ConnectionResetError("closed"))
+        if reading is not None:
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading

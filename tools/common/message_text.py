@@ -1,0 +1,107 @@
+"""How a message is shown, to people and to pipes.
+
+The names of the JSON form are those of the Spark source's columns. People see control characters escaped: what a
+producer sent must not steer the terminal that shows it.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+
+from store.errors import MalformedData
+from store.message.compression import body_of
+from store.message.inner_batch import messages_in
+from store.message.kinds import MessageKind, destination_of, kind_of
+from store.message.record import Message, SysFlag
+from tools.common.moments import time_text
+from tools.common.output_form import json_text
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def as_json(message: Message) -> str:
+    """One object on one line. A body that is not UTF-8 is `bodyBase64`; it is shown as it was before compression."""
+    fields: dict[str, Any] = {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "physicalOffset": message.physical_offset,
+        "msgId": message.message_id,
+        "tags": message.tags,
+        "keys": message.keys,
+        "properties": message.properties,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "bornTimestamp": message.born_timestamp_ms,
+        "bornHost": f"{message.born_host.ip}:{message.born_host.port}",
+        "storeTimestamp": message.store_timestamp_ms,
+        "storeHost": f"{message.store_host.ip}:{message.store_host.port}",
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+        "bodyLength": len(message.body),
+    }
+    kind = kind_of(message)
+    if kind is not MessageKind.ORDINARY:
+        fields["kind"] = kind.value
+    if destination_of(message) != (message.topic, message.queue_id):
+        fields["destination"] = "/".join(map(str, destination_of(message)))
+    inner = inner_messages(message)
+    if inner is not None:
+        fields["messages"] = [{"queueOffset": each.queue_offset, **_body_fields(each)} for each in inner]
+    else:
+        fields |= _body_fields(message)
+    return json_text("message", fields)
+
+
+def _body_fields(message: Message) -> dict[str, Any]:
+    body = body_shown(message)
+    fields: dict[str, Any] = {"tags": message.tags, "keys": message.keys, "properties": message.properties}
+    try:
+        return {**fields, "body": body.decode()}
+    except UnicodeDecodeError:
+        return {**fields, "bodyBase64": base64.b64encode(body).decode()}
+
+
+def inner_messages(message: Message) -> list[Message] | None:
+    """The messages of an inner batch; None for any other record, and for a batch that is none."""
+    if not message.sys_flag & SysFlag.INNER_BATCH:
+        return None
+    try:
+        return list(messages_in(message))
+    except MalformedData:
+        return None
+
+
+def as_line(message: Message) -> str:
+    """offset, store time, topic/queue#number, [tags] (keys), body; a line more for each message of an inner batch."""
+    labels = "".join((f" [{message.tags}]" if message.tags else "", f" ({message.keys})" if message.keys else ""))
+    head = (
+        f"{message.physical_offset:>12}  {time_text(message.store_timestamp_ms)}"
+        f"  {message.topic}/{message.queue_id}#{message.queue_offset}{labels}"
+    )
+    inner = inner_messages(message)
+    if inner is not None:
+        return "\n".join((escaped(f"{head}  <{len(inner)} messages>"), *map(as_line, inner)))
+    body = body_shown(message)
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = f"<{len(body)} bytes> {body[:32].hex()}{'…' if len(body) > 32 else ''}"
+    return escaped(f"{head}  {text}")
+
+
+def body_shown(message: Message) -> bytes:
+    """The body before compression; as stored when that cannot be undone."""
+    try:
+        return bytes(body_of(message.body, message.sys_flag))
+    except MalformedData:
+        return bytes(message.body)
+
+
+def escaped(text: str) -> str:
+    """Without characters that a terminal would obey."""
+    if text.isprintable():
+        return text
+    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)

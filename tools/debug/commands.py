@@ -1,0 +1,31 @@
+"""`slipstream debug`, as it is typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tools.common.lazy_group import SuggestingGroup, done_by
+
+
+@click.group(cls=SuggestingGroup)
+def debug() -> None:
+    """Collect what a maintainer would ask for."""
+
+
+@debug.command()
+@click.argument("store", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Else slipstream-debug-TIME.tar.gz."
+)
+@click.option("-c", "--config", type=click.Path(path_type=Path), help="The broker's file, where no broker runs.")
+@click.option("--seconds", type=click.IntRange(1, 3600), default=120, show_default=True, help="Then the rest is left.")
+@done_by("tools.debug.bundle:bundle")
+def bundle() -> None:
+    """Write one file about STORE and its broker, to be looked at and sent to who helps.
+
+    In it: versions, facts of the machine and of the broker's processes, its file with secrets masked, what status,
+    counters, stats, groups and doctor say, the log's tail, names, sizes and times of files, tables of topics and
+    groups. Not in it: bodies, keys and properties of messages. Names of topics, groups, hosts and users are in it.
+    """

@@ -1,0 +1,84 @@
+"""The page of all keys of broker.properties and of a name server's file, from their declarations."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+
+from engine.board import live_settings
+from engine.settings import client_keys, keys, name_server_keys
+from engine.settings.key import Key
+from engine.settings.unused_names import ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS
+from tools.docs.places import ROOT
+from tools.docs.tables import code, table
+
+HEAD = """# Keys
+
+Of `broker.properties`, in RocketMQ's spelling and units; an unknown key stops the start, with the nearest known one.
+*Live*: `slipstream admin updateBrokerConfig -b HOST:PORT -k KEY -v VALUE` changes it while the broker runs, until it
+ends. *Whose*: RocketMQ's, or ours. Without a default the value is worked out from others, or there is none.
+
+"""
+COLUMNS = ("key", "default", "allowed", "live", "whose", "")
+HEADING = re.compile(r"^    # (?P<heading>[^.;:]+)", re.MULTILINE)
+KEY = re.compile(r'^    (?:# (?P<heading>[^.;:\n]+)|Key\(\s*"(?P<key>[^"]+)")', re.MULTILINE)
+OWN_ROW = re.compile(r"^\| (`\w.*?`) \| .*? \| (.*) \|$", re.MULTILINE)
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD]
+    for heading, names in (_sections(keys) | _sections(client_keys)).items():
+        known = [key for key in keys.KEYS if key.name in names]
+        parts.append(f"## {heading[:1].upper()}{heading[1:]}\n\n{_table(known, keys.OWN_KEYS)}\n")
+    own = frozenset({"remotingAllowList", "adminAllowList", "registerAllowList", "remotingConnectionsMax"})
+    parts.append(f"## Of a name server\n\n{_table(name_server_keys.KEYS, own, live=())}\n")
+    return "".join(parts) + _other_names()
+
+
+def _sections(module: object) -> dict[str, list[str]]:
+    """The names of keys below each comment of the source that is a heading."""
+    sections: dict[str, list[str]] = {}
+    names: list[str] = []
+    for match in KEY.finditer(inspect.getsource(module)):  # type: ignore[arg-type]
+        if match["heading"]:
+            names = sections.setdefault(match["heading"].strip(), [])
+        elif match["key"]:
+            names = names if sections else sections.setdefault("clients", names)
+            names.append(match["key"])
+    return sections
+
+
+def _meanings() -> dict[str, str]:
+    """What README's table says of a key."""
+    rows = OWN_ROW.findall((ROOT / "README.md").read_text().split("## Configuration", 1)[1])
+    return {name.strip("` "): what for names, what in rows for name in names.split(",")}
+
+
+def _table(some: Iterable[Key], own: frozenset[str], live: Iterable[str] = live_settings.NAMES) -> str:
+    meanings, changeable = _meanings(), set(live)
+    rows = [
+        (
+            code(key.name), code(_default(key)), key.allowed, "yes" if key.name in changeable else "",
+            "ours" if key.name in own else "RocketMQ's", meanings.get(key.name, ""),
+        )
+        for key in some
+    ]  # fmt: skip
+    return table(COLUMNS, rows)
+
+
+def _default(key: Key) -> str:
+    if key.default is None:
+        return ""
+    return str(key.default).lower() if isinstance(key.default, bool) else str(key.default)
+
+
+def _other_names() -> str:
+    spellings = {**keys.SYNONYMS, **keys.OLD_SPELLINGS}
+    rows = [(code(old), code(new)) for old, new in spellings.items()]
+    unused = " ".join(f"`{name}`" for name in sorted(ROCKETMQ_KEYS | ROCKETMQ_LATER_KEYS))
+    return (
+        f"## Other names\n\n{table(('also taken', 'as'), rows)}\n"
+        f"## Taken without an effect\n\nRocketMQ's brokers know these; ours warns and goes on.\n\n{unused}\n"
+    )

@@ -1,0 +1,43 @@
+"""The page of all reason codes, of replication and of the doctor, from the tables that the commands use."""
+
+from __future__ import annotations
+
+from engine.protocol.ha.next_steps import DOCTOR, NEXT, PROGRESS
+from engine.protocol.ha.wire import ADVICE, CODES, CloseReason, ReasonCode
+from tools.docs.tables import code, table
+from tools.doctor.rows import MEANINGS
+
+HEAD = """# Reason codes
+
+`slipstream ha status`, `slipstream doctor`, `/readyz`, the metrics `rocketmq_ha_*` and the alert rules name these.
+A reason stands for one or more ends of a connection, which the logs and `ha_ended.REASON` of `slipstream counters`
+tell apart. The commands are those that the broker itself proposes; STORE is the reader's own store, HOST:PORT the
+other side's `listenPort`, FILE the broker's broker.properties.
+
+"""
+OK = "All well: nothing ended, or the replica follows."
+
+
+def page() -> str:
+    """The whole page."""
+    return HEAD + "".join(f"## {reason}\n\n{_section(reason)}\n" for reason in ReasonCode) + _of_the_doctor()
+
+
+def _section(reason: ReasonCode) -> str:
+    if reason is ReasonCode.OK:
+        return f"{OK}\n"
+    rows = [
+        (code(end.name), ADVICE[end], code(NEXT.get(end, DOCTOR)))
+        for end in CloseReason
+        if CODES[end] is reason and end is not CloseReason.NONE
+    ]
+    if reason in PROGRESS:
+        what, command = PROGRESS[reason]
+        rows.append(("no end of a connection", what, code(command)))
+    return table(("how it ended", "cause", "next command"), rows)
+
+
+def _of_the_doctor() -> str:
+    rows = [(code(reason), *MEANINGS[reason]) for reason in MEANINGS]
+    text = "Beside those above, a row of `slipstream doctor` has one of these; the row itself says what to type.\n\n"
+    return f"## Of the doctor alone\n\n{text}{table(('reason', 'cause', 'next'), rows)}"

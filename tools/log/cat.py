@@ -1,0 +1,141 @@
+"""`slipstream log cat`, at work: the messages that are asked for, once or as long as the broker runs.
+
+Following, the published end is read from the broker's mapped counters ten times a second and files only once it has
+moved; nobody is asked, nothing is registered, so that no put is slower by who looks on.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from ipc.clock import wall_ms
+from store.errors import OffsetOutOfRange, SegmentRemoved
+from store.message.record import Message
+from store.reading.by_queues import listed, messages_listed
+from store.reading.by_time import CLOCK_STEP_MS, first_since
+from store.reading.extent import Running, require_running
+from store.reading.log_reader import LogReader, open_log
+from store.reading.summary import messages
+from store.repair import kept
+from tools.common.message_text import as_json, as_line
+from tools.log.options import NotReadable
+from tools.log.pattern import Grep
+
+FOLLOW_SECONDS = 0.1
+UNTIL_GRACE_MS = 1000  # what was stored before --until is published by then
+
+
+class Wanted(NamedTuple):
+    """Which messages are asked for."""
+
+    topics: tuple[str, ...]
+    start: int | None
+    since_ms: int | None
+    until_ms: int | None
+    grep: Grep | None
+
+    def of(self, records: Iterator[Message]) -> Iterator[Message]:
+        """Those of `records`, in log order; none behind the time that is asked for."""
+        for message in records:
+            stored_ms = message.store_timestamp_ms
+            if self.until_ms is not None and stored_ms >= self.until_ms:
+                if stored_ms >= self.until_ms + CLOCK_STEP_MS:
+                    return
+                continue
+            if message.physical_offset < (self.start or 0) or stored_ms < (self.since_ms or 0):
+                continue
+            if self.topics and message.topic not in self.topics:
+                continue
+            if self.grep is None or self.grep.matches(message):
+                yield message
+
+
+def cat(
+    store: Path, as_objects: bool, topics: tuple[str, ...], start: int | None, since: int | None, until: int | None,
+    grep: re.Pattern[str] | None, limit: int | None, scan: bool, follow: bool,
+) -> int:  # fmt: skip
+    """Print the messages of STORE in log order."""
+    if since is not None and until is not None and since >= until:
+        raise NotReadable("--since is not before --until: no message is between them")
+    wanted = Wanted(topics, start, since, until, Grep(grep) if grep is not None else None)
+    if store.is_file():
+        if follow:
+            raise NotReadable(f"{store} is a file that nobody appends to; --follow needs a store")
+        records = kept.messages(store)
+    else:
+        records = _of_store(store, wanted, scan, follow)
+    show = as_json if as_objects else as_line
+    with wanted.grep.bounded() if wanted.grep else nullcontext():
+        for message in islice(wanted.of(records), limit):
+            sys.stdout.write(show(message) + "\n")
+    return 0
+
+
+def _of_store(store: Path, wanted: Wanted, scan: bool, follow: bool) -> Iterator[Message]:
+    """What to choose from: not before the offset and the time asked for, and of other topics as little as may be."""
+    broker = require_running(store) if follow else None
+    reader = open_log(store)
+    offset = reader.min_offset if wanted.start is None else reader.boundary_at(wanted.start)
+    if wanted.since_ms is not None:
+        offset = max(offset, first_since(reader, wanted.since_ms))
+    return _records(store, reader, offset, wanted, scan, broker)
+
+
+def _records(
+    store: Path, reader: LogReader, offset: int, wanted: Wanted, scan: bool, broker: Running | None
+) -> Iterator[Message]:
+    queues = listed(store, reader, wanted.topics) if wanted.topics and not scan else None
+    if queues is not None and queues.end > offset:
+        yield from messages_listed(reader, queues, offset)
+        offset = queues.end
+    if broker is None:
+        yield from messages(reader, offset)
+    else:
+        yield from _following(store, reader, offset, broker, wanted.until_ms)
+
+
+def _following(
+    store: Path, reader: LogReader, offset: int, broker: Running, until_ms: int | None
+) -> Iterator[Message]:
+    """The messages from `offset` on, as long as that broker runs or until that time, then what it left."""
+    counters, seen = broker.counters(), -1
+    begin, end = counters.cursor("min_physical_offset"), counters.cursor("max_physical_offset")
+    try:
+        while True:
+            is_over = until_ms is not None and wall_ms() > until_ms + UNTIL_GRACE_MS
+            has_ended = not broker.is_alive()  # asked first: its mapped end is then the last that it published
+            if begin.read() > offset:
+                click.echo(f"offsets {offset} to {begin.read()} expired before they were printed", err=True)
+                offset = begin.read()
+            if (now := end.read()) != seen:
+                reader = reader if reader.files is not None else open_log(store)
+                for message in _unexpired(reader, offset, now):
+                    yield message
+                    offset = message.physical_offset + message.size
+                seen = now if begin.read() <= offset else -1
+                sys.stdout.flush()
+            elif is_over or has_ended:
+                if has_ended:
+                    click.echo("the broker has stopped", err=True)
+                return
+            else:
+                time.sleep(FOLLOW_SECONDS)
+    finally:
+        counters.close()
+
+
+def _unexpired(reader: LogReader, offset: int, end: int) -> Iterator[Message]:
+    """The messages of that range, up to one that goes meanwhile: the log's beginning says so at the next look."""
+    try:
+        yield from messages(reader, offset, end)
+    except (OffsetOutOfRange, SegmentRemoved):
+        click.echo("the log expires as it is read; going on where it begins now", err=True)

@@ -1,0 +1,113 @@
+"""The build back end that pyproject.toml names (PEP 517): setuptools, on a tree in which our packages lie in one.
+
+In the wheel there are two names: the package `slipstream`, with the five packages nested in it and `slipstream.py` as
+its `__init__`, and the module `pyspark_slipstream`, which Spark looks for. An editable installation puts the checkout
+itself on sys.path, as it is. The source distribution is the checkout, so that it builds the same wheel.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from setuptools import build_meta
+from setuptools.build_meta import prepare_metadata_for_build_editable
+
+from ipc.module_names import PACKAGES
+from tools.packaging.nested_imports import OUTER, nested
+
+__all__ = ["build_editable", "build_sdist", "build_wheel", "prepare_metadata_for_build_editable"]
+
+Settings = dict[str, Any] | None
+FACE, SPARK_ENTRY = "slipstream.py", "pyspark_slipstream.py"
+SETTINGS = ("pyproject.toml", "LICENSE")
+FOLDERS = (*PACKAGES, ".ci", "docs", "tests")
+TOP_FILES = ("*.md", "*.py", ".gitignore", "LICENSE", "Makefile", "pyproject.toml", "requirements.lock")
+NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.egg-info")
+MAN = "docs/man"  # pages that `make man` made, installed below share/man
+ONLY_FOR_BUILDS = ("tools/packaging", "tools/docs")
+RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:|#)([^)\s]+)\)")
+
+
+def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
+    """The wheel of this folder. Metadata is not taken from elsewhere: it is the nested tree's."""
+    with _scratch_tree() as tree:
+        nest(Path.cwd(), tree)
+        return _in(tree, build_meta.build_wheel, os.path.abspath(wheel_directory), config_settings)
+
+
+def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
+    """The source distribution of this folder: what `make lint` and `make test` need, and nothing that they made."""
+    with _scratch_tree() as tree:
+        copy_checkout(Path.cwd(), tree)
+        return _in(tree, build_meta.build_sdist, os.path.abspath(sdist_directory), config_settings)
+
+
+def build_editable(
+    wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
+) -> str:
+    """The folder itself on sys.path: Spark looks for pyspark_* modules there, not through import hooks."""
+    settings = {**(config_settings or {}), "editable_mode": "compat"}
+    return str(build_meta.build_editable(wheel_directory, settings, metadata_directory))
+
+
+def nest(checkout: Path, tree: Path) -> None:
+    """Make in `tree` what the wheel is made of. Raises CannotNest."""
+    for name in SETTINGS:
+        shutil.copy2(checkout / name, tree / name)
+    (tree / "README.md").write_text(without_relative_links((checkout / "README.md").read_text()))
+    for package in PACKAGES:
+        shutil.copytree(checkout / package, tree / OUTER / package, ignore=NOT_SHIPPED)
+    for room in ONLY_FOR_BUILDS:
+        shutil.rmtree(tree / OUTER / room)
+    shutil.copy2(checkout / FACE, tree / OUTER / "__init__.py")
+    shutil.copy2(checkout / SPARK_ENTRY, tree / SPARK_ENTRY)
+    shutil.copytree(checkout / MAN, tree / MAN)
+    (tree / OUTER / "py.typed").touch()
+    for path in [*(tree / OUTER).rglob("*.py"), tree / SPARK_ENTRY]:
+        text = path.read_text(encoding="utf-8")
+        path.write_text(nested(text, _in_checkout(path.relative_to(tree)), checkout), encoding="utf-8")
+
+
+def copy_checkout(checkout: Path, tree: Path) -> None:
+    """Make in `tree` what the source distribution is made of."""
+    for path in (path for pattern in TOP_FILES for path in checkout.glob(pattern)):
+        shutil.copy2(path, tree / path.name)
+    for folder in FOLDERS:
+        shutil.copytree(checkout / folder, tree / folder, ignore=NOT_SHIPPED)
+    grafts = "".join(f"graft {folder}\n" for folder in FOLDERS)
+    (tree / "MANIFEST.in").write_text(f"include {' '.join(TOP_FILES)}\n{grafts}")
+
+
+def without_relative_links(text: str) -> str:
+    """A README where there is no folder beside it: a link to a file of ours becomes the file's name."""
+    return RELATIVE_LINK.sub(lambda link: link[1] if link[1] == link[2] else f"{link[1]} (`{link[2]}`)", text)
+
+
+def _in_checkout(path: Path) -> str:
+    """The file that one of the wheel was made of, for errors."""
+    if path == Path(OUTER, "__init__.py"):
+        return FACE
+    return str(path.relative_to(OUTER)) if path.parts[0] == OUTER else str(path)
+
+
+@contextmanager
+def _scratch_tree() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="slipstream-build-") as directory:
+        yield Path(directory)
+
+
+def _in(tree: Path, build: Any, target: str, settings: Settings) -> str:
+    """Have setuptools build `tree`; it works in the current folder."""
+    before = Path.cwd()
+    os.chdir(tree)
+    try:
+        return str(build(target, settings))
+    finally:
+        os.chdir(before)

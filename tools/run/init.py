@@ -1,0 +1,105 @@
+"""`slipstream init`: the folder of a new broker, with its properties file and the unit of a service, both commented."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import shlex
+from pathlib import Path
+
+import click
+
+from tools.run.service_unit import unit_text
+
+ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
+UNIT_NAME = "slipstream.service"
+USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?|[0-9]{1,10}")  # as systemd takes them
+SHOWN = (  # heading: what a first look at a broker asks for
+    ("Who it is", "brokerClusterName brokerName brokerId brokerRole compat"),
+    ("Where it is found: name servers, and the addresses that it tells them", "namesrvAddr brokerIP1 listenPort"),
+    ("Replication", "brokerIP2 haListenPort haMasterAddress inSyncReplicas slaveTimeout haSecretFile"),
+    ("Files", "storePathRootDir storePathCommitLog mappedFileSizeCommitLog fileReservedTime deleteWhen "
+              "diskMaxUsedSpaceRatio storeGroup"),
+    ("Durability", "flushDiskType flushIntervalCommitLog syncFlushTimeout"),
+    ("Who may do what", "bindAddress remotingAllowList adminAllowList haAllowList metricsAllowList"),
+    ("Log: to the journal, or to a file; a reload applies another logLevel",
+     "logLevel logForm logFile logFileMaxBytes logFilesKept"),
+    ("Metrics", "metricsExporterType metricsPromExporterHost metricsPromExporterPort"),
+    ("Topics", "autoCreateTopicEnable defaultTopicQueueNums maxMessageSize"),
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--role", type=click.Choice(ROLES), default=ROLES[0], show_default=True)
+@click.option("--name", metavar="NAME", help="brokerName; a slave has its master's. Else the folder's name.")
+@click.option("--id", "number", type=click.IntRange(0), help="brokerId: 0 of a master, another one of each slave.")
+@click.option("--port", type=click.IntRange(3, 65534), default=10911, show_default=True, help="listenPort.")
+@click.option("-n", "--namesrv", metavar="HOST:PORT[;...]", help="Name servers to register at.")
+@click.option("--master", metavar="HOST:PORT", help="Of a slave: its master's HA port, where no name server tells it.")
+@click.option("--user", help="Whom the service runs as. Else who runs this.")
+def init(
+    directory: Path, role: str, name: str | None, number: int | None, port: int, namesrv: str | None,
+    master: str | None, user: str | None,
+) -> int:  # fmt: skip
+    """Write DIRECTORY/broker.properties and DIRECTORY/slipstream.service for a new broker; nothing is overwritten.
+
+    The store will lie in DIRECTORY/store. What the file leaves out has its default, which stands there as a comment.
+    """
+    from engine.settings.config import from_mapping
+
+    directory = directory.absolute()
+    is_slave = role == "SLAVE"
+    if is_slave and not (master or namesrv):
+        raise click.UsageError("a slave must find its master: --master HOST:PORT, or --namesrv HOST:PORT")
+    if user is not None and not USER.fullmatch(user):
+        raise click.UsageError(f"--user {user!r} is no user's name")
+    if master and not is_slave:
+        raise click.UsageError("--master is a slave's: give --role SLAVE, too")
+    given = {
+        "brokerName": name or directory.name, "brokerId": int(is_slave) if number is None else number,
+        "brokerRole": role, "listenPort": port, "storePathRootDir": directory / "store", "namesrvAddr": namesrv,
+        "haMasterAddress": master,
+    }  # fmt: skip
+    settings = {key: str(value) for key, value in given.items() if value is not None}
+    from_mapping(settings)  # refuses what the broker would refuse
+    properties, unit = directory / "broker.properties", directory / UNIT_NAME
+    for path in (properties, unit):
+        if path.exists() or path.is_symlink():
+            raise click.UsageError(f"{path} is there already and stays as it is: name another folder, or remove it")
+    directory.mkdir(parents=True, exist_ok=True)
+    whose = getpass.getuser() if user is None else user
+    for path, text in (
+        (properties, _properties(settings)),
+        (unit, unit_text(settings["brokerName"], UNIT_NAME, directory, properties, "" if whose == "root" else whose)),
+    ):
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+        click.echo(f"wrote {path}")
+    click.echo(f"next: slipstream broker -c {shlex.quote(str(properties))}")
+    return 0
+
+
+def _properties(settings: dict[str, str]) -> str:
+    """What is given as lines, all else of `SHOWN` as comments with its default."""
+    from engine.settings.config import BY_NAME
+
+    lines = [
+        "# A broker of Slipstream. Keys are RocketMQ's; a line without `#` differs from the default or was asked for."
+    ]
+    for heading, names in SHOWN:
+        lines += ["", f"# -- {heading}"]
+        for name in names.split():
+            key = BY_NAME[name]
+            lines.append(f"# {name}: {key.allowed}")
+            default = "" if key.default is None else str(key.default).lower() if key.kind == "bool" else key.default
+            lines.append(f"{name}={_escaped(settings[name])}" if name in settings else f"#{name}={default}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(value: str) -> str:
+    """As a properties file has it: ASCII alone, other characters by their numbers of UTF-16."""
+    plain = value.replace("\\", "\\\\")
+    units = plain.encode("utf-16-be", "surrogatepass")
+    codes = [int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2)]
+    return "".join(chr(code) if code < 128 else f"\\u{code:04x}" for code in codes)

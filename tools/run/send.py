@@ -1,0 +1,84 @@
+"""Sends lines, or a whole file, over remoting, and tells what became of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import click
+
+from store.message.properties import RESERVED_NAMES
+from tools.client.cluster import ClientError, Cluster
+from tools.client.sender import Sender, Sent
+from tools.common.exit_codes import ExitCode
+from tools.common.output_form import json_text
+from tools.common.tls import tls_of
+
+IN_FLIGHT = 64
+STDIN = "-"
+
+
+def send(
+    file: str | None, topic: str, name_servers: str, broker: str | None, tls_config: str | None, timeout: float,
+    tag: str | None, key: str | None, extra: Mapping[str, str], whole: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Exit code FOUND where a message is not stored as its broker is asked to. Raises ClientError, PeerUnreachable."""
+    reserved = sorted(RESERVED_NAMES & set(extra))
+    if reserved:
+        raise ClientError(f"{', '.join(reserved)}: RocketMQ's own property; --tag and --key set those of users")
+    bodies = _bodies(file, whole)
+    cluster = Cluster(name_servers, broker, timeout, tls_of(tls_config))
+    statuses = asyncio.run(_send_all(cluster, topic, bodies, (tag, key, extra), as_json))
+    if not as_json:
+        counts = ", ".join(f"{count:,} {status}" for status, count in statuses.items()) or "nothing was there"
+        click.echo(f"{statuses.total():,} messages to {topic}: {counts}")
+    return ExitCode.WELL if set(statuses) <= {"SEND_OK"} else ExitCode.FOUND
+
+
+def _bodies(file: str | None, whole: bool) -> Iterator[bytes]:
+    with click.open_file(STDIN, "rb") if file in (None, STDIN) else Path(str(file)).open("rb") as lines:
+        if whole:
+            yield lines.read()
+            return
+        for line in lines:
+            if body := line.rstrip(b"\r\n"):
+                yield body
+
+
+async def _send_all(
+    cluster: Cluster, topic: str, bodies: Iterator[bytes], labels: tuple[str | None, str | None, Mapping[str, str]],
+    as_json: bool,
+) -> Counter[str]:  # fmt: skip
+    sender, statuses = Sender(cluster, topic), Counter[str]()
+    under_way: set[asyncio.Task[Sent]] = set()
+    try:
+        for number, body in enumerate(bodies):
+            task = asyncio.get_running_loop().create_task(sender.send(body, *labels))
+            under_way.add(task)
+            while len(under_way) >= (IN_FLIGHT if number else 1):  # the first one makes the topic
+                under_way = await _collect(under_way, statuses, as_json)
+        while under_way:
+            under_way = await _collect(under_way, statuses, as_json)
+    finally:
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        await cluster.close()
+    return statuses
+
+
+async def _collect(
+    under_way: set[asyncio.Task[Sent]], statuses: Counter[str], as_json: bool
+) -> set[asyncio.Task[Sent]]:  # fmt: skip
+    done, waiting = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        sent = task.result()
+        statuses[sent.status] += 1
+        if as_json:
+            click.echo(json_text("send", {
+                "status": sent.status, "msgId": sent.message_id, "offsetMsgId": sent.offset_message_id,
+                "brokerName": sent.place.broker, "queueId": sent.place.queue_id, "queueOffset": sent.queue_offset,
+            }))  # fmt: skip
+    return waiting

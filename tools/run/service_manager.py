@@ -1,0 +1,48 @@
+"""What a service manager hears of a broker: that it is ready, and that it still turns. systemd's protocol, sd_notify.
+
+Nothing is said where $NOTIFY_SOCKET names no socket. A manager that does not listen holds nobody up.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+NS_PER_US = 1000
+BEATS = 3  # in the time after which the manager would end us
+
+
+class ServiceManager:
+    """Of this process. `environment` is what the manager gave it."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        name = environment.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + name[1:] if name.startswith("@") else name
+        watched = environment.get("WATCHDOG_USEC", "")
+        is_ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        self._every_ns = int(watched) * NS_PER_US // BEATS if watched.isdecimal() and is_ours else 0
+        self._beat_ns = 0
+
+    def ready(self, status: str) -> None:
+        """It serves; `status` is what `systemctl status` shows of it, a line."""
+        self._say(f"READY=1\nSTATUS={' '.join(status.split())}")
+
+    def reloading(self) -> None:
+        """It reads its file again; `ready` is to follow. With the time, by which Type=notify-reload knows which one."""
+        self._say(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // NS_PER_US}")
+
+    def beat(self) -> None:
+        """It still turns. To be called in every turn."""
+        now_ns = time.monotonic_ns()
+        if self._every_ns and now_ns - self._beat_ns >= self._every_ns:
+            self._beat_ns = now_ns
+            self._say("WATCHDOG=1")
+
+    def _say(self, lines: str) -> None:
+        if not self._address:
+            return
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as to:
+            to.sendto(lines.encode(), self._address)

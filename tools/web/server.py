@@ -1,0 +1,124 @@
+"""`slipstream web`, at work: one socket, one token, one process, until it is told to stop."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+import socket
+from pathlib import Path
+
+import click
+
+from ipc.extras import require_web
+
+TOKEN_BYTES = 32
+CONNECTIONS_MAX, BACKLOG = 128, 64
+GRACE_SECONDS, KEEP_ALIVE_SECONDS = 2, 10
+HEAD_BYTES_MAX = 32 * 1024
+
+
+def serve(
+    stores: tuple[Path, ...], port: int, host: str, expose: bool, names: tuple[str, ...], name_servers: str,
+    allow_digest: bool, tls_config: str | None,
+) -> int:  # fmt: skip
+    """Serve until SIGINT or SIGTERM."""
+    require_web("slipstream web")
+    from tools.common.tls import tls_of
+    from tools.web.state.asked import Watched
+    from tools.web.state.console import Console
+
+    watched = [Watched(number, path, _label(path)) for number, path in enumerate(_checked(stores))]
+    _check_exposure(host, expose, names)
+    console = Console(watched, name_servers, tls_of(tls_config), may_digest=allow_digest)
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    with _listening(host, port) as listener:
+        port = listener.getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        click.echo(f"slipstream web: http://{shown}:{port}/?token={token}")
+        click.echo(_means(expose, allow_digest), err=True)
+        _run(console, listener, token, port, names, expose)
+    return 0
+
+
+def _checked(stores: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Raises NotAStore, WebError."""
+    from store.files.directory import store_directory
+    from tools.web.command import STORES_MAX
+    from tools.web.state.errors import WebError
+
+    if len(stores) > STORES_MAX:
+        raise WebError(f"{len(stores)} stores: one console shows {STORES_MAX} at most; start another one with --port")
+    for path in stores:
+        store_directory(path)
+    return stores
+
+
+def _label(path: Path) -> str:
+    """The store as the user called it; what no page can show is escaped."""
+    return os.fspath(path).encode("utf-8", "backslashreplace").decode()
+
+
+def _check_exposure(host: str, expose: bool, names: tuple[str, ...]) -> None:
+    """Raises WebError."""
+    from tools.web.state.errors import WebError
+
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = host == "localhost"
+    if not is_loopback and not expose:
+        raise WebError(
+            f"--host {host} can be reached from elsewhere: whoever sees the token on the way (there is no TLS here)"
+            " reads all messages. Give --expose if that is meant; better keep loopback, and use `ssh -L` or a TLS proxy"
+        )
+    if names and not expose:
+        raise WebError("--name goes with --expose: on loopback the server is asked as localhost or by its address")
+
+
+def _means(expose: bool, allow_digest: bool) -> str:
+    may = "it may write digests" if allow_digest else "read-only"
+    reach = (
+        "others reach it: the token is all that keeps them out, and it is not encrypted" if expose else "this host only"
+    )
+    return f"slipstream web: {may}; {reach}; Ctrl-C ends it"
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Raises WebError."""
+    from tools.web.state.errors import WebError
+
+    try:
+        family, kind, protocol, _name, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise WebError(f"{host}:{port}: {error.strerror or error}; choose another --port (0: any free one)") from error
+    return listener
+
+
+def _run(console: object, listener: socket.socket, token: str, port: int, names: tuple[str, ...], expose: bool) -> None:
+    import uvicorn
+
+    from tools.web.application import application
+    from tools.web.guard import Guard, Hosts
+    from tools.web.state.console import Console
+
+    assert isinstance(console, Console)
+    app = Guard(application(console), Hosts(port, names, exposed=expose), token, port)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, access_log=False, log_level="critical", server_header=False, date_header=False, proxy_headers=False,
+            lifespan="off", ws="none", http="h11", limit_concurrency=CONNECTIONS_MAX,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX, timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+    )  # fmt: skip
+    with console.working():
+        server.run(sockets=[listener])

@@ -1,0 +1,1 @@
+"""What the console works with: its stores, whom it asks, what it remembers, and what it refuses."""

@@ -1,0 +1,42 @@
+"""What one console knows while it runs: its stores, whom it asks, what it remembers, what is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tools.web.state.asked import Watched
+from tools.web.state.history import Sampling
+from tools.web.state.jobs import Jobs
+from tools.web.state.members import Members
+from tools.web.state.rates import Rates
+from tools.web.state.sharing import Streams
+
+if TYPE_CHECKING:
+    from engine.net.tls import RenewedContext
+
+Json = dict[str, Any]
+
+
+class Console:
+    """One `slipstream web`."""
+
+    def __init__(
+        self, stores: Sequence[Watched], name_servers: str = "", how: RenewedContext | None = None,
+        *, may_digest: bool = False,
+    ) -> None:  # fmt: skip
+        self.stores, self.name_servers, self.how, self.may_digest = stores, name_servers, how, may_digest
+        self.streams, self.members = Streams(), Members(name_servers, how)
+        self.sampling, self.rates = Sampling(stores), Rates()
+        self.jobs = Jobs(name_servers, may_digest=may_digest)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """While it is served."""
+        self.sampling.start()
+        try:
+            yield
+        finally:
+            self.sampling.stop()
+            self.jobs.stop()

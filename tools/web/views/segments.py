@@ -1,0 +1,72 @@
+"""The segment map: what of a file is used, flushed, in the page cache, needed; and which one retention takes next."""
+
+from __future__ import annotations
+
+from engine.board.cursors import Board
+from engine.board.live_settings import retention
+from engine.protocol.store.retention import HOUR_MS
+from ipc.clock import wall_ms
+from store.files.directory import store_directory
+from store.files.segment_files import stated_files
+from store.reading import extent
+from tools.log.map import map_of
+from tools.web.state.asked import Asked, Watched
+from tools.web.state.console import Console, Json
+
+SEGMENTS_A_PAGE = 64
+
+
+def view(_console: Console, asked: Asked) -> Json:
+    """One page of them, the newest first; the next victim in any case."""
+    store, page = asked.store, asked.whole("page", 0, 1_000_000) or 0
+    every: list[int] = []
+
+    def chosen(bases: list[int]) -> list[int]:
+        every.extend(bases)
+        newest_first = bases[::-1]
+        return newest_first[page * SEGMENTS_A_PAGE : (page + 1) * SEGMENTS_A_PAGE]
+
+    picture = map_of(store.path, chosen)
+    first = every[0] if every else None
+    return {
+        **picture, "now": wall_ms(), "count": len(every), "page": page, "perPage": SEGMENTS_A_PAGE,
+        "directory": str(store.label), "victim": _victim(store, picture, first, len(every)),
+    }  # fmt: skip
+
+
+def _victim(store: Watched, picture: Json, first: int | None, count: int) -> Json | None:
+    """The oldest file is the next to go: when, by what, and what keeps it."""
+    if first is None:
+        return None
+    running = extent.running(store.path)
+    commit_log = store_directory(store.path).commitlog
+    stat = next((stat for base, stat in stated_files(commit_log) if base == first), None)
+    if stat is None:
+        return None
+    modified_ms = stat.st_mtime_ns // 1_000_000
+    victim: Json = {"baseOffset": first, "bytes": stat.st_size, "modifiedMs": modified_ms, "keptBy": []}
+    end, cursors = first + stat.st_size, picture["cursors"]
+    if count == 1 or cursors["max_physical_offset"] <= end:
+        victim["keptBy"].append("the log is written there")
+    if cursors.get("flushed_offset", 0) < end:
+        victim["keptBy"].append("not all of it is on disk")
+    if picture["leasedFrom"] is not None and picture["leasedFrom"] < end:
+        victim["keptBy"].append(f"a reader holds a lease from offset {picture['leasedFrom']} on")
+    if running is None:
+        victim["keptBy"].append("no broker runs: nothing is deleted")
+        return victim
+    return {**victim, **_rules(running, modified_ms)}
+
+
+def _rules(running: extent.Running, modified_ms: int) -> Json:
+    """What a running broker goes by."""
+    board = Board.attach(running.region_directory)
+    try:
+        wanted = retention(board)
+        return {
+            "reservedHours": wanted.reserved_hours, "oldEnoughMs": modified_ms + wanted.reserved_hours * HOUR_MS,
+            "deleteWhenHours": sorted(wanted.delete_when_hours), "diskUsedPercent": board.disk_used_percent.read(),
+            "diskMaxUsedPercent": wanted.max_used_percent, "deletedSegments": board.deleted_segments.read(),
+        }  # fmt: skip
+    finally:
+        board.counters.close()
