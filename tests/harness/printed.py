@@ -19,10 +19,16 @@ SILENT = {  # path: why no test of all output runs it
     "broker": "runs until it is stopped", "namesrv": "runs until it is stopped", "web": "runs until it is stopped",
     "run": "is the demonstration, of minutes", "top": "is a terminal's view, with tests of its own",
     "warm": "compiles",
-    "completion": "prints a shell's script", "promote": "changes roles", "demote": "changes roles",
-    "init": "writes files of a new broker",
+    "completion": "prints a shell's script", "init": "writes files of a new broker",
     "log manifest": "has RocketMQ's own words, compared with RocketMQ's",
     "debug bundle": "writes a file", "admin": "has mqadmin's own words",
+}  # fmt: skip
+
+NO_JSON = {  # path: why it has neither `--json` nor `-o json`
+    "broker": "runs until it is stopped", "namesrv": "runs until it is stopped", "web": "runs until it is stopped",
+    "completion": "prints a shell's script", "run": "is the demonstration: its exit code is its result",
+    "top": "is a terminal's view; `status`, `ha status`, `stats` and `groups` have its figures as JSON",
+    "log manifest": "prints JSON lines anyway",
 }  # fmt: skip
 
 
@@ -68,7 +74,7 @@ def lines_on(broker: LocalBroker, scratch: Path) -> list[Line]:
     file = scratch / "lines"
     file.write_text("one\ntwo\n")
     return [
-        Line(("produce", "--store", live, "--topic", "printed", str(file)), ()),
+        Line(("produce", "--store", live, "--topic", "printed", str(file)), ("produce",)),
         Line(("send", *at, "-t", "printed", str(file)), ("send",)),
         Line(("consume", *at, "-t", "printed", "-g", "people", "--from", "first", "--count", "2"), ("message",)),
         Line(("status", live), ("status",)),
@@ -91,9 +97,12 @@ def lines_on(broker: LocalBroker, scratch: Path) -> list[Line]:
         Line(("log", "digest", alone), ("log.digest",)),
         Line(("log", "rebuild", "queue", alone), ("log.rebuild",)),
         Line(("log", "rebuild", "index", alone), ("log.rebuild",)),
-        Line(("log", "repair", "--from", other, "--dry-run", alone), ()),
+        Line(("log", "repair", "--from", other, "--dry-run", alone), ("log.repair",)),
+        Line(("log", "repair", "--cut", "0", "--dry-run", alone), ("log.repair.cut",)),
         Line(("log", "export", "--json", str(scratch / "out"), alone), ()),
         Line(("replica", "check", alone, "--with", other), ("replica.check",)),
         Line(("replica", "rewind", alone, "--with", other, "--dry-run"), ("replica.rewind",)),
         Line(("replica", "forget", alone), ("replica.forget",)),
+        Line(("promote", other), ("promote",)),
+        Line(("demote", other, "--master", "127.0.0.1:1"), ("demote",)),
     ]  # fmt: skip

@@ -29,17 +29,27 @@ def json_text(schema: str, fields: Mapping[str, Any]) -> str:
     return json.dumps({"schema": f"slipstream.{schema}/1", **fields}, ensure_ascii=False)
 
 
-def form(help_text: str, name: str = "as_json") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A command with both spellings; it is called with `name`, True for JSON."""
+def form(
+    help_text: str, name: str = "as_json", *, flag: bool = True, output: bool = True
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A command with both spellings; it is called with `name`, True for JSON.
+
+    Without `flag` or `output` it has one of them: where `--json FILE` or `-o FILE` is a file to be written.
+    """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
-        def run(*, json_flag: bool, output: str | None, **arguments: Any) -> Any:
-            if json_flag and output == "table":
+        def run(**arguments: Any) -> Any:
+            is_asked = flag and arguments.pop("json_flag")
+            form_name = arguments.pop("form_name") if output else None
+            if is_asked and form_name == "table":
                 raise click.UsageError("--json and -o table say different things")
-            return command(**{name: json_flag or output == "json"}, **arguments)
+            return command(**{name: is_asked or form_name == "json"}, **arguments)
 
-        spelt = click.option("-o", "--output", type=FORMS, help="For people (the default), or as --json.")(run)
-        return click.option("--json", "json_flag", is_flag=True, help=help_text)(spelt)
+        made: Callable[..., Any] = run
+        if output:
+            spelt = f"For people (the default), or {'as --json' if flag else 'one JSON object'}."
+            made = click.option("-o", "--output", "form_name", type=FORMS, help=spelt)(made)
+        return click.option("--json", "json_flag", is_flag=True, help=help_text)(made) if flag else made
 
     return decorate

@@ -33,9 +33,9 @@ def progress(title: str, shown: bool | None) -> Iterator[Update]:
 
 
 @contextmanager
-def working(title: str) -> Iterator[None]:
+def working(title: str, shown: bool | None = None) -> Iterator[None]:
     """That something is at work, and for how long, where nobody can say how much of it is done."""
-    if not sys.stderr.isatty():
+    if shown is False or not (shown or sys.stderr.isatty()):
         yield
         return
     from rich.console import Console

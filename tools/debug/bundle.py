@@ -23,6 +23,7 @@ from store.errors import NotAStore
 from store.files import pointer
 from store.names import CHECKPOINT, CONFIG, DIVERGED, EPOCHS
 from tools.common.exit_codes import ExitCode
+from tools.common.output_form import json_text
 from tools.debug import facts, masked
 
 PARTS_BYTES_MAX, PART_BYTES_MAX, TABLE_FILES_MAX = 64 << 20, 4 << 20, 64
@@ -78,7 +79,7 @@ class Bundle:
         return {name: masked.without(content, self.secrets) for name, content in parts.items()}
 
 
-def bundle(store: Path, output: Path | None, config: Path | None, seconds: int) -> int:
+def bundle(store: Path, output: Path | None, config: Path | None, seconds: int, as_json: bool) -> int:
     """Collect, write, and print what was collected. Raises NotAStore, OSError."""
     if not store.is_dir():
         raise NotAStore(str(store), "it is no directory; name that of a store")
@@ -89,13 +90,22 @@ def bundle(store: Path, output: Path | None, config: Path | None, seconds: int) 
     _collect(made, store.resolve(), config)
     parts = made.sealed()
     _write(target, parts)
+    unread = [masked.without(line.encode(), made.secrets).decode(errors="replace") for line in made.unread]
+    if as_json:
+        sizes = [{"name": name, "bytes": len(content)} for name, content in parts.items()]
+        click.echo(json_text("debug.bundle", {"file": str(target), "parts": sizes, "unread": unread}))
+    else:
+        _print_parts(target, parts, unread)
+    return 0 if made.parts else ExitCode.STORE
+
+
+def _print_parts(target: Path, parts: dict[str, bytes], unread: list[str]) -> None:
     for name, content in parts.items():
         click.echo(f"{len(content):>9} {name}")
-    for line in made.unread:
-        click.echo(f"could not be read: {masked.without(line.encode(), made.secrets).decode(errors='replace')}")
+    for line in unread:
+        click.echo(f"could not be read: {line}")
     click.echo(f"wrote {target}, {target.stat().st_size} bytes, readable by you alone; without bodies of messages.")
     click.echo("Names of topics, groups, hosts and paths are in it: look at it before you send it.")
-    return 0 if made.parts else ExitCode.STORE
 
 
 def _collect(made: Bundle, store: Path, config: Path | None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tools.common.lazy_group import SuggestingGroup, done_by
+from tools.common.output_form import form
 
 
 @click.group(cls=SuggestingGroup)
@@ -21,6 +22,7 @@ def debug() -> None:
 )
 @click.option("-c", "--config", type=click.Path(path_type=Path), help="The broker's file, where no broker runs.")
 @click.option("--seconds", type=click.IntRange(1, 3600), default=120, show_default=True, help="Then the rest is left.")
+@form("One JSON object: the file, what is in it, what could not be read.", output=False)
 @done_by("tools.debug.bundle:bundle")
 def bundle() -> None:
     """Write one file about STORE and its broker, to be looked at and sent to who helps.

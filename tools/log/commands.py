@@ -126,6 +126,7 @@ def digest() -> None:
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many messages.")
 @click.option("--raw-bodies", is_flag=True, help="Bodies as they are stored, compressed or not.")
 @OPTION
+@form("", flag=False)
 @store_command("tools.log.export:export")
 def export() -> None:
     """Write the messages of STORE to a file, which appears under its name when it is whole."""
@@ -170,6 +171,7 @@ def show_map() -> None:
 @click.option("--cut", "cut_at", type=int, metavar="OFFSET", help="Take away all of the log from there on.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @OPTION
+@form("One JSON object for each damaged range, and one for the sums; or one for what --cut took away.")
 @store_command("tools.log.repair:repair")
 def repair() -> None:
     """Repair the damaged ranges of STORE's log from a replica's store, which may be in use; or cut the log.

@@ -29,6 +29,7 @@ from store.reading.by_time import first_since
 from store.reading.log_reader import LogReader, open_log
 from store.reading.summary import messages
 from tools.common.exit_codes import ExitCode
+from tools.common.output_form import json_text
 from tools.common.progress import Update, progress
 from tools.log.cat import Wanted
 from tools.log.options import NotReadable
@@ -62,7 +63,7 @@ COLUMNS: dict[str, tuple[str, Field]] = {  # name: Arrow type, what of a message
 def export(
     store: Path, parquet: Path | None, json_file: Path | None, topics: tuple[str, ...], start: int | None,
     end: int | None, since: int | None, until: int | None, columns: str | None, limit: int | None, raw_bodies: bool,
-    shown: bool | None,
+    shown: bool | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Write the messages of STORE to a file, which appears under its name when it is whole."""
     target = parquet or json_file
@@ -87,7 +88,8 @@ def export(
             file_io.unlink(unfinished)
     for problem in problems:
         click.echo(problem, err=True)
-    click.echo(f"{count:,} messages in {target}")
+    fields = {"messages": count, "file": str(target), "bodiesAsStored": len(problems)}
+    click.echo(json_text("log.export", fields) if as_json else f"{count:,} messages in {target}")
     return ExitCode.FOUND if problems else 0
 
 

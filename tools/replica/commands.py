@@ -74,6 +74,7 @@ TIMEOUT = click.option(
 @click.option("--force", is_flag=True, help="Also beside a master that lives: what it writes from now on is lost.")
 @click.option("--master", metavar="HOST:PORT", help="The old master's listenPort, where no name server tells it.")
 @TIMEOUT
+@form("One JSON object.")
 @store_command("tools.replica.promote:promote")
 def promote() -> None:
     """Make the broker on STORE the master, without editing its file; it goes on where its log ends.
@@ -88,6 +89,7 @@ def promote() -> None:
 @STORE
 @click.option("--master", metavar="HOST:PORT", help="The HA port that it follows; else the name servers tell it.")
 @TIMEOUT
+@form("One JSON object.")
 @store_command("tools.replica.promote:demote")
 def demote() -> None:
     """Make the broker on STORE a slave, without editing its file; or have a slave follow another master.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -34,6 +35,7 @@ from store.files.directory import StoreDirectory, store_directory
 from store.reading.extent import Running, running
 from store.repair.rebuild import locked
 from tools.common.exit_codes import ExitCode
+from tools.common.output_form import json_text
 from tools.common.tls import tls_of
 
 SLAVE = "SLAVE"
@@ -54,7 +56,7 @@ class RoleRefused(EngineError):
         super().__init__(f"{store}: {why}; {remedy}")
 
 
-def promote(store: Path, force: bool, switch: bool, master: str | None, timeout: float) -> int:
+def promote(store: Path, force: bool, switch: bool, master: str | None, timeout: float, as_json: bool) -> int:
     """Make the broker on STORE the master."""
     directory, until = store_directory(store), time.monotonic() + timeout
     if (parted := divergence.read(store)) is not None:
@@ -62,7 +64,7 @@ def promote(store: Path, force: bool, switch: bool, master: str | None, timeout:
         raise RoleRefused(store, parted.text(), remedy)
     broker = running(store)
     if broker is None:
-        return _promote_stopped(directory)
+        return _promote_stopped(directory, as_json)
     board = Board.attach(broker.region_directory)
     try:
         _require_slave(store, broker, board)
@@ -77,22 +79,34 @@ def promote(store: Path, force: bool, switch: bool, master: str | None, timeout:
     wanted = RoleRequest(to_master=True, tables_from=old.address if old else "", epoch=epoch)
     now = _ask(broker, wanted, store, until, lambda role: role != SLAVE)
     begun = epochs.read(store).entries[-1]
-    click.echo(
+    lines = [
         f"{now.settings['brokerRole']}: {begun.broker} is the master of epoch {begun.epoch}, from offset"
         f" {begun.start_offset} on; it takes messages"
-    )
+    ]
     if switch and old is not None:
-        click.echo(f"{old.address} is its slave now")
+        lines.append(f"{old.address} is its slave now")
     elif old is None:
-        click.echo("the old master is fenced when it comes back: it starts as a slave, or refuses in words")
+        lines.append("the old master is fenced when it comes back: it starts as a slave, or refuses in words")
+    fields = {
+        "running": True, "role": str(now.settings["brokerRole"]), "broker": begun.broker, "epoch": begun.epoch,
+        "startOffset": begun.start_offset, "oldMaster": old and old.address, "steppedDown": switch,
+    }  # fmt: skip
+    _say("promote", fields, lines, as_json)
     return 0
 
 
-def _promote_stopped(directory: StoreDirectory) -> int:
+def _promote_stopped(directory: StoreDirectory, as_json: bool) -> int:
     with locked(directory):
         epochs.write(directory.root, epochs.read(directory.root).promoting())
-    click.echo("no broker runs on this store; its next start is that of a master, whatever its file says")
+    fields = dict.fromkeys(("role", "broker", "epoch", "startOffset", "oldMaster"))
+    line = "no broker runs on this store; its next start is that of a master, whatever its file says"
+    _say("promote", {"running": False, **fields, "steppedDown": False}, [line], as_json)
     return 0
+
+
+def _say(schema: str, fields: dict[str, Any], lines: list[str], as_json: bool) -> None:
+    for line in [json_text(schema, fields)] if as_json else lines:
+        click.echo(line)
 
 
 def _require_slave(store: Path, broker: Running, board: Board) -> None:
@@ -193,38 +207,44 @@ def _await_extent(store: Path, address: str, until: float, is_so: Callable[[Exte
     raise RoleRefused(store, f"the old master at {address}: {why}", "look at its log, then promote again")
 
 
-def demote(store: Path, master: str | None, timeout: float) -> int:
+def demote(store: Path, master: str | None, timeout: float, as_json: bool) -> int:
     """Make the broker on STORE a slave."""
     directory, until = store_directory(store), time.monotonic() + timeout
     broker = running(store)
     if broker is None:
         with locked(directory):
             epochs.write(directory.root, epochs.read(directory.root).demoted(master or ""))
-        click.echo("no broker runs on this store; its next start is that of a slave, whatever its file says")
+        line = "no broker runs on this store; its next start is that of a slave, whatever its file says"
+        fields = {"running": False, "role": None, "brokerId": None, "master": master, "diverged": None}
+        _say("demote", fields, [line], as_json)
         return 0
     if master is None and not broker.settings.get("namesrvAddr"):
         raise RoleRefused(store, "no name server tells its master", "say where that sends its log: --master HOST:PORT")
     wanted = RoleRequest(to_master=False, master=master or "")
     now = _ask(broker, wanted, store, until, lambda role: role == SLAVE)
-    click.echo(f"{SLAVE}: id {now.settings['brokerId']}, follows {master or 'the master that its name servers name'}")
-    return _tell_connection(store, now)
+    number = now.settings["brokerId"]
+    if not as_json:
+        click.echo(f"{SLAVE}: id {number}, follows {master or 'the master that its name servers name'}")
+    parted = _divergence_told(store, now)
+    now_it_is = {"running": True, "role": SLAVE, "brokerId": int(number), "master": master, "diverged": parted}
+    _say("demote", now_it_is, [f"{parted}; then start it again"] if parted else [], as_json)
+    return ExitCode.FOUND if parted else 0
 
 
-def _tell_connection(store: Path, broker: Running) -> int:
-    """Wait for the first word of its master; 1 with what to type where the logs have parted."""
+def _divergence_told(store: Path, broker: Running) -> str | None:
+    """Wait for the first word of its master: what to type where the logs have parted, None where they have not."""
     until = time.monotonic() + FOLLOW_SECONDS
     board = Board.attach(broker.region_directory)
     try:
         while time.monotonic() < until:
             if (parted := divergence.read(store)) is not None:
-                click.echo(f"{divergence_line(str(store), parted)}; then start it again")
-                return ExitCode.FOUND
+                return divergence_line(str(store), parted)
             if board.ha_client.state.read() == HaClientState.TRANSFER and board.ha_client.transferred_bytes.read():
                 break
             time.sleep(LOOK_SECONDS)
     finally:
         board.counters.close()
-    return 0
+    return None
 
 
 def _is_near(broker: Running) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from tools.common.output_form import form, json_text
 from tools.run.service_unit import unit_text
 
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
@@ -38,9 +39,10 @@ SHOWN = (  # heading: what a first look at a broker asks for
 @click.option("-n", "--namesrv", metavar="HOST:PORT[;...]", help="Name servers to register at.")
 @click.option("--master", metavar="HOST:PORT", help="Of a slave: its master's HA port, where no name server tells it.")
 @click.option("--user", help="Whom the service runs as. Else who runs this.")
+@form("One JSON object.")
 def init(
     directory: Path, role: str, name: str | None, number: int | None, port: int, namesrv: str | None,
-    master: str | None, user: str | None,
+    master: str | None, user: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Write DIRECTORY/broker.properties and DIRECTORY/slipstream.service for a new broker; nothing is overwritten.
 
@@ -75,8 +77,11 @@ def init(
     ):
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
-        click.echo(f"wrote {path}")
-    click.echo(f"next: slipstream broker -c {shlex.quote(str(properties))}")
+        if not as_json:
+            click.echo(f"wrote {path}")
+    then = f"slipstream broker -c {shlex.quote(str(properties))}"
+    fields = {"properties": str(properties), "unit": str(unit), "next": then}
+    click.echo(json_text("init", fields) if as_json else f"next: {then}")
     return 0
 
 

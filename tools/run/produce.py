@@ -20,6 +20,7 @@ import click
 
 from tools.common.completion import topics
 from tools.common.exit_codes import ExitCode
+from tools.common.output_form import form, json_text
 
 if TYPE_CHECKING:
     from engine.producer import Producer
@@ -138,17 +139,27 @@ class Tally:
             parts.append(f"{self.empty_lines:,} empty lines skipped, as RocketMQ has no empty messages")
         return "; ".join(parts)
 
+    def json(self, *, interrupted: bool = False) -> str:
+        """One line for programs."""
+        fields = {
+            "statuses": dict(self.statuses), "bytes": self.bytes, "emptyLines": self.empty_lines,
+            "seconds": time.monotonic() - self.began, "interrupted": interrupted,
+        }  # fmt: skip
+        return json_text("produce", fields)
+
 
 @click.command()
 @click.option("--store", required=True, type=click.Path(file_okay=False), help="The store of a running master.")
-@click.option("--topic", required=True, shell_complete=topics, help="Letters, digits, and any of %|-_ .")
+@click.option("-t", "--topic", required=True, shell_complete=topics, help="Letters, digits, and any of %|-_ .")
 @click.option("--tag", help="The tag of every message.")
 @click.option("--key", help="The key of every message.")
 @click.option("--batch", default=1000, show_default=True, type=click.IntRange(1, 100_000), help="Messages at a time.")
 @click.option("--timeout", default=10.0, show_default=True, type=click.FloatRange(0.001), help="Seconds for a batch.")
+@form("One JSON object.")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 def produce(
-    store: str, topic: str, tag: str | None, key: str | None, batch: int, timeout: float, files: tuple[str, ...]
+    store: str, topic: str, tag: str | None, key: str | None, batch: int, timeout: float, files: tuple[str, ...],
+    as_json: bool,
 ) -> int:
     """Append lines of files, or of standard input, as messages: one message a line.
 
@@ -172,14 +183,14 @@ def produce(
                         _send(Sending(producer, topic, tag, key), lines, some, tally)
                     advance(sum(map(len, some)) + len(some))
     except KeyboardInterrupt:
-        click.echo(f"interrupted; {tally.summary()}")
+        click.echo(tally.json(interrupted=True) if as_json else f"interrupted; {tally.summary()}")
         return INTERRUPTED
     except Exception:
-        click.echo(tally.summary())
+        click.echo(tally.json() if as_json else tally.summary())
         raise
     finally:
         signal.signal(signal.SIGINT, previous)
-    click.echo(tally.summary())
+    click.echo(tally.json() if as_json else tally.summary())
     return ExitCode.WELL if tally.all_ok else ExitCode.FOUND
 
 

@@ -7,10 +7,13 @@ import tempfile
 
 import click
 
+from tools.common.output_form import form, json_text
+
 
 @click.command()
 @click.option("--remove", is_flag=True, help="Remove what was compiled, of every version; before an uninstallation.")
-def warm(remove: bool) -> int:
+@form("One JSON object.")
+def warm(remove: bool, as_json: bool) -> int:
     """Compile all kernels for this machine, once for each version: half a minute to some minutes.
 
     They are kept beside the sources, where this user may write there, else in $CACHE_DIRECTORY (a systemd service's
@@ -22,7 +25,8 @@ def warm(remove: bool) -> int:
     given = os.environ.get("NUMBA_CACHE_DIR", "")
     if remove:
         gone = remove_kernels(given)
-        click.echo(f"removed: {len(gone)} folders of kernels")
+        text = json_text("warm", {"removed": len(gone), "kept": None})
+        click.echo(text if as_json else f"removed: {len(gone)} folders of kernels")
         return 0
     from engine.settings.config import from_mapping
     from engine.warm import warm_up
@@ -33,5 +37,6 @@ def warm(remove: bool) -> int:
     warm_up(from_mapping({"regionPath": scratch, "storePathRootDir": scratch}), verification=True)
     place = base_folder(given)
     kept = f"kernels are in {place}" if place else "but nothing here may be written, so nothing was kept"
-    click.echo(f"warm: {kept}")
+    text = json_text("warm", {"removed": None, "kept": str(place) if place else None})
+    click.echo(text if as_json else f"warm: {kept}")
     return 0 if place else 1
