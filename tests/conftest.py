@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.harness.distribution import Shared, group_of, order
 from tests.harness.leftovers import Folder
@@ -34,9 +35,15 @@ FILES = 20_000
 REPOSITORY = Folder(Path(__file__).resolve().parent.parent)
 JAVA_OF_SETUP = Path(sys.prefix) / "java"
 
-# How long an example takes says how busy the machine is, and nothing of what is tested.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says how busy the machine is, and nothing of what is tested. CI tries the same examples each
+# time: hypothesis would draw some of them from the sources of whatever a worker has imported by then.
+IS_CI = bool(os.environ.get("CI"))
+settings.register_profile(
+    "unhurried", deadline=None, derandomize=IS_CI, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("unhurried")
+if IS_CI:
+    providers._get_local_constants = lambda: providers._local_constants
 
 # Every worker and every broker that a test starts would compile all modules anew: a third of a broker's start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

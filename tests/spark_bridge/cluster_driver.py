@@ -29,6 +29,8 @@ STREAM_SECONDS = 600
 CONF = {
     "spark.executor.memory": "512m", "spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200", "spark.executor.cores": "1",
+    # No task begins before all executors are there: a quick one would leave nothing to one that is slow to start.
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0", "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
 }  # fmt: skip
 
 

@@ -40,8 +40,8 @@ def drain(spark: SparkSession, store: Path | str, checkpoint: Path, batches: Bat
 
 
 def rows_of(batches: Batches) -> Rows:
-    """All rows, sorted."""
-    return sorted(row for rows in batches.values() for row in rows)
+    """All rows, sorted. Spark's thread may add a batch meanwhile."""
+    return sorted(row for rows in list(batches.values()) for row in rows)
 
 
 def await_rows(query: StreamingQuery, met: Callable[[], bool]) -> None:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DRIVER_SECONDS, POLL_SECONDS = 700, 0.05
-FILES, LINES = 8, 750  # the driver is killed in the first, however late it is seen to have begun
+FILES, LINES = 16, 375  # the driver is killed in the first, however late it is seen to have begun
 
 
 @pytest.fixture(scope="module")

@@ -71,7 +71,7 @@ def test_the_wrapper_drops_one_argument_and_keeps_all_others(tmp_path: Path) -> 
     home = java_home.wrap(runtime, tmp_path / "home")
     arguments = ["-cp", "a b:c", "--add-modules=jdk.incubator.vector", "", "--add-modules=java.sql", "Main", "x*"]
     ran = subprocess.run(
-        [str(home / "bin" / "java"), *arguments], capture_output=True, text=True, timeout=30, check=True
+        [str(home / "bin" / "java"), *arguments], capture_output=True, text=True, timeout=120, check=True
     )
     assert ran.stdout.split("\n")[:-1] == ["<-cp>", "<a b:c>", "<>", "<--add-modules=java.sql>", "<Main>", "<x*>"]
 

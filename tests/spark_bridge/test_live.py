@@ -21,7 +21,8 @@ from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.spark
 
-SIZES = {"mappedFileSizeCommitLog": 1 << 18, "maxMessageSize": 1 << 16, "slaveTimeout": 60_000}
+SIZES = {"mappedFileSizeCommitLog": 1 << 18, "maxMessageSize": 1 << 16, "slaveTimeout": 60_000,
+         "haHousekeepingInterval": 120_000}  # fmt: skip
 TIMEOUT_MS = 120_000
 MESSAGES_MAX = 20_000
 

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from engine.board.cursors import Board
+from store.reading import extent
+from tests.harness.conditions import await_that
 from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.spark
@@ -36,6 +39,14 @@ def text_of(cell: dict[str, Any]) -> str:
     return "".join(cell["source"])
 
 
+def await_dispatched(store: Path) -> None:
+    """Streams see what is in the queues: until all of the log is."""
+    board = Board.attach(extent.require_running(store).region_directory)
+    end = board.max_physical_offset.read()
+    await_that(lambda: board.reput_from_offset.read() >= end, "all messages are in their queues")
+    board.counters.close()
+
+
 def run(cell: dict[str, Any], names: dict[str, Any]) -> None:
     exec(compile(text_of(cell), f"{NOTEBOOK.name}, cell {cell['id']}", "exec"), names)
 
@@ -58,6 +69,7 @@ def test_every_cell_runs_and_a_batch_that_is_run_again_writes_nothing(spark: Spa
     names: dict[str, Any] = {"__name__": "notebook"}
     code = [cell for cell in cells() if cell["cell_type"] == "code"]
     for cell in code:
+        await_dispatched(store)
         run(cell, names)
     assert names["spark"] is spark
     assert {row.key: row["count"] for row in names["by_key"].collect()}["customer-0"] == 143

@@ -25,7 +25,8 @@ from tests.spark_bridge.stores import read_rows
 from tests.tools.run.test_namesrv import running
 from tools.common.local_broker import LocalBroker, free_port
 
-SIZES = {"mappedFileSizeCommitLog": 1 << 18, "maxMessageSize": 1 << 16, "slaveTimeout": 60_000}
+SIZES = {"mappedFileSizeCommitLog": 1 << 18, "maxMessageSize": 1 << 16, "slaveTimeout": 60_000,
+         "haHousekeepingInterval": 120_000}  # fmt: skip
 TIMEOUT_MS = 120_000
 
 
@@ -35,7 +36,10 @@ def await_slaves(master: LocalBroker, count: int) -> None:
     counters.close()
 
 
-def test_a_name_server_names_the_replica_on_this_host_once_and_only_a_master_confirms(tmp_path: Path) -> None:
+def test_a_name_server_names_the_replica_on_this_host_once_and_only_a_master_confirms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(name_servers, "TIMEOUT_S", TIMEOUT_MS / 1000)
     with running(tmp_path / "ns") as port:
         server = f"127.0.0.1:{port}"
         keys = {"namesrvAddr": server, **SIZES}
@@ -47,6 +51,9 @@ def test_a_name_server_names_the_replica_on_this_host_once_and_only_a_master_con
             ) as slave,
         ):  # fmt: skip
             await_slaves(master, 1)
+            await_that(
+                lambda: {0, 1} <= set(name_servers._brokers([server]).get("broker-a", {})), "both are registered"
+            )
             with Producer(master.store, timeout=60.0) as producer:
                 assert all(producer.send("orders", b"x").status is PutMessageStatus.PUT_OK for _ in range(20))
             options = parse_options({"nameServer": f"127.0.0.1:1;{server}"})

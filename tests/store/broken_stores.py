@@ -220,7 +220,7 @@ def queue_symlink_loop(root: Path) -> None:
 def garbage_config(root: Path) -> None:
     """Nothing in config/ is JSON."""
     for path in (root / "config").iterdir():
-        path.write_bytes(b"{\x00\xff not json" + os.urandom(64))
+        path.write_bytes(b"{\x00\xff not json" + bytes(range(128, 192)))
 
 
 @_break

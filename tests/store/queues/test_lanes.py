@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import random
 import shutil
@@ -244,11 +245,13 @@ def calls_of_a_turn(one: Dispatcher, begin: int, end: int) -> int:
         nonlocal calls
         calls += event in ("call", "c_call")
 
+    gc.disable()  # what other tests left behind is not to end within this turn
     sys.setprofile(count)
     try:
         one.dispatch_batch(begin, end)
     finally:
         sys.setprofile(None)
+        gc.enable()
     return calls
 
 

@@ -14,6 +14,7 @@ from store.queues.consume_queue import CQ_DTYPE, ConsumeQueue
 from store.queues.sync import QueueSync, Totals, totals
 
 FILE_BYTES = 20_000
+HOUR_NS = 3_600_000_000_000
 
 
 def grow(root: Path, name: str, count: int) -> None:
@@ -59,7 +60,7 @@ def test_only_what_changed_is_synced(tmp_path: Path, synced: list[str]) -> None:
 def test_a_write_in_the_tick_of_the_sync_is_synced_too(
     tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_times, "SETTLED_NS", 1_000_000_000)
+    monkeypatch.setattr(file_times, "SETTLED_NS", HOUR_NS)
     sync = QueueSync(tmp_path, FILE_BYTES)
     grow(tmp_path, "a/0", 1)
     (path,) = (tmp_path / "a" / "0").iterdir()
@@ -68,7 +69,7 @@ def test_a_write_in_the_tick_of_the_sync_is_synced_too(
     grow(tmp_path, "a/0", 1)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a file system has it whose tick is not over
     assert sync.sync(0) == 1 and synced == ["a/0", "a/0"]
-    long_ago_ns = before.st_mtime_ns - 2_000_000_000
+    long_ago_ns = before.st_mtime_ns - 2 * HOUR_NS
     os.utime(path, ns=(long_ago_ns, long_ago_ns))
     assert (sync.sync(0), sync.sync(0)) == (1, 0), "once its time is settled it is known to be on disk"
 
