@@ -29,6 +29,7 @@ from store.errors import (
     SegmentSizeMismatch,
     StoreError,
 )
+from store.files import file_times
 from store.files.directory import StoreDirectory
 from store.files.segment import file_name
 from store.files.segment_files import named_files, stated_files
@@ -96,8 +97,11 @@ def place_of(commitlog: Path, *, is_written: bool) -> PlannedPlace | None:
 
 
 def stamp_of(commitlog: Path) -> Stamp:
-    """What differs when any file of a log at rest was changed."""
-    return tuple((base, status.st_ino, status.st_mtime_ns) for base, status in stated_files(commitlog))
+    """What differs when any file of a log at rest was changed; each time, while one may change unseen by its time."""
+    looked_ns = file_times.look_ns()
+    stamp = tuple((base, status.st_ino, status.st_mtime_ns) for base, status in stated_files(commitlog))
+    is_settled = all(file_times.is_settled(changed_ns, looked_ns) for _, _, changed_ns in stamp)
+    return stamp if is_settled else (*stamp, (-1, -1, looked_ns))
 
 
 def is_planned(log: LogExtent) -> bool:

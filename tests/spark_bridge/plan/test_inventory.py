@@ -14,12 +14,14 @@ from spark_bridge.options.read import parse_options
 from spark_bridge.plan.inventory import find_extent, find_queues, selection_of
 from spark_bridge.split.splits import Selection, plan
 from store.errors import NotAStore
+from store.files import file_times
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
 from store.files.segment import file_name
 from store.reading import extent
 from tests.spark_bridge.stores import SmallStore, read_rows
 
+LONG_AGO_NS = 1_700_000_000_000_000_000
 
 @pytest.fixture
 def store(tmp_path: Path) -> SmallStore:
@@ -77,12 +79,28 @@ def test_a_store_at_rest_trusts_its_queues_and_one_that_was_killed_does_not(stor
     assert offsets_read(store, Selection(frozenset(["orders"]))) == store.offsets[::2]
 
 
+def set_times(store: SmallStore, ns: int) -> None:
+    for path in (store.root / "commitlog").iterdir():
+        os.utime(path, ns=(ns, ns))
+
+
 def test_a_store_at_rest_is_looked_at_again_when_it_changed(store, monkeypatch):
+    set_times(store, LONG_AGO_NS)
     first = find_extent(str(store.root))
-    monkeypatch.setattr(extent, "readable_range", None)
-    assert find_extent(str(store.root)) is first
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(extent, "readable_range", None)
+        assert find_extent(str(store.root)) is first
     store.put("orders")
+    set_times(store, LONG_AGO_NS + 1)
+    assert find_extent(str(store.root)).max_physical_offset == store.end > first.max_physical_offset
+
+
+def test_a_store_that_changes_within_a_tick_of_its_files_clock_is_looked_at_again(store, monkeypatch):
+    monkeypatch.setattr(file_times, "SETTLED_NS", 1 << 62)
+    set_times(store, LONG_AGO_NS)
+    first = find_extent(str(store.root))
+    store.put("orders")
+    set_times(store, LONG_AGO_NS)
     assert find_extent(str(store.root)).max_physical_offset == store.end > first.max_physical_offset
 
 
