@@ -140,8 +140,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @in_one_line
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Nothing that comes after this moment is read. Raises StoreNotReady."""
-        self._target = {key: end for key, (_, end) in self._stores.await_all(READY_S).items()}
+        """What was acknowledged before this moment is read, what comes after it is not. Raises StoreNotReady."""
+        self._target = {key: end for key, (_, end) in self._stores.await_dispatched(READY_S).items()}
 
     @in_one_line
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

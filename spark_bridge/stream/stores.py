@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption
@@ -27,6 +27,7 @@ LEASE_TTL_MS = 3_600_000  # a dead process's lease ends with it; this is for one
 LEASE_MOVES_S = 5.0
 POLL_S = 0.02
 RESOLVE_S = 10.0
+DISPATCH_S = 10.0  # a slave's log may end in half a record, which nobody dispatches
 
 
 class StoreNotReady(RuntimeError):
@@ -114,6 +115,18 @@ class StreamStores:
         if silent is not None:
             raise StoreNotReady(silent, seconds)
         return bounds
+
+    def await_dispatched(self, seconds: float) -> Bounds:
+        """As `await_all`; then once all that is in the logs by now is in the queues, or DISPATCH_S have passed."""
+        bounds = self.await_all(seconds)
+        if self.options.only_confirmed:
+            return bounds
+        served = {name: view for name, view in self.views.items() if self.tails[name].is_served}
+        ends = {name: view.extent.max_physical_offset for name, view in served.items()}
+        return self.await_until(lambda _bounds: self._has_dispatched(ends), DISPATCH_S)
+
+    def _has_dispatched(self, ends: Mapping[str, int]) -> bool:
+        return all(view.extent.reput_from_offset >= ends.get(name, 0) for name, view in self.views.items())
 
     def _silent(self) -> str | None:
         return next((tail.root for name, tail in self.tails.items() if name not in self.views), None)

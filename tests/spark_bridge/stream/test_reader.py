@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from spark_bridge.records.columns import schema_of
+from spark_bridge.stream import stores
 from spark_bridge.stream.offsets import DataLost, OffsetsMismatch
 from spark_bridge.stream.reader import RocketMQStreamReader
+from tests.spark_bridge.replica.test_replica import Broker
 from tests.spark_bridge.stores import SmallStore
 
 Row = tuple[Any, ...]
@@ -108,6 +111,23 @@ def test_a_batch_waits_for_rows_but_available_now_does_not(tmp_path: Path) -> No
     end = now.latestOffset(first, limit)
     assert len(rows(now, first, end)) == 4, "what came later is for the next query"
     assert now.latestOffset(end, limit) == end
+
+
+def test_available_now_is_what_is_in_the_log_also_where_the_dispatcher_is_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SmallStore(tmp_path / "north" / "store", 4096)
+    put(store, ("orders",), 10)
+    broker = Broker(store.root, tmp_path / "regions", store.offsets[4], store.end)
+    monkeypatch.setattr(stores, "DISPATCH_S", 0.0)
+    now = reader_of(store.root)
+    now.prepareForTriggerAvailableNow()
+    assert now.latestOffset({}, ReadAllAvailable()) == {"orders": {"0": 2, "1": 2}}, "it does not wait for ever"
+    monkeypatch.setattr(stores, "DISPATCH_S", 120.0)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: broker.is_at(store.end, store.end))
+    now = reader_of(store.root)
+    now.prepareForTriggerAvailableNow()
+    assert now.latestOffset({}, ReadAllAvailable()) == {"orders": {"0": 5, "1": 5}}
 
 
 def test_a_replica_that_lost_messages_is_named_and_read_on_from_its_end_only_on_request(
