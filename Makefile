@@ -35,6 +35,7 @@
 SHELL := /bin/sh
 VENV := .venv
 PYTHON := $(VENV)/bin/python
+STEP := $(PYTHON) -P tools/common/step.py
 STAMP := $(VENV)/setup-done
 PYSPARK :=
 OLDEST_PYSPARK := 4.2.0
@@ -57,14 +58,17 @@ $(STAMP): requirements.lock pyproject.toml
 	if [ -z "$$python" ]; then \
 	  echo "Slipstream needs Python 3.11 or newer with its venv module (on Debian the package python3-venv)" >&2; exit 2; \
 	fi; \
-	if ! $(PYTHON) -m pip --version >/dev/null 2>&1; then rm -rf $(VENV) && $$python -m venv $(VENV); fi
+	if ! $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+	  rm -rf $(VENV) && $$python -P tools/common/step.py "setup: environment" $$python -m venv $(VENV); \
+	fi
 	@echo "setup: dependencies (the first time takes some minutes: PySpark is large)"
 	@sed 's/^pyspark==.*/$(if $(PYSPARK),pyspark==$(PYSPARK),&)/' requirements.lock > $(VENV)/requirements.txt
 	@grep -E '^(setuptools|wheel)==' $(VENV)/requirements.txt > $(VENV)/build-requirements.txt
-	@$(PYTHON) -m pip install --quiet -r $(VENV)/build-requirements.txt
-	@$(PYTHON) -m pip install --quiet --no-build-isolation -r $(VENV)/requirements.txt
-	@$(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --editable .
-	@$(PYTHON) -c 'import sys; from spark_bridge import java_home, spark_home; sys.exit(java_home.main() or spark_home.main())'
+	@$(STEP) "setup: what builds packages" $(PYTHON) -m pip install --quiet -r $(VENV)/build-requirements.txt
+	@$(STEP) "setup: packages" $(PYTHON) -m pip install --quiet --no-build-isolation -r $(VENV)/requirements.txt
+	@$(STEP) "setup: this folder" $(PYTHON) -m pip install --quiet --no-build-isolation --no-deps --editable .
+	@$(STEP) "setup: Java and Spark" $(PYTHON) -c \
+	  'import sys; from spark_bridge import java_home, spark_home; sys.exit(java_home.main() or spark_home.main())'
 	@$(VENV)/bin/slipstream warm
 	@touch $@
 

@@ -33,17 +33,20 @@ def progress(title: str, shown: bool | None) -> Iterator[Update]:
 
 
 @contextmanager
-def working(title: str, shown: bool | None = None) -> Iterator[None]:
-    """That something is at work, and for how long, where nobody can say how much of it is done."""
+def working(title: str, shown: bool | None = None) -> Iterator[Callable[[str], None]]:
+    """That something is at work, and for how long, where nobody can say how much of it is done.
+
+    What it gives is to be called with another title.
+    """
     if shown is False or not (shown or sys.stderr.isatty()):
-        yield
+        yield lambda _title: None
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn(title), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as screen:  # the terminal, whatever descriptor 2 is meanwhile
         console = Console(file=screen, force_terminal=True)
         with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bars:
-            bars.add_task(title, total=None)
-            yield
+            task = bars.add_task(title, total=None)
+            yield lambda now: bars.update(task, description=now)

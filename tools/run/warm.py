@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 
 import click
 
 from tools.common.output_form import form, json_text
+from tools.common.progress import working
 
 
 @click.command()
@@ -32,9 +34,10 @@ def warm(remove: bool, as_json: bool) -> int:
     from engine.warm import warm_up
     from ipc.compiled.compiler import tell_progress_to
 
-    tell_progress_to(lambda line: click.echo(f"slipstream: {line}", err=True))
     scratch = tempfile.gettempdir()
-    warm_up(from_mapping({"regionPath": scratch, "storePathRootDir": scratch}), verification=True)
+    with working("loading what is compiled already") as show:
+        tell_progress_to(show if sys.stderr.isatty() else lambda line: click.echo(f"slipstream: {line}", err=True))
+        warm_up(from_mapping({"regionPath": scratch, "storePathRootDir": scratch}), verification=True)
     place = base_folder(given)
     kept = f"kernels are in {place}" if place else "but nothing here may be written, so nothing was kept"
     text = json_text("warm", {"removed": None, "kept": str(place) if place else None})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -308,6 +309,16 @@ def test_progress_of_what_only_reads(log: SmallLog, tmp_path: Path) -> None:
         assert (quiet.stderr, shown.exit_code, shown.stdout) == ("", 0, quiet.stdout)
         assert command[0] in shown.stderr
         assert run(*command, "--no-progress", log.root) == quiet
+
+
+def test_progress_of_every_part_of_a_repair(log: SmallLog, tmp_path: Path) -> None:
+    other = copy_of(log, tmp_path / "other")
+    log.flip(log.records[10].offset + 90)
+    shutil.rmtree(log.directory.consumequeue)
+    shown = run("repair", "--progress", "--from", other, log.root)
+    assert shown.exit_code == 0
+    assert "queues built again" in shown.stdout
+    assert all(part in shown.stderr for part in ("repair", "verify", "rebuild queue", "100%"))
 
 
 class Interrupted:
