@@ -15,6 +15,7 @@ from engine.errors import BrokerGone, MessageIllegal, SendTimeout
 from engine.settings.config import ConfigError
 from ipc.errors import RegionMissing
 from store.errors import NoBroker, StoreError
+from tests.harness.printed import command_of, leaves
 from tools import cli
 from tools.common.lazy_group import LazyGroup
 
@@ -54,6 +55,27 @@ def test_help_and_wrong_usage_of_every_command_load_nothing_heavy() -> None:
     ran = subprocess.run([sys.executable, "-c", EVERY_HELP], capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("Usage: slipstream") > len(cli.COMMANDS)
+
+SHORTS = {  # what is asked for: its short option and its names, the same at every command
+    "-b": ("--broker", "--brokerAddr"), "-c": ("--config",), "-g": ("--group",), "-i": ("--interval",),
+    "-n": ("--namesrvAddr",), "-o": ("--output",), "-t": ("--topic",),
+}  # fmt: skip
+OF_MQADMIN = {  # other meanings, which mqadmin gave them
+    "admin": {"--clusterName", "--clusterModel", "--moreStats", "--list", "--key", "--value", "--updateAllBroker",
+              "--readQueueNums", "--writeQueueNums", "--perm", "--unit", "--hasUnitSub", "--attributes"},
+}  # fmt: skip
+
+
+def test_a_short_option_means_the_same_at_every_command() -> None:
+    for path in leaves():
+        command = command_of(path.split())
+        assert command is not None
+        for option in (one for one in command.params if isinstance(one, click.Option)):
+            long = {name for name in option.opts if name.startswith("--")}
+            if long & OF_MQADMIN.get(path.split()[0], set()):
+                continue
+            short = {name for name in option.opts if not name.startswith("--")}
+            assert short == {key for key, names in SHORTS.items() if long & set(names)}, (path, option.opts)
 
 
 NOT_FOR_AN_ERROR = "numpy numba rich pyspark uvloop asyncio logging ctypes secrets multiprocessing concurrent.futures"

@@ -22,8 +22,9 @@ FIND_LIMIT = 64
 DELAY_LEVELS = "messageDelayLevel of the broker that wrote the store, if it is not running and that is not the default."
 
 TOPICS = click.option(
-    "--topic", "topics", shell_complete=topics, multiple=True, help="Only this topic's; may be given several times."
-)
+    "-t", "--topic", "topics", shell_complete=topics, multiple=True,
+    help="Only this topic's; may be given several times.",
+)  # fmt: skip
 
 
 @click.group(cls=SuggestingGroup, epilog=EPILOG)
@@ -135,7 +136,7 @@ def export() -> None:
 @log.command(epilog=EPILOG)
 @STORE
 @click.option("--key", help="Messages with this key, or this unique id.")
-@click.option("--topic", shell_complete=topics, help="Only of this topic (quicker: the index is asked once).")
+@click.option("-t", "--topic", shell_complete=topics, help="Only of this topic (quicker: the index is asked once).")
 @click.option("--id", "message_id", help="The message of this offsetMsgId or unique id.")
 @click.option("--offset", type=click.IntRange(min=0), help="The message whose record begins at this log offset.")
 @click.option("--queue", type=QueueName(), metavar="TOPIC:ID", help="A queue, with --time.")
@@ -195,7 +196,7 @@ def rebuild() -> None:
 
 @rebuild.command(epilog=EPILOG)
 @STORE
-@click.option("--topic", shell_complete=topics, help="Only this topic's queues.")
+@click.option("-t", "--topic", shell_complete=topics, help="Only this topic's queues.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue; --topic must be given.")
 @click.option("--file-bytes", type=click.IntRange(min=20), help="mappedFileSizeConsumeQueue; by default as they are.")
 @click.option("--delay-levels", help=DELAY_LEVELS)

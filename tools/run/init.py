@@ -36,7 +36,7 @@ SHOWN = (  # heading: what a first look at a broker asks for
 @click.option("--name", metavar="NAME", help="brokerName; a slave has its master's. Else the folder's name.")
 @click.option("--id", "number", type=click.IntRange(0), help="brokerId: 0 of a master, another one of each slave.")
 @click.option("--port", type=click.IntRange(3, 65534), default=10911, show_default=True, help="listenPort.")
-@click.option("-n", "--namesrv", metavar="HOST:PORT[;...]", help="Name servers to register at.")
+@click.option("-n", "--namesrvAddr", "--namesrv", "namesrv", metavar="HOST:PORT[;...]", help="Where to register.")
 @click.option("--master", metavar="HOST:PORT", help="Of a slave: its master's HA port, where no name server tells it.")
 @click.option("--user", help="Whom the service runs as. Else who runs this.")
 @form("One JSON object.")

@@ -20,7 +20,7 @@ def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--timeout", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Seconds."),
         click.option("--tls-config", help="TLS, with this tls.properties file of RocketMQ."),
-        click.option("--broker", metavar="HOST:PORT", help="One broker, without name servers."),
+        click.option("-b", "--broker", "--brokerAddr", "broker", metavar="HOST:PORT", help="Of one broker alone."),
         click.option("-n", "--namesrvAddr", "name_servers", envvar="NAMESRV_ADDR", default="", help=NAMES_HELP),
     ):
         command = option(command)

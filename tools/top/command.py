@@ -17,7 +17,8 @@ WAIT_SECONDS = 60.0
 @STORE
 @click.option("--once", is_flag=True, help="Print one snapshot as text and end; needs no terminal.")
 @click.option(
-    "--interval", type=click.FloatRange(0.2, 60.0), default=2.0, show_default=True, help="Seconds between two looks."
+    "-i", "--interval", type=click.FloatRange(0.2, 60.0), default=2.0, show_default=True,
+    help="Seconds between two looks.",
 )
 @click.option(
     "--wait", type=click.FloatRange(0.0, 86_400.0), default=WAIT_SECONDS, show_default=True,
