@@ -9,14 +9,16 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from engine.net.printable import printable
-from tools.admin.client import AdminClient, AdminError, Member, TopicSettings
 from tools.common.lazy_group import SuggestingGroup
 from tools.common.tls import TLS_CONFIG, tls_of
+
+if TYPE_CHECKING:  # the client, where it is used: help and wrong usage load no sockets
+    from tools.admin.client import AdminClient, Member
 
 MS_PER_HOUR = 3_600_000
 Rows = list[dict[str, Any]]
@@ -43,6 +45,8 @@ def asking(*, repeats: bool = False, orders: bool = False) -> Callable[[Callable
             interval, as_json = options.pop("interval", None), json_flag or "json" in outputs
             if orders:
                 options["order"] = "true" in outputs
+            from tools.admin.client import AdminClient
+
             with AdminClient(name_servers, timeout, tls_of(tls_config)) as client:
                 _show(command(client, **options), as_json)
                 while interval is not None:
@@ -99,6 +103,8 @@ def _cell(value: Any) -> str:
 
 def _targets(client: AdminClient, broker: str | None, cluster: str | None) -> Iterable[Member]:
     """The brokers that -b or -c names. Raises AdminError when neither is given."""
+    from tools.admin.client import AdminError, Member
+
     if broker:
         return [Member("", "", 0, broker.strip())]
     if cluster:
@@ -219,6 +225,8 @@ def updateTopic(  # noqa: N802 - mqadmin's name
 ) -> Rows:  # fmt: skip
     """Create a topic, or change it, on one broker or on the masters of a cluster."""
     flag = UNIT * unit + UNIT_SUB * unit_sub
+    from tools.admin.client import TopicSettings
+
     settings = TopicSettings(topic.strip(), read, write, int(perm), flag, order, attributes)
     members = client.masters(cluster.strip()) if cluster and not broker else list(_targets(client, broker, cluster))
     for member in members:
