@@ -89,6 +89,7 @@ def test_a_killed_master_is_replaced_and_comes_back_without_what_only_it_had(tmp
         with Producer(str(a.store), timeout=60) as producer:
             for number in range(5):
                 producer.send("orders", b"nobody else has %d" % number, wait=False)
+            producer.flush(appended_only=True)  # in the log, not only in the ring that goes with its broker
         a.process.kill()
         a.process.wait()
         with broker(tmp_path / "b", **SLAVE, **at) as b:

@@ -168,7 +168,7 @@ def test_a_broker_on_a_copy_leaves_the_originals_alone(
     with LocalBroker(tmp_path / "copy", regionPath=region_dir, mappedFileSizeCommitLog=1 << 20) as second:
         assert before.keys() <= contents(region_dir).keys()
         assert extent.require_running(copy).pid == second.process.pid
-        with Producer(str(copy)) as producer:
+        with Producer(str(copy), timeout=60) as producer:
             producer.send("t", b"into the copy")
         with Producer(str(original.store), timeout=60) as producer:
             assert producer.send("t", b"second").physical_offset == end

@@ -10,7 +10,7 @@ from engine.board import client_table
 from engine.board.client_table import ClientJournal
 from engine.board.queue_ends import QueueEnds
 from engine.board.topic_table import TopicTable
-from engine.figures import live_groups
+from engine.figures import live, live_groups
 from engine.figures.live import LagCurves, Paced
 from engine.figures.live_groups import GroupFigures, LiveGroups, QueueLag
 from engine.figures.live_queues import LiveQueues
@@ -76,17 +76,34 @@ def test_queues_of_a_topic(ends: QueueEnds, tmp_path: Path) -> None:
     assert (queues.look(), queues.ends_of("a")[-1], queues.ends_of("none")) == (4, (2, 30), [])
 
 
-def test_what_costs_much_is_read_seldom() -> None:
-    reads: list[int] = []
+class Clock:
+    """A reading takes a millisecond of a core; else no time passes."""
+
+    now_ns = spent_ns = 10**9
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def thread_time_ns(self) -> int:
+        return self.spent_ns
+
+
+def test_what_costs_much_is_read_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, reads, cost_ns = Clock(), list[int](), 1_000_000
+    monkeypatch.setattr(live, "time", clock)
 
     def take() -> int:
         reads.append(len(reads))
-        sum(range(200_000))
+        clock.spent_ns += cost_ns
         return len(reads)
 
     paced = Paced(0)
     assert [paced.of(take, at_once=False) for _ in range(4)] == [1, 2, 2, 2], "the first reading is not counted"
-    assert paced.of(take, at_once=True) == 3
+    clock.now_ns += int(cost_ns / live.SHARE) - 1
+    assert paced.of(take, at_once=False) == 2
+    clock.now_ns += 1
+    assert paced.of(take, at_once=False) == 3, "once it is paid for"
+    assert paced.of(take, at_once=True) == 4
 
 
 def test_lag_curves_remember_what_shared_memory_forgets() -> None:

@@ -34,6 +34,7 @@ PRODUCERS_MAX = 4
 SMALL = {
     "brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20,
     "maxProducers": PRODUCERS_MAX, "maxMessageSize": 65536,
+    "messageDelayLevel": "1h 2h", "transactionCheckInterval": 3_600_000,  # only the tests put
 }  # fmt: skip
 
 CHILDREN_MAX, CHILD_SECONDS = 10, 5  # of a fork that the interpreter knows nothing of

@@ -34,6 +34,7 @@ from tools.common.local_broker import LocalBroker
 SMALL = {
     "brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20,
     "maxMessageSize": 65536,
+    "messageDelayLevel": "1h 2h", "transactionCheckInterval": 3_600_000,  # only the tests put
 }  # fmt: skip
 OWN = (
     "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC",
@@ -49,8 +50,7 @@ QUEUE_IDS = (
 
 @pytest.fixture(scope="module", params=["4.9", "5"])
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
-    settled = {**SMALL, "messageDelayLevel": "1h 2h", "transactionCheckInterval": 3_600_000}  # only the tests put
-    with LocalBroker(tmp_path_factory.mktemp("broker"), **settled, compat=request.param) as running:
+    with LocalBroker(tmp_path_factory.mktemp("broker"), **SMALL, compat=request.param) as running:
         yield running
 
 
@@ -212,7 +212,7 @@ def test_a_producer_on_a_slaves_store_is_told_where_its_master_is(tmp_path: Path
 
 
 def test_delay_levels_are_the_files(tmp_path: Path) -> None:
-    with LocalBroker(tmp_path / "b", **SMALL, messageDelayLevel="1s 2h 3h") as broker:  # nothing comes meanwhile
+    with LocalBroker(tmp_path / "b", **{**SMALL, "messageDelayLevel": "1s 2h 3h"}) as broker:  # nothing comes meanwhile
         with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
             producer.send("t", b"x", delay_level=2)
             producer.send("t", b"x", delay_level=99)

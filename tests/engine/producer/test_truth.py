@@ -28,6 +28,7 @@ from tools.common.local_broker import LocalBroker
 SMALL = {
     "brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 64 * 1024,
     "maxMessageSize": 16384,
+    "messageDelayLevel": "1h 2h", "transactionCheckInterval": 3_600_000,  # only the tests put
 }  # fmt: skip
 DESCRIPTORS = 256  # of a ring of 64 KiB
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from engine.net import log_lines
 from engine.net.listeners import listen
 from engine.protocol.naming.name_server import NameServer
 from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, decode, encode
@@ -98,7 +99,11 @@ def test_changes_of_key_values_are_answered_once_on_disk_and_written_together() 
     assert len(json.loads(written[-1])["configTable"]["n"]) == 30
 
 
-def test_a_disk_that_is_full_is_told_and_the_server_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_disk_that_is_full_is_told_and_the_server_goes_on(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_lines, "AGAIN_SECONDS", 600.0)
+
     def write(_content: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.board.cursors import Board
+from engine.board.cursors import Board, Serving
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.sending.end_transaction import ENDED, Decision
 from engine.services.decided_halves import CommitsInLog
@@ -24,6 +24,7 @@ from tests.harness.audit import messages_of
 from tests.harness.conditions import await_that
 from tests.harness.deciding import Deciding, Place
 from tests.harness.front_client import FrontClient
+from tests.harness.killing import kill_broker
 from tools.common.local_broker import LocalBroker
 
 QUICK = {
@@ -93,6 +94,7 @@ def test_what_a_dead_front_was_about_to_write_of_ended_transactions_the_next_one
         await_that(lambda: board.pids["front.0"].read() not in (0, pid), "another front", SECONDS)
         await_that(lambda: len(named_by_ops(broker)) == 2, "op messages", SECONDS)
         producer = await_that(lambda: connected(broker.port), "it listens", SECONDS)
+        await_that(lambda: board.fronts[0].serving.read() == Serving.ALL, "it was told of topics", SECONDS)
         assert producer.end(sent, Decision.COMMIT).code == ResponseCode.SUCCESS
         assert len(all_of(broker, "t")) == 1
 
@@ -110,8 +112,7 @@ def test_one_whose_message_is_in_the_log_is_not_asked_about_after_a_crash(tmp_pa
         producer = Deciding(broker.port)
         producer.end(producer.half("t"), Decision.COMMIT)
         producer.half("t", "undecided")
-        broker.process.kill()
-        broker.process.wait()
+        kill_broker(broker)
     with LocalBroker(tmp_path / "b", **{**settings, "transactionCheckInterval": 300}) as broker:
         words = board_of(broker).transactions
         await_that(lambda: words.put_back.read() >= 1, "one is asked about", SECONDS)
@@ -126,8 +127,7 @@ def test_an_end_that_comes_again_after_a_crash_writes_nothing_more(tmp_path: Pat
         producer = Deciding(broker.port)
         sent, undecided = producer.half("t"), producer.half("t", "undecided")
         assert producer.end(sent, Decision.COMMIT).code == ResponseCode.SUCCESS
-        broker.process.kill()
-        broker.process.wait()
+        kill_broker(broker)
     with LocalBroker(tmp_path / "b", **{**settings, "transactionOpBatchInterval": 50}) as broker:
         again = await_that(lambda: connected(broker.port), "it listens", SECONDS)
 

@@ -29,6 +29,7 @@ SETTINGS = {
     "mappedFileSizeCommitLog": 256 * 1024, "mappedFileSizeConsumeQueue": 4000, "maxHashSlotNum": 200,
     "maxIndexNum": 1000, "messageDelayLevel": "1s 60s 90s", "fileReservedTime": 1_000_000,
     "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536, "transactionTimeOut": 300, "transactionCheckInterval": 300,
+    "transactionCheckMax": 1_000_000,  # none is given up before its producer is there
 }  # fmt: skip
 DELIVERED, DELAYED, COMMITTED, OPEN = 6, 50, range(3), range(6, 10)  # of halves 3 to 5 were rolled back
 TIMEOUT = 60.0

@@ -70,7 +70,7 @@ def test_compiled_code_answers_what_it_holds(bed: Bed) -> None:
 def test_a_held_pull_is_answered_when_its_time_is_over(bed: Bed) -> None:
     hold_one(bed)
     for front in (bed.usual, bed.plain):
-        front.pulls.turn(monotonic_ms() + 60_000)
+        front.turn(monotonic_ms() + 60_000)
         assert front.held == 0
     answer = bed.usual.peer.take()
     assert answer == bed.plain.peer.take()
@@ -103,7 +103,7 @@ def test_compiled_code_says_that_nothing_came(
     monkeypatch.setattr(UsualPulls, "request_of", lambda *told: by_python.append(told))
     counted = [front.pulls._words.pulls.read() for front in (bed.usual, bed.plain)]
     for front in (bed.usual, bed.plain):
-        front.pulls.turn(monotonic_ms() + 60_000)
+        front.turn(monotonic_ms() + 60_000)
         assert front.held == len(codes) and front.pulls.usual.held == 0
     answers = bed.usual.peer.take()
     assert sorted(frames_of(answers)) == sorted(frames_of(bed.plain.peer.take())) and not by_python
@@ -125,7 +125,7 @@ def frames_of(content: bytes) -> list[bytes]:
 
 def counts_of(front: Front) -> dict[tuple[str, ...], int]:
     """How often each kind of answer was counted."""
-    front.pulls.turn(1 << 40)
+    front.turn(1 << 40)
     return {key: sum(row[:-1]) for key, row in front.pulls._context.counts.rows.items()}
 
 

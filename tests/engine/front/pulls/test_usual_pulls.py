@@ -87,6 +87,12 @@ class Front:
         while self.pulls._held.woken._woken:
             self.pulls._held.woken.go_on()
 
+    def turn(self, now_ms: int) -> None:
+        """The sweep, and all that wakes by it: where that takes long, what is left has the turns that come then."""
+        self.pulls.turn(now_ms)
+        while self.pulls._held.woken._woken:
+            self.pulls._held.woken.go_on()
+
     @property
     def held(self) -> int:
         return self.pulls._held.count

@@ -28,6 +28,12 @@ ASKED = LockRequest("g", "client", QUEUES, only_this_broker=False)
 Answer = Callable[[RemotingCommand], RemotingCommand | None]
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name servers are asked once in a test: they answer, however slow this machine is."""
+    monkeypatch.setattr(replica_locks, "MEMBERS_SECONDS", 600.0)
+
+
 @asynccontextmanager
 async def serving(answer: Answer) -> AsyncIterator[str]:
     """A broker, or name server, whose answers a test makes; its address."""

@@ -206,7 +206,11 @@ def test_answers_that_nobody_reads_are_not_piled_up(monkeypatch: pytest.MonkeyPa
     assert len([opaque for opaque in asked if opaque > 0]) < 20
 
 
-def test_a_handler_that_fails_ends_its_own_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_fails_ends_its_own_connection_only(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_lines, "AGAIN_SECONDS", 600.0)
+
     def answer(request: RemotingCommand, _connection: int) -> RemotingCommand:
         if request.code == 2:
             raise LookupError("a fault of ours")

@@ -318,6 +318,7 @@ def test_handshakes_that_nobody_finishes_hold_up_nobody(
     tmp_path: Path, authority: Authority, own: Issued, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     monkeypatch.setattr(opening, "HANDSHAKES_MAX", 8)
+    monkeypatch.setattr(tls, "HANDSHAKE_SECONDS", 600.0)  # nobody's time is over before he has to make room
     client = trusting(tmp_path, authority)
     before = open_files()
     with serving(TlsMode.ENFORCING, server_file(tmp_path / "tls", own)) as served:
