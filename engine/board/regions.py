@@ -59,13 +59,15 @@ def remove_leftovers(
     """
     place = Place.of(config.store_path_root_dir)
     for directory in _named(config.region_path, place):
+        if directory == spared and files is None:
+            continue  # ours: roles make files in it at this moment
         reason = _why_not_ours(directory, place)
         if reason:
             log.warning("%s: looks like shared memory of this store and stays: %s", directory, reason)
         elif directory == spared:
             for path in directory.iterdir():
                 if files is not None and path.name not in files:
-                    remove(path) if path.is_dir() else path.unlink()
+                    remove(path) if path.is_dir() else path.unlink(missing_ok=True)
         else:
             remove(directory)
 
@@ -106,13 +108,14 @@ def _why_not_ours(directory: Path, place: Place) -> str:
 
 def _may_be_ours(path: Path) -> bool:
     """Whether this is a region, finished or not, or what else brokers and sinks put beside regions."""
-    kind = path.lstat().st_mode
-    if stat.S_ISDIR(kind):
-        return path.name == pointer_file.SINKS_NAME
-    if not stat.S_ISREG(kind):
-        return False
     notes = (pointer_file.OWNER_NAME, role_request.NAME, COUNTS_NAME)
-    return path.name.removesuffix(CREATING_SUFFIX) in notes or is_region(path)
+    try:
+        kind = path.lstat().st_mode
+        if stat.S_ISDIR(kind):
+            return path.name == pointer_file.SINKS_NAME
+        return stat.S_ISREG(kind) and (path.name.removesuffix(CREATING_SUFFIX) in notes or is_region(path))
+    except FileNotFoundError:
+        return True  # whoever was about to make it gave it its name, or died a moment ago
 
 
 def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[str, Any]:
