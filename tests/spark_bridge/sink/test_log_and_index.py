@@ -62,7 +62,7 @@ def batches(rows: list[dict[str, object]], die_after: int | None = None) -> Iter
 
 def write(broker: LocalBroker, rows: list[dict[str, object]], task: TaskId = TASK, **how: object) -> Written:
     die_after = how.pop("die_after", None)
-    options = WriteOptions(str(broker.store), timeout_s=30.0, **how)  # type: ignore[arg-type]
+    options = WriteOptions(str(broker.store), timeout_s=120.0, **how)  # type: ignore[arg-type]
     return append(batches(rows, die_after), task, options, COLUMNS, 0)  # type: ignore[arg-type]
 
 
