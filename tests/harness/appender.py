@@ -22,7 +22,7 @@ PAYLOAD = "x" * 200
 
 def main(store: str, name: str, count: int, out: Path) -> None:
     """Send `count` messages, in turn to two topics."""
-    with Producer(store, timeout=20.0) as producer, out.open("w", buffering=1) as lines:
+    with Producer(store, timeout=120.0) as producer, out.open("w", buffering=1) as lines:
         for number in range(count):
             body = f"{name}-{number}-{PAYLOAD}"
             fields: dict[str, object] = {"body": body}

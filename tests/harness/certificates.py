@@ -23,7 +23,7 @@ commonName = supplied
 
 def openssl(*arguments: object) -> None:
     """Run it; its words where it fails."""
-    done = subprocess.run(["openssl", *map(str, arguments)], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["openssl", *map(str, arguments)], check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 

@@ -244,7 +244,7 @@ def test_a_consumer_tries_again_and_gives_up_as_at_a_real_broker(bed: Bed, tmp_p
 @pytest.mark.interop
 def test_members_of_slipstream_consume_share_a_topic_of_a_real_broker(bed: Bed, tmp_path: Path) -> None:
     """Through the name server: what `slipstream send` sends comes to both, and to nobody again."""
-    names = ("-n", bed.sides["real"].address)
+    names = ("-n", bed.sides["real"].address, "--timeout", "120")
     consume = ("consume", "-g", "lines", "-t", LINES_TOPIC, *names)
     outputs = [tmp_path / f"member-{number}" for number in range(2)]
     members = [follow(output, *consume, "--from", "first", "--follow") for output in outputs]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -164,16 +163,16 @@ def scraped(port: int) -> Samples:
 
 
 def settled(port: int, is_there: Callable[[Samples], bool]) -> Samples:
-    """What is scraped once it is as it will be."""
+    """What is scraped once it is as it will be; a broker that is busy may be late, or hang up."""
     kept: Samples = {}
 
     def look() -> bool:
         kept.clear()
         try:
             kept.update(scraped(port))
-        except urllib.error.URLError:
+            return is_there(kept)
+        except OSError:
             return False
-        return is_there(kept)
 
     await_that(look, "the metrics are there", SECONDS, pause=0.2)
     return kept

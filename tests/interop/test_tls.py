@@ -14,6 +14,7 @@ from tests.harness.conditions import await_that
 from tests.interop import needs, rocketmq
 from tests.interop.rocketmq import MqAdmin, NameServer, RealClient, RocketMQBroker
 from tests.interop.sides import OurNameServer
+from tests.interop.test_name_server import consumed
 from tools.cli import run_command
 from tools.common.local_broker import LocalBroker
 
@@ -105,7 +106,7 @@ def test_an_unmodified_cluster_of_rocketmqs_over_tls_around_our_name_server(tmp_
                 return topic if error is None and len(lines) == 20 else None
 
             topic = await_that(is_routed, "the broker has registered, and takes messages")
-            assert len([line for line in client.ask("consume", topic=topic) if "msgId" in line]) == 20
+            await_that(lambda: consumed(client, topic) == 20, "all are in their queues, and read")
 
 
 @pytest.mark.interop

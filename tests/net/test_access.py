@@ -63,7 +63,7 @@ def names_at(network: Network, directory: Path, **keys: str) -> Iterator[NameSer
 def admin(network: Network, host: str, *arguments: str) -> tuple[int, str]:
     """`slipstream admin` on that host: its exit code and all that it says."""
     ran = subprocess.run(
-        [*network.inside(host), *CLI, "admin", *arguments], capture_output=True, text=True, check=False, timeout=SECONDS
+        [*network.inside(host), *CLI, "admin", *arguments, "--timeout", "120"], capture_output=True, text=True, check=False, timeout=SECONDS
     )
     return ran.returncode, ran.stdout + ran.stderr
 
@@ -106,7 +106,7 @@ def test_by_default_a_stranger_looks_and_this_host_changes(network: Network, tmp
 
 def doctor(network: Network, host: str, *arguments: str) -> dict[str, list[dict[str, str]]]:
     """What `slipstream doctor` says on that host, by check; nothing may be wrong."""
-    command = [*network.inside(host), *CLI, "doctor", *arguments, "--json"]
+    command = [*network.inside(host), *CLI, "doctor", *arguments, "--json", "--timeout", "120"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     rows: dict[str, list[dict[str, str]]] = {}

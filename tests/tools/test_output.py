@@ -21,13 +21,14 @@ import pytest
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-from engine.board.cursors import BrokerState
+from engine.board.cursors import Board, BrokerState
 from engine.figures.client_status import FrontStatus
 from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus, ha_status
 from engine.figures.status import ProcessStatus, PutStatus, Status
 from engine.producer import Producer
 from engine.protocol.ha.wire import CloseReason, ReasonCode
 from store.compat import LINES
+from store.reading import extent
 from store.reading.history import History
 from tests.harness import command_line
 from tests.harness.conditions import await_that
@@ -47,6 +48,10 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Line]]:
             for _ in range(20):
                 producer.send("T", b"x" * 30_000, keys="k", tags="t")
             producer.send("T", b"\xff\x00")
+            for _ in range(40):  # more than all lines here consume: what they send is in its queue a moment later
+                producer.send("printed", b"before")
+        board = Board.attach(extent.require_running(broker.store).region_directory)
+        await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is dispatched")
         yield lines_on(broker, scratch)
 
 

@@ -46,7 +46,7 @@ def test_it_speaks_to_the_first_name_server_that_answers(
     tmp_path: Path, free_port: Callable[[], int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = {"clusterName": "c", "brokerName": "a", "brokerId": "1", "brokerAddr": "127.0.0.1:9", "haServerAddr": "h:2"}
-    with running(tmp_path) as port, socket.create_connection(("127.0.0.1", port), timeout=20) as broker:
+    with running(tmp_path) as port, socket.create_connection(("127.0.0.1", port), timeout=120) as broker:
         broker.sendall(encode(RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=names)))
         assert broker.recv(4096)
         both = f"127.0.0.1:{free_port()};127.0.0.1:{port}"

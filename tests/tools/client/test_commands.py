@@ -26,7 +26,8 @@ SECONDS = 300
 
 
 def slipstream(*arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tools.cli", *arguments]
+    patiently = ("--timeout", "120") if arguments[0] in ("send", "consume") else ()
+    command = [sys.executable, "-m", "tools.cli", *arguments, *patiently]
     return subprocess.run(command, input=lines, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 

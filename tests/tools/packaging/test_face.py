@@ -16,7 +16,7 @@ HEAVY = "numpy numba pyspark pyarrow click rich asyncio"
 
 def test_importing_it_loads_nothing_heavy() -> None:
     script = f"import sys, slipstream; assert not set({HEAVY!r}.split()) & set(sys.modules); dir(slipstream)"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
 
 
 def test_every_public_name_is_there() -> None:

@@ -31,7 +31,7 @@ import slipstream
 assert not {{"numba", "pyspark"}} & set(sys.modules), "importing it costs little"
 from slipstream import Producer, open_store
 assert slipstream.__version__ == {version!r} and store.WHOSE
-with Producer(sys.argv[1]) as producer:
+with Producer(sys.argv[1], timeout=120.0) as producer:
     assert producer.send("orders", b"one", keys="order-1").status.name == "PUT_OK"
     batch = producer.send_batch("orders", [b"%d" % number for number in range({messages})])
     assert (batch.status.name, batch.count) == ("PUT_OK", {messages})

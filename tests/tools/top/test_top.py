@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
         with LocalBroker(directory / "s", **SMALL, **keys) as slave, Producer(master.store, timeout=60.0) as producer:
             board = board_of(master)
             await_that(lambda: board.in_sync_slaves.read() == 1, "the slave follows")
-            where = ["--broker", f"127.0.0.1:{master.port}"]
+            where = ["--broker", f"127.0.0.1:{master.port}", "--timeout", "120"]
             lines = {"input": b"x\n" * 31, "stdout": subprocess.DEVNULL, "timeout": 600}
             words = ["send", "-t", "many", *where]  # over remoting: so it becomes a topic
             subprocess.run([*COMMAND, *words], check=True, **lines)
@@ -111,7 +112,8 @@ def test_each_view_by_its_key(pair: Brokers, size: tuple[int, int]) -> None:
             shown = [panel.id for panel in app.query("Panel") if panel.display]
             assert shown == [name] if size == (80, 24) else len(shown) == 5
             assert all(cell_len(line) <= app.panel.size.width for line in app.panel.lines)
-        assert "─▶ flushed" in said_by(app) and "OK  nothing is wrong" in said_by(app)
+        # A process of a busy machine may be late, which is wrong for as long.
+        await until(pilot, lambda: "─▶ flushed" in said_by(app) and "OK  nothing is wrong" in said_by(app))
         assert all(len(line) == size[0] for line in said_by(app).splitlines())
         await pilot.press("tab")
         await until(pilot, lambda: app.panel.view.name == "replicas" and app.panel.has_focus)
@@ -209,12 +211,18 @@ def test_a_broker_that_ends_is_waited_for_and_shown_again(tmp_path: Path) -> Non
     assert getattr(app.error, "code", None) == "NO_BROKER"
 
 
+def page_when_well(broker: LocalBroker, capfd: pytest.CaptureFixture[str]) -> str | None:
+    """What is printed, once nothing is wrong: a process of a busy machine may be late for a moment."""
+    assert cli.run_command(["top", "--once", "--interval", "0.2", str(broker.store)]) == 0
+    out = capfd.readouterr().out
+    return out if "OK  nothing is wrong" in out else None
+
+
 def test_one_snapshot_without_a_terminal(pair: Brokers, capfd: pytest.CaptureFixture[str]) -> None:
     for broker, words in zip(pair, ("confirmed", "master 127.0.0.1:"), strict=True):
-        assert cli.run_command(["top", "--once", "--interval", "0.2", str(broker.store)]) == 0
-        out = capfd.readouterr().out
+        out = await_that(partial(page_when_well, broker, capfd), "all is well")
         assert max(map(cell_len, out.splitlines())) <= 80 and "\x1b" not in out
-        for text in ("OK  nothing is wrong", "─▶ dispatched", "many", "Producers:", "Consumers:", "supervisor", words):
+        for text in ("─▶ dispatched", "many", "Producers:", "Consumers:", "supervisor", words):
             assert text in out, text
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     words = [*COMMAND, "top", "--once", "--interval", "0.2", str(pair[0].store)]

@@ -52,7 +52,7 @@ def console(
             mappedFileSizeCommitLog=1 << 20,
         ) as slave,
     ):  # fmt: skip
-        with Producer(master.store) as producer:
+        with Producer(master.store, timeout=120.0) as producer:
             for number in range(200):
                 producer.send("orders", f'{{"order": {number}}}'.encode(), keys=f"A-{number}", tags="new")
             sent = producer.send("hostile", HOSTILE.encode(), keys=HOSTILE.split()[0], properties={"note": HOSTILE})
@@ -229,7 +229,7 @@ def test_a_check_is_started_and_followed_from_the_page(wide: Watched, console: S
 
 def test_a_store_without_a_broker_is_shown_and_searched(chromium: Browser, tmp_path: Path) -> None:
     with LocalBroker(tmp_path / "alone", mappedFileSizeCommitLog=1 << 20) as broker:
-        with Producer(broker.store) as producer:
+        with Producer(broker.store, timeout=120.0) as producer:
             producer.send("orders", b"left behind", keys="K")
         store = broker.store
     with ServedConsole(store) as console, window(chromium, 360, "dark") as watched:

@@ -242,11 +242,37 @@ def test_a_check_that_nobody_allowed_or_nobody_knows_is_refused(console: ServedC
         assert refused.status == 403 and "--allow-digest" in refused.json["error"]
 
 
-def held(console: ServedConsole, stack: ExitStack) -> None:
-    """The processes of its checks, stopped until the stack ends: however busy the machine is, they still run."""
-    for child in psutil.Process(console.process.pid).children():
+def held(console: ServedConsole, stack: ExitStack) -> int:
+    """The processes of its checks, stopped until the stack ends, so that they still run then; how many there are."""
+    return sum(is_stopped(child, stack) for child in psutil.Process(console.process.pid).children())
+
+
+def is_stopped(child: psutil.Process, stack: ExitStack) -> bool:
+    """Whether it stands still now, or has ended before somebody came to stop it."""
+    over = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    try:
         child.suspend()
-        stack.callback(child.resume)
+        await_that(lambda: child.status() in (psutil.STATUS_STOPPED, *over), "it stands still, or has ended")
+        if child.status() in over:
+            return False
+    except psutil.NoSuchProcess:
+        return False
+    stack.callback(child.resume)
+    return True
+
+
+def two_held(console: ServedConsole, stack: ExitStack) -> list[int] | None:
+    """Two checks that run and are stopped there; None where one of them was through before."""
+    numbers = []
+    for number in range(2):
+        numbers.append(int(console.post("/api/start", {"kind": "verify", "store": number}).json["number"]))
+        count = held(console, stack)
+    if count == 2:
+        return numbers
+    stack.close()
+    for number in numbers:
+        ended(console, number)
+    return None
 
 
 def test_checks_are_bounded_cancelled_and_forgotten(tmp_path: Path) -> None:
@@ -256,18 +282,15 @@ def test_checks_are_bounded_cancelled_and_forgotten(tmp_path: Path) -> None:
         for record in each.records[:FINDINGS_MAX]:
             each.flip(record.offset + 40)
     with ServedConsole(*(each.root for each in logs)) as console:
-        running = []
         with ExitStack() as stack:
-            for number in range(3):
-                running.append(console.post("/api/start", {"kind": "verify", "store": number}))
-                held(console, stack)
-            states = [one["state"] for one in asked(console, "checks").json["jobs"]]
-        assert states == ["running"] * 2
-        assert [one.status for one in running] == [200, 200, 503]
-        cancelled = console.post("/api/cancel", {"number": running[0].json["number"]})
+            first, second = await_that(lambda: two_held(console, stack), "two checks run")
+            refused = console.post("/api/start", {"kind": "verify", "store": 2})
+            states = [state_of(console, number)["state"] for number in (first, second)]
+        assert (refused.status, states) == (503, ["running"] * 2)
+        cancelled = console.post("/api/cancel", {"number": first})
         assert cancelled.json["state"] in ("cancelled", "done")
-        ended(console, running[0].json["number"])
-        damaged = ended(console, running[1].json["number"])
+        ended(console, first)
+        damaged = ended(console, second)
         assert damaged["findingsCount"] > 0 and not damaged["well"]
         for _ in range(KEPT_MAX + 2):
             number = console.post("/api/start", {"kind": "doctor", "store": 0}).json["number"]
