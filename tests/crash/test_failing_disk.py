@@ -23,6 +23,7 @@ from engine.figures.status import snapshot
 from engine.producer.producer import Producer, PutMessageStatus
 from store.reading import extent
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
+from tests.harness.conditions import await_that
 from tools import cli
 from tools.common.local_broker import LocalBroker
 
@@ -137,7 +138,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_acknowledged_after_a_failur
     with LocalBroker(home, **SETTINGS) as broker:
         acknowledged = send_until_the_disk_fails(broker.store)
         assert len(acknowledged) > 10
-        with Producer(broker.store) as producer, pytest.raises(MessagesRefused):
+        with Producer(broker.store, timeout=60.0) as producer, pytest.raises(MessagesRefused):
             producer.send("disk", b"after")
         (problem,) = [text for text in snapshot(broker.store, cpu_sample_seconds=0.0).problems if "disk failed" in text]
         assert "restart" in problem
@@ -151,7 +152,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_acknowledged_after_a_failur
                 result = producer.send("disk", f"again {number}", queue_id=0)
                 assert result.status is PutMessageStatus.PUT_OK
                 acknowledged[result.physical_offset] = f"again {number}"
-        assert snapshot(broker.store, cpu_sample_seconds=0.0).problems == []
+        await_that(lambda: not snapshot(broker.store, cpu_sample_seconds=0.0).problems, "nothing is wrong")
     disk.unmount()  # what only memory held is gone
     assert disk.mount() is None
     with LocalBroker(home, **SETTINGS) as broker:

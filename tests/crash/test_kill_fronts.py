@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -87,7 +87,8 @@ def kill(board: Board, role: str) -> None:
 
     killed = await_that(running, f"{role} runs")
     for pid in killed:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # a sender that has ended meanwhile
+            os.kill(pid, signal.SIGKILL)
     await_that(lambda: running() - killed, f"{role} is back")
 
 

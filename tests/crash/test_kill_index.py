@@ -17,6 +17,7 @@ from store.files.segment_files import SegmentFiles
 from store.index.service import IndexService
 from store.reading import extent
 from store.recovery.dispatch import Dispatcher
+from tests.harness.conditions import await_that
 from tests.harness.killing import kill_broker
 from tools.common.local_broker import LocalBroker
 
@@ -49,7 +50,7 @@ def await_more(board: Board, label: str, seen: int) -> int:
 
 def fill(broker: LocalBroker, board: Board, first: int) -> None:
     """A backlog: the dispatcher stands still meanwhile."""
-    pid = board.pids["dispatcher"].read()
+    pid = await_that(board.pids["dispatcher"].read, "it runs")  # 0 would be all of us
     os.kill(pid, signal.SIGSTOP)
     try:
         with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:

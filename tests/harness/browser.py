@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's sandbox refuses root
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=arguments)
+        running = playwright.chromium.launch(executable_path=path, args=arguments, timeout=SECONDS * 1000)
         try:
             yield running
         finally:

@@ -77,7 +77,7 @@ def lines_on(broker: LocalBroker, scratch: Path) -> list[Line]:
     file = scratch / "lines"
     file.write_text("one\ntwo\n")
     return [
-        Line(("produce", "--store", live, "--topic", "printed", str(file)), ("produce",)),
+        Line(("produce", "--store", live, "--topic", "printed", "--timeout", "120", str(file)), ("produce",)),
         Line(("send", *at, "-t", "printed", str(file)), ("send",)),
         Line(("consume", *at, "-t", "printed", "-g", "people", "--from", "first", "--count", "2"), ("message",)),
         Line(("status", live), ("status",)),

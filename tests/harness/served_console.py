@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from ipc.module_names import named
 from tools.common.local_broker import end
 
-START_SECONDS, ANSWER_SECONDS, STOP_SECONDS = 180.0, 120.0, 60.0
+START_SECONDS, ANSWER_SECONDS, STOP_SECONDS = 180.0, 120.0, 180.0
 
 
 class Answer(NamedTuple):

@@ -34,6 +34,7 @@ SIZES = {
 TOPICS = ("GiveOurs", "GiveTheirs")  # each begun by one side, written to by both
 ADDED_BY_BROKERS = {"UNIQ_KEY", "CLUSTER", "MSG_REGION", "TRACE_ON", "WAIT", "MIN_OFFSET", "MAX_OFFSET"}
 OURS_A_ROUND, THEIRS_A_ROUND, KILLED_AFTER = 120, 90, 40
+UNTIL_KILLED = 10**7  # more than a client sends until its broker is killed, however late that is
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class GiveAndTake:
 
     def _ours(self, round_number: int) -> None:
         """Our broker opens the store and appends; everything acknowledged before is in the log already."""
-        with self._our_broker() as broker, Producer(str(broker.store), timeout=20.0) as producer:
+        with self._our_broker() as broker, Producer(str(broker.store), timeout=120.0) as producer:
             for topic in TOPICS:
                 if topic == TOPICS[0] or round_number:  # the other topic is theirs to begin
                     self._send(producer, topic)
@@ -188,15 +189,15 @@ class GiveAndTake:
             client.tell("produce", topic=topic, first=numbers[-30], count=30, batch=6)
             self._acknowledge(topic, client)
         if self.kills(round_number):
-            numbers = self._numbers(3000)
+            numbers = self._numbers(UNTIL_KILLED)
             client.tell("produce", topic=TOPICS[1], first=numbers[0], count=len(numbers), timeout=20_000)
             told = [client.answer() for _ in range(KILLED_AFTER + self._random.randrange(200))]
             broker.kill()
             rest, error = client.rest()
             assert error is not None
-            for answer in (*told, *rest):
-                self.acknowledged.add((TOPICS[1], answer["n"]))
-            self.unknown |= {(TOPICS[1], n) for n in numbers} - self.acknowledged
+            answered = {(TOPICS[1], answer["n"]) for answer in (*told, *rest)}
+            self.acknowledged |= answered
+            self.unknown |= {(TOPICS[1], n) for n in numbers[: len(answered) + 1]} - answered  # one after the other
 
     def _acknowledge(self, topic: str, client: RealClient) -> None:
         lines, error = client.rest()

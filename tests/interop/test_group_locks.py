@@ -35,11 +35,16 @@ def ask(side: Side, code: int, client: str, *queues: int, only: bool = False) ->
     return [queue["queueId"] for queue in json.loads(answer)["lockOKMQSet"]] if answer else []
 
 
+def granted(side: Side, client: str, *queues: int) -> list[int]:
+    """What it is given once all of the group answer in time: a master waits a second for them."""
+    return await_that(lambda: ask(side, 41, client, *queues), "the group answers in time", SECONDS)
+
+
 def story(master: Side, slave: Side) -> Iterator[tuple[str, object]]:
     """What the master answers while its slave gives a lock to somebody else, takes it back, hangs, dies."""
     every = range(QUEUES)
     await_that(lambda: ask(master, 41, "one", 0) == [0], "the master knows its group", SECONDS)
-    yield "the first of all", ask(master, 41, "one", *every)
+    yield "the first of all", granted(master, "one", *every)
     yield "another one", ask(master, 41, "two", *every)
     yield "the slave's own word", ask(slave, 41, "two", *every, only=True)
     ask(master, 42, "one", 0, 1)
@@ -47,7 +52,7 @@ def story(master: Side, slave: Side) -> Iterator[tuple[str, object]]:
     await_that(lambda: ask(master, 41, "probe", 1, only=True) == [1], "the master gave them back", SECONDS)
     ask(master, 42, "probe", 1, only=True)
     await_that(lambda: ask(slave, 41, "two", 0, only=True) == [0], "the slave gave it back, too", SECONDS)
-    yield "one that only the slave gave away", ask(master, 41, "one", *every)
+    yield "one that only the slave gave away", granted(master, "one", *every)
     yield "nor is it the other's", ask(master, 41, "two", 0)
     ask(slave, 42, "two", 0, only=True)
     yield "until it is given back", ask(master, 41, "two", 0, 1)

@@ -22,7 +22,8 @@ from tools.common.local_broker import LocalBroker
 SEGMENT = 256 * 1024
 SIZES = {"mappedFileSizeCommitLog": SEGMENT}
 WAIT_MS = 180_000
-OURS = {**SIZES, "mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536}
+PATIENT = {"haHousekeepingInterval": WAIT_MS}  # a machine that stands still for a while ends no connection
+OURS = {**SIZES, **PATIENT, "mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,7 +56,7 @@ def test_a_real_slave_receives_our_commit_log_byte_for_byte(
     our_master: LocalBroker, tmp_path: Path, bodies: list[bytes]
 ) -> None:
     board = board_of(our_master.store)
-    settings = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": our_master.ha_address, **SIZES}
+    settings = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": our_master.ha_address, **SIZES, **PATIENT}
     with (
         Producer(str(our_master.store), timeout=WAIT_MS / 1000) as producer,
         RocketMQBroker(tmp_path / "slave", **settings) as slave,

@@ -23,6 +23,8 @@ OURS = {
 SYNC = {"brokerRole": "SYNC_MASTER", "slaveTimeout": 1500, **OURS}
 SLAVE = {"brokerRole": "SLAVE", "brokerId": 1}
 TOPIC = "Net"
+# A put that no slave can confirm; the second where a machine stood still, and haHousekeepingInterval was over first.
+UNHELD = ("FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE")
 
 
 def board_of(store: Path) -> Board:

@@ -63,8 +63,9 @@ def names_at(network: Network, directory: Path, **keys: str) -> Iterator[NameSer
 def admin(network: Network, host: str, *arguments: str) -> tuple[int, str]:
     """`slipstream admin` on that host: its exit code and all that it says."""
     ran = subprocess.run(
-        [*network.inside(host), *CLI, "admin", *arguments, "--timeout", "120"], capture_output=True, text=True, check=False, timeout=SECONDS
-    )
+        [*network.inside(host), *CLI, "admin", *arguments, "--timeout", "120"],
+        capture_output=True, text=True, check=False, timeout=SECONDS,
+    )  # fmt: skip
     return ran.returncode, ran.stdout + ran.stderr
 
 

@@ -14,7 +14,18 @@ from tests.harness.ha_node import wait_for, wait_until
 from tests.interop import needs
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import RocketMQBroker
-from tests.net.pair import OURS, PATIENT, SIZES, SLAVE, SYNC, Puts, assert_equal, await_acknowledged, board_of
+from tests.net.pair import (
+    OURS,
+    PATIENT,
+    SIZES,
+    SLAVE,
+    SYNC,
+    UNHELD,
+    Puts,
+    assert_equal,
+    await_acknowledged,
+    board_of,
+)
 from tests.net.proxy import Proxy
 from tools.common.local_broker import LocalBroker
 
@@ -52,9 +63,9 @@ def test_who_waits_is_told_how_slow_the_slave_is(tmp_path: Path) -> None:
         proxy.delay_seconds, proxy.chunk_bytes_max = 0.05, 500
         for _ in range(5):
             puts.until_held()
-        proxy.delay_seconds = 1.0  # there and back: above slaveTimeout, below haHousekeepingInterval
+        proxy.delay_seconds, proxy.is_stalled = 0.0, True  # above slaveTimeout, below haHousekeepingInterval
         assert puts.one() == "FLUSH_SLAVE_TIMEOUT"
-        proxy.delay_seconds = 0.0
+        proxy.is_stalled = False
         await_acknowledged(board)
         puts.until_held()
         end = await_acknowledged(board)
@@ -73,7 +84,7 @@ def test_a_connection_that_falls_silent_is_given_up_by_both_sides(tmp_path: Path
         wait_until(board.in_sync_slaves, lambda count: count == 1)
         puts.until_held()
         proxy.is_stalled = True
-        assert puts.one() == "FLUSH_SLAVE_TIMEOUT"
+        assert puts.one() in UNHELD
         wait_until(board.in_sync_slaves, lambda count: count == 0)
         assert puts.one() == "SLAVE_NOT_AVAILABLE"
         wait_until(client.ended[CloseReason.HOUSEKEEPING], lambda count: count > 0)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.producer import Producer
+from tests.harness.conditions import await_that
 from tests.harness.small_disk import SmallDisk
 from tools.common.local_broker import LocalBroker
 from tools.debug.masked import masked, secrets_of
@@ -49,6 +50,8 @@ def test_a_running_broker_is_all_there_without_bodies_and_secrets(tmp_path: Path
             file.write(f"# {SECRET}\n")
         with Producer(broker.store, timeout=60) as producer:
             producer.send("orders", BODY, keys=[KEY])
+        topics = broker.store / "config" / "topics.json"
+        await_that(lambda: topics.exists() and "orders" in topics.read_text(), "the file names the topic")
         ran = collect(broker.store, "-o", tmp_path / "x.tar.gz", "--seconds", 3600)
         assert ran.returncode == 0, ran.stderr
     parts = parts_of(tmp_path / "x.tar.gz")

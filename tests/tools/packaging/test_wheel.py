@@ -130,7 +130,7 @@ def test_a_sync_pair_and_the_command_line(installed: Installed, tmp_path: Path) 
     assert "Usage: slipstream" in run(cli, "--help").stdout
     assert run(cli, "--version").stdout == f"slipstream {PROJECT['version']}\n"
     assert run(cli, "status", tmp_path, code=3).stderr.startswith("slipstream: NO_BROKER: ")
-    both = {"brokerClusterName": "pair", "brokerName": "pair"}
+    both = {"brokerClusterName": "pair", "brokerName": "pair", "slaveTimeout": 120_000}
     slave_of = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": f"127.0.0.1:{ha_port}"}
     with (
         installed.broker(tmp_path / "m", brokerRole="SYNC_MASTER", haListenPort=ha_port, **both) as master,
@@ -138,7 +138,7 @@ def test_a_sync_pair_and_the_command_line(installed: Installed, tmp_path: Path) 
     ):
         await_that(lambda: ha_status(master).in_sync_slaves >= 1, "the slave is in sync")
         lines = "".join(f"{number}\n" for number in range(MESSAGES))
-        produced = run(cli, "produce", "--store", master, "--topic", "numbers", given=lines)
+        produced = run(cli, "produce", "--store", master, "--topic", "numbers", "--timeout", "120", given=lines)
         assert f"{MESSAGES} messages acknowledged" in produced.stdout + produced.stderr
         script = SESSION.format(first=THEIRS_FIRST, version=PROJECT["version"], messages=MESSAGES)
         missing = run(installed.python, "-c", script, master).stdout
@@ -162,7 +162,8 @@ def test_without_spark_the_demonstration_says_which_extra_is_missing(installed: 
 def test_spark_reads_in_place_and_writes(installed: Installed, tmp_path: Path) -> None:
     with installed.with_spark(), installed.broker(tmp_path / "m", brokerRole="ASYNC_MASTER") as store:
         lines = "".join(f"{number}\n" for number in range(MESSAGES))
-        installed.run(installed.command, "produce", "--store", store, "--topic", "orders", given=lines)
+        command = [installed.command, "produce", "--store", store, "--topic", "orders", "--timeout", "120"]
+        installed.run(*command, given=lines)
         ran = installed.run(installed.python, "-c", IN_SPARK.format(first=THEIRS_FIRST), store)
     assert ran.stdout == f"{MESSAGES} {MESSAGES + 1} the project's\n"
 

@@ -21,6 +21,7 @@ from tools.common.local_broker import LocalBroker
 from tools.run.produce import Interrupt, Lines
 
 TIMEOUT_SECONDS = 300
+PRODUCE = ("produce", "--timeout", "120", "--store")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 
 
 def produce(broker: LocalBroker, topic: str, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tools.cli", "produce", "--store", str(broker.store), "--topic", topic, *arguments]
+    command = [sys.executable, "-m", "tools.cli", *PRODUCE, str(broker.store), "--topic", topic, *arguments]
     ran = subprocess.run(command, input=data, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
     return subprocess.CompletedProcess(command, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
@@ -96,7 +97,7 @@ def test_the_longest_line_that_may_be_is_sent(broker: LocalBroker) -> None:
 
 def test_a_line_without_an_end_is_not_waited_for(broker: LocalBroker) -> None:
     """As from /dev/zero: what is read is bounded by what a message may have."""
-    command = [sys.executable, "-m", "tools.cli", "produce", "--store", str(broker.store), "--topic", "endless"]
+    command = [sys.executable, "-m", "tools.cli", *PRODUCE, str(broker.store), "--topic", "endless"]
     with open("/dev/zero", "rb") as zeros:
         ran = subprocess.run(command, stdin=zeros, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
     assert ran.returncode == 2
@@ -119,7 +120,7 @@ CLOSED = [closed for count in (1, 2, 3) for closed in combinations(("<&-", ">&-"
 def test_a_closed_descriptor_is_never_the_brokers_memory(broker: LocalBroker, closed: tuple[str, ...]) -> None:
     topic = "closed-" + str(CLOSED.index(closed))
     before = readable_range(broker.store)
-    words = [sys.executable, "-m", "tools.cli", "produce", "--store", str(broker.store), "--topic", topic]
+    words = [sys.executable, "-m", "tools.cli", *PRODUCE, str(broker.store), "--topic", topic]
     script = " ".join([*map(shlex.quote, words), *closed])
     given = b"a line\n"
     ran = subprocess.run(
@@ -157,7 +158,7 @@ def test_a_topic_that_rocketmq_would_refuse_is_refused(broker: LocalBroker) -> N
 
 
 def test_ctrl_c_counts_what_was_acknowledged(broker: LocalBroker) -> None:
-    command = [sys.executable, "-m", "tools.cli", "produce", "--store", str(broker.store), "--topic", "stopped"]
+    command = [sys.executable, "-m", "tools.cli", *PRODUCE, str(broker.store), "--topic", "stopped"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment

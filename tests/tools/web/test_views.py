@@ -198,7 +198,13 @@ def test_live_views_go_on_and_are_bounded(console: ServedConsole) -> None:
 
 def test_a_live_view_says_what_is_wrong_and_goes_on(console: ServedConsole) -> None:
     with ExitStack() as stack:
-        response = opened(console, stack, "latency")
+
+        def live() -> http.client.HTTPResponse | None:
+            """None while the server has not noticed yet that those of another test have gone."""
+            response = opened(console, stack, "latency")
+            return response if response.status == 200 else None
+
+        response = await_that(live, "a slot for a live view")
         lines = [response.readline() for _ in range(4)]
         assert b"event: problem\n" in lines and b"NO_BROKER" in lines[3]
 
