@@ -150,8 +150,8 @@ class Drill:
     def _promoted(self, slave: LocalBroker, *, is_killed: bool) -> LocalBroker:
         """The slave once it is the master; with `is_killed` its broker dies on the way, and is started again."""
         command = subprocess.Popen(
-            [sys.executable, "-m", "tools.cli", "promote", str(slave.store)], stdout=subprocess.PIPE, text=True,
-            stderr=subprocess.STDOUT,
+            [sys.executable, "-m", "tools.cli", "promote", str(slave.store), "--timeout", "280"],
+            stdout=subprocess.PIPE, text=True, stderr=subprocess.STDOUT,
         )  # fmt: skip
         if is_killed:
             threading.Event().wait(self._dice.uniform(0.5, 2.5))  # from the command's own start to its end

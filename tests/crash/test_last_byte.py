@@ -21,7 +21,10 @@ BODIES = [f"body {number}" for number in range(3)]
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 @pytest.mark.parametrize("regions", ["left", "gone"])
 def test_a_property_that_ends_with_a_nul_survives_kill_9(tmp_path: Path, flush: str, regions: str) -> None:
-    keys = {"flushDiskType": flush, "mappedFileSizeCommitLog": 1 << 20, "regionPath": tmp_path / "regions"}
+    keys = {
+        "flushDiskType": flush, "syncFlushTimeout": 120_000, "mappedFileSizeCommitLog": 1 << 20,
+        "regionPath": tmp_path / "regions",
+    }  # fmt: skip
     (tmp_path / "regions").mkdir()
     with LocalBroker(tmp_path / "m", compat="4.9", **keys) as broker:
         with Producer(broker.store, timeout=60.0) as producer:

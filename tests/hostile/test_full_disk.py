@@ -106,6 +106,7 @@ class Shop:
             is_full = code == ResponseCode.SERVICE_NOT_AVAILABLE and remark.startswith(NO_SERVICE)
             assert is_full or (code, remark) == (ResponseCode.SYSTEM_ERROR, CREATE_FAILED)
         assert len(self.acknowledged) < MOST
+        self.disk.fill()  # once more: a file that was just being replaced has given blocks back
 
     def await_dispatched(self) -> None:
         board = self.board

@@ -148,8 +148,13 @@ def begin(bed: Bed, side: str) -> None:
         await_that(lambda: ask("queues", name=name)[0]["received"] == MESSAGES, f"{name} has all", SECONDS)  # noqa: B023
         await_that(partial(is_through, bed, names, group, name), f"{group}'s offsets are the broker's", SECONDS)
     ask("leave", name=f"gone-{side}")
-    connection = bed.mqadmin.said("consumerConnection", "-g", GROUP, names=names)
-    [bed.client_ids[side]] = re.findall(rf"\S+@consumer-{side}\S*", connection)
+
+    def shown() -> list[str]:
+        """Its id; none where mqadmin gives up a broker that it has asked for five seconds."""
+        connection = bed.mqadmin.said("consumerConnection", "-g", GROUP, names=names)
+        return re.findall(rf"\S+@consumer-{side}\S*", connection)
+
+    [bed.client_ids[side]] = await_that(shown, "its connection is shown", SECONDS)
 
 
 def is_through(bed: Bed, names: str, group: str, name: str) -> bool:

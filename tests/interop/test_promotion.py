@@ -41,7 +41,7 @@ def test_a_real_slave_follows_the_promoted_master(tmp_path: Path) -> None:
                 for store in (b.store, slave.home / "store"):
                     await_that(lambda store=store: end_of(store) == end, "both slaves have it", SECONDS)  # type: ignore[misc]
                 kill_broker(a)
-                assert run("promote", b.store).exit_code == 0
+                assert run("promote", b.store, "--timeout", "300").exit_code == 0
                 _put(b.store)
                 end = open_log(b.store).max_offset
                 await_that(lambda: end_of(slave.home / "store") == end, "RocketMQ's slave follows on", SECONDS)

@@ -48,7 +48,11 @@ def test_append_from_python(directory: Path) -> None:
 
 def test_a_synchronous_pair(directory: Path) -> None:
     master, slave = free_port(), free_port()
-    instead = {"10911": master, "10912": master + 1, "10921": slave}
+    patiently = {  # a page's reader has a machine to himself
+        "slipstream produce": "slipstream produce --timeout 120",
+        "mappedFileSizeCommitLog=16777216": "mappedFileSizeCommitLog=16777216\nslaveTimeout=60000",
+    }
+    instead = {"10911": master, "10912": master + 1, "10921": slave, **patiently}
     with Session("tutorials/pair.md", directory, instead) as session:
         session.run()
         assert running(directory / "pair" / "master" / "store") is None
@@ -71,7 +75,9 @@ def test_java_clients_through_our_name_server(directory: Path) -> None:
         )  # fmt: skip
         said.extend(done.stdout.split("\n"))
 
-    with Session("tutorials/java-clients.md", directory, {"9876": names, "10911": free_port()}) as session:
+    patiently = {f"slipstream {word}": f"slipstream {word} --timeout 120" for word in ("send", "consume")}
+    instead = {"9876": names, "10911": free_port(), **patiently}
+    with Session("tutorials/java-clients.md", directory, instead) as session:
         session.run({"java": run_java})
         assert said.count("SEND_OK") == 10
         assert {f"hello {number}" for number in range(10)} <= set(said)
