@@ -10,6 +10,7 @@ import errno
 import os
 import subprocess
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 
@@ -18,13 +19,24 @@ import pytest
 from tests.harness import containers
 from tools.common.local_broker import LocalBroker
 
-FILLER, STEP = "filler", 4096
+FILLER, STEP, ROUNDS_IN_VAIN = "filler", 4096, 3
 MOUNTS = {
     "tmpfs": 'mount -t tmpfs -o "size=$1" none "$2"',
     # its device is given back with the mount; nothing is kept for root, who fills it
     "ext4": 'truncate -s "$1" "$2.image" && mkfs.ext4 -q -m 0 "$2.image" && mount -o loop "$2.image" "$2"',
 }
 HOLDING = " && echo mounted && exec cat"
+
+
+def _written(file: FileIO) -> int:
+    """Write until there is no room; how much that was."""
+    begin = file.tell()
+    try:
+        while file.write(bytes(STEP)):
+            pass
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+    return file.tell() - begin
 
 
 class SmallDisk:
@@ -55,13 +67,12 @@ class SmallDisk:
         return broker
 
     def fill(self) -> None:
-        """Take all the room that is left."""
+        """Take all the room that is left; what replaced files held comes back with the journal's next turn."""
+        in_vain = 0
         with open(self.path / FILLER, "ab", buffering=0) as file:
-            try:
-                while file.write(bytes(STEP)):
-                    pass
-            except OSError as error:
-                assert error.errno == errno.ENOSPC, error
+            while in_vain < ROUNDS_IN_VAIN:
+                in_vain = 0 if _written(file) else in_vain + 1
+                os.fsync(file.fileno())
 
     def free(self) -> None:
         """Give it back."""

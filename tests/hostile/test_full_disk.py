@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,7 +107,6 @@ class Shop:
             is_full = code == ResponseCode.SERVICE_NOT_AVAILABLE and remark.startswith(NO_SERVICE)
             assert is_full or (code, remark) == (ResponseCode.SYSTEM_ERROR, CREATE_FAILED)
         assert len(self.acknowledged) < MOST
-        self.disk.fill()  # once more: a file that was just being replaced has given blocks back
 
     def await_dispatched(self) -> None:
         board = self.board
@@ -115,11 +115,20 @@ class Shop:
 
 def change_tables_on_a_full_disk(shop: Shop) -> None:
     """What clients ask of the clients role goes on; its files do not follow, and it says so."""
+    numbers = itertools.count(1)
+
+    def are_refused() -> bool:
+        """A file whose replacement was under way gives its blocks back, by which others could be written."""
+        shop.disk.fill()
+        number = next(numbers)
+        shop.commit(min(number, 6))
+        assert answer_to(shop.client, heartbeat("c", f"Early-{number}")).code == ResponseCode.SUCCESS
+        said = shop.broker.log.read_text()
+        return all(f"{name}: cannot be written" in said for name in (CONSUMER_OFFSETS, GROUPS))
+
+    await_that(are_refused, "neither file can be written", pause=1.0)
     shop.commit(7)
     assert answer_to(shop.client, heartbeat("c", "Late")).code == ResponseCode.SUCCESS
-    for name in (CONSUMER_OFFSETS, GROUPS):
-        wanted = f"{name}: cannot be written"
-        await_that(lambda wanted=wanted: wanted in shop.broker.log.read_text(), wanted)  # type: ignore[misc]
     assert not shop.says(CONSUMER_OFFSETS, '"0?"?:7|0:7')
 
 
