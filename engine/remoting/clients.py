@@ -197,8 +197,9 @@ class Clients:
     def _save(self, now_ms: int) -> None:
         if TABLES_TASK not in self._tasks and self._files.metadata.many_unwritten:
             self._tasks.begin(TABLES_TASK, self._write_tables())
+        are_due = self._files.are_offsets_due(now_ms)  # before other files' next turn: one that fails has ever more
         self._files.save(now_ms)
-        if OFFSETS_TASK not in self._tasks and self._files.are_offsets_due(now_ms):
+        if are_due and OFFSETS_TASK not in self._tasks:
             self._tasks.begin(OFFSETS_TASK, self._files.save_offsets(self._writing, now_ms))
 
     async def _write_tables(self) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,6 +25,7 @@ from engine.protocol.tables.defaults import Identity
 from engine.protocol.tables.metadata import Metadata
 from engine.remoting import clients
 from engine.remoting.clients import Clients
+from engine.remoting.files import broker_files
 from engine.remoting.links import exchange
 from engine.remoting.peers import master_tables
 from engine.remoting.sockets.client import RemotingClient
@@ -31,6 +34,8 @@ from engine.settings.config import BrokerConfig, from_mapping
 from ipc import waiting
 from ipc.clock import wall_ms
 from store.compat import LINES
+from store.files.file_io import CREATING_SUFFIX
+from store.names import CONSUMER_OFFSETS, GROUPS
 from tests.harness import served_front
 from tests.harness.clients_turns import turn_until
 from tests.harness.conditions import await_that
@@ -243,6 +248,25 @@ def test_blocked_topics_keep_no_offsets_and_groups_from_a_slave(
         turn_until(server, lambda: '"t@g":{0:2' in _text(store_dir / "config/consumerOffset.json"))
         told = server._files.metadata.delay_offsets_text
         turn_until(server, lambda: _text(store_dir / "config/delayOffset.json").encode() == told)
+
+
+def test_a_table_that_cannot_be_written_keeps_no_offsets_from_their_file(
+    store_dir: Path, region_dir: Path, well: Serving, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried again, and again it takes a while to say what is to be written."""
+    moments = itertools.count()
+    monkeypatch.setattr(broker_files, "time", SimpleNamespace(monotonic=lambda: next(moments) / 100))
+    config = store_dir / "config"
+    with role(store_dir, region_dir, f"127.0.0.1:{well.port}") as (server, _config):
+        (config / f"{GROUPS}{CREATING_SUFFIX}").mkdir(parents=True)
+        metadata = server._files.metadata
+        metadata.set_group({"groupName": "g"}, 2)
+        turn_until(server, lambda: f"{GROUPS}: cannot be written" in caplog.text)
+        metadata.commit_offset("g", "t", 0, 5, wall_ms())
+        metadata.changed.add(CONSUMER_OFFSETS)
+        turn_until(server, lambda: '"t@g":{0:5}' in _text(config / CONSUMER_OFFSETS))
+        (config / f"{GROUPS}{CREATING_SUFFIX}").rmdir()
+        turn_until(server, lambda: '"g"' in _text(config / GROUPS))
 
 
 def _text(path: Path) -> str:
