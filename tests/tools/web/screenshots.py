@@ -1,6 +1,7 @@
 """`make screenshots`: the console's pages as pictures for the documents, of a pair under load that it starts itself.
 
-`python -m tests.tools.web.screenshots FOLDER`
+`python -m tests.tools.web.screenshots FOLDER [every]`; every: each page at 360 and 1,920 pixels, light and dark, to be
+looked at, not to be kept.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
+from PIL import Image
 
 from engine.board.cursors import Board
 from engine.producer import Producer
@@ -29,16 +31,19 @@ from tools.common.local_broker import LocalBroker, end
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-WIDTH, NARROW, HEIGHT_MAX = 1440, 360, 1500
+WIDTH, NARROW, WIDE, HEIGHT_MAX = 1440, 360, 1920, 1500
 UNDER_LOAD_SECONDS, STALL_SECONDS, PAUSE_SECONDS, STALL_EVERY = 80.0, 11.0, 0.03, 900
-BYTES_MAX = 150_000
+BYTES_MAX, COLOURS = 90_000, 255
 # (picture, page, what it shows once it is complete, what is typed or pressed first)
 PICTURES = (
     ("pipeline", "/", ".stages .here", ""), ("segments", "/segments", ".segment .cells", ""),
     ("latency", "/latency", "section .chart .bar", ""), ("lag", "/lag", "td .badge", ""),
-    ("topics", "/topics", "tbody a", ""), ("messages", "/search?by=newest&topic=orders&limit=10", "td .preview", ""),
+    ("topics", "/topics", r"td:text-matches('[0-9]/s$')", ""),
+    ("messages", "/search?by=newest&topic=orders&limit=10", "td .preview", ""),
     ("checks", "/checks", "button", "verify"), ("settings", "/settings", "td .badge", "file"),
 )  # fmt: skip
+
+TOPIC = ("topic", "/topics?topic=orders", "tbody a", "")
 
 
 def load(store: Path, stop: threading.Event) -> None:
@@ -81,14 +86,24 @@ def main() -> int:
         consumers = [consumer(group, master.port) for group in ("billing", "shipping")]
         for each in consumers:
             stack.callback(end, each, 60.0)
+        await_that(lambda: len(groups_of(console)) == len(consumers), "two groups")
         stop.wait(UNDER_LOAD_SECONDS / 2)
         for pid in (consumers[0].pid, receiver_of(slave.store)):  # so that there is some lag to be seen
             stalled(pid, stop)
         stop.wait(UNDER_LOAD_SECONDS / 4)
+        if sys.argv[2:] == ["every"]:
+            print(f"{len(take_every(running, console, target))} pictures in {sys.argv[1]}")
+            return 0
         pictures = take(running, console, target)
     large = [picture.name for picture in pictures if picture.stat().st_size > BYTES_MAX]
     print(f"{len(pictures)} pictures in {sys.argv[1]}" + (f"; too large: {', '.join(large)}" if large else ""))
     return int(bool(large))
+
+
+def groups_of(console: ServedConsole) -> list[str]:
+    """Whose lag the console has a curve of."""
+    stores = console.ask("/api/lag").json["stores"]
+    return [curve["name"] for store in stores for curve in store["curves"] if curve["kind"] == "group"]
 
 
 def receiver_of(store: Path) -> int:
@@ -112,18 +127,31 @@ def consumer(group: str, port: int) -> subprocess.Popen[bytes]:
     """One that follows the orders."""
     words = ("consume", "-g", group, "-t", "orders", "--broker", f"127.0.0.1:{port}", "--from", "first", "--follow")
     command = [sys.executable, "-m", named("tools.cli"), *words]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
 def take(running: Browser, console: ServedConsole, target: Path) -> list[Path]:
     """All pictures: each page in light colours, and some as they are on a telephone and in the dark."""
-    made = [picture(running, console, target, *one, WIDTH, "light") for one in PICTURES]
-    newest = console.ask("/api/search?by=newest&topic=orders").json["messages"][5]["offset"]
-    message = ("message", f"/message?offset={newest}", "pre.body", "")
-    made.append(picture(running, console, target, *message, WIDTH, "light"))
+    made = [picture(running, console, target, *one, WIDTH, "light") for one in (*PICTURES, message_of(console))]
     made.append(picture(running, console, target, "pipeline-dark", "/", ".stages .here", "", WIDTH, "dark"))
     made.append(picture(running, console, target, "narrow", "/", ".stages .here", "", NARROW, "dark"))
     return made
+
+
+def take_every(running: Browser, console: ServedConsole, target: Path) -> list[Path]:
+    """Each page at both ends of what it is made for."""
+    return [
+        picture(running, console, target, f"{name}-{width}-{scheme}", *rest, width, scheme)
+        for name, *rest in (*PICTURES, message_of(console), TOPIC)
+        for width in (NARROW, WIDE)
+        for scheme in ("light", "dark")
+    ]
+
+
+def message_of(console: ServedConsole) -> tuple[str, str, str, str]:
+    """The page of one of the newest orders."""
+    newest = console.ask("/api/search?by=newest&topic=orders").json["messages"][5]["offset"]
+    return "message", f"/message?offset={newest}", "pre.body", ""
 
 
 def picture(
@@ -138,18 +166,27 @@ def picture(
         page.goto(f"{origin}{path}")
         page.locator(complete).first.wait_for()
         if first == "verify":
-            page.locator("button[value=verify]").click()
+            if not page.locator(".job").count():
+                page.locator("button[value=verify]").click()
             page.locator(".job", has_text="findings").first.wait_for()
         elif first:
             page.locator("input[name=filter]").fill(first)
         page.evaluate("document.activeElement.blur()")
         high = min(page.evaluate("document.querySelector('main').getBoundingClientRect().bottom") + 4, HEIGHT_MAX)
-        page.set_viewport_size({"width": width, "height": max(int(high), 500)})
+        page.set_viewport_size({"width": width, "height": max(int(high), 320)})
         page.wait_for_timeout(2500)  # some live values
         file = target / f"web-{name}.png"
         page.screenshot(path=file)
         assert not watched.faults, watched.faults
+    made_small(file)
     return file
+
+
+def made_small(file: Path) -> None:
+    """A palette in place of all colours: what smooths letters needs few, and a badge keeps its own."""
+    with Image.open(file) as picture:
+        few = picture.convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(file, optimize=True)
 
 
 if __name__ == "__main__":

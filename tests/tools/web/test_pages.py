@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from engine.producer import Producer
+from tests.harness.axe import violations
 from tests.harness.browser import SECONDS, Watched, browser, window
 from tests.harness.conditions import await_that
 from tests.harness.served_console import ServedConsole
@@ -25,7 +26,7 @@ HOSTILE = "<script>window.pwned=1</script><img src=x onerror=window.pwned=2>\"'>
 PAGES = {
     "/": ".stages .here", "/segments": ".segment .cells", "/latency": "section .chart .bar", "/lag": ".chart",
     "/topics": "tbody a", "/search": "td .preview", "/checks": "form button", "/settings": "td .badge",
-    "/message": "pre.body",
+    "/message": "pre.body", "/topics?topic=orders": "tbody a",
 }  # fmt: skip
 
 
@@ -124,7 +125,8 @@ def test_every_page_is_whole_wide_and_narrow_light_and_dark(
         enter(watched, console)
         page = watched.page
         for path, complete in PAGES.items():
-            page.goto(f"{origin_of(console)}{path}?store=0" + ("&offset=0" if path == "/message" else ""))
+            more = "&offset=0" if path == "/message" else ""
+            page.goto(f"{origin_of(console)}{path}{'&' if '?' in path else '?'}store=0{more}")
             page.locator(complete).first.wait_for()
             assert page.locator("[role=alert]").count() == 0, path
             beyond = page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -134,7 +136,19 @@ def test_every_page_is_whole_wide_and_narrow_light_and_dark(
             assert not page.evaluate(UNNAMED), path
             assert not page.evaluate(PALE), path
             assert not page.locator("table:not(:has(caption))").count(), path
+            assert not violations(page), path
         check_quiet(watched, console)
+
+
+def test_axe_finds_what_is_wrong_and_a_page_without_a_token_whole(
+    chromium: Browser, console: ServedConsole
+) -> None:
+    with window(chromium, 360, "dark") as watched:
+        watched.page.goto(f"{origin_of(console)}/")
+        watched.page.locator("main.alone").wait_for()
+        assert not violations(watched.page)
+        watched.page.evaluate("document.querySelector('main').append(document.createElement('button'))")
+        assert [line.split(":")[0] for line in violations(watched.page)] == ["critical button-name"]
 
 
 def test_the_token_leaves_the_address_and_no_script_sees_the_cookie(wide: Watched, console: ServedConsole) -> None:

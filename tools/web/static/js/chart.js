@@ -27,13 +27,14 @@ export function curves(title, series, from, to, unit, width = 900) {
   const y = (value) => TOP + (1 - value / top) * (HEIGHT - TOP - BOTTOM);
   const minutes = (to - from) / 60000;
   const every = minutes > 8 ? 3 : minutes > 3 ? 2 : 1;
-  const ticks = Array.from({ length: Math.floor(minutes / every) + 1 }, (_, at) => to - at * every * 60000).filter((time) => time >= from);
+  const step = every * 60000;
+  const ticks = Array.from({ length: Math.floor(minutes / every) + 1 }, (_, at) => (Math.ceil(from / step) + at) * step).filter((time) => time <= to);
   const picture = svg("svg", { class: "chart", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": `${title}: ${said(series, unit)}` },
     steps(top, unit).map((value) => [svg("line", { class: "grid", x1: LEFT, x2: width - 8, y1: y(value), y2: y(value) }),
       svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, unit(value))]),
     svg("line", { class: "axis", x1: LEFT, x2: width - 8, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }),
-    ticks.map((time) => svg("text", { x: Math.min(x(time), width - 28), y: HEIGHT - 6, "text-anchor": "middle" }, clock(time).slice(0, 5))),
-    series.map((one, at) => [marks(one, at, x, from), path(one, at, x, y, series.length === 1)]));
+    ticks.map((time) => svg("text", { x: Math.min(x(time), width - 18), y: HEIGHT - 6, "text-anchor": "middle" }, clock(time).slice(0, 5))),
+    series.map((one, at) => [marks(one, at, x, from, width), path(one, at, x, y, series.length === 1)]));
   return h("figure", {}, h("figcaption", {}, title), picture, keys(series, unit));
 }
 
@@ -51,10 +52,18 @@ function path(one, at, x, y, isAlone) {
     points.length > 1 ? svg("path", { class: `curve ${kind(at)}`, d: line(points) }) : svg("circle", { class: kind(at), cx: points[0][0], cy: points[0][1], r: 1.5 })]);
 }
 
-function marks(one, at, x, from) {
+const WIDEST_LETTER = 6.5;
+
+/** A text beside a vertical line: to its left where there is no room to its right. */
+function beside(at, y, text, width) {
+  const isRoom = at + 3 + text.length * WIDEST_LETTER < width;
+  return svg("text", { x: isRoom ? at + 3 : at - 3, y, "text-anchor": isRoom ? "start" : "end" }, text);
+}
+
+function marks(one, at, x, from, width) {
   return (one.marks ?? []).filter(([time]) => time >= from).map(([time, text], n) => [
     svg("line", { class: `mark ${kind(at)}`, x1: x(time), x2: x(time), y1: TOP, y2: HEIGHT - BOTTOM }),
-    svg("text", { x: x(time) + 3, y: TOP + 10 + (n % 3) * 12 }, text)]);
+    beside(x(time), TOP + 10 + (n % 3) * 12, text, width)]);
 }
 
 function keys(series, unit) {
@@ -82,5 +91,5 @@ export function bars(title, values, lines, width = 900) {
       svg("line", { class: "axis", x1: LEFT, x2: width - 8, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM }),
       lines.map(([position, text], n) => [
         svg("line", { class: "mark k2", x1: LEFT + position * each, x2: LEFT + position * each, y1: TOP + 2, y2: HEIGHT - BOTTOM }),
-        svg("text", { x: LEFT + position * each + 3, y: TOP + 9 + n * 12 }, text)])));
+        beside(LEFT + position * each, TOP + 9 + n * 12, text, width)])));
 }

@@ -11,7 +11,7 @@ export function show(place) {
 }
 
 function draw(value, width) {
-  const wide = width > 1330 ? Math.floor(width / 2) - 40 : Math.max(width - 30, 300);
+  const wide = Math.max(width - 30, 300);
   const first = Math.min(...value.stores.flatMap((store) => store.curves.map((one) => one.points[0][0])), value.now - 180000);
   const from = Math.max(first, value.now - value.minutes * 60000);
   return [
@@ -23,10 +23,11 @@ function draw(value, width) {
 function ofStore(store, from, to, wide) {
   const replicas = store.curves.filter((one) => one.kind === "replica");
   const groups = store.curves.filter((one) => one.kind === "group");
+  const each = wide > 1300 && replicas.length && groups.length ? Math.floor(wide / 2) - 10 : wide;
   return h("section", { "aria-label": store.label }, h("h2", {}, store.label),
     store.error ? h("p", { class: "wrong" }, store.error) : null,
     !store.curves.length && !store.error ? h("p", {}, "No replica follows this broker, and no group has consumed anything.") : null,
-    h("div", { class: "columns" }, part("Replicas", replicas, from, to, bytes, wide), part("Consumer groups", groups, from, to, compact, wide)));
+    h("div", { class: "columns" }, part("Replicas", replicas, from, to, bytes, each), part("Consumer groups", groups, from, to, compact, each)));
 }
 
 function part(title, list, from, to, unit, wide) {

@@ -22,14 +22,15 @@ function draw(value, width) {
     h("div", { class: "columns" },
       histogram("Acknowledgements since the broker's start", value.since, wide, value.role),
       histogram("Acknowledgements of the last whole minute", value.minute, wide, value.role),
-      h("section", {}, curves("Messages put a second, ten minutes", [{ name: "messages/s", points: value.rates.map((one) => [one[0], one[1]]) }], ...span(value), (number) => rate(number, ""), wide)),
-      h("section", {}, curves("Bytes put a second, ten minutes", [{ name: "bytes/s", points: value.rates.map((one) => [one[0], one[2]]) }], ...span(value), bytes, wide))),
+      h("section", {}, curves("Messages put a second, of the last ten minutes", [{ name: "messages/s", points: value.rates.map((one) => [one[0], one[1]]) }], ...span(value), (number) => rate(number, ""), wide)),
+      h("section", {}, curves("Bytes put a second, of the last ten minutes", [{ name: "bytes/s", points: value.rates.map((one) => [one[0], one[2]]) }], ...span(value), bytes, wide))),
   ];
 }
 
 function span(value) {
   const last = value.rates.at(-1)?.[0] ?? Date.now();
-  return [last - 600000, last];
+  const first = value.rates[0]?.[0] ?? last;
+  return [Math.max(Math.min(first, last - 120000), last - 600000), last];
 }
 
 function histogram(title, one, width, role) {

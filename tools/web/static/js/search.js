@@ -29,7 +29,7 @@ function form(page) {
   };
   by.addEventListener("change", adapt);
   adapt();
-  const ask = h("form", { class: "ask", role: "search", "aria-label": "Messages" },
+  const ask = h("form", { class: "ask", role: "search", "aria-label": "Messages of this store" },
     h("label", {}, "Look by", by), h("label", { class: "grow" }, "Value", value),
     h("label", { class: "grow" }, "Topic", h("input", { name: "topic", value: get("topic"), autocomplete: "off", spellcheck: "false", maxlength: 512, placeholder: "any" })),
     h("label", {}, "Queue", queue),
@@ -47,7 +47,7 @@ async function look(place, page) {
   replace(place, h("p", { class: "note" }, "looking …"));
   try {
     const value = await ask("search", { store: page.store, ...asked });
-    replace(place, h("section", { "aria-label": "Messages" },
+    replace(place, h("section", { "aria-label": "Results" },
       h("h2", {}, value.messages.length ? `${count(value.messages.length)} messages` : "No message"),
       value.notes.map((note) => h("p", { class: "note" }, note)),
       value.messages.length ? list(value.messages, page) : null,
@@ -57,6 +57,6 @@ async function look(place, page) {
   }
 }
 
-const list = (messages, page) => table("Messages", [["log offset", "number"], "stored", "topic", "queue", "tags", "keys", ["body", "number"], "begins"],
+const list = (messages, page) => table("Messages found", [["log offset", "number"], "stored", "topic", "queue", "tags", "keys", ["body", "number"], "begins"],
   messages.map((one) => [h("a", { href: `/message?store=${page.store}&offset=${one.offset}` }, count(one.offset)), time(one.storedMs), one.topic, `${one.queueId} #${one.queueOffset}`,
     one.tags ?? "", one.keys ?? "", bytes(one.bodyBytes), h("span", { class: "preview" }, one.preview)]));
