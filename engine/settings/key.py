@@ -27,6 +27,7 @@ class Key(NamedTuple):
     low: int = 0
     high: int = INT_MAX
     unit: str = ""
+    says: str = ""  # what it does here, in a few words; of every key that is declared
 
     @property
     def allowed(self) -> str:

@@ -12,12 +12,17 @@ INFO = 20
 LEVELS = {"debug": 10, "info": INFO, "warning": 30, "error": 40}  # as the module logging, which not all commands load
 FORMS = ("text", "json")
 LOG_KEYS = (
-    Key("logLevel", "log_level", "log_level", "info"),
-    Key("logForm", "log_form", "log_form", "text"),
-    Key("logFile", "log_file", "path", None),  # none given: standard error, or the journal behind it
-    Key("logFileMaxBytes", "log_file_max_bytes", "int", 64 * MIB, 64 * 1024, 1 << 40, "bytes"),
-    Key("logFilesKept", "log_files_kept", "int", 10, 0, 1000, "full ones, beside the one that is written"),
-)
+    Key("logLevel", "log_level", "log_level", "info",
+        says="the least that is logged: `debug`, `info`, `warning` or `error`; of a name server, too"),
+    Key("logForm", "log_form", "log_form", "text",
+        says="`text`, or `json`, an object a line; of a name server, too"),
+    Key("logFile", "log_file", "path", None,  # none given: standard error, or the journal behind it
+        says="a file that all processes of the broker append to; of a name server, too"),
+    Key("logFileMaxBytes", "log_file_max_bytes", "int", 64 * MIB, 64 * 1024, 1 << 40, "bytes",
+        says="a log file that is as large becomes `logFile`.1"),
+    Key("logFilesKept", "log_files_kept", "int", 10, 0, 1000, "full ones, beside the one that is written",
+        says="so many of these stay"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,25 +11,30 @@ from typing import Any
 
 from engine.settings.config import EXPLAINED, ConfigError, converted, entries_of
 from engine.settings.key import Key
-from engine.settings.keys import CONNECTIONS_MAX, REMOTING_CONNECTIONS
+from engine.settings.keys import KEYS as BROKER_KEYS
 from engine.settings.log_settings import LOG_KEYS, LogSettings
 from engine.settings.unused_names import ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS
 
-KEYS = (
-    Key("listenPort", "port", "int", 9876, 0, 65535),
-    Key("bindAddress", "host", "address", None),
-    Key("kvConfigPath", "kv_path", "path", None),
-    Key("orderMessageEnable", "order_message_enable", "bool", False),
-    Key("supportActingMaster", "support_acting_master", "bool", False),
-    # our own: who may connect and what for, from where; this host always may, all of it
-    Key("remotingAllowList", "remoting_allow_list", "allow_list", None),
-    Key("adminAllowList", "admin_allow_list", "allow_list", None),
-    Key("registerAllowList", "register_allow_list", "allow_list", None),
-    Key("remotingConnectionsMax", "remoting_connections_max", "int", REMOTING_CONNECTIONS, 8, CONNECTIONS_MAX),
-    Key("tls.server.mode", "tls_server_mode", "tls_mode", "permissive"),
-    Key("tls.config.file", "tls_config_file", "path", None),
-    *LOG_KEYS,
+SHARED = frozenset(
+    "remotingAllowList adminAllowList remotingConnectionsMax tls.server.mode tls.config.file".split()
 )
+KEYS = (
+    Key("listenPort", "port", "int", 9876, 0, 65535,
+        says="where brokers and clients connect; 0 lets the kernel choose"),
+    Key("bindAddress", "host", "address", None,
+        says="the address at which it listens; without it everywhere"),
+    Key("kvConfigPath", "kv_path", "path", None,
+        says="the file of its key-value table; by default `kvConfig.json` in `~/namesrv`"),
+    Key("orderMessageEnable", "order_message_enable", "bool", False,
+        says="routes tell the order of queues that the table has of a topic"),
+    Key("supportActingMaster", "support_acting_master", "bool", False,
+        says="the slave with the least brokerId stands for a master that is gone; its topics cannot be written then"),
+    # our own: who may connect and what for, from where; this host always may, all of it
+    Key("registerAllowList", "register_allow_list", "allow_list", None,
+        says="of a name server: from where brokers may register"),
+    *(key for key in BROKER_KEYS if key.name in SHARED),  # as a broker has them
+    *LOG_KEYS,
+)  # fmt: skip
 BY_NAME = {key.name: key for key in KEYS}
 NAMESRV_ONLY = frozenset(
     """

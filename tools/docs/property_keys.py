@@ -10,7 +10,6 @@ from engine.board import live_settings
 from engine.settings import client_keys, keys, name_server_keys
 from engine.settings.key import Key
 from engine.settings.unused_names import ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS
-from tools.docs.places import ROOT
 from tools.docs.tables import code, table
 
 HEAD = """# Keys
@@ -23,7 +22,6 @@ ends. *Whose*: RocketMQ's, or ours. Without a default the value is worked out fr
 COLUMNS = ("key", "default", "allowed", "live", "whose", "")
 HEADING = re.compile(r"^    # (?P<heading>[^.;:]+)", re.MULTILINE)
 KEY = re.compile(r'^    (?:# (?P<heading>[^.;:\n]+)|Key\(\s*"(?P<key>[^"]+)")', re.MULTILINE)
-OWN_ROW = re.compile(r"^\| (`\w.*?`) \| .*? \| (.*) \|$", re.MULTILINE)
 
 
 def page() -> str:
@@ -50,18 +48,12 @@ def _sections(module: object) -> dict[str, list[str]]:
     return sections
 
 
-def _meanings() -> dict[str, str]:
-    """What README's table says of a key."""
-    rows = OWN_ROW.findall((ROOT / "README.md").read_text().split("## Configuration", 1)[1])
-    return {name.strip("` "): what for names, what in rows for name in names.split(",")}
-
-
 def _table(some: Iterable[Key], own: frozenset[str], live: Iterable[str] = live_settings.NAMES) -> str:
-    meanings, changeable = _meanings(), set(live)
+    changeable = set(live)
     rows = [
         (
             code(key.name), code(_default(key)), key.allowed, "yes" if key.name in changeable else "",
-            "ours" if key.name in own else "RocketMQ's", meanings.get(key.name, ""),
+            "ours" if key.name in own else "RocketMQ's", key.says,
         )
         for key in some
     ]  # fmt: skip

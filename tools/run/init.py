@@ -96,7 +96,7 @@ def _properties(settings: dict[str, str]) -> str:
         lines += ["", f"# -- {heading}"]
         for name in names.split():
             key = BY_NAME[name]
-            lines.append(f"# {name}: {key.allowed}")
+            lines.append(f"# {name}: {key.says.replace('`', '')}; {key.allowed}")
             default = "" if key.default is None else str(key.default).lower() if key.kind == "bool" else key.default
             lines.append(f"{name}={_escaped(settings[name])}" if name in settings else f"#{name}={default}")
     return "\n".join(lines) + "\n"
