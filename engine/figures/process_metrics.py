@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
@@ -18,7 +19,7 @@ from engine.board.cursors import ROLES, Board
 from engine.board.latencies import COUNTS, Latencies, latencies_of, lowest_of, sum_of_rings
 from engine.figures.series import COUNTER, GAUGE, Histogram, Series
 from ipc.arrays import Words
-from ipc.clock import monotonic_ms
+from ipc.clock import monotonic_ms, wall_ms
 from ipc.module_names import DISTRIBUTION
 from ipc.ring import BYTES_PER_DESCRIPTOR, WORDS_PER_RING, ControlWord, attach_rings
 from store.files.file_io import CREATING_SUFFIX
@@ -39,8 +40,7 @@ def series(running: Running, board: Board, compat: str, *, is_slave: bool) -> It
     yield from _disk(board)
     if not is_slave:
         yield from _rings(running)
-    held = (GAUGE, "rocketmq_reader_leases", "Files of readers that retention waits for", ())
-    yield Series(*held, [((), float(_leases(running.store_root)))])
+    yield from lease_series(_lease_ages(running.store_root))
 
 
 def put_latency(latencies: Latencies) -> Histogram:
@@ -114,11 +114,20 @@ def _rings(running: Running) -> Iterator[Series]:
     yield Series(GAUGE, "rocketmq_ring_fill_ratio", "How much of a ring's places that is", ("ring",), fill)
 
 
-def _leases(root: str | os.PathLike[str]) -> int:
-    """Those that are there, dead ones that nobody has looked at since, too."""
-    try:
-        with os.scandir(os.path.join(os.fspath(root), LEASES)) as entries:
-            names = (entry.name for entry in entries if not entry.name.endswith(CREATING_SUFFIX))
-            return sum(1 for _ in islice(names, LEASES_MAX))
-    except OSError:
-        return 0
+def lease_series(ages: Sequence[float]) -> Iterator[Series]:
+    """Of readers' leases, by how long ago each was made or renewed; without any no age is told."""
+    yield Series(GAUGE, "rocketmq_reader_leases", "Files of readers that retention waits for", (), [((), len(ages))])
+    what = "Since the oldest of them was made or renewed"
+    oldest = [((), max(ages))] if ages else []
+    yield Series(GAUGE, "rocketmq_reader_lease_age_seconds", what, (), oldest)
+
+
+def _lease_ages(root: str | os.PathLike[str]) -> list[float]:
+    """Of those that are there, dead ones that nobody has looked at since, too; a renewal replaces the file."""
+    ages, now_seconds = list[float](), wall_ms() / 1000
+    with suppress(OSError), os.scandir(os.path.join(os.fspath(root), LEASES)) as entries:
+        leases = (entry for entry in entries if not entry.name.endswith(CREATING_SUFFIX))
+        for entry in islice(leases, LEASES_MAX):
+            with suppress(FileNotFoundError):  # released meanwhile
+                ages.append(max(0.0, now_seconds - entry.stat(follow_symlinks=False).st_mtime))
+    return ages
