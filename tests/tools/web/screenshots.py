@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import psutil
 from PIL import Image
 
@@ -141,8 +142,8 @@ def take(running: Browser, console: ServedConsole, target: Path) -> list[Path]:
 def take_every(running: Browser, console: ServedConsole, target: Path) -> list[Path]:
     """Each page at both ends of what it is made for."""
     return [
-        picture(running, console, target, f"{name}-{width}-{scheme}", *rest, width, scheme)
-        for name, *rest in (*PICTURES, message_of(console), TOPIC)
+        picture(running, console, target, f"{name}-{width}-{scheme}", path, complete, first, width, scheme)
+        for name, path, complete, first in (*PICTURES, message_of(console), TOPIC)
         for width in (NARROW, WIDE)
         for scheme in ("light", "dark")
     ]
@@ -183,10 +184,13 @@ def picture(
 
 
 def made_small(file: Path) -> None:
-    """A palette in place of all colours: what smooths letters needs few, and a badge keeps its own."""
+    """A palette of the commonest colours in place of all: those that smooth letters can do without some."""
     with Image.open(file) as picture:
-        few = picture.convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    few.save(file, optimize=True)
+        whole = picture.convert("RGB")
+    values, counts = np.unique(np.asarray(whole).reshape(-1, 3), axis=0, return_counts=True)
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(values[np.argsort(-counts)[:COLOURS]].astype(np.uint8).tobytes())
+    whole.quantize(palette=palette, dither=Image.Dither.NONE).save(file, optimize=True)
 
 
 if __name__ == "__main__":
