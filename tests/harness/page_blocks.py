@@ -16,21 +16,27 @@ from store.reading.extent import running
 from tests.harness.conditions import await_that
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^(?:<!-- not run: (.+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SETTING = re.compile(r"^[A-Z]+=\S+$")
 SECONDS = 900
 
 
 class Block(NamedTuple):
-    """Its language and its text."""
+    """Why it is not run, if it is not; its language and its text."""
 
+    not_run: str
     kind: str
     text: str
 
 
-def blocks_of(page: str) -> list[Block]:
+def all_blocks_of(page: str) -> list[Block]:
     """Those of a page of docs/."""
     return [Block(*match) for match in BLOCK.findall((ROOT / "docs" / page).read_text())]
+
+
+def blocks_of(page: str) -> list[Block]:
+    """Those that are to be run: all but those below a line that says why not."""
+    return [block for block in all_blocks_of(page) if not block.not_run]
 
 
 class Session:
@@ -63,19 +69,25 @@ class Session:
     def run(self, others: Mapping[str, Callable[[str], None]] | None = None) -> int:
         """Run all blocks, those of other languages by `others`; how many there were."""
         blocks = blocks_of(self.page)
-        runners = {"sh": self.shell, **(others or {})}
+        runners = {"sh": self._script, **(others or {})}
         for number, block in enumerate(blocks, start=1):
-            text = block.text
-            for written, other in self._instead.items():
-                text = text.replace(written, other)
+            text = self._as_run(block.text)
             if block.kind == "python":
                 exec(compile(text, f"docs/{self.page}, block {number}", "exec"), self.names)
             else:
                 runners[block.kind](text)
         return len(blocks)
 
+    def _as_run(self, text: str) -> str:
+        for written, other in self._instead.items():
+            text = text.replace(written, other)
+        return text
+
     def shell(self, text: str) -> None:
-        """As one script; what earlier ones set stays set."""
+        """A block, or a part of one, as one script; what earlier ones set stays set."""
+        self._script(self._as_run(text))
+
+    def _script(self, text: str) -> None:
         script = "\n".join([*self._settings, text])
         output = self._directory / "output"
         with output.open("ab") as out:
@@ -87,6 +99,10 @@ class Session:
             code = process.wait(SECONDS)
         assert code == 0, f"docs/{self.page}: {text}\n{output.read_text()[-3000:]}"
         self._settings += [line for line in text.split("\n") if SETTING.match(line)]
+
+    def printed(self) -> str:
+        """What the shell's blocks printed so far."""
+        return (self._directory / "output").read_text()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -32,13 +33,17 @@ class Answer(NamedTuple):
 
 
 class ServedConsole:
-    """A context manager; `url` is what it printed."""
+    """A context manager; `url` is what it printed. `command` and `environment` are those of an installed one."""
 
-    def __init__(self, *arguments: object, folder: Path | None = None) -> None:
-        command = [sys.executable, "-m", named("tools.cli"), "web", "--port", "0", *map(str, arguments)]
+    def __init__(
+        self, *arguments: object, folder: Path | None = None, command: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        checkout = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+        begin = [sys.executable, "-m", named("tools.cli")] if command is None else [str(command)]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+            [*begin, "web", "--port", "0", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, cwd=folder, env=checkout if environment is None else environment,
         )  # fmt: skip
         self.url = self.token = ""
         self.port = 0

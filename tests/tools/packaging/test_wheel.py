@@ -18,7 +18,9 @@ import pytest
 from engine.figures.ha_status import ha_status
 from tests.harness.conditions import await_that
 from tests.harness.installed import NAMES, ROOT, THEIRS_FIRST, Installed, build_wheel, pip
+from tests.harness.served_console import ServedConsole
 from tools.common.local_broker import free_port
+from tools.web.pages import STATIC, STATIC_PREFIX
 
 pytestmark = [pytest.mark.broker, pytest.mark.minutes]
 
@@ -151,6 +153,21 @@ def test_a_sync_pair_and_the_command_line(installed: Installed, tmp_path: Path) 
         assert run(*module, "log", "cat", slave, "--topic", "numbers").stdout.count("\n") == MESSAGES
     assert "equal in" in run(cli, "log", "diff", master, slave).stdout
     run(cli, "log", "verify", master)
+    console_serves_all_of_its_files(installed, master)
+
+
+def console_serves_all_of_its_files(installed: Installed, store: Path) -> None:
+    """`slipstream web` as it is installed: its page, each script, style and picture, and figures of a store."""
+    files = {str(path.relative_to(STATIC)): path for path in STATIC.rglob("*") if path.is_file()}
+    assert {"style.css", "icon.svg", "js/main.js", "shell.html"} <= files.keys()
+    with ServedConsole(
+        store, command=installed.command, environment=installed.environment, folder=installed.project
+    ) as console:
+        assert console.ask("/").body == files["shell.html"].read_bytes()
+        for name, path in files.items():
+            answer = console.ask(f"{STATIC_PREFIX}{name}")
+            assert (answer.status, answer.body) == (200, path.read_bytes()), name
+        assert len(console.ask("/api/search?by=newest&topic=numbers").json["messages"]) > 1
 
 
 def test_without_spark_the_demonstration_says_which_extra_is_missing(installed: Installed) -> None:

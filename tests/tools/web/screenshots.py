@@ -184,13 +184,15 @@ def picture(
 
 
 def made_small(file: Path) -> None:
-    """A palette of the commonest colours in place of all: those that smooth letters can do without some."""
+    """A palette of the commonest colours in place of all: those that smooth letters become the next best one."""
     with Image.open(file) as picture:
-        whole = picture.convert("RGB")
-    values, counts = np.unique(np.asarray(whole).reshape(-1, 3), axis=0, return_counts=True)
-    palette = Image.new("P", (1, 1))
-    palette.putpalette(values[np.argsort(-counts)[:COLOURS]].astype(np.uint8).tobytes())
-    whole.quantize(palette=palette, dither=Image.Dither.NONE).save(file, optimize=True)
+        pixels = np.asarray(picture.convert("RGB"))
+    values, where, counts = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True, return_counts=True)
+    kept = values[np.argsort(-counts)[:COLOURS]].astype(np.int64)
+    nearest = np.square(values[:, None] - kept).sum(axis=2).argmin(axis=1).astype(np.uint8)
+    few = Image.fromarray(nearest[where].reshape(pixels.shape[:2]), "P")
+    few.putpalette(kept.astype(np.uint8).tobytes())
+    few.save(file, optimize=True)
 
 
 if __name__ == "__main__":
