@@ -1,5 +1,6 @@
-"""Prometheus' own tool takes the alert rules, and each fires on the series that it is made for; Grafana's own types
-take the dashboard. Skipped where the machine has neither.
+"""Prometheus' own tool takes the alert rules, and Grafana's own types the dashboard: where the machine has them.
+
+Each rule fires on the series that it is made for.
 """
 
 from __future__ import annotations
