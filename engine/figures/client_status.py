@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from engine.board.cursors import FRONTS, Board, FrontCursors
-from ipc.clock import monotonic_ms
+from engine.figures.finding import Finding, stalled
 
 SERVICES = ("clients", "delay", "transactions")
-SILENT_SECONDS, SLOW_MS = 30, 1000
+SLOW_MS = 1000
 
 
 @dataclass(frozen=True)
@@ -29,19 +28,6 @@ class FrontStatus:
     sends_refused: int
     pulls: int
     bytes_in_flight: int
-
-
-class Finding(NamedTuple):
-    """What is wrong: a reason code, words, and the next step."""
-
-    reason: str
-    what: str
-    next_step: str
-
-    @property
-    def line(self) -> str:
-        """As one problem."""
-        return f"{self.what}. Next: {self.next_step}"
 
 
 def fronts_of(board: Board) -> list[FrontStatus]:
@@ -77,17 +63,21 @@ def services_of(board: Board) -> dict[str, dict[str, int]]:
 
 def client_findings(board: Board, store: str) -> list[Finding]:
     """None when clients are served."""
-    findings, now_ms = [], monotonic_ms()
+    findings, silent = [], stalled(board)
     for name in (*FRONTS, *SERVICES):
-        beat_ms = board.heartbeats[name].read() if board.pids[name].read() > 0 else 0
-        if beat_ms and now_ms - beat_ms > SILENT_SECONDS * 1000:
-            what = f"the {name} role has not turned for {(now_ms - beat_ms) // 1000} s"
-            findings.append(Finding("STUCK", what, f"`slipstream status {store}` shows what CPU it takes; its log why"))
+        if name in silent:
+            what = f"the {name} role has not turned for {silent[name]} s"
+            look = f"`slipstream status {store}` shows what CPU it takes; its log why"
+            findings.append(_finding("STUCK", what, look))
     for number, name in enumerate(FRONTS):
         words = board.fronts[number]
         if board.pids[name].read() > 0:
             findings += _of_front(name, words.listen_errno.read(), words.send_wait_ms.read(), store)
     return findings
+
+
+def _finding(reason: str, what: str, next_step: str) -> Finding:
+    return Finding(reason, what, next_step, (f"{what}. Next: {next_step}",))
 
 
 def _of_front(name: str, listen_errno: int, waits_ms: int, store: str) -> list[Finding]:
@@ -96,8 +86,8 @@ def _of_front(name: str, listen_errno: int, waits_ms: int, store: str) -> list[F
         why = os.strerror(listen_errno) if listen_errno > 0 else "unknown error"
         what = f"{name} cannot serve a remoting port ({why}): clients do not reach this broker there"
         next_step = "`ss -ltnp` says who has listenPort, or listenPort - 2; it is tried again each second"
-        findings.append(Finding("NO_LISTENER", what, next_step))
+        findings.append(_finding("NO_LISTENER", what, next_step))
     if waits_ms > SLOW_MS:
         what = f"the oldest send at {name} waits for {waits_ms:,} ms: the log does not take it, or nobody confirms it"
-        findings.append(Finding("SLOW", what, f"`slipstream ha status {store}`, then `slipstream stats {store}`"))
+        findings.append(_finding("SLOW", what, f"`slipstream ha status {store}`, then `slipstream stats {store}`"))
     return findings

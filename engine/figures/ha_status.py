@@ -15,8 +15,7 @@ from typing import Any
 from engine.board import address_cursors
 from engine.board.cursors import HA_CONNECTIONS_MAX, Board, BrokerState, HaConnectionCursors, HaSlotState, IdentityState
 from engine.board.ha_samples import read_ha_samples, sample_now
-from engine.figures.client_status import client_findings
-from engine.figures.pair import epoch_of, pair_problems
+from engine.figures.pair import connection_code, epoch_of
 from engine.figures.problems import problems
 from engine.protocol.ha.group_transfer import SlaveAck, push2_slave_max_offset
 from engine.protocol.ha.next_steps import STORE, advice_of
@@ -141,9 +140,7 @@ def ha_status(store_root: str | os.PathLike[str]) -> HaStatus:
 def of_running(running: extent.Running, board: Board, store: str) -> HaStatus:
     """The same with its counters attached already."""
     status = of_board(board, read_ha_samples(running.region_directory), store, running.settings)
-    lines = problems(board, running.region_directory, status.role)
-    lines += [one.line for one in client_findings(board, store)]
-    return replace(status, problems=[*lines, *pair_problems(board, store, status.role)], epoch=epoch_of(store))
+    return replace(status, problems=problems(board, store, status.role), epoch=epoch_of(store))
 
 
 def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: dict[str, Any]) -> HaStatus:
@@ -272,13 +269,13 @@ def client(board: Board, samples: Sequence[HaSample], store: str = STORE) -> Cli
     words, now_ms = board.ha_client, monotonic_ms()
     last_read_ms, reason = words.last_read_ms.read(), CloseReason(words.reason.read())
     state = CLIENT_STATES.get(words.state.read(), "UNKNOWN")
-    code, advice = CODES[reason], advice_of(reason, store)
-    if board.allocation_errno.read():
-        code, advice = ReasonCode.DISK, f"no room for the next segment; next: `df -h {store}`"
-    elif state == "TRANSFER":
-        code, advice = ReasonCode.OK, ""
+    code, advice = connection_code(board), advice_of(reason, store)
+    if code is ReasonCode.DISK:
+        advice = f"no room for the next segment; next: `df -h {store}`"
+    elif code is ReasonCode.OK:
+        advice = ""
     elif reason is CloseReason.NONE:
-        code, advice = ReasonCode.NO_ADDRESS, f"{NO_MASTER}; next: `slipstream doctor {store}`"
+        advice = f"{NO_MASTER}; next: `slipstream doctor {store}`"
     return ClientStatus(
         state=state,
         master=address_cursors.text_of(words.master_address),

@@ -12,9 +12,10 @@ from typing import Any
 
 from engine.board.addresses import host_and_port
 from engine.board.cursors import Board, BrokerState
-from engine.board.failures import failing, is_unreadable
+from engine.board.failures import failing
+from engine.figures.finding import lines_of
 from engine.figures.ha_status import BROKER_STATES, client
-from engine.figures.problems import of_the_disk, problem_line
+from engine.figures.problems import of_a_role, of_the_disk
 from engine.protocol.ha.wire import ReasonCode
 from engine.protocol.store.retention import DiskState
 from engine.settings.config import BrokerConfig, BrokerRole
@@ -61,7 +62,7 @@ def ready(config: BrokerConfig, board: Board, master_end: int | None) -> Health:
             reasons.append(Reason(ReasonCode.NO_LISTENER, f"{name} is not bound yet; the broker's log says why"))
     if config.broker_role is not BrokerRole.SLAVE:
         if board.disk_state.read() >= DiskState.READ_ONLY and not any(one.reason == ReasonCode.DISK for one in reasons):
-            reasons += [Reason(ReasonCode.DISK, line) for line in of_the_disk(board)]
+            reasons += [Reason(ReasonCode.DISK, line) for line in lines_of(of_the_disk(board))]
     else:
         lag = None if master_end is None else max(0, master_end - board.max_physical_offset.read())
         reasons += _of_a_slave(config, board, lag)
@@ -78,11 +79,10 @@ def _dead(board: Board, directory: Path) -> list[Reason]:
     reasons = []
     for one in failing(board, directory):
         if one.is_given_up:
-            is_log = one.role == "dispatcher" and is_unreadable(board)
-            code = ReasonCode.UNREADABLE if is_log else ReasonCode.KILLED
-            reasons.append(Reason(code, problem_line(one)))
+            found = of_a_role(one)
+            reasons.append(Reason(found.reason, found.at_length[0]))
     if board.flush_errno.read():
-        reasons += [Reason(ReasonCode.DISK, line) for line in of_the_disk(board)]
+        reasons += [Reason(ReasonCode.DISK, line) for line in lines_of(of_the_disk(board))]
     return reasons
 
 

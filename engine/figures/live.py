@@ -19,7 +19,8 @@ from engine.board.ha_samples import read_ha_samples, sample_now
 from engine.board.put_samples import Sampled, read_samples, totals_of
 from engine.board.topic_table import TopicTable
 from engine.figures import ha_status
-from engine.figures.client_status import Finding, FrontStatus, fronts_of
+from engine.figures.client_status import FrontStatus, fronts_of
+from engine.figures.finding import Finding
 from engine.figures.findings import findings_of
 from engine.figures.ha_status import BROKER_STATES, HaStatus
 from engine.figures.live_groups import GroupFigures, LiveGroups, QueueLag

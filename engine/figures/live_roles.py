@@ -8,7 +8,7 @@ import psutil
 
 from engine.board.cursors import ROLES, SENDERS, Board
 from engine.board.failures import LOOPING_DEATHS
-from engine.figures.findings import stalled
+from engine.figures.finding import stalled
 from ipc.clock import monotonic_ms
 
 SUPERVISOR = "supervisor"

@@ -5,42 +5,72 @@ Each line ends with the command to type.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine.board import address_cursors
-from engine.board.addresses import host_and_port, split
+from engine.board.addresses import NOWHERE, host_and_port, split
 from engine.board.cursors import Board
+from engine.figures.finding import Finding
 from engine.protocol.ha.client import HaClientState
-from engine.protocol.ha.wire import TRIED_SOON, CloseReason
+from engine.protocol.ha.wire import ADVICE, CODES, TRIED_SOON, CloseReason, ReasonCode
 from store.errors import OwnFileDamaged
 from store.files import divergence, epochs
 from store.files.divergence import Divergence
 from store.files.epochs import SaidRole
 
 
-def pair_problems(board: Board, store: str, role: str) -> list[str]:
+def of_the_pair(board: Board, store: str, role: str) -> Iterator[Finding]:
     """Of the broker on that store with that brokerRole; none when all is well."""
     try:
         parted, known = divergence.read(store), epochs.read(store)
     except OwnFileDamaged as damaged:
-        return [str(damaged)]
-    lines = [] if parted is None else [divergence_line(store, parted)]
-    words = board.ha_client
-    follows = words.state.read() == HaClientState.TRANSFER
+        yield Finding(damaged.code, str(damaged), f"`slipstream doctor {store}`", (str(damaged),))
+        return
+    if parted is not None:
+        what = f"this log and its master's ({parted.master}) differ: nothing is copied"
+        look = f"`slipstream ha status {store}`"
+        yield Finding(ReasonCode.DIVERGED, what, look, (divergence_line(store, parted),))
+    follows = board.ha_client.state.read() == HaClientState.TRANSFER
     newer = known.fenced_by if known.is_fenced and known.role is not SaidRole.SLAVE else None
     if newer is not None and not follows:
-        lines.append(
-            f"{newer.broker or 'another broker'} is the master of epoch {newer.epoch}, and this log's epoch is"
-            f" {known.last_epoch}: this broker takes no messages. `slipstream demote {store} --master HOST:PORT` (the"
-            f" HA port) has it follow that one, `slipstream promote {store}` makes it the master again"
-        )
-    if role != "SLAVE":
-        return lines
-    if parted is None and not follows and CloseReason(words.reason.read()) in TRIED_SOON:
-        master = address_cursors.text_of(words.master_address) or "its master"
-        lines.append(
-            f"{master} does not answer. If it stays gone, `slipstream promote {store}` makes this broker the master;"
-            " docs/operations.md says what becomes of the old one"
-        )
-    return lines
+        who, demote = newer.broker or "another broker", f"`slipstream demote {store} --master HOST:PORT`"
+        yield Finding(
+            ReasonCode.FENCED, f"{who} is the newer master: this one takes no messages", demote, (
+                f"{who} is the master of epoch {newer.epoch}, and this log's epoch is {known.last_epoch}: this broker"
+                f" takes no messages. {demote} (the HA port) has it follow that one, `slipstream promote {store}`"
+                " makes it the master again",
+            ),
+        )  # fmt: skip
+    if role == "SLAVE" and parted is None and not follows:
+        yield from _of_the_master(board, store)
+
+
+def _of_the_master(board: Board, store: str) -> Iterator[Finding]:
+    """Why a slave does not follow."""
+    reason, code = CloseReason(board.ha_client.reason.read()), connection_code(board)
+    if reason in TRIED_SOON:
+        at = address_cursors.text_of(board.ha_client.master_address)
+        short, long = ("its master", "its master") if at == NOWHERE else (f"the master {at}", at)
+        then = f"`slipstream doctor {store}`, or promote"
+        yield Finding(
+            CODES[reason], f"{short} does not answer", then, (
+                f"{long} does not answer. If it stays gone, `slipstream promote {store}` makes this broker the"
+                " master; docs/operations.md says what becomes of the old one",
+            ),
+        )  # fmt: skip
+    elif code not in (ReasonCode.OK, ReasonCode.DISK):
+        why = "its address is not known" if reason is CloseReason.NONE else ADVICE[reason]
+        yield Finding(code, f"does not follow its master: {why}", f"`slipstream doctor {store}`")
+
+
+def connection_code(board: Board) -> ReasonCode:
+    """What a slave's connection to its master is held up by."""
+    reason = CloseReason(board.ha_client.reason.read())
+    if board.allocation_errno.read():
+        return ReasonCode.DISK
+    if board.ha_client.state.read() == HaClientState.TRANSFER:
+        return ReasonCode.OK
+    return ReasonCode.NO_ADDRESS if reason is CloseReason.NONE else CODES[reason]
 
 
 def epoch_of(store: str) -> int:

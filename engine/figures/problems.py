@@ -1,71 +1,100 @@
-"""What keeps a broker from its work, in words: the problems that `status`, `ha status` and `/metrics` show."""
+"""What keeps a broker from its work, the worst first: of its disk, its roles, its clients, its pair. No questions.
+
+At length, `problems`, it is what `ha status`, `/metrics` and /ready show; `findings` has it in a line each.
+"""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Iterator
 
-from engine.board.cursors import Board
+from engine.board.cursors import FRONTS, Board
 from engine.board.failures import Failing, failing, is_unreadable
+from engine.figures.client_status import SERVICES, client_findings
+from engine.figures.finding import Finding, lines_of, stalled
+from engine.figures.pair import of_the_pair
+from engine.protocol.ha.next_steps import STORE
+from engine.protocol.ha.wire import ReasonCode
 from engine.protocol.store.retention import DiskState
 
 REMEDIES = {
     "dispatcher": "`slipstream log verify STORE` says what is damaged, `slipstream log repair` mends it from a replica",
 }
+STUCK = "STUCK"
 
 
-def problems(board: Board, directory: Path, role: str) -> list[str]:
-    """Of the broker with these regions and that brokerRole; none when all is well. Raises RegionMissing."""
-    lines = of_the_disk(board)
-    for one in failing(board, directory):
-        lines.append(problem_line(one))
-        if one.role == "dispatcher" and role == "SLAVE" and is_unreadable(board):
-            lines.append(
-                "this slave does not acknowledge: what it received it cannot read (see the dispatcher's error). It has"
-                " hung up on its master, which counts it as not in sync"
-            )
-    return lines
+def problems(board: Board, store: str, role: str) -> list[str]:
+    """At length; none when all is well. Raises RegionMissing."""
+    return lines_of(what_stops(board, store, role))
 
 
-def problem_line(one: Failing) -> str:
-    """One failing role in a line."""
-    why = one.error or "see the broker's log"
-    if not one.is_given_up:
-        return f"the {one.role} dies again and again, {one.deaths} times within the last minute: {why}"
-    remedy = REMEDIES.get(one.role, "the broker's log tells the rest")
-    return f"the {one.role} died at the same place until it was given up: {why}. {remedy}; then restart the broker"
+def what_stops(board: Board, store: str, role: str) -> Iterator[Finding]:
+    """Of the broker on that store with that brokerRole. Raises RegionMissing."""
+    yield from of_the_disk(board, store)
+    for one in failing(board, board.directory):
+        yield of_a_role(one, store, mute=role == "SLAVE" and is_unreadable(board))
+    for name, seconds in stalled(board).items():
+        if name not in (*FRONTS, *SERVICES):  # which `client_findings` has
+            what = f"the {name} role has not turned for {seconds} s"
+            yield Finding(STUCK, what, f"the broker's log; process {board.pids[name].read()}")
+    yield from client_findings(board, store)
+    yield from of_the_pair(board, store, role)
 
 
-def of_the_disk(board: Board) -> list[str]:
-    """What is wrong with it; nothing when all is well."""
-    lines = []
-    flush_errno, allocation_errno = board.flush_errno.read(), board.allocation_errno.read()
-    if flush_errno:
-        flushed = board.flushed_offset.read()
-        lines.append(
-            f"the disk failed ({errno_text(flush_errno)}): what lies above offset {flushed:,} may be lost, and no"
-            " message is acknowledged any more. Check the disk, then restart the broker: it recovers what is there"
-        )
-    disk_state = DiskState(board.disk_state.read())
-    if disk_state > DiskState.NORMAL:
-        refused = effect_text(disk_state)
-        lines.append(
-            f"the disk is {disk_state.name} (used to {board.disk_used_percent.read()} %): {refused}."
-            " Free space, or keep messages for less long (fileReservedTime): it is looked at each second"
-        )
-    if allocation_errno:
-        lines.append(
-            f"no new segment can be made ({errno_text(allocation_errno)}): messages are refused once the last one is"
-            " full. Free space on the store's file system: it is tried again each second"
-        )
-    return lines
+def of_a_role(one: Failing, store: str = STORE, *, mute: bool = False) -> Finding:
+    """One that fails; `mute`: of a slave that does not acknowledge because of it."""
+    is_log = one.role == "dispatcher"
+    look = f"`slipstream log verify {store}`" if is_log else "the broker's log, then restart it"
+    if one.is_given_up:
+        code = ReasonCode.UNREADABLE if is_log else ReasonCode.KILLED
+        why = one.error or "see the broker's log"
+        remedy = REMEDIES.get(one.role, "the broker's log tells the rest")
+        long = f"the {one.role} died at the same place until it was given up: {why}. {remedy}; then restart the broker"
+        death = "was given up"
+    else:
+        code, death = ReasonCode.KILLED, f"died {one.deaths} times within a minute"
+        why = one.error or "see the broker's log"
+        long = f"the {one.role} dies again and again, {one.deaths} times within the last minute: {why}"
+    consequence = (
+        "this slave does not acknowledge: what it received it cannot read (see the dispatcher's error). It has hung up"
+        " on its master, which counts it as not in sync",
+    )
+    lines = (long, *consequence) if is_log and mute else (long,)
+    return Finding(code, f"the {one.role} {death}: {one.error or 'see the log'}", look, lines)
+
+
+def of_the_disk(board: Board, store: str = STORE) -> Iterator[Finding]:
+    """What is wrong with it."""
+    df, disk = f"free space: `df -h {store}`", ReasonCode.DISK
+    if errno := board.flush_errno.read():
+        why, flushed = errno_text(errno), board.flushed_offset.read()
+        yield Finding(
+            disk, f"flush failed ({why}): nothing is acknowledged above {flushed:,}",
+            "check the disk, then restart the broker", (
+                f"the disk failed ({why}): what lies above offset {flushed:,} may be lost, and no message is"
+                " acknowledged any more. Check the disk, then restart the broker: it recovers what is there",
+            ),
+        )  # fmt: skip
+    state = DiskState(board.disk_state.read())
+    if state > DiskState.NORMAL:
+        used = f"used to {board.disk_used_percent.read()} %"
+        effect = "messages are refused" if state >= DiskState.READ_ONLY else "files go before their time"
+        yield Finding(
+            disk, f"{used} ({state.name}): {effect}", df, (
+                f"the disk is {state.name} ({used}): {effect}. Free space, or keep messages for less long"
+                " (fileReservedTime): it is looked at each second",
+            ),
+        )  # fmt: skip
+    if errno := board.allocation_errno.read():
+        what = f"no new segment can be made ({errno_text(errno)})"
+        yield Finding(
+            disk, what, df, (
+                f"{what}: messages are refused once the last one is full. Free space on the store's file system: it is"
+                " tried again each second",
+            ),
+        )  # fmt: skip
 
 
 def errno_text(number: int) -> str:
     """Why the disk refused something."""
     return os.strerror(number) if number > 0 else "unknown error"
-
-
-def effect_text(state: DiskState) -> str:
-    """What a disk that is not NORMAL means."""
-    return "messages are refused" if state >= DiskState.READ_ONLY else "files go before their time"

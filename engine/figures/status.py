@@ -11,8 +11,9 @@ import psutil
 
 from engine.board.cursors import ROLES, SENDERS, Board
 from engine.figures import ha_status
-from engine.figures.client_status import Finding, FrontStatus, fronts_of, services_of
-from engine.figures.findings import findings_of, stalled
+from engine.figures.client_status import FrontStatus, fronts_of, services_of
+from engine.figures.finding import Finding, stalled
+from engine.figures.findings import findings_of
 from engine.figures.ha_status import BROKER_STATES, ClientStatus, ConnectionStatus
 from engine.figures.store_stats import StoreStats, stats
 from ipc.clock import monotonic_ms

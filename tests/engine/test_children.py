@@ -105,9 +105,9 @@ def test_a_role_that_the_same_bytes_kill_is_given_up_and_its_error_told(bench: B
     assert bench.restarts() == STUCK_MAX - 1 and bench.pid() == 0, "not for ever"
     (found,) = failing(bench.board, bench.directory)
     assert found.error == first_line(DAMAGED) and "4711" in found.error and "CORRUPT_RECORD" in found.error
-    told = problems(bench.board, bench.directory, "ASYNC_MASTER")
+    told = problems(bench.board, str(bench.directory), "ASYNC_MASTER")
     assert len(told) == 1 and "dispatcher" in told[0] and "4711" in told[0] and "log verify" in told[0]
-    told = problems(bench.board, bench.directory, "SLAVE")
+    told = problems(bench.board, str(bench.directory), "SLAVE")
     assert len(told) == 2 and "does not acknowledge" in told[1]
     assert "4711" in str(bench.children.stop("dispatcher")), "and such a broker did not stop in order"
 
@@ -117,7 +117,7 @@ def test_three_deaths_are_a_problem_already(bench: Bench) -> None:
     bench.tend_until(lambda: bench.restarts() == LOOPING_DEATHS - 1)
     bench.tend_until(lambda: bench.board.deaths["dispatcher"].read() >= LOOPING_DEATHS)
     assert not bench.given_up()
-    assert "again and again" in problems(bench.board, bench.directory, "ASYNC_MASTER")[0]
+    assert "again and again" in problems(bench.board, str(bench.directory), "ASYNC_MASTER")[0]
 
 
 def test_progress_between_deaths_is_no_standstill(bench: Bench) -> None:
@@ -151,7 +151,7 @@ def test_what_passes_by_itself_is_tried_for_as_long_as_it_lasts(bench: Bench) ->
     bench.start("dispatcher", dies(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/store/consumequeue")))
     bench.tend_until(lambda: bench.restarts() == 2 * STUCK_MAX)
     assert not bench.given_up()
-    assert "No space left" in problems(bench.board, bench.directory, "SLAVE")[0]
+    assert "No space left" in problems(bench.board, str(bench.directory), "SLAVE")[0]
     assert bench.board.stuck["dispatcher"].read() == 0, "a full disk is no unreadable log"
 
 
@@ -161,7 +161,7 @@ def test_who_is_killed_from_outside_is_not_given_up(bench: Bench) -> None:
         os.kill(bench.pid(), signal.SIGKILL)
         bench.tend_until(lambda killed=killed: bench.restarts() == killed + 1)
     assert not bench.given_up() and bench.board.stuck["dispatcher"].read() == 0
-    assert "SIGKILL" in problems(bench.board, bench.directory, "ASYNC_MASTER")[0], "though it is a problem"
+    assert "SIGKILL" in problems(bench.board, str(bench.directory), "ASYNC_MASTER")[0], "though it is a problem"
 
 
 def test_a_role_that_crashes_natively_is_given_up(bench: Bench) -> None:

@@ -11,7 +11,8 @@ from engine.board import role_request
 from engine.board.cursors import Board
 from engine.board.role_request import RoleRequest
 from engine.errors import StartRefused
-from engine.figures.pair import epoch_of, pair_problems
+from engine.figures.finding import lines_of
+from engine.figures.pair import epoch_of, of_the_pair
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.tables.defaults import Identity
 from engine.protocol.tables.metadata import Metadata
@@ -91,13 +92,13 @@ def test_in_the_middle_of_a_run_it_goes_on_without_a_master_and_says_what_to_typ
     change.take(board)
     assert change.config_now().broker_role is BrokerRole.SLAVE
     assert not change.is_asked(board), "a slave that serves slaves has nothing to step down from"
-    (line,) = pair_problems(board, str(tmp_path), "SLAVE")
+    (line,) = lines_of(of_the_pair(board, str(tmp_path), "SLAVE"))
     assert "another broker is the master of epoch 3" in line and f"slipstream demote {tmp_path} --master" in line
     divergence.write(tmp_path, Divergence(7, 9, "10.0.0.1:10912", "", "00", "01", 1))
-    parted = pair_problems(board, str(tmp_path), "SLAVE")[0]
+    parted = lines_of(of_the_pair(board, str(tmp_path), "SLAVE"))[0]
     assert f"`slipstream replica rewind {tmp_path} --with 10.0.0.1:10911`" in parted
     epochs.path_of(tmp_path).write_bytes(b"{}")
-    (line,) = pair_problems(board, str(tmp_path), "SLAVE")
+    (line,) = lines_of(of_the_pair(board, str(tmp_path), "SLAVE"))
     assert "not a file of epochs" in line
     assert epoch_of(str(tmp_path)) == 0
 

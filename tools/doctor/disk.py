@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from engine.board.cursors import Board
+from engine.figures.finding import lines_of
 from engine.figures.problems import of_the_disk
 from engine.protocol.ha.wire import ReasonCode
 from engine.settings import tls_file
@@ -39,7 +40,7 @@ def rows(node: Node) -> list[Row]:
 def _room(node: Node, board: Board) -> Row:
     usage = shutil.disk_usage(node.store or "/")
     what = f"{usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}, used to {board.disk_used_percent.read()} %"
-    troubles = of_the_disk(board)
+    troubles = lines_of(of_the_disk(board))
     if troubles:
         keep_less = f"`slipstream admin updateBrokerConfig -b {node.address} -k fileReservedTime -v HOURS`"
         next_step = f"`df -h {node.store}`; {keep_less}"

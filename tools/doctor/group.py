@@ -6,7 +6,7 @@ import time
 
 from engine.board.failures import failing
 from engine.figures.ha_status import ConnectionStatus, HaStatus, ha_status
-from engine.figures.problems import problem_line
+from engine.figures.problems import of_a_role
 from engine.protocol.ha.wire import ReasonCode
 from store.errors import StoreError
 from store.files import divergence, epochs
@@ -49,7 +49,7 @@ def _processes(running: Running) -> list[Row]:
     finally:
         board.counters.close()
     next_step = f"`slipstream status {running.store_root}`"
-    return [wrong("processes", ReasonCode.KILLED, problem_line(one), next_step) for one in roles]
+    return [wrong("processes", ReasonCode.KILLED, of_a_role(one).at_length[0], next_step) for one in roles]
 
 
 def _followers(status: HaStatus, state: str) -> list[Row]:

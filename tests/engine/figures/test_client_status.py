@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine.board.cursors import Board
-from engine.figures.client_status import SILENT_SECONDS, SLOW_MS, FrontStatus, client_findings, fronts_of, services_of
+from engine.figures.client_status import SLOW_MS, FrontStatus, client_findings, fronts_of, services_of
+from engine.figures.finding import SILENT_SECONDS
 from ipc import waiting
 from ipc.clock import monotonic_ms
 
@@ -42,4 +43,4 @@ def test_each_finding_has_its_next_step(board: Board) -> None:
     assert [one.reason for one in found] == ["STUCK", "NO_LISTENER", "SLOW"]
     assert "clients" in found[0].what and "front.0" in found[1].what and "Address already in use" in found[1].what
     assert all("`" in one.next_step for one in found)
-    assert found[2].line.endswith("`slipstream stats /the store`")
+    assert found[2].at_length[0].endswith("`slipstream stats /the store`")

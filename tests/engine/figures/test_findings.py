@@ -10,9 +10,11 @@ import pytest
 
 from engine.board.cursors import Board, BrokerState, HaSlotState
 from engine.board.failures import Failures
-from engine.figures.client_status import SILENT_SECONDS
-from engine.figures.findings import findings_of, stalled
+from engine.figures.finding import SILENT_SECONDS, stalled
+from engine.figures.findings import findings_of
 from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus
+from engine.figures.problems import problems
+from engine.protocol.ha.client import HaClientState
 from engine.protocol.ha.wire import CloseReason
 from engine.protocol.store.retention import DiskState
 from ipc import waiting
@@ -88,10 +90,32 @@ def test_a_slave_that_does_not_follow(board: Board, tmp_path: Path) -> None:
     waiting.publish(board.ha_client.reason, CloseReason.SEGMENT_SIZE)
     (finding,) = findings_of(board, status)
     assert "does not follow its master" in finding.what
-    assert codes(board, replace(status, client=replace(client, reason_code="OK"))) == []
+    waiting.publish(board.ha_client.state, HaClientState.TRANSFER)
+    assert codes(board, status) == []
 
 
 def test_one_that_starts_says_so(board: Board, tmp_path: Path) -> None:
     waiting.publish(board.broker_state, BrokerState.STOPPING)
     (finding,) = findings_of(board, status_of(tmp_path))
     assert finding.reason == "STOPPED" and "STOPPING" in finding.what
+
+
+def test_what_stops_a_broker_is_one_list_at_two_lengths(board: Board, tmp_path: Path) -> None:
+    waiting.publish(board.flush_errno, errno.EIO)
+    waiting.publish(board.stuck["dispatcher"], 10)
+    waiting.publish(board.given_up["dispatcher"], 1)
+    waiting.publish(board.given_up["flusher"], 1)
+    waiting.publish(board.ha_client.reason, CloseReason.NO_LISTENER)
+    status = status_of(tmp_path, "SLAVE")
+    disk, flusher, dispatcher, master = findings_of(board, status)
+    lines = problems(board, str(tmp_path), "SLAVE")
+    assert lines == [line for one in (disk, flusher, dispatcher, master) for line in one.at_length]
+    assert [len(one.at_length) for one in (disk, flusher, dispatcher, master)] == [1, 1, 2, 1]
+    assert "does not acknowledge" in dispatcher.at_length[1]
+    assert (master.what, master.at_length[0][:27]) == ("its master does not answer", "its master does not answer.")
+
+
+def test_a_full_disk_hides_no_master_that_is_gone(board: Board, tmp_path: Path) -> None:
+    waiting.publish(board.allocation_errno, errno.ENOSPC)
+    waiting.publish(board.ha_client.reason, CloseReason.UNREACHABLE)
+    assert codes(board, status_of(tmp_path, "SLAVE")) == ["DISK", "UNREACHABLE"]

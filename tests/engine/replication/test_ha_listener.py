@@ -293,9 +293,9 @@ def test_a_sender_that_dies_again_and_again_is_a_problem(master: Node) -> None:
     gone = master.config.store_path_commit_log / f"{SEGMENT:020d}"
     gone.unlink()
     fail_a_sender(master, LOOPING_DEATHS - 1)
-    assert problems(master.board, master.board.directory, "SYNC_MASTER") == []
+    assert problems(master.board, str(master.board.directory), "SYNC_MASTER") == []
     fail_a_sender(master, 1)
-    (told,) = problems(master.board, master.board.directory, "SYNC_MASTER")
+    (told,) = problems(master.board, str(master.board.directory), "SYNC_MASTER")
     assert "sender.0" in told and "SEGMENT_REMOVED" in told and gone.name in told
     master.kill("ha_listener")
     master.start("ha_listener")
@@ -311,7 +311,7 @@ def test_connections_that_end_by_themselves_are_no_deaths(master: Node) -> None:
     with come(master, REPORT.pack(0)):
         wait_until(master.board.ha[0].state, lambda state: state == 2)
         assert master.stop("ha_listener") == 0
-    assert problems(master.board, master.board.directory, "SYNC_MASTER") == []
+    assert problems(master.board, str(master.board.directory), "SYNC_MASTER") == []
 
 
 def test_deaths_of_senders_are_forgotten_after_a_minute(master: Node) -> None:
@@ -320,6 +320,6 @@ def test_deaths_of_senders_are_forgotten_after_a_minute(master: Node) -> None:
     for now_ms in (0, 1000, 2000):
         deaths.died(3, signal.SIGSEGV, now_ms)
     assert counted.read() == 3
-    assert "SIGSEGV" in problems(master.board, master.board.directory, "SYNC_MASTER")[0]
+    assert "SIGSEGV" in problems(master.board, str(master.board.directory), "SYNC_MASTER")[0]
     deaths.forget(DEATHS_WINDOW_MS + 1000)
     assert counted.read() == 1

@@ -1,0 +1,38 @@
+"""What is wrong with a broker, each fact once: in a few words for a view with a line for each, and at length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from engine.board.cursors import ROLES, SENDERS, Board
+from ipc.clock import monotonic_ms
+
+SILENT_SECONDS = 30
+
+
+class Finding(NamedTuple):
+    """What is wrong: a reason code, a few words, the next step.
+
+    `at_length` are the lines of what keeps the broker from its work: what is a problem, and not only worth a look.
+    """
+
+    reason: str
+    what: str
+    next_step: str
+    at_length: tuple[str, ...] = ()
+
+
+def lines_of(findings: Iterable[Finding]) -> list[str]:
+    """The problems among them, at length."""
+    return [line for one in findings for line in one.at_length]
+
+
+def stalled(board: Board) -> dict[str, int]:
+    """The roles that run and have not turned for long, and for how many seconds."""
+    now_ms, silent = monotonic_ms(), {}
+    for role in (*ROLES, *SENDERS):
+        beat_ms = board.heartbeats[role].read() if board.pids[role].read() > 0 else 0
+        if beat_ms and now_ms - beat_ms > SILENT_SECONDS * 1000:
+            silent[role] = (now_ms - beat_ms) // 1000
+    return silent
