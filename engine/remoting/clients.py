@@ -85,6 +85,7 @@ WHOLE_TABLES: dict[int, str] = {
 }  # fmt: skip
 LOOK_MS, BIND_RETRY_MS = 1000, 1000
 TURN_MS_MAX = 500  # how late the clock is looked at
+SOON_TOPICS_MAX = 1000  # of a file that is read again as soon as it has changed
 
 
 class Clients:
@@ -178,13 +179,13 @@ class Clients:
         if now_ms >= self._metrics_at_ms and not self._metrics.is_served:
             self._metrics_at_ms = now_ms + BIND_RETRY_MS
             self._turns.run(self._metrics.start())
-        if now_ms >= self._look_at_ms:
+        has_other_topics = self._note_topics() and len(self._files.metadata.topics) <= SOON_TOPICS_MAX
+        if now_ms >= self._look_at_ms or has_other_topics or self._files.has_read:
             self._look_at_ms = now_ms + LOOK_MS
             self._lines.flush(now_ms)
             self._look()
         self._tell_fronts()
         self._save(now_ms)
-        self._note_topics()
         for part in self._parts:
             part.turn(now_ms)
         self._counts.turn(now_ms)
@@ -207,12 +208,12 @@ class Clients:
         await self._files.write_tables()
         self._turns.end_turn()
 
-    def _note_topics(self) -> None:
-        """Tell producers when topics.json is another file than before, whoever wrote it."""
-        state = self._files.state_of_topics()
-        if state != self._topics_seen:
-            self._topics_seen = state
+    def _note_topics(self) -> bool:
+        """Whether topics.json is another file than before, whoever wrote it: then producers are told."""
+        before, self._topics_seen = self._topics_seen, self._files.state_of_topics()
+        if before != self._topics_seen:
             waiting.add(self._board.topics_changes, 1)
+        return before != self._topics_seen
 
     def idle(self, timeout_ms: int) -> None:
         """Serve, until a request changed what name servers are to know, or the stop comes."""

@@ -26,6 +26,7 @@ from tools.client.connection import warn
 
 HEARTBEAT_SECONDS, REBALANCE_SECONDS, COMMIT_SECONDS, PAUSE_SECONDS = 30.0, 20.0, 5.0, 1.0
 LOOK_SECONDS = 0.2
+NEW_TOPIC_SECONDS = 3.0  # until a topic that a producer made through shared memory is told to name servers
 SUSPEND_MS, PULL_SECONDS = 15_000, 30.0
 MESSAGES_A_PULL = 32
 MESSAGES_MAX = 1 << 62
@@ -121,8 +122,12 @@ class Consumer:
 
     async def start(self) -> None:
         """Become a member. Raises ClientError, PeerRefused, PeerUnreachable."""
-        if await self._cluster.route(self._wanted.topic) is None:
-            raise ClientError(f"topic {self._wanted.topic!r} is not known; `slipstream send` makes it with a message")
+        until = time.monotonic() + NEW_TOPIC_SECONDS
+        while await self._cluster.route(self._wanted.topic) is None:
+            if time.monotonic() > until:
+                why = "is not known; `slipstream send` makes it with a message"
+                raise ClientError(f"topic {self._wanted.topic!r} {why}")
+            await asyncio.sleep(LOOK_SECONDS)
         await self._heartbeat()
         await self._rebalance()
         loop = asyncio.get_running_loop()

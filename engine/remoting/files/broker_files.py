@@ -169,6 +169,11 @@ class BrokerFiles:
         self._reading = None  # of a file that changed since, too: it is read again
         return begun_at == state and self._take_served(state, reading.result())
 
+    @property
+    def has_read(self) -> bool:
+        """Whether topics of others wait for the next look."""
+        return self._reading is not None and self._reading[1].done()
+
     def _read_topics(self) -> Served:
         return self.metadata.served_topics(json_files.read(self.directory / TOPICS, beside=True))
 

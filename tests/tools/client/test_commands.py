@@ -6,14 +6,19 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.board.cursors import Board
+from engine.producer import Producer
+from store.compat import LINES
 from store.reading import extent
 from store.reading.opened import open_store
+from tests.harness import command_line
 from tests.harness.conditions import await_that
+from tests.harness.served_names import Serving
 from tools.client.cluster import Place
 from tools.client.consumer import share_of
 from tools.common.local_broker import LocalBroker
@@ -133,3 +138,20 @@ def test_members_share_all_queues(queues: int, members: int) -> None:
     assert sorted(place for share in shares for place in share) == places
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
     assert share_of(places, names, "stranger") == []
+
+
+@pytest.mark.parametrize("compat", list(LINES))
+def test_a_topic_of_a_local_producer_alone_is_consumed_without_a_word_over_remoting(
+    tmp_path: Path, compat: str
+) -> None:
+    names, told = Serving(), "through shared memory\n"
+    try:
+        at = f"127.0.0.1:{names.port}"
+        with LocalBroker(tmp_path / "a", namesrvAddr=at, compat=compat, mappedFileSizeCommitLog=1 << 20) as broker:
+            with Producer(broker.store, timeout=60.0) as producer:
+                producer.send("local", b"through shared memory")
+            for number, where in enumerate((("-n", at), ("-b", f"127.0.0.1:{broker.port}"))):
+                line = ("consume", "-g", f"g{number}", "-t", "local", "--from", "first", "--count", "1", *where)
+                await_that(lambda line=line: command_line.run(*line).stdout == told, "the topic is known and consumed")
+    finally:
+        names.stop()
