@@ -79,8 +79,8 @@ def _dead(board: Board, directory: Path) -> list[Reason]:
     reasons = []
     for one in failing(board, directory):
         if one.is_given_up:
-            found = of_a_role(one)
-            reasons.append(Reason(found.reason, found.at_length[0]))
+            dead = of_a_role(one)
+            reasons.append(Reason(dead.reason, dead.at_length[0]))
     if board.flush_errno.read():
         reasons += [Reason(ReasonCode.DISK, line) for line in lines_of(of_the_disk(board))]
     return reasons
