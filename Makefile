@@ -24,6 +24,12 @@
 #                an hour, some GiB of disk; writes docs/queues.md
 #   make bench   the figures, with the peers' where their folder is given; writes docs/benchmarks.json
 #   make screenshots  the web console's pages as pictures, in docs/pictures; needs a Chromium
+#   make image-check  the Dockerfile and compose.yaml linted, and carried out step by step without a container engine: a pair,
+#                its name server, Spark in place; root, debootstrap, some GiB of disk; writes docs/containers.md
+#   make unit-check  the unit of `slipstream init` under a real systemd, in a Debian root with namespaces of its own; root,
+#                debootstrap; writes docs/service.md
+#   make wheel-pythons  the wheel in an empty environment of each Python 3.11 to 3.14 at hand: what a user does first;
+#                writes docs/wheel-pythons.md
 #   make site    the documentation as a site, in build/site, without the network
 #   make man     the manual pages in docs/man, from the commands' declarations
 #   make clean   removes what these commands made, environments too
@@ -43,7 +49,7 @@ SEEDS := 100000
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test peers lint bench fuzz simulate interop differential kills drill promotion history queues peer-suite histories spark-versions screenshots site man clean
+.PHONY: setup run quick test peers lint bench fuzz simulate interop differential kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons site man clean
 
 setup: $(STAMP)
 
@@ -133,6 +139,15 @@ histories: setup
 
 screenshots: setup
 	@$(PYTHON) -m tests.tools.web.screenshots docs/pictures $(ARGS)
+
+image-check: setup
+	@$(PYTHON) -m tests.tools.packaging.image_check --ledger docs/containers.md $(ARGS)
+
+unit-check: setup
+	@$(PYTHON) -m tests.tools.packaging.unit_check --ledger docs/service.md $(ARGS)
+
+wheel-pythons: setup
+	@$(PYTHON) -m tests.tools.packaging.wheel_pythons --ledger docs/wheel-pythons.md $(ARGS)
 
 site: setup
 	@$(PYTHON) -m tools.docs $(ARGS)

@@ -415,7 +415,8 @@ def test_make_has_the_commands_that_the_readme_names() -> None:
     targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert targets is not None
     commands = "setup run quick test peers lint bench fuzz simulate interop differential kills drill promotion history"
-    commands += " queues peer-suite histories spark-versions screenshots site man clean"
+    commands += " queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons site man"
+    commands += " clean"
     assert targets[1].split() == commands.split()
     named = set(re.findall(r"\bmake ([a-z-]+)", (ROOT / "README.md").read_text()))
     assert named == set(targets[1].split())

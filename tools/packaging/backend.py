@@ -28,7 +28,18 @@ Settings = dict[str, Any] | None
 FACE, SPARK_ENTRY = "slipstream.py", "pyspark_slipstream.py"
 SETTINGS = ("pyproject.toml", "LICENSE")
 FOLDERS = (*PACKAGES, ".ci", "docs", "tests")
-TOP_FILES = ("*.md", "*.py", ".gitignore", "LICENSE", "Makefile", "pyproject.toml", "requirements.lock")
+TOP_FILES = (
+    "*.md",
+    "*.py",
+    ".dockerignore",
+    ".gitignore",
+    "Dockerfile",
+    "LICENSE",
+    "Makefile",
+    "compose.yaml",
+    "pyproject.toml",
+    "requirements.lock",
+)
 NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.egg-info")
 MAN = "docs/man"  # pages that `make man` made, installed below share/man
 ONLY_FOR_BUILDS = ("tools/packaging", "tools/docs")

@@ -20,7 +20,7 @@ Type=notify
 NotifyAccess=main
 {user}ExecStart={command}
 # Reads broker.properties again; its log says what was applied, and what needs a restart
-ExecReload=/bin/kill -HUP $MAINPID
+ExecReload=/bin/sh -c 'kill -HUP $MAINPID'
 Restart=on-failure
 RestartSec=2
 # 2: what the file says is wrong, and stays so

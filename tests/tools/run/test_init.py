@@ -117,7 +117,7 @@ def test_a_unit_names_folders_of_any_name(tmp_path: Path, name: str) -> None:
     assert words_of(service["ExecStart"])[-3:] == ["broker", "-c", str(folder / "broker.properties")]
     assert [word.replace("%%", "%") for word in words_of(service["ReadWritePaths"])] == [str(folder), "/dev/shm"]
     assert (service["User"], service["Type"]) == ("rocketmq", "notify")
-    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert service["ExecReload"] == "/bin/sh -c 'kill -HUP $MAINPID'"
 
 
 @pytest.mark.broker
