@@ -42,6 +42,7 @@ RUN python -c "import sys; from slipstream.spark_bridge import java_home, spark_
 
 FROM python AS notebook
 COPY --from=notebook-build /opt/slipstream /opt/slipstream
+ENV JAVA_HOME=/opt/slipstream/java
 USER 10911:10911
 WORKDIR /home/slipstream
 EXPOSE 8888

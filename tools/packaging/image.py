@@ -45,7 +45,6 @@ class Builder:
 
     def __post_init__(self) -> None:
         self.stages = dockerfile.stages_of((self.context / "Dockerfile").read_text())
-        self._by_name = {stage.name: stage for stage in self.stages}
         self._made: dict[str, Path] = {}
 
     def image(self, target: str) -> Image:
