@@ -16,7 +16,7 @@ from store.reading.extent import running
 from tests.harness.conditions import await_that
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^(?:<!-- not run: (.+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^(?:<!-- not run: ([^\n]+) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SETTING = re.compile(r"^[A-Z]+=\S+$")
 SECONDS = 900
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import tomllib
 from pathlib import Path
@@ -13,6 +15,7 @@ import yaml
 
 from engine.settings.config import BrokerRole, entries_of, load
 from engine.settings.keys import KEYS
+from tests.harness.page_blocks import all_blocks_of
 from tools.cli import cli
 from tools.packaging import dockerfile
 from tools.packaging.composition import UNDERSTOOD, seconds_of
@@ -25,6 +28,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 PROPERTIES = sorted((ROOT / "docs" / "containers").glob("*.properties"))
 METRICS_PORT = 5557  # by every properties file of a container; else a broker may take another one
+OURS_CALLED = re.compile(r"(?:^|(?:master|slave) )slipstream (.+)$")  # on a host, and in a service
 USER = "10911:10911"
 OURS = ("names", "master", "slave")
 
@@ -103,6 +107,17 @@ def test_what_is_copied_is_in_the_context() -> None:
             if one.word == "COPY" and "from" not in one.flags:
                 for name in one.words()[:-1]:
                     assert name == "." or name in context, name
+
+
+def test_the_page_calls_commands_of_ours() -> None:
+    lines = [
+        line.partition("  #")[0]
+        for one in all_blocks_of("operations.md")
+        if one.not_run
+        for line in one.text.splitlines()
+    ]
+    called = [shlex.split(match[1]) for line in lines if (match := OURS_CALLED.search(line))]
+    assert [command_of(words).name for words in called] == ["init", "warm", "status", "send"]
 
 
 @pytest.mark.parametrize("path", PROPERTIES, ids=lambda path: path.stem)
