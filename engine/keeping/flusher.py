@@ -13,6 +13,7 @@ comes.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -228,6 +229,8 @@ class Flusher:
         number = error.errno or -1
         waiting.publish(self._board.flush_errno, number)
         waiting.ring(self._board.ack_bell)
+        with contextlib.suppress(OSError):  # then the next start believes the cache, as far as this boot's goes
+            self._mark.disown(self._board.flushed_offset.read())
         log.critical(
             "%s: cannot be brought to disk (%s); what lies above offset %d may be lost. No message is acknowledged any"
             " more: check the disk, then restart the broker, which recovers from what is there",

@@ -11,6 +11,7 @@ offset  field (big-endian)
 
 A RocketMQ broker that ran on the store in between leaves the mark and changes the checkpoint's times: then the mark
 says nothing, as our part of the checkpoint does.
+A mark of no boot (zeros) is that of a run whose disk failed: any page that the cache calls clean may not be there.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ PAGES = 2
 MAGIC = b"SLIPMARK"
 NOTE = struct.Struct(">8s16sQQIq")
 CRC = struct.Struct(">I")
+NO_BOOT = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,11 @@ class Note:
     inode: int
     checkpoint_sum: int
     flushed_offset: int
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the disk failed under the run that wrote it."""
+        return self.boot == NO_BOOT
 
     def is_of(self, root: Path) -> bool:
         """Whether it was written for the store at that root, not for one that this is a copy of."""
@@ -116,6 +123,16 @@ class FlushedMark:
         file_io.write_at(self._fd, encode(self._note), at)
         file_io.start_writing(self._fd, at, PAGE_BYTES)
         self.is_dirty = True
+
+    def disown(self, flushed_offset: int) -> None:
+        """The disk failed: what comes next shall believe no page above what was on disk. Raises OSError.
+
+        The failing disk need not take it: the page cache counts as long as this boot lasts, and after it nobody's does.
+        """
+        before = self._note or self._open(flushed_offset)
+        self._note = replace(before, boot=NO_BOOT)
+        for page in range(PAGES):
+            file_io.write_at(self._fd, encode(self._note), page * PAGE_BYTES)
 
     def _open(self, flushed_offset: int) -> Note:
         last_note = read(self._directory)

@@ -2,12 +2,13 @@
 
 Within one boot the page cache keeps what processes wrote, all of it and in its order, however they were killed. A power
 cut keeps any of the pages written since the last fdatasync, in no order. A copy of a store counts as after a power cut:
-it may have been made while a broker wrote. Of a RocketMQ broker nothing is known.
+it may have been made while a broker wrote. So does a run whose disk failed: the kernel calls pages clean that the disk
+never took. Of a RocketMQ broker nothing is known.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ipc.counters import Counters
 from ipc.errors import IpcError
@@ -22,9 +23,14 @@ class LastRun:
     """What is known of it; by default nothing."""
 
     same_boot: bool = False  # only its processes ended
-    power_cut: bool = False  # the machine did, or the store was copied
+    power_cut: bool = False  # the machine did, or the store was copied, or the disk failed
     flushed_offset: int = 0  # the log was on disk up to there at least: a record boundary
     written_to: int | None = None  # where the log ended, in the regions that its processes left
+    disk_failed: bool = False  # the kernel may not have told yet whose pages it lost
+
+    def as_failed(self) -> LastRun:
+        """The same, now that the disk is known to have failed it."""
+        return replace(self, same_boot=False, power_cut=True, disk_failed=True, written_to=None)
 
 
 def read(directory: StoreDirectory) -> LastRun:
@@ -40,6 +46,8 @@ def read(directory: StoreDirectory) -> LastRun:
         same_boot = note.boot == flushed_mark.this_boot() and note.is_of(directory.root)
         same_boot = same_boot and (broker is None or broker.is_of_this_boot)
         flushed = note.flushed_offset
+        if note.has_failed:
+            return LastRun(flushed_offset=flushed).as_failed()
     return LastRun(same_boot, not same_boot, flushed, _written_to(broker) if same_boot and broker is not None else None)
 
 

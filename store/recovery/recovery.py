@@ -170,9 +170,10 @@ def recover(
     """
     clean = not directory.was_aborted() if clean is None else clean
     checkpoint = checkpoint_file.read(directory.checkpoint) if checkpoint is None else checkpoint
-    trust = _Trust.of(last or last_run.read(directory), checkpoint, clean=clean, is_slave=is_slave)
     files = SegmentFiles(directory.commitlog, segment_bytes)
     files.remove_leftovers()
+    trust_by = partial(_Trust.of, checkpoint=checkpoint, clean=clean, is_slave=is_slave)
+    trust = trust_by(_settled(last or last_run.read(directory), directory, files, trust_by, clean=clean))
     queues = QueueRecovery(directory.consumequeue, file_bytes_of(cq_bytes), kinds, power_cut=trust.power_cut)
     queues.require_extensions()
     bases = files.base_offsets()
@@ -181,8 +182,6 @@ def recover(
         if index is not None:
             index.delete(index.files())
         return Recovered(0, 0, 0, {}, queues.findings)
-    if not clean:
-        settle(files, bases, trust.floor)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
     find_end = _finder(files, bases, trust, check_crc, partial(queue_end_below, queues.root, file_bytes_of(cq_bytes)))
     end = find_end(log_end.first_record_to_walk(files, first, checkpoint.flushed_offset or 0))
@@ -204,6 +203,17 @@ def recover(
         bases[0], end.offset, end.offset, queues.ends(end.offset), findings + queues.findings,
         sum(part.end - part.start for part in end.dirty), None, end.records,
     )  # fmt: skip
+
+
+def _settled(
+    last: LastRun, directory: StoreDirectory, files: SegmentFiles, trust_by: Callable[[LastRun], _Trust], *, clean: bool
+) -> LastRun:
+    """What is known of the last run once the disk was asked. Raises NotOnDisk."""
+    if not clean and settle(files, files.base_offsets(), trust_by(last).floor):
+        last = last.as_failed()
+    if last.disk_failed:
+        hear_failures(directory)
+    return last
 
 
 def _finder(
@@ -229,23 +239,50 @@ def zero(files: SegmentFiles, dirty: Sequence[Dirty]) -> None:
             os.close(fd)
 
 
-def settle(files: SegmentFiles, bases: Sequence[int], floor: int) -> None:
+def settle(files: SegmentFiles, bases: Sequence[int], floor: int) -> bool:
     """Have the disk's own word about everything from `floor` on, before it is looked at. Raises NotOnDisk.
 
     A broker that could not flush leaves pages which the kernel calls clean although the disk never took them: they
     would pass every check, be called flushed, and be gone with the next power cut. So they are read again.
+    True when the kernel lost some and had told nobody: the first fdatasync hears of that, the second of today's disk.
     """
+    has_failed = False
     for base in bases:
         if base + files.segment_bytes <= floor:
             continue
         fd = file_io.open_file(files.path_of(base), writable=True)
         try:
-            file_io.sync_data(fd)
+            if not _is_synced(fd):
+                has_failed = True
+                file_io.sync_data(fd)
             file_io.drop_cached(fd, max(0, floor - base), files.segment_bytes)
         except OSError as error:
             raise NotOnDisk(str(files.path_of(base)), os.strerror(error.errno or errno.EIO)) from error
         finally:
             os.close(fd)
+    return has_failed
+
+
+def hear_failures(directory: StoreDirectory) -> None:
+    """Have the kernel tell which pages of queues and index it lost while the disk failed, to us and not to the flusher.
+
+    What the checkpoint does not know to be on disk is made again, so nothing of it is missed.
+    """
+    for root in (*directory.queue_directories(), directory.index):
+        for path in filter(Path.is_file, root.rglob("*")):
+            fd = file_io.open_file(path, writable=True)
+            try:
+                _is_synced(fd)
+            finally:
+                os.close(fd)
+
+
+def _is_synced(fd: int) -> bool:
+    try:
+        file_io.sync_data(fd)
+    except OSError:
+        return False
+    return True
 
 
 def _sync(files: SegmentFiles, bases: Sequence[int]) -> None:

@@ -142,7 +142,7 @@ def test_a_writer_killed_again_and_again_takes_no_offset_twice_and_leaves_none_o
                     producer.put_message(SendRequest(topic="t", body=batch_body(items), batch=True))
                     named = {"INNER_MULTI_DISPATCH": f"%LMQ%{number % 2}"}
                     producer.send("t", b"named", properties=named, queue_id=0)
-                    producer.send("t", b"plain", queue_id=0, wait=False)
+                    producer.send("t", b"plain", queue_id=0, wait=number == batches - 1)
 
         putting = threading.Thread(target=put)
         putting.start()

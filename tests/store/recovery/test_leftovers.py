@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from store.errors import BitRot, NotOnDisk
-from store.files import file_io
+from store.files import file_io, flushed_mark
+from store.files.flushed_mark import FlushedMark
+from store.recovery import last_run, recovery
 from store.recovery.recovery import Recovered, recover, recover_read_only
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SEGMENT_BYTES, SmallLog, contents
 
@@ -130,3 +132,37 @@ def test_after_a_crash_the_disk_is_asked_not_the_page_cache(tmp_path: Path, monk
     with pytest.raises(NotOnDisk, match="Input/output error"):
         recovered(log)
     assert contents(tmp_path) == before
+
+
+def test_what_the_kernel_lost_and_told_nobody_is_heard_once_and_counts_as_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = SmallLog(tmp_path)
+    log.fill(60)
+    recovered(log)
+    log.directory.mark_running()
+    original, told = file_io.sync_data, []
+
+    def fail_once(fd: int) -> None:
+        if not told:
+            told.append(fd)
+            raise OSError(5, "Input/output error")
+        original(fd)
+
+    monkeypatch.setattr(file_io, "sync_data", fail_once)
+    synced: list[str] = []
+    monkeypatch.setattr(recovery, "hear_failures", lambda directory: synced.append(str(directory.root)))
+    assert recovered(log).max_physical_offset == log.end
+    assert synced == [str(log.directory.root)]
+
+
+def test_a_run_whose_disk_failed_is_believed_no_page_above_its_mark(tmp_path: Path) -> None:
+    log = SmallLog(tmp_path)
+    log.fill(10)
+    flushed_mark.begin(log.directory, log.records[5].offset)
+    mark = FlushedMark(log.directory)
+    mark.disown(log.records[5].offset)
+    mark.close()
+    last = last_run.read(log.directory)
+    assert (last.same_boot, last.power_cut, last.disk_failed) == (False, True, True)
+    assert last.flushed_offset == log.records[5].offset
