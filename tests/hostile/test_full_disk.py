@@ -28,6 +28,7 @@ SETTINGS = {
     **SMALL, "maxHashSlotNum": 1000, "maxIndexNum": 4000, "messageDelayLevel": "1s 3s", "transactionTimeOut": 1000,
     "transactionCheckInterval": 500, "flushConsumerOffsetInterval": 500, "flushDelayOffsetInterval": 500,
     "cleanFileForciblyEnable": "false",  # else the oldest messages go
+    "transactionCheckMax": 1_000_000,  # on a slow machine it is asked about for long
 }  # fmt: skip
 BEFORE, DELAYED, MOST = 40, 20, 400
 CREATE_FAILED, NO_SERVICE = "create mapped file failed, server is busy or broken.", "service not available now."

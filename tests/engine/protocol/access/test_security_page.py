@@ -23,7 +23,7 @@ def page() -> str:
 
 
 def test_its_examples_are_configurations(tmp_path: Path) -> None:
-    of_broker, of_name_server, *_others = re.findall(r"```\n(.*?)```", page(), re.DOTALL)
+    of_broker, of_name_server, *_others = re.findall(r"```properties\n(.*?)```", page(), re.DOTALL)
     file = tmp_path / "one.properties"
     file.write_text(of_broker)
     settings, warnings = config.load(file)
