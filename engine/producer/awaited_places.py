@@ -31,7 +31,8 @@ class AwaitedPlaces:
     def free_until(self, tail: int) -> int:
         """Records from `tail` on below the answer may be published: no place that is waited for is lost by that."""
         head = int(self._control[ControlWord.HEAD])
-        for number, kept in list(self._expected.items()):
+        # A copy in one step: while a list of pairs is made, a collection may run, and another thread forget its number.
+        for number, kept in self._expected.copy().items():
             if number >= head:
                 return min(tail, number) + len(self._descriptors)
             if not kept:
