@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 HOSTILE = "<script>window.pwned=1</script><img src=x onerror=window.pwned=2>\"'><svg/onload=window.pwned=3>"
+LONG = "T" * 127
+WIDTHS = range(320, 1921, 64)
 # What a page shows once it is complete.
 PAGES = {
     "/": ".stages .here", "/segments": ".segment .cells", "/latency": "section .chart .bar", "/lag": ".chart",
@@ -57,11 +59,14 @@ def console(
             for number in range(200):
                 producer.send("orders", f'{{"order": {number}}}'.encode(), keys=f"A-{number}", tags="new")
             sent = producer.send("hostile", HOSTILE.encode(), keys=HOSTILE.split()[0], properties={"note": HOSTILE})
+            words = "a-key-" * 20
+            producer.send(LONG, b"long", tags="w" * 90, keys=f"{'K' * 200} {words}", properties={"P" * 90: "v" * 400})
             offsets["hostile"] = sent.physical_offset
             offsets["first"] = 0
         with ServedConsole(master.store, slave.store) as served:
             asked = "/api/search?by=newest&topic=hostile"
             await_that(lambda: served.ask(asked).json["messages"], "the queues have what was sent")
+            await_that(lambda: newest(served, LONG), "the queue has the message with long names")
             yield served
 
 
@@ -71,6 +76,11 @@ def wide(chromium: Browser, console: ServedConsole) -> Iterator[Watched]:
         enter(watched, console)
         yield watched
         check_quiet(watched, console)
+
+
+def newest(console: ServedConsole, topic: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = console.ask(f"/api/search?by=newest&topic={topic}").json["messages"]
+    return found
 
 
 def origin_of(console: ServedConsole) -> str:
@@ -137,6 +147,42 @@ def test_every_page_is_whole_wide_and_narrow_light_and_dark(
             assert not page.evaluate(PALE), path
             assert not page.locator("table:not(:has(caption))").count(), path
             assert not violations(page), path
+        check_quiet(watched, console)
+
+
+# Beyond the window's edge, or beyond the broker's frame on the pipeline; and tracks on which nothing can be seen.
+LOST = """() => {
+  const lost = [];
+  const beyond = document.documentElement.scrollWidth - innerWidth;
+  if (beyond > 0) lost.push(`the page is ${beyond} pixels too wide`);
+  for (const one of document.querySelectorAll(".broker .stages :is(th, td), .broker .track")) {
+    const [own, frame] = [one.getBoundingClientRect(), one.closest(".broker").getBoundingClientRect()];
+    if (own.right > frame.right) lost.push(`beyond its frame: ${one.textContent || "a track"}`);
+    if (one.matches(".track") && own.width < 60) lost.push(`a track of ${own.width} pixels`);
+  }
+  const thin = [...document.querySelectorAll(".table :is(th, td)")].find((one) =>
+    one.textContent.length > 5 && one.clientWidth && one.clientHeight > 20 * one.clientWidth);
+  return thin ? [...lost, `a letter a line: ${thin.textContent}`] : lost;
+}"""
+
+
+@pytest.mark.parametrize("path", [*PAGES, f"/topics?topic={LONG}", f"/search?by=newest&topic={LONG}", "/message?long"])
+def test_nothing_is_lost_at_any_width_between_whatever_the_names(
+    chromium: Browser, console: ServedConsole, path: str
+) -> None:
+    complete = PAGES.get(path) or {"/t": "tbody a", "/s": "td .preview", "/m": "pre.body"}[path[:2]]
+    offset = newest(console, LONG)[0]["offset"] if path == "/message?long" else 0
+    with window(chromium, WIDTHS[0]) as watched:
+        enter(watched, console)
+        page = watched.page
+        page.goto(f"{origin_of(console)}{path}{'&' if '?' in path else '?'}store=0&offset={offset}")
+        page.locator(complete).first.wait_for()
+        lost = {}
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            if found := page.evaluate(LOST):
+                lost[width] = found[:3]
+        assert not lost
         check_quiet(watched, console)
 
 
@@ -207,7 +253,7 @@ def test_what_a_hostile_producer_sent_is_text(wide: Watched, console: ServedCons
     page.goto(f"{origin_of(console)}/message?store=0&offset={offsets['hostile']}")
     page.locator("pre.body").wait_for()
     assert page.locator("pre.body").text_content() == HOSTILE
-    assert page.locator("td .wide", has_text="onerror").first.text_content() == HOSTILE
+    assert page.locator("td .mono", has_text="onerror").first.text_content() == HOSTILE
     assert page.locator("main img, main script, main svg[onload]").count() == 0
     for value in (HOSTILE, "%3Cscript%3E"):
         page.goto(f"{origin_of(console)}/search?" + "&".join(("store=0", "by=key", f"value={value}", f"topic={value}")))

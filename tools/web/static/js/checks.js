@@ -1,7 +1,7 @@
 // Verify, digest and doctor: started here, followed here, cancelled here.
 
 import { badge, h, replace, table } from "./dom.js";
-import { bytes, clock, count, seconds } from "./format.js";
+import { apart, bytes, clock, count, seconds } from "./format.js";
 import { follow, post } from "./live.js";
 import { wrong } from "./main.js";
 
@@ -20,7 +20,8 @@ export function show(place, page) {
 }
 
 function start(page, said) {
-  const store = h("select", { name: "store" }, page.stores.map((one) => h("option", { value: one.number, selected: one.number === page.store }, one.label)));
+  const names = apart(page.stores.map((one) => one.label));
+  const store = h("select", { name: "store" }, page.stores.map((one, at) => h("option", { value: one.number, selected: one.number === page.store, title: one.label }, names[at])));
   const kinds = ["verify", "doctor", ...(page.known.mayDigest ? ["digest"] : [])];
   const form = h("form", { class: "ask", "aria-label": "Start a check" }, h("label", {}, "Store", store),
     kinds.map((kind) => h("button", { type: "submit", class: kind === "verify" ? "first" : "", value: kind, "aria-describedby": `says-${kind}` }, kind[0].toUpperCase() + kind.slice(1))));
@@ -48,7 +49,7 @@ function one(job, said, isNewest) {
     isRunning ? bar(job) : null,
     job.text ? h("p", {}, job.text) : null,
     job.findings.length ? h("details", { open: isNewest, "data-key": job.number }, h("summary", {}, `${count(job.findingsCount)} ${job.kind === "doctor" ? "rows" : "findings"}${job.findingsCount > job.findings.length ? `, the first ${job.findings.length}` : ""}`),
-      table(`${job.kind} of ${job.label}`, ["", "code", "where", "what"], job.findings.map((row) => [badge(row.level, { ok: "good", wrong: "bad", open: "warn" }[row.level] ?? ""), h("code", {}, row.code), h("span", { class: "wide" }, row.where), h("span", { class: "wide" }, row.advice ? `${row.what}; ${row.advice}` : row.what)]))) : null);
+      table(`${job.kind} of ${job.label}`, ["", "code", "where", "what"], job.findings.map((row) => [badge(row.level, { ok: "good", wrong: "bad", open: "warn" }[row.level] ?? ""), h("code", {}, row.code), row.where, row.advice ? `${row.what}; ${row.advice}` : row.what]))) : null);
 }
 
 function bar(job) {

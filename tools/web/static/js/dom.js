@@ -15,12 +15,22 @@ function fill(element, attributes, children) {
 export const h = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+const LONG = /\S{40}/;
+
+/** The classes of a cell: its column's, and whether it holds a word that has to be broken. */
+const classes = (cell, kind) => (LONG.test(cell.textContent) && kind !== "number" ? `${kind} long`.trim() : kind);
+
+function cellOf(tag, content, kind) {
+  const cell = h(tag, tag === "th" ? { scope: "row" } : {}, content ?? "");
+  cell.className = classes(cell, kind);
+  return cell;
+}
+
 /** A table: headings are texts, or [text, "number"]; rows are arrays of texts and elements. */
 export function table(caption, headings, rows, empty = "nothing yet") {
   const kinds = headings.map((heading) => (Array.isArray(heading) ? heading[1] : ""));
   const names = headings.map((heading) => (Array.isArray(heading) ? heading[0] : heading));
-  const body = rows.map((row) => h("tr", {}, row.map((cell, at) =>
-    at === 0 ? h("th", { scope: "row", class: kinds[at] }, cell ?? "") : h("td", { class: kinds[at] }, cell ?? ""))));
+  const body = rows.map((row) => h("tr", {}, row.map((cell, at) => cellOf(at === 0 ? "th" : "td", cell, kinds[at]))));
   return h("div", { class: "table", role: "region", "aria-label": caption, tabindex: 0 }, h("table", {},
     h("caption", {}, caption),
     h("thead", {}, h("tr", {}, names.map((name, at) => h("th", { scope: "col", class: kinds[at] }, name)))),

@@ -38,3 +38,11 @@ export const time = (ms) => {
   return Number.isNaN(date.getTime()) ? `${ms} ms` : date.toISOString().replace("T", " ");
 };
 export const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
+
+/** Paths without the folders that all of them begin with: what tells them apart stays in sight. */
+export function apart(paths) {
+  const parts = paths.map((path) => path.split("/"));
+  let same = 0;
+  while (parts.every((one) => one.length > same + 2 && one[same] === parts[0][same])) same += 1;
+  return paths.length > 1 && same > 2 ? parts.map((one) => `…/${one.slice(same).join("/")}`) : paths;
+}

@@ -1,6 +1,7 @@
 // Which page this is, what leads to the others, and which store it is about.
 
 import { h, replace } from "./dom.js";
+import { apart } from "./format.js";
 import { ask } from "./live.js";
 
 const PAGES = {
@@ -32,8 +33,9 @@ function lead(store) {
 
 function choose(stores, store) {
   const select = document.getElementById("store");
-  select.replaceChildren(...stores.map((one) =>
-    h("option", { value: one.number, selected: one.number === store }, `${one.label}${one.live ? "" : " (no broker)"}`)));
+  const names = apart(stores.map((one) => one.label));
+  select.replaceChildren(...stores.map((one, at) =>
+    h("option", { value: one.number, selected: one.number === store, title: one.label }, `${names[at]}${one.live ? "" : " (no broker)"}`)));
   select.addEventListener("change", () => { location.search = `?store=${select.value}`; });
   document.getElementById("store-choice").hidden = stores.length < 2 || WITHOUT_STORE.has(location.pathname);
 }

@@ -37,7 +37,7 @@ function facts(value) {
 
 function properties(values) {
   const rows = Object.entries(values);
-  return h("section", { "aria-label": "Properties" }, table(`${rows.length} properties (headers)`, ["name", "value"], rows.map(([name, text]) => [name, h("span", { class: "wide mono" }, text)]), "none"));
+  return h("section", { "aria-label": "Properties" }, table(`${rows.length} properties (headers)`, ["name", "value"], rows.map(([name, text]) => [name, h("span", { class: "mono" }, text)]), "none"));
 }
 
 function batch(value, page) {
