@@ -191,7 +191,7 @@ def entries_of(file: str) -> list[Entry]:
     except MalformedEscape as malformed:
         raise ConfigError(file, malformed.line, str(malformed)) from malformed
     except OSError as failed:
-        raise ConfigError(file, 0, f"cannot be read: {failed.strerror}") from failed
+        raise ConfigError(file, 0, f"cannot be read: {failed.strerror}; look at the path and its rights") from failed
 
 
 def from_mapping(settings: Mapping[str, Any]) -> BrokerConfig:

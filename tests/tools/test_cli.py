@@ -300,3 +300,16 @@ def test_a_group_alone_tells_its_commands(arguments: list[str], capsys: pytest.C
     assert cli.run_command(arguments) == 2
     told = capsys.readouterr().err
     assert told.startswith("Usage: slipstream") and "\nCommands:\n" in told
+
+
+def test_no_command_calls_a_store_of_another_user_wrong_usage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Root may read everything: that somebody may not is said in the system's place."""
+    monkeypatch.setattr(os, "access", lambda *_asked, **_how: False)
+    for command in ("status", "log cat", "log verify", "groups", "ha explain", "web", "promote"):
+        cli.run_command([*command.split(), str(tmp_path)])
+        assert "not readable" not in capfd.readouterr().err, command
+    commands = [command for name in leaves() if (command := command_of(name.split())) is not None]
+    paths = [one.type for command in commands for one in command.params if isinstance(one.type, click.Path)]
+    assert len(paths) > 20 and {type(path).__name__ for path in paths} == {"GivenPath"}

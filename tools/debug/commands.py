@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tools.common.given_path import GivenPath
 from tools.common.lazy_group import SuggestingGroup, done_by
 from tools.common.output_form import form
 
@@ -16,11 +17,11 @@ def debug() -> None:
 
 
 @debug.command()
-@click.argument("store", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("store", type=GivenPath(path_type=Path, file_okay=False))
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Else slipstream-debug-TIME.tar.gz."
+    "-o", "--output", type=GivenPath(path_type=Path, dir_okay=False), help="Else slipstream-debug-TIME.tar.gz."
 )
-@click.option("-c", "--config", type=click.Path(path_type=Path), help="The broker's file, where no broker runs.")
+@click.option("-c", "--config", type=GivenPath(path_type=Path), help="The broker's file, where no broker runs.")
 @click.option("--seconds", type=click.IntRange(1, 3600), default=120, show_default=True, help="Then the rest is left.")
 @form("One JSON object: the file, what is in it, what could not be read.", output=False)
 @done_by("tools.debug.bundle:bundle")

@@ -12,6 +12,7 @@ import click
 
 from store.compat import LINES, NEWEST
 from tools.common.completion import topics
+from tools.common.given_path import GivenPath
 from tools.common.lazy_group import SuggestingGroup
 from tools.common.moments import SHAPES, Moment
 from tools.common.output_form import form
@@ -63,8 +64,8 @@ def stat() -> None:
 
 
 @log.command(epilog=EPILOG)
-@click.argument("store_a", type=click.Path(path_type=Path))
-@click.argument("store_b", type=click.Path(path_type=Path))
+@click.argument("store_a", type=GivenPath(path_type=Path))
+@click.argument("store_b", type=GivenPath(path_type=Path))
 @OPTION
 @form("One JSON object.")
 @store_command("tools.log.show:diff")
@@ -116,8 +117,8 @@ def digest() -> None:
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--parquet", type=click.Path(path_type=Path), help="Write this Parquet file (needs the package pyarrow).")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write this file of JSON lines.")
+@click.option("--parquet", type=GivenPath(path_type=Path), help="Write this Parquet file (needs the package pyarrow).")
+@click.option("--json", "json_file", type=GivenPath(path_type=Path), help="Write this file of JSON lines.")
 @TOPICS
 @click.option("--from", "start", type=click.IntRange(min=0), help="Begin at the first record at or behind this offset.")
 @click.option("--to", "end", type=click.IntRange(min=0), help="End before the record at this offset.")
@@ -168,7 +169,7 @@ def show_map() -> None:
 
 @log.command(epilog=EPILOG)
 @STORE
-@click.option("--from", "other", type=click.Path(path_type=Path), help="A replica's store.")
+@click.option("--from", "other", type=GivenPath(path_type=Path), help="A replica's store.")
 @click.option("--cut", "cut_at", type=int, metavar="OFFSET", help="Take away all of the log from there on.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @OPTION

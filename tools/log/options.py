@@ -11,9 +11,10 @@ from typing import Any
 import click
 
 from tools.common.exit_codes import ExitCode
+from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
 
-STORE = click.argument("store", type=click.Path(path_type=Path))
+STORE = click.argument("store", type=GivenPath(path_type=Path))
 REGEX_CHARACTERS_MAX = 10_000
 EPILOG = (
     "Exit codes: 0 all well; 1 verify or diff found something, find found nothing; 2 wrong usage or not a store;"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tools.common.given_path import GivenPath
 from tools.run.ready_line import announce
 from tools.run.service_manager import ServiceManager
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("-c", "--config", "file", required=True, type=click.Path(), help="A broker.properties file.")
+@click.option("-c", "--config", "file", required=True, type=GivenPath(), help="A broker.properties file.")
 @click.option("--only", "roles", multiple=True, metavar="ROLE", help="Start this role and no other; may be repeated.")
 def broker(file: str, roles: tuple[str, ...]) -> int:
     """Run a broker from its properties file until it is stopped.

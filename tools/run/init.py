@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from tools.common.given_path import GivenPath
 from tools.common.output_form import form, json_text
 from tools.run.service_unit import unit_text
 
@@ -31,7 +32,7 @@ SHOWN = (  # heading: what a first look at a broker asks for
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("directory", type=GivenPath(path_type=Path, file_okay=False))
 @click.option("--role", type=click.Choice(ROLES), default=ROLES[0], show_default=True)
 @click.option("--name", metavar="NAME", help="brokerName; a slave has its master's. Else the folder's name.")
 @click.option("--id", "number", type=click.IntRange(0), help="brokerId: 0 of a master, another one of each slave.")

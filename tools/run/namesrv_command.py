@@ -9,20 +9,21 @@ import click
 
 from engine.errors import StartRefused
 from store.compat import LINES, OF_NAME_SERVERS
+from tools.common.given_path import GivenPath
 
 KV_FILE, PORT = "kvConfig.json", 9876
 EVERY_HOST = "0.0.0.0"  # whose name server it is cannot be told from a file: brokers of all hosts may be meant
 
 
 @click.command()
-@click.option("-c", "--config", "file", type=click.Path(), help="A properties file: listenPort, bindAddress, ...")
+@click.option("-c", "--config", "file", type=GivenPath(), help="A properties file: listenPort, bindAddress, ...")
 @click.option("--host", "--bind-address", help="The address to listen on (bindAddress). Else all of this host's.")
 @click.option("--port", type=click.IntRange(0, 65535), help="listenPort, else 9876. 0: any that is free.")
 @click.option(
     "--compat", type=click.Choice(list(LINES)), default=OF_NAME_SERVERS, show_default=True, help="As which version."
 )
 @click.option(
-    "--directory", type=click.Path(path_type=Path, file_okay=False), default=Path.home() / "namesrv",
+    "--directory", type=GivenPath(path_type=Path, file_okay=False), default=Path.home() / "namesrv",
     show_default="~/namesrv", help=f"Where {KV_FILE} lies, unless kvConfigPath says so.",
 )  # fmt: skip
 @click.option("--order-message-enable", is_flag=True, help="orderMessageEnable: routes say which topics are ordered.")

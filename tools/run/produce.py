@@ -20,6 +20,7 @@ import click
 
 from tools.common.completion import topics
 from tools.common.exit_codes import ExitCode
+from tools.common.given_path import GivenPath
 from tools.common.output_form import form, json_text
 
 if TYPE_CHECKING:
@@ -149,14 +150,14 @@ class Tally:
 
 
 @click.command()
-@click.option("--store", required=True, type=click.Path(file_okay=False), help="The store of a running master.")
+@click.option("--store", required=True, type=GivenPath(file_okay=False), help="The store of a running master.")
 @click.option("-t", "--topic", required=True, shell_complete=topics, help="Letters, digits, and any of %|-_ .")
 @click.option("--tag", help="The tag of every message.")
 @click.option("--key", help="The key of every message.")
 @click.option("--batch", default=1000, show_default=True, type=click.IntRange(1, 100_000), help="Messages at a time.")
 @click.option("--timeout", default=10.0, show_default=True, type=click.FloatRange(0.001), help="Seconds for a batch.")
 @form("One JSON object.")
-@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.argument("files", nargs=-1, type=GivenPath(exists=True, dir_okay=False))
 def produce(
     store: str, topic: str, tag: str | None, key: str | None, batch: int, timeout: float, files: tuple[str, ...],
     as_json: bool,

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
 from tools.common.moments import Moment
 from tools.common.output_form import form
@@ -47,7 +48,7 @@ def _property(_context: click.Context, _option: click.Parameter, values: tuple[s
 
 
 @click.command()
-@click.argument("file", type=click.Path(), required=False)
+@click.argument("file", type=GivenPath(), required=False)
 @TOPIC
 @reaching
 @click.option("--tag", help="Of every message.")

@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from tools.common.completion import groups as named_groups
+from tools.common.given_path import GivenPath
 from tools.common.lazy_group import SuggestingGroup, done_by
 from tools.common.output_form import form
 
-STORE = click.argument("store", type=click.Path(file_okay=False))
+STORE = click.argument("store", type=GivenPath(file_okay=False))
 WATCH = click.option("--watch", is_flag=True, help="Again each second, until Ctrl-C or until the broker has ended.")
 
 
@@ -86,7 +87,7 @@ def ha() -> None:
 
 
 @ha.command()
-@click.argument("target", type=click.Path())
+@click.argument("target", type=GivenPath())
 @form("One JSON object.")
 @done_by("tools.show.ha_explanation:explain")
 def explain() -> None:

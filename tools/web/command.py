@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
 from tools.common.tls import TLS_CONFIG
 
@@ -13,7 +14,7 @@ STORES_MAX = 16
 
 
 @click.command(epilog="It reads what the other commands read; --allow-digest is the one thing that it may write.")
-@click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=GivenPath(path_type=Path))
 @click.option("--port", type=click.IntRange(0, 65535), default=8911, show_default=True, help="0: any free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="An address of this machine to listen on.")
 @click.option("--expose", is_flag=True, help="Listen on a --host that others reach; the token crosses the network.")

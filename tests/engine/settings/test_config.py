@@ -174,7 +174,7 @@ def test_what_stops_the_start(tmp_path: Path, line: str, says: str) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nowhere\.properties: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"nowhere\.properties: cannot be read: No such .*; look at the path"):
         load(tmp_path / "nowhere.properties")
 
 
