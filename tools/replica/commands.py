@@ -68,11 +68,23 @@ TIMEOUT = click.option(
 )
 
 
+def _address(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """Whom one can connect to: a role is noted at once, and a slave of nobody would copy nothing, in silence."""
+    if text is not None:
+        host, _colon, port = text.rpartition(":")
+        if not (host and port.isascii() and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536):
+            raise click.BadParameter(f"{text!r} is not HOST:PORT with a port from 1 to 65535")
+    return text
+
+
 @click.command(epilog=EPILOG)
 @STORE
 @click.option("--switch", is_flag=True, help="Let a living Slipstream master step down first: no message is lost.")
 @click.option("--force", is_flag=True, help="Also beside a master that lives: what it writes from now on is lost.")
-@click.option("--master", metavar="HOST:PORT", help="The old master's listenPort, where no name server tells it.")
+@click.option(
+    "--master", metavar="HOST:PORT", callback=_address,
+    help="The old master's listenPort, where no name server tells it.",
+)  # fmt: skip
 @TIMEOUT
 @form("One JSON object.")
 @store_command("tools.replica.promote:promote")
@@ -87,7 +99,10 @@ def promote() -> None:
 
 @click.command(epilog=EPILOG)
 @STORE
-@click.option("--master", metavar="HOST:PORT", help="The HA port that it follows; else the name servers tell it.")
+@click.option(
+    "--master", metavar="HOST:PORT", callback=_address,
+    help="The HA port that it follows; else the name servers tell it.",
+)  # fmt: skip
 @TIMEOUT
 @form("One JSON object.")
 @store_command("tools.replica.promote:demote")
