@@ -30,7 +30,7 @@ def serve(
 
     watched = [Watched(number, path, _label(path)) for number, path in enumerate(_checked(stores))]
     _check_exposure(host, expose, names)
-    console = Console(watched, name_servers, tls_of(tls_config), may_digest=allow_digest)
+    console = Console(watched, name_servers, tls_of(tls_config), tls_config=tls_config, may_digest=allow_digest)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     with _listening(host, port) as listener:
         port = listener.getsockname()[1]

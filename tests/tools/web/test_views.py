@@ -232,6 +232,15 @@ def test_a_check_is_followed_and_says_what_the_command_says(console: ServedConso
     assert digest["state"] == "done" and "no sealed segment" in str(digest["text"])
 
 
+def test_the_doctor_connects_as_the_console_does(log: SmallLog, tmp_path: Path) -> None:
+    file = tmp_path / "tls.properties"
+    file.write_text("tls.client.authServer=false\n")
+    with ServedConsole(log.root, "--tls-config", str(file)) as other:
+        file.write_text("tls.client.authServer=perhaps\n")
+        job = ended(other, other.post("/api/start", {"kind": "doctor", "store": 0}).json["number"])
+    assert job["well"] is False and str(file) in str(job["text"]), "it reads that file, too"
+
+
 def test_a_check_that_nobody_allowed_or_nobody_knows_is_refused(console: ServedConsole, log: SmallLog) -> None:
     for wrong in (
         {},

@@ -24,12 +24,13 @@ class Console:
 
     def __init__(
         self, stores: Sequence[Watched], name_servers: str = "", how: RenewedContext | None = None,
-        *, may_digest: bool = False,
+        *, tls_config: str | None = None, may_digest: bool = False,
     ) -> None:  # fmt: skip
+        """`how` to connect is what the file `tls_config` says, if there is one."""
         self.stores, self.name_servers, self.how, self.may_digest = stores, name_servers, how, may_digest
         self.streams, self.members = Streams(), Members(name_servers, how)
         self.sampling, self.rates = Sampling(stores), Rates()
-        self.jobs = Jobs(name_servers, may_digest=may_digest)
+        self.jobs = Jobs(name_servers, tls_config, may_digest=may_digest)
 
     @contextmanager
     def working(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ipc.clock import wall_ms
 from ipc.module_names import IMPORTED_FROM, named
+from tools.common.tls import TLS_CONFIG
 from tools.web.state.asked import Watched
 from tools.web.state.errors import Busy, NotAllowed, Refused, Unknown
 
@@ -59,8 +60,9 @@ class Job:
 class Jobs:
     """All jobs of one console."""
 
-    def __init__(self, name_servers: str, *, may_digest: bool) -> None:
+    def __init__(self, name_servers: str, tls_config: str | None, *, may_digest: bool) -> None:
         self._name_servers, self._may_digest = name_servers, may_digest
+        self._environment = {TLS_CONFIG: tls_config} if tls_config else {}
         self._lock, self._jobs = threading.Lock(), deque[Job]()
         self._count = 0
 
@@ -82,7 +84,7 @@ class Jobs:
             if any(job.kind == kind and job.store == store for job in running):
                 raise Busy(f"{kind} of {store.label} runs already")
             self._count += 1
-            job = Job(self._count, kind, store, _process(kind, store, self._name_servers), wall_ms())
+            job = Job(self._count, kind, store, self._process(kind, store), wall_ms())
             self._jobs.append(job)
             while len(self._jobs) > KEPT_MAX:
                 self._jobs.remove(next(each for each in self._jobs if each.state != RUNNING))
@@ -109,6 +111,15 @@ class Jobs:
         for job in running:
             _await_end(job.process)
 
+    def _process(self, kind: str, store: Watched) -> subprocess.Popen[bytes]:
+        module = named("tools.web.job_process")
+        path = os.pathsep.join(filter(None, (str(IMPORTED_FROM), os.environ.get("PYTHONPATH"))))
+        return subprocess.Popen(
+            [sys.executable, "-m", module, kind, os.fspath(store.path), self._name_servers], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, **self._environment, "PYTHONPATH": path},
+        )  # fmt: skip
+
     def _follow(self, job: Job) -> None:
         assert job.process.stdout is not None
         assert job.process.stderr is not None
@@ -124,15 +135,6 @@ class Jobs:
                 job.seconds = time.monotonic() - job.began
                 job.state = DONE if job.well is not None else FAILED
                 job.text = job.text or b" ".join(list(last_lines)[-1:]).decode("utf-8", "replace").strip()[:500]
-
-
-def _process(kind: str, store: Watched, name_servers: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", named("tools.web.job_process"), kind, os.fspath(store.path), name_servers]
-    path = os.pathsep.join(filter(None, (str(IMPORTED_FROM), os.environ.get("PYTHONPATH"))))
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
 
 
 def _note(job: Job, line: bytes) -> None:
