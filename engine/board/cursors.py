@@ -190,6 +190,7 @@ class Board(Group):
     reput_from_offset = One(
         "cursor", "dispatcher", "Spark, queue flush", "queues and index hold all below; <= max, on a record's boundary"
     )
+    dispatch_errno = One("gauge", "dispatcher", "status", "0, or why queues and index wait: there is no room for them")
     disk_state = One("gauge", "housekeeper", "producers, status", "0 normal, 1 warning, 2 read-only, 3 full")
     disk_used_percent = One("gauge", "housekeeper", "status", "how full the fullest of its disks is")
     running_flags = One("gauge", "housekeeper", "status", "RocketMQ's bit for a full disk")

@@ -93,6 +93,15 @@ def of_the_disk(board: Board, store: str = STORE) -> Iterator[Finding]:
                 " tried again each second",
             ),
         )  # fmt: skip
+    if errno := board.dispatch_errno.read():
+        lag = board.max_physical_offset.read() - board.reput_from_offset.read()
+        what = f"queues and index wait for room ({errno_text(errno)}): {lag:,} bytes of log are not in them yet"
+        yield Finding(
+            disk, what, df, (
+                f"{what}, and nobody can pull these. Free space on the store's file system: it is tried again each"
+                " second, and nothing is lost",
+            ),
+        )  # fmt: skip
 
 
 def errno_text(number: int) -> str:

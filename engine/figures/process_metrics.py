@@ -85,6 +85,7 @@ def _disk(board: Board) -> Iterator[Series]:
         ("used_percent", "How full the fullest disk of this store is", board.disk_used_percent.read()),
         ("flush_errno", "0, or why a flush failed: nothing is acknowledged since", board.flush_errno.read()),
         ("allocation_errno", "0, or why no new segment can be made", board.allocation_errno.read()),
+        ("dispatch_errno", "0, or why queues and index wait for room", board.dispatch_errno.read()),
     ):
         yield Series(GAUGE, f"rocketmq_disk_{name}", what, (), [((), float(value))])
     for name, what, count in (

@@ -3,9 +3,10 @@
 Implements: ReputMessageService (spec: store-formats, section 20)
 Follows:    max_physical_offset; min_physical_offset when the log begins above our cursor
 Publishes:  reput_from_offset: every record below it is in its queue, and its keys in the index; before that, in
-            queue_ends, where each queue ends
+            queue_ends, where each queue ends; dispatch_errno
 A killed dispatcher starts at its cursor; what it had built above it is written again, the same bytes. The index, where
-a record put twice would be found twice, is cut to the cursor first.
+a record put twice would be found twice, is cut to the cursor first. So does one that found no room for a file or a
+part of one, each second until there is some: a batch that was not finished is begun again, from what the files hold.
 On a slave the log may end in part of a record: it waits for the rest.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from functools import partial
+import os
 from pathlib import Path
 
 import numpy as np
@@ -23,19 +24,21 @@ from engine.board.queue_ends import QueueEnds
 from engine.board.topic_table import TopicTable
 from engine.keeping import dispatch_kernel
 from engine.keeping.dispatch_kernel import Pace, Why
+from engine.net.rare_lines import RareLines
 from engine.settings.config import BrokerConfig
 from engine.settings.store_parts import index_of, kinds_of
 from ipc import waiting
+from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles
 from store.queues.consume_queue import file_bytes_of
 from store.recovery.dispatch import Dispatcher as QueueBuilder
-from store.recovery.log_end import store_timestamp_ms
 
 log = logging.getLogger("slipstream.dispatcher")
 
 OPEN_FILES_MAX = 512  # of queues, in this process
 SETTLED_AT_ONCE = 1000  # queues: what is kept of them stays, and a collection that looked at 100,000 would take 0.3 s
+RETRY_MS = 1000  # while there is no room
 ROWS_MAX = 4096  # records of a turn, which is to be short
 
 
@@ -50,14 +53,58 @@ class Dispatcher:
         self._end = board.max_physical_offset.read()
         self._settled = 0  # of the queues: the collector does not look at them any more
         self._is_taken = False  # `follow` left a batch to be finished
+        self._is_begun = False  # the builder goes on at the cursor
+        self._now_ms = self._retry_at_ms = 0
+        self._findings: dict[str, None] = {}  # of the batch, which may be tried again
+        self._rare = RareLines(log)
         self._pace = np.zeros(len(Pace), np.int64)
         beginning, reput = board.min_physical_offset, board.reput_from_offset
         self._words = board.max_physical_offset.words
         self._places = int(board.max_physical_offset.index), int(beginning.index), int(reput.index)
 
-    def do_work(self, _now_ms: int) -> int:
-        """One batch into the queues; the bytes of log it covers."""
+    def do_work(self, now_ms: int) -> int:
+        """One batch into the queues, unless there was no room just now; the bytes of log it covers."""
+        self._now_ms = now_ms
+        if now_ms < self._retry_at_ms:
+            return 0
+        try:
+            moved = self._turn()
+        except OSError as error:
+            if error.errno not in file_io.NO_ROOM:
+                raise
+            self._await_room(error)
+            return 0
+        if self._board.dispatch_errno.read():
+            self._go_on()
+        return moved
+
+    def _await_room(self, error: OSError) -> None:
+        """What is in files stays and what is in memory is forgotten, as if this process had been killed."""
+        number = error.errno or -1
+        self._is_begun, self._retry_at_ms = False, self._now_ms + RETRY_MS
+        self._findings.update(dict.fromkeys(self._builder.findings))
+        self._builder.findings.clear()
+        if self._board.dispatch_errno.read() == number:
+            return
+        waiting.publish(self._board.dispatch_errno, number)
+        self._rare.flush(self._now_ms)
+        self._rare.tell(
+            "waits for room", self._now_ms, "%s: %s; queues and index stay behind the log, from offset %d on. Free"
+            " space on this file system: it is tried again each second",
+            error.filename or "queues and index", os.strerror(number), self._board.reput_from_offset.read(),
+        )  # fmt: skip
+
+    def _go_on(self) -> None:
+        waiting.publish(self._board.dispatch_errno, 0)
+        if self._rare.may_tell("has room", self._now_ms):
+            log.info("there is room: queues and index follow the log again")
+
+    def _turn(self) -> int:
         cursor = self._board.reput_from_offset
+        if not self._is_begun:
+            self._is_taken = False
+            self._builder.start_over(cursor.read())
+            self._is_begun, self._settled = True, 0
         self._end = self._board.max_physical_offset.read()
         start = cursor.read()
         begin = max(start, self._board.min_physical_offset.read())
@@ -74,8 +121,9 @@ class Dispatcher:
             if self._board.min_physical_offset.read() <= begin:
                 raise
             return 1  # expired since: the next turn begins where the log does now
-        for finding in self._builder.findings:
+        for finding in dict.fromkeys((*self._findings, *self._builder.findings)):
             log.warning("%s", finding)
+        self._findings.clear()
         self._builder.findings.clear()
         if reached == start:
             return 0
@@ -95,9 +143,11 @@ class Dispatcher:
 
     def idle(self, timeout_ms: int) -> None:
         """Follow the log as long as all that comes is usual, or sleep until it grows."""
-        timeout_ns = timeout_ms * waiting.NS_PER_MS
-        end, beginning, reput = self._places
-        start = self._board.reput_from_offset.read()
+        cursor, end, beginning, reput = self._board.reput_from_offset, *self._places
+        if self._retry_at_ms > self._now_ms:  # nobody else moves the cursor, so that only a signal ends it
+            waiting.await_change(cursor, cursor.read(), min(timeout_ms, self._retry_at_ms - self._now_ms))
+            return
+        timeout_ns, start = timeout_ms * waiting.NS_PER_MS, cursor.read()
         is_there = start >= self._board.min_physical_offset.read()
         if self._topics is None or not is_there or not self._builder.is_ready(start):
             dispatch_kernel.await_growth(self._words, end, reput, self._end, self._pace, timeout_ns)
@@ -118,12 +168,9 @@ def open_role(config: BrokerConfig, board: Board, regions: Path) -> Dispatcher:
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
     directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
     file_bytes = file_bytes_of(config.mapped_file_size_consume_queue_bytes)
-    index = index_of(config)
-    if index is not None:
-        index.cut(board.reput_from_offset.read(), partial(store_timestamp_ms, files))
     topics = TopicTable.attach(regions, writable=True)
     builder = QueueBuilder(
-        files, directory.consumequeue, file_bytes, index=index, on_rows=topics.put, kinds=kinds_of(config),
+        files, directory.consumequeue, file_bytes, index=index_of(config), on_rows=topics.put, kinds=kinds_of(config),
         ends=QueueEnds.attach(regions, writable=True), open_max=OPEN_FILES_MAX, rows_max=ROWS_MAX,
     )  # fmt: skip
     return Dispatcher(board, builder, topics)

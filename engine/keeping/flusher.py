@@ -14,7 +14,6 @@ comes.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import time
@@ -205,7 +204,7 @@ class Flusher:
 
     def _mark_failed(self, error: OSError) -> bool:
         """Without room (a file system that writes to new places) the mark says too little; else the disk is bad."""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in file_io.NO_ROOM:
             log.warning("%s: not written (%s); it is tried again", self._directory.mark, error.strerror)
             return True
         self._fail(str(self._directory.mark), error)
@@ -277,7 +276,7 @@ class Flusher:
         try:
             checkpoint_file.write(self._directory.checkpoint, checkpoint)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno not in file_io.NO_ROOM:
                 raise
             log.warning("%s: not written (%s); it is tried again", self._directory.checkpoint, error.strerror)
             return False

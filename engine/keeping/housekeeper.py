@@ -11,7 +11,6 @@ stop looking there first. Also where an empty slave's log begins is said here, o
 
 from __future__ import annotations
 
-import errno
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -48,7 +47,6 @@ log = logging.getLogger("slipstream.housekeeper")
 
 MEASURE_MS = 1000  # RocketMQ looks each 10 s; a fast writer fills a lot of disk in that time
 FINDINGS_MAX = 1000
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 TOLD = {
     DiskState.NORMAL: "normal",
     DiskState.WARNING: "warning: files go before their time",
@@ -137,7 +135,7 @@ class Housekeeper:
         )
 
     def _has_no_room(self) -> bool:
-        return self._board.allocation_errno.read() in NO_ROOM
+        return self._board.allocation_errno.read() in file_io.NO_ROOM
 
     def _measure(self, now_ms: int) -> None:
         """How full the disk is, published; the change of a state is logged."""

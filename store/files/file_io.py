@@ -27,6 +27,7 @@ PAGE_BYTES = mmap.PAGESIZE
 CREATING_SUFFIX = ".creating"
 FILE_MODE, DIRECTORY_MODE = 0o640, 0o750  # the group may read
 FLOCK = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # file systems without O_TMPFILE
 
 
@@ -92,8 +93,13 @@ def map_private(fd: int, size_bytes: int) -> mmap.mmap:
 
 
 def reserve(fd: int, start: int, length: int) -> None:
-    """Give the range blocks of its own: from then on a store through a mapping cannot hit a full disk (SIGBUS)."""
-    os.posix_fallocate(fd, start, length)
+    """Give the range blocks of its own: from then on a store through a mapping cannot hit a full disk (SIGBUS).
+
+    Whole pages, for the file that there is: blocks may be smaller, and the kernel asks for all of a page at once.
+    """
+    end, low = start + length, start - start % PAGE_BYTES
+    high = max(end, min(end + -end % PAGE_BYTES, os.fstat(fd).st_size))
+    os.posix_fallocate(fd, low, high - low)
 
 
 def reserve_path(path: Path, start: int, length: int) -> None:

@@ -191,8 +191,10 @@ class IndexFile:
     def select(self, key_hash: int, max_num: int, begin_ms: int, end_ms: int, offsets: list[int]) -> None:
         """selectPhyOffset: add the offsets of that hash and time to `offsets`, newest first, up to `max_num` in all."""
         first_ms, count = self.header.begin_timestamp_ms, self.header.index_count
+        if count <= 1:
+            return  # its slots may have no blocks
         number = int(self.slots[key_hash % self.geometry.slots])
-        if not 0 < number <= count or count <= 1:
+        if not 0 < number <= count:
             return
         seen: dict[int, int] = {}  # once a chain does not descend: what was found when it came to an entry
         while len(offsets) < max_num:

@@ -10,6 +10,7 @@ disk is an error here and never a SIGBUS in a store through the mapping.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -128,13 +129,24 @@ class IndexService:
     ) -> None:
         header, (slots, entries_max) = file.header, self.geometry
         counted = min(header.index_count, entries_max)
-        end = min(counted + 1, entries_max)  # one entry may be there that does not count yet, nor its slot
+        end = counted + self._is_begun(file, counted)  # one entry may be there that does not count yet, nor its slot
         index_kernel.unchain(file.array, slots, counted, end)
         freed = index_kernel.unchain(file.array, slots, count, counted)
         self._set_header(
             file, self._header_of(file, count, header.hash_slot_count - freed, before, store_timestamp_of)
         )
         index_kernel.clear(file.array, slots, count, end)
+
+    @staticmethod
+    def _is_begun(file: IndexFile, number: int) -> bool:
+        """Whether anything was ever stored where the entry is: to look there else is a SIGBUS on a full tmpfs."""
+        start = file.geometry.entries_at + number * ENTRY_BYTES
+        end = min(start + ENTRY_BYTES, file.geometry.file_bytes)
+        fd = file_io.open_file(file.path, writable=False)
+        try:
+            return 0 < end - start == sum(high - low for low, high in file_io.data_ranges(fd, start, end))
+        finally:
+            os.close(fd)
 
     @staticmethod
     def _set_header(file: IndexFile, header: Header) -> None:
@@ -228,8 +240,12 @@ class IndexService:
         path = self.directory / name
         file_io.make_directories(self.directory)
         creating = path.with_name(name + file_io.CREATING_SUFFIX)
-        file_io.create_sparse(creating, self.geometry.file_bytes)
-        file_io.rename(creating, path)  # others look into the directory: a file has its length from the beginning
+        try:
+            file_io.create_sparse(creating, self.geometry.file_bytes)
+            file_io.reserve_path(creating, 0, HEADER_BYTES)
+            file_io.rename(creating, path)  # others look into the directory, and at headers: both are there at once
+        finally:
+            file_io.unlink(creating)
         file = IndexFile.open(path, self.geometry, writable=True)
         self._set_header(file, _beginning(before))
         self._last = file

@@ -203,16 +203,25 @@ class QueueExt:
         path = self.directory / file_name(base)
         count = min((self._file_bytes - at - END_BYTES) // UNIT_BYTES, len(codes))
         if count <= 0:
-            os.close(file_io.write_into_sparse(path, END_OF_FILE, at, self._file_bytes))
+            self._write(path, END_OF_FILE, at)
             self.position, self._at_end = base + self._file_bytes, False
             return 0
         units = np.zeros(count, EXT_DTYPE)
         units["size"] = UNIT_BYTES
         units["tags_code"], units["store_timestamp_ms"] = tags_codes[:count], store_timestamps_ms[:count]
-        os.close(file_io.write_into_sparse(path, units.tobytes(), at, self._file_bytes))
+        self._write(path, units.tobytes(), at)
         codes[:count] = self.position + ADDRESS_ZERO + np.arange(count, dtype=np.int64) * UNIT_BYTES
         self.position += count * UNIT_BYTES
         return count
+
+    def _write(self, path: Path, data: bytes, at: int) -> None:
+        """All of it or nothing: a part of a unit would be taken for another record's, and stay."""
+        try:
+            os.close(file_io.write_into_sparse(path, data, at, self._file_bytes))
+        except OSError as error:
+            if error.errno in file_io.NO_ROOM and path.exists():
+                file_io.clear(path, at, at + len(data))
+            raise
 
 
 def _last_address(queue: ConsumeQueue, start: int, end: int) -> int | None:

@@ -154,6 +154,11 @@ class QueueSet:
         """Records below expired before they came here: queues have gaps there, and whose records all did begin anew."""
         self._expired.below = physical_offset
 
+    @property
+    def skipped_to(self) -> int:
+        """What `skip_to` was told last, or 0."""
+        return self._expired.below
+
     def close(self) -> None:
         """Close the files that are open; they are opened again when they are needed."""
         self._lanes.close()

@@ -9,6 +9,7 @@ then holds of records at or above that point (a killed dispatcher's work) is wri
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from store.message.delay import DELAYS_MS
 from store.message.rows_kernel import Row, ScanStop
 from store.queues.queue_set import PLAIN_QUEUES, ROWS_MAX, EndsTable, QueueKinds, QueueSet
 from store.recovery import turn_kernel
+from store.recovery.log_end import store_timestamp_ms
 from store.recovery.turn_kernel import Done, TurnWord
 
 BATCH_ROWS = ROWS_MAX
@@ -54,10 +56,11 @@ class Dispatcher:
         self._on_rows = on_rows
         self._segments, self._index = segment_files, index
         self.findings: list[str] = []
-        self._queues = QueueSet(
-            consumequeue, file_bytes, kinds, self._report, refuse_gaps=refuse_gaps, batch_root=batch_root, ends=ends,
-            open_max=open_max, rows_max=rows_max or BATCH_ROWS,
+        self._new_queues = partial(
+            QueueSet, consumequeue, file_bytes, kinds, self._report, refuse_gaps=refuse_gaps, batch_root=batch_root,
+            ends=ends, open_max=open_max, rows_max=rows_max or BATCH_ROWS,
         )  # fmt: skip
+        self._queues = self._new_queues()
         usual = kinds.delays_ms == DELAYS_MS  # which the scan knows
         self._delays_ms = None if usual else np.array(kinds.delays_ms, np.int64)
         self._segment: Segment | None = None
@@ -70,6 +73,18 @@ class Dispatcher:
         """Unmap the segment, close the queues."""
         self._queues.close()
         self._close_segment()
+
+    def start_over(self, from_offset: int) -> None:
+        """Know no queue any more, and take out of the index what lies at or above that offset: it comes again.
+
+        For who begins where another one was killed, or could not finish a batch. Raises OSError, IndexFileDamaged.
+        """
+        self.close()
+        queues = self._new_queues()
+        queues.skip_to(self._queues.skipped_to)
+        self._queues = queues
+        if self._index is not None:
+            self._index.cut(from_offset, partial(store_timestamp_ms, self._segments))
 
     def _close_segment(self) -> None:
         if self._segment is not None:

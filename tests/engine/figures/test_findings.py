@@ -47,11 +47,13 @@ def test_the_disk_comes_first(board: Board, tmp_path: Path) -> None:
     waiting.publish(board.flush_errno, errno.EIO)
     waiting.publish(board.disk_state, DiskState.FULL)
     waiting.publish(board.allocation_errno, errno.ENOSPC)
+    waiting.publish(board.dispatch_errno, errno.ENOSPC)
     waiting.publish(board.given_up["dispatcher"], 1)
-    assert codes(board, status_of(tmp_path, needed=2)) == ["DISK", "DISK", "DISK", "UNREADABLE", "NO_SLAVE"]
+    assert codes(board, status_of(tmp_path, needed=2)) == [*["DISK"] * 4, "UNREADABLE", "NO_SLAVE"]
     findings = findings_of(board, status_of(tmp_path))
     assert "Input/output error" in findings[0].what and "FULL" in findings[1].what
-    assert f"df -h {tmp_path}" in findings[2].next_step and "log verify" in findings[3].next_step
+    assert f"df -h {tmp_path}" in findings[2].next_step and "log verify" in findings[4].next_step
+    assert "queues and index wait for room (No space left on device)" in findings[3].what
 
 
 def test_a_role_that_stands_still_is_named_once(board: Board, tmp_path: Path) -> None:

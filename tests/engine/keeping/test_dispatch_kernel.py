@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import random
 import shutil
 import threading
@@ -195,23 +197,20 @@ def test_the_same_queues_index_and_counts_across_lives(
     assert index == [path.read_bytes()[40:] for path in sorted((log.root / "index").iterdir())]
 
 
-def test_a_full_disk_ends_the_role(log: SmallLog, board: Board, tmp_path: Path) -> None:
+def test_a_full_disk_is_waited_for(log: SmallLog, board: Board, tmp_path: Path) -> None:
     dispatcher = role(log, board, tmp_path)
     log.append()
     follow(dispatcher, board, log.end)
     lanes = dispatcher._builder._queues._lanes
-    with open("/dev/full", "wb") as full:
-        lanes.hold(0, full.fileno(), 0, int(lanes.words[0, Lane.UNTIL]))
-        log.append()
-        assert not only_idle(dispatcher, board, log.end)
-        with pytest.raises(OSError, match="No space left"):
-            dispatcher.do_work(NOW)
-        assert board.reput_from_offset.read() == log.records[0].end
-        lanes.words[0, Lane.FD] = -1
-        lanes._open.clear()
-    again = role(log, board, tmp_path)
-    follow(again, board, log.end)
-    again.close()
+    lanes.hold(0, os.open("/dev/full", os.O_WRONLY), 0, int(lanes.words[0, Lane.UNTIL]))
+    log.append()
+    assert not only_idle(dispatcher, board, log.end)
+    assert dispatcher.do_work(NOW) == 0
+    assert board.reput_from_offset.read() == log.records[0].end
+    assert board.dispatch_errno.read() == errno.ENOSPC
+    assert dispatcher.do_work(NOW + keeping.RETRY_MS) == log.records[1].size
+    assert board.dispatch_errno.read() == 0
+    dispatcher.close()
     assert topic_counts(tmp_path) == {"topic": 2}
 
 
