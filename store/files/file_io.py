@@ -93,13 +93,9 @@ def map_private(fd: int, size_bytes: int) -> mmap.mmap:
 
 
 def reserve(fd: int, start: int, length: int) -> None:
-    """Give the range blocks of its own: from then on a store through a mapping cannot hit a full disk (SIGBUS).
-
-    Whole pages, for the file that there is: blocks may be smaller, and the kernel asks for all of a page at once.
-    """
-    end, low = start + length, start - start % PAGE_BYTES
-    high = max(end, min(end + -end % PAGE_BYTES, os.fstat(fd).st_size))
-    os.posix_fallocate(fd, low, high - low)
+    """Blocks for all pages of the range (which may have several): no store through a mapping is a SIGBUS then."""
+    low, end = start - start % PAGE_BYTES, start + length
+    os.posix_fallocate(fd, low, max(end, min(end + -end % PAGE_BYTES, os.fstat(fd).st_size)) - low)
 
 
 def reserve_path(path: Path, start: int, length: int) -> None:
@@ -144,7 +140,6 @@ def start_writing(fd: int, start: int, length: int) -> None:
     A file system that cannot begins it when it likes.
     """
     from store.files import libc
-
     libc.start_writing(fd, start, length)
 
 
@@ -221,7 +216,6 @@ def exchange(one: Path, other: Path) -> None:
     Raises OSError (EINVAL where the file system cannot).
     """
     from store.files import libc
-
     libc.exchange_names(one, other)
 
 
