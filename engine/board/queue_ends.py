@@ -12,12 +12,15 @@ Region "queue_ends": as `engine.board.queue_table` has it.
 
 from __future__ import annotations
 
+import numpy as np
+
 from engine.board.queue_table import TOPIC_BYTES_MAX, NoQueueSlot, QueueTable, TableWord
 from ipc.arrays import Words
-from ipc.compiled.atomics import await_change, load_acquire, monotonic_ns, store_release
+from ipc.compiled.atomics import Followed, await_change, load_acquire, monotonic_ns, store_release
 from ipc.compiled.compiler import kernel
 
 NO_SLOT = -1
+LOOK_NS = 50_000_000  # for who need not know at once: RocketMQ looks for delayed messages each 100 ms
 
 
 @kernel
@@ -33,18 +36,22 @@ def await_more(
 ) -> int:  # fmt: skip
     """Sleep until the word `followed` (reput_from_offset) has moved and one of these queues ends behind `ends`.
 
-    Or there are more queues than `used`, or the time is over; the word then. Returns early when a signal arrives.
+    Or there are more queues than `used`, or the time is over; the word then. Looks each LOOK_NS, and does not sleep on
+    `followed` meanwhile: for who does the dispatcher goes by each message. Returns early when a signal arrives.
     """
-    until_ns, left_ns = monotonic_ns() + timeout_ns, timeout_ns
-    while left_ns > 0:
-        now = await_change(followed, index, seen, left_ns)
-        if now == seen or load_acquire(table, TableWord.USED) > used:
-            return now
-        for k in range(slots.size):
-            if load_acquire(table, TableWord.NEXT_OFFSETS + slots[k]) > ends[k]:
+    until_ns, nothing = monotonic_ns() + timeout_ns, np.zeros(Followed.WAITERS + 1, np.int64)
+    while True:
+        now, began_ns = load_acquire(followed, index), monotonic_ns()
+        if now != seen:
+            if load_acquire(table, TableWord.USED) > used:
                 return now
-        seen, left_ns = now, until_ns - monotonic_ns()
-    return seen
+            for k in range(slots.size):
+                if load_acquire(table, TableWord.NEXT_OFFSETS + slots[k]) > ends[k]:
+                    return now
+        nap_ns = min(LOOK_NS, until_ns - began_ns)
+        await_change(nothing, 0, 0, nap_ns)
+        if monotonic_ns() < began_ns + nap_ns or nap_ns <= 0:
+            return now
 
 
 class QueueEnds(QueueTable):

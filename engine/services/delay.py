@@ -365,7 +365,7 @@ class Delay:
         self._await_more(wait_ms)
 
     def _await_more(self, wait_ms: int) -> None:
-        """Until a level gets a message that has none: who sends others wakes only compiled code."""
+        """Until a level gets a message that has none: who sends others wakes nobody here."""
         named = [(slot, level.next_offset) for slot, level in zip(self._slots, self._levels, strict=False)
                  if slot != NO_SLOT and level.look_at_ms == NEVER_MS]  # fmt: skip
         slots, ends = np.array(named, np.int64).reshape(-1, 2).T.copy()

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from engine.board.queue_ends import NO_SLOT, QueueEnds, await_more
-from ipc.compiled.atomics import Followed, publish
+from ipc.compiled.atomics import FUTEX_WAIT, SYS_FUTEX, Followed, publish
 from store.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET
 from store.queues.queue_set import QueueKinds
 from store.recovery import dispatch
+from tests.harness.conditions import await_that
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
 
 BATCH = 7
@@ -70,6 +71,12 @@ def test_names_that_find_no_room_have_no_slot(tmp_path: Path) -> None:
     assert [ends.slot_for(b"t", number) for number in range(3)] == [0, 1, NO_SLOT]
 
 
+def is_in_futex_wait(thread: threading.Thread) -> bool:
+    """Not in a wait of the interpreter's own, which has a clock in its operation."""
+    number, *arguments = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()
+    return number == str(SYS_FUTEX) and int(arguments[1], 16) == FUTEX_WAIT
+
+
 def test_who_waits_for_more_of_some_queues_wakes_for_these_and_for_new_ones(tmp_path: Path) -> None:
     writer = QueueEnds.create(tmp_path, {("mine", 0): 5, ("other", 0): 5})
     reader, moved = QueueEnds.attach(tmp_path), np.zeros(len(Followed), np.int64)
@@ -84,11 +91,13 @@ def test_who_waits_for_more_of_some_queues_wakes_for_these_and_for_new_ones(tmp_
         publish(moved, 0, value)
 
     dispatch_to(b"other", 6, 1)
-    dispatching = threading.Thread(target=dispatch_to, args=(b"mine", 6, 2))
-    dispatching.start()
-    wait(0, 5)
+    waiting = threading.Thread(target=wait, args=(0, 5))
+    waiting.start()
+    await_that(lambda: is_in_futex_wait(waiting), "it sleeps")
+    assert moved[Followed.WAITERS] == 0, "the dispatcher need not hurry for it"
+    dispatch_to(b"mine", 6, 2)
+    waiting.join()
     assert writer.next_offsets[mine[0]] == 6, "another queue's message woke nobody"
-    dispatching.join()
     dispatch_to(b"other", 7, 3)
     assert wait(2, 6, timeout_ns=1) == 3, "nothing for it: the time was over"
     making = threading.Thread(target=dispatch_to, args=(b"new", 1, 4))
