@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from engine.rings.encode_kernel import flip_magic
 from engine.rings.payload import COMPOSED
 from ipc.arrays import Bytes, Words
-from ipc.compiled.atomics import Followed, load_acquire, release_fence, store_release, wake
+from ipc.compiled.atomics import load_acquire, release_fence, store_release, wake
 from ipc.compiled.compiler import inlined, kernel
 from ipc.compiled.memory import copy_bytes, load_be32, store_be32, store_be64
 from ipc.ring import DESCRIPTOR_WORDS, WORDS_PER_RING, ControlWord, Descriptor, descriptor_at, length_of, slot_of
@@ -133,8 +133,8 @@ def record_at(journal: Words, version: int) -> int:
 
 
 @kernel
-def redo(shared: Shared) -> None:
-    """Bring every word that others follow to what the current commit record says; harmless when done already."""
+def _show(shared: Shared) -> None:
+    """Bring every word that others follow to what the current commit record says; nobody is woken yet."""
     journal, controls, counters, places = shared.journal, shared.controls, shared.counters, shared.places
     at = record_at(journal, journal[JournalWord.VERSION])
     rings = controls.size // WORDS_PER_RING
@@ -145,16 +145,19 @@ def redo(shared: Shared) -> None:
     counters[places[Place.PUT_MESSAGES]] = journal[at + CommitWord.MESSAGES]
     counters[places[Place.PUT_BYTES]] = journal[at + CommitWord.BYTES]
     counters[places[Place.PUT_REFUSED]] = journal[at + CommitWord.REFUSED]
-    # All words before any wake-up: waking may cost this process the CPU, and a put that is confirmed by then must see
-    # that its ring's head has passed it. Who waits for a put is woken first: it takes the core that is free.
     store_release(counters, places[Place.MAX_PHYSICAL], journal[at + CommitWord.END])
     for ring in range(rings):
         controls[ring * WORDS_PER_RING + ControlWord.REFUSALS] = journal[at + CommitWord.HEADS + rings + ring]
         store_release(controls, ring * WORDS_PER_RING + ControlWord.HEAD, journal[at + CommitWord.HEADS + ring])
-    for ring in range(rings):
-        if controls[ring * WORDS_PER_RING + ControlWord.HEAD + Followed.WAITERS] != 0:
-            wake(controls, ring * WORDS_PER_RING + ControlWord.HEAD)
-    wake(counters, places[Place.MAX_PHYSICAL])
+
+
+@kernel
+def redo(shared: Shared) -> None:
+    """Show what the current commit record says, and wake all who follow it; harmless when done already."""
+    _show(shared)
+    for ring in range(shared.controls.size // WORDS_PER_RING):
+        wake(shared.controls, ring * WORDS_PER_RING + ControlWord.HEAD)
+    wake(shared.counters, shared.places[Place.MAX_PHYSICAL])
 
 
 @inlined
@@ -168,10 +171,21 @@ def begin_commit(journal: Words, rings: int) -> int:
     return there
 
 
-@kernel
-def _commit(shared: Shared) -> None:
+@inlined
+def _decide(shared: Shared) -> None:
     store_release(shared.journal, JournalWord.VERSION, shared.journal[JournalWord.VERSION] + 1)
-    redo(shared)
+
+
+@kernel
+def _commit(shared: Shared, ring: int) -> None:
+    """All words before any wake-up, which may cost this process the CPU: a put that is confirmed by then must see that
+    its ring's head has passed it. Of the rings only this one's producer has news, and wakes first: it takes the core
+    that is free.
+    """
+    _decide(shared)
+    _show(shared)
+    wake(shared.controls, ring * WORDS_PER_RING + ControlWord.HEAD)
+    wake(shared.counters, shared.places[Place.MAX_PHYSICAL])
 
 
 @inlined
@@ -191,7 +205,7 @@ def end_commit(
     journal[there + CommitWord.TIMESTAMP] = now_ms
     journal[there + CommitWord.END] += put_bytes
     journal[there + CommitWord.HEADS + ring] = head
-    _commit(shared)
+    _commit(shared, ring)
 
 
 @inlined
@@ -332,7 +346,7 @@ def refuse(source: Source, errno: int, shared: Shared) -> int:
     journal[there + CommitWord.REFUSED] += tail - head
     journal[there + CommitWord.HEADS + rings + ring] += tail - head
     journal[there + CommitWord.HEADS + ring] = tail
-    _commit(shared)
+    _commit(shared, ring)
     return tail - head
 
 
@@ -344,5 +358,6 @@ def roll(segment: Bytes, base: int, shared: Shared) -> int:
     store_be32(segment, at, segment.size - at)
     store_be32(segment, at + 4, BLANK_MAGIC)
     shared.journal[there + CommitWord.END] = base + segment.size
-    _commit(shared)
+    _decide(shared)
+    redo(shared)
     return base + segment.size

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
+from ipc.compiled.atomics import FUTEX_WAIT, SYS_FUTEX
 from ipc.descriptors import await_readable
 
 SECONDS = 120.0
@@ -23,3 +27,12 @@ def await_that(
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
         await_readable(timeout_ms=pause * 1000)
     return seen
+
+
+def is_in_futex_wait(thread: threading.Thread) -> bool:
+    """Whether it sleeps on a word of ours; the interpreter's own waits have a clock in their operation."""
+    number, operation = "", -1
+    with contextlib.suppress(OSError, ValueError):  # it has ended, or is running
+        number, _, word, *_ = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()
+        operation = int(word, 16)
+    return number == str(SYS_FUTEX) and operation == FUTEX_WAIT

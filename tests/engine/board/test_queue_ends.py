@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from engine.board.queue_ends import NO_SLOT, QueueEnds, await_more
-from ipc.compiled.atomics import FUTEX_WAIT, SYS_FUTEX, Followed, publish
+from ipc.compiled.atomics import Followed, publish
 from store.message.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET
 from store.queues.queue_set import QueueKinds
 from store.recovery import dispatch
-from tests.harness.conditions import await_that
+from tests.harness.conditions import await_that, is_in_futex_wait
 from tests.harness.logs import QUEUE_FILE_BYTES, SmallLog
 
 BATCH = 7
@@ -69,12 +69,6 @@ def test_names_that_find_no_room_have_no_slot(tmp_path: Path) -> None:
     ends = QueueEnds.create(tmp_path, {}, queues_max=2)
     assert ends.slot_for(b"x" * 257, 0) == NO_SLOT
     assert [ends.slot_for(b"t", number) for number in range(3)] == [0, 1, NO_SLOT]
-
-
-def is_in_futex_wait(thread: threading.Thread) -> bool:
-    """Not in a wait of the interpreter's own, which has a clock in its operation."""
-    number, *arguments = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()
-    return number == str(SYS_FUTEX) and int(arguments[1], 16) == FUTEX_WAIT
 
 
 def test_who_waits_for_more_of_some_queues_wakes_for_these_and_for_new_ones(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +21,16 @@ from engine.writer.journal import attach_journal, create_journal
 from engine.writer.writer import places_of
 from ipc import ring
 from ipc.arrays import Words
+from ipc.compiled.atomics import await_change
 from store.files.pointer import COUNTERS_FILE
 from store.message.host import Host
 from store.message.record import BLANK_MAGIC, Kind, decode, inspect
+from tests.harness.conditions import await_that, is_in_futex_wait
 
 RING_BYTES, SEGMENT_BYTES, RINGS = 1 << 20, 1 << 18, 4
 HERE = Host("127.0.0.1", 10911)
 NOW_MS = 1_700_000_000_000
+MINUTE_NS = 60_000_000_000
 
 
 @dataclass
@@ -147,6 +151,23 @@ def test_a_record_goes_in_only_if_a_blank_record_still_fits_behind_it(bench: Ben
     template = bench.template("t")
     bench.put(template, [b"x" * (SEGMENT_BYTES - len(template.record) - spare)])
     assert bench.drain() == outcome
+
+
+def test_who_put_nothing_sleeps_on_when_others_puts_are_committed(bench: Bench) -> None:
+    words, place = bench.controls.words, bench.claimed.number * ring.WORDS_PER_RING + int(ring.ControlWord.HEAD)
+    of_another = (bench.claimed.number + 1) % RINGS * ring.WORDS_PER_RING + int(ring.ControlWord.HEAD)
+    mine, other = (
+        threading.Thread(target=await_change, args=(words, at, int(words[at]), MINUTE_NS)) for at in (place, of_another)
+    )
+    for thread in (mine, other):
+        thread.start()
+        await_that(lambda: is_in_futex_wait(thread), "it sleeps")  # noqa: B023
+    bench.put(bench.template("t"), [b"x"])
+    bench.drain()
+    assert is_in_futex_wait(other), "nobody woke it"
+    mine.join()
+    bench.redo()
+    other.join()
 
 
 def test_killed_before_the_commit_the_batch_is_drained_again_and_nothing_is_there_twice(bench: Bench) -> None:
