@@ -85,10 +85,11 @@ class OpWriter:
         """Write all that is pending now. Raises what the last attempt raised."""
         while (failure := self._write(deadline_ms, all_of_them=True)) is not None:
             with self._lock:
-                left_ms = min(self._again_at_ms, deadline_ms) - monotonic_ms()
                 if isinstance(failure, FINAL) or monotonic_ms() >= deadline_ms:
                     raise failure
-                self._changed.wait(max(1, left_ms) / 1000)
+                again_at_ms = min(self._again_at_ms, deadline_ms)
+                while not self._is_closed and (left_ms := again_at_ms - monotonic_ms()) > 0:
+                    self._changed.wait(left_ms / 1000)
 
     def end(self) -> None:
         """Have the thread end; what is pending is given up."""
@@ -150,5 +151,7 @@ class OpWriter:
             return None
 
     def _try_later(self) -> None:
+        """Something is refused; the thread, which may have seen nothing pending while it was tried, is told."""
         self._again_at_ms = monotonic_ms() + self._pause_ms
         self._pause_ms = min(2 * self._pause_ms, AGAIN_MS_MAX)
+        self._changed.notify_all()

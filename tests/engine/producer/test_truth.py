@@ -236,3 +236,28 @@ def test_op_messages_that_were_refused_keep_their_order_and_are_written_when_ask
     assert puts.taken == [Op(0, "0"), Op(0, "1"), Op(0, "2")]
     writer.end()
     writer.join()
+
+
+def test_what_a_call_was_refused_is_written_later_though_nothing_was_pending_while_it_tried() -> None:
+    puts = Puts()
+    writer = OpWriter(puts, bytes_max=4096, interval_ms=3_600_000)
+    changed: threading.Condition = vars(writer)["_changed"]
+
+    def is_asleep() -> bool:
+        with changed:
+            return bool(vars(changed)["_waiters"])
+
+    def refuse(_op: Op, _deadline_ms: int) -> None:
+        with changed:
+            changed.notify_all()
+        await_that(is_asleep, "its thread has seen that nothing is pending")
+        raise ServiceNotAvailable("s", "FULL", 99)
+
+    writer.add(0, "5,", monotonic_ms() + 60_000)
+    puts.put_op, take = refuse, puts.put_op  # type: ignore[method-assign]
+    with pytest.raises(ServiceNotAvailable):
+        writer.write(0)
+    puts.put_op = take  # type: ignore[method-assign]
+    await_that(lambda: puts.taken == [Op(0, "5,")], "it is written by the thread")
+    writer.end()
+    writer.join()
