@@ -6,7 +6,6 @@ record names its place in the log, so the file tells by itself where it lay: `sl
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,7 +64,7 @@ def keep(root: Path, files: SegmentFiles, offset: int, end: int) -> Path:
         file_io.sync_file(fd)
         file_io.rename(creating, path)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in file_io.NO_ROOM:
             raise NoRoomToKeep(root, wanted) from error
         raise
     finally:
