@@ -127,6 +127,7 @@ queues: setup
 
 bench: setup
 	@$(PYTHON) -m tools.bench --ledger docs/benchmarks.json $(ARGS)
+	@$(PYTHON) -m tools.docs.scale > docs/scale.arriving && mv docs/scale.arriving docs/scale.md
 
 interop: setup
 	@mkdir -p docs && $(PYTHON) -m tests.interop docs/interop.md $(ARGS)

@@ -1,12 +1,14 @@
-"""Slipstream's public face: `from slipstream import Producer, open_store, read, session`.
+"""Slipstream's public face: `from slipstream import Producer, open_store, read, scan, session`.
 
     Producer     appends to the store of a broker on this machine
     open_store   reads a store, with a broker or without
     session      a Spark session that finds the format "rocketmq"
+    scan         a store, or several, as Arrow record batches, without Spark
     read         a store, or several, as a Spark DataFrame of the columns and topics that are named
     map_segments a function on the mapped segments inside Spark's executors
     lag          how far a stream is behind, from its progress
-    register     for a Spark session that was sent these packages (--py-files) and does not find the format by itself
+    explain_read what a DataFrame or a table would touch: stores, queues, splits and bytes
+    register     a store's topics and metadata as tables in SQL; also for a session that does not find the format itself
 
 What is named is imported when it is first asked for: `import slipstream` loads neither numba nor PySpark.
 """
@@ -20,22 +22,25 @@ from ipc.module_names import DISTRIBUTION, named
 
 if TYPE_CHECKING:
     from engine.producer import Producer
-    from spark_bridge.map_segments import map_segments
-    from spark_bridge.session import read, register, session
+    from spark_bridge.driver import explain_read, read, session
+    from spark_bridge.kernels import map_segments
+    from spark_bridge.scanning import scan
+    from spark_bridge.sql.registration import register
     from spark_bridge.stream.progress import Lag, lag
     from store.reading.opened import OpenStore, open_store
 
     __version__: str
 
 __all__ = [
-    "Lag", "OpenStore", "Producer", "__version__", "lag", "main", "map_segments", "open_store", "read", "register",
-    "session",
+    "Lag", "OpenStore", "Producer", "__version__", "explain_read", "lag", "main", "map_segments", "open_store",
+    "read", "register", "scan", "session",
 ]  # fmt: skip
-_NEED_SPARK = frozenset("Lag lag map_segments read register session".split())
+_NEED_SPARK = frozenset("Lag explain_read lag map_segments read register session".split())
 _LIES_IN = {
     "OpenStore": named("store.reading.opened"),
     "Producer": named("engine.producer"),
     "open_store": named("store.reading.opened"),
+    "scan": named("spark_bridge"),
     **dict.fromkeys(_NEED_SPARK, named("spark_bridge")),
 }
 
@@ -59,6 +64,10 @@ def __getattr__(name: str) -> Any:
         from ipc.extras import require_spark
 
         require_spark(f"slipstream.{name}")
+    if name == "scan":
+        from ipc.extras import require_arrow
+
+        require_arrow("slipstream.scan")
     value = globals()[name] = getattr(import_module(_LIES_IN[name]), name)
     return value
 

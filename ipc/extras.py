@@ -28,6 +28,11 @@ def require_spark(what: str) -> None:
     _require(what, "spark", "pyspark", "pyarrow")
 
 
+def require_arrow(what: str) -> None:
+    """Raise ExtraMissing unless what scans give is there."""
+    _require(what, "arrow", "pyarrow")
+
+
 def require_web(what: str) -> None:
     """Raise ExtraMissing unless what the web console imports is there."""
     _require(what, "web", "starlette", "uvicorn")

@@ -9,13 +9,52 @@ The log's end is found once, when a read is planned: everything below it is read
 are mapped where they lie, so the files (a master's, a slave's, or a stopped broker's) must be on the executors' host.
 
 Columns, options and limits are in USAGE.md, for who uses it; the rooms' own first lines say where things are.
+
+What is named is imported when it is first asked for: `scan` and whoever else reads without Spark needs no PySpark.
 """
 
-from spark_bridge.map_segments import map_segments
-from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import COLUMNS
-from spark_bridge.session import read, register, session
-from spark_bridge.source import RocketMQSource
-from spark_bridge.stream.progress import Lag, lag
+from __future__ import annotations
 
-__all__ = ["COLUMNS", "InvalidOption", "Lag", "RocketMQSource", "lag", "map_segments", "read", "register", "session"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spark_bridge.driver import explain_read, read, session
+    from spark_bridge.kernels import map_segments
+    from spark_bridge.options.values import InvalidOption
+    from spark_bridge.records.columns import COLUMNS
+    from spark_bridge.scanning import scan
+    from spark_bridge.source import RocketMQSource
+    from spark_bridge.sql.registration import Registration, register
+    from spark_bridge.stream.progress import Lag, lag
+
+__all__ = [
+    "COLUMNS", "InvalidOption", "Lag", "Registration", "RocketMQSource", "explain_read", "lag", "map_segments", "read",
+    "register", "scan", "session",
+]  # fmt: skip
+_LIES_IN = {
+    "COLUMNS": "records.columns",
+    "InvalidOption": "options.values",
+    "Lag": "stream.progress",
+    "Registration": "sql.registration",
+    "RocketMQSource": "source",
+    "explain_read": "driver",
+    "lag": "stream.progress",
+    "map_segments": "kernels",
+    "read": "driver",
+    "register": "sql.registration",
+    "scan": "scanning",
+    "session": "driver",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What `__all__` names, when it is first asked for."""
+    if name not in _LIES_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_LIES_IN[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

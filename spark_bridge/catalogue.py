@@ -25,10 +25,11 @@ def options_of_creation(given: Mapping[str, str]) -> dict[str, str] | None:
     return own if "path" not in options else {**own, "path": options["path"]}
 
 
-def keeping(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema of a new table, with its options."""
+def keeping(schema: StructType, options: Mapping[str, str], comment: str = "") -> StructType:
+    """The schema of a new table, with its options, and with a comment at the column that keeps them."""
     first, *others = schema.fields
-    kept = StructField(first.name, first.dataType, first.nullable, {**first.metadata, METADATA: dict(options)})
+    metadata = {**first.metadata, **({"comment": comment} if comment else {})}
+    kept = StructField(first.name, first.dataType, first.nullable, {**metadata, METADATA: dict(options)})
     return StructType([kept, *others])
 
 
@@ -40,5 +41,10 @@ def kept_options(schema: StructType, given: Mapping[str, str]) -> dict[str, str]
     options = {name.lower(): value for name, value in given.items()}
     if any(place in options for place in PLACES):
         return options
+    return {**options_kept(schema), **options}
+
+
+def options_kept(schema: StructType) -> dict[str, str]:
+    """What a table keeps; nothing where the schema is not of one of this source's tables."""
     kept: dict[str, str] = next((field.metadata[METADATA] for field in schema.fields if METADATA in field.metadata), {})
-    return {**kept, **options}
+    return dict(kept)

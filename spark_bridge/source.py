@@ -27,8 +27,9 @@ from spark_bridge import worker_process
 from spark_bridge.catalogue import keeping, kept_options, options_of_creation
 from spark_bridge.options.read import ReadOptions, parse_options
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import canonical, columns_of, schema_of, settled
+from spark_bridge.records.columns import canonical, columns_of
 from spark_bridge.records.reader import read_split
+from spark_bridge.records.spark_schema import json_schema, schema_of, settled
 from spark_bridge.stream.options import without_stream_only
 from spark_bridge.tables.reader import TableReader, table_schema
 from spark_bridge.user_errors import RefusedStream, in_one_line, one_line
@@ -124,6 +125,7 @@ class RocketMQReader(DataSourceReader):
         self.options = options
         self.column_names = schema.fieldNames()
         self.rows = settled(schema, self.options.rows)
+        self.value_schema = json_schema(schema, self.options.rows)
         self.arrow_schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
 
     @in_one_line
@@ -131,12 +133,23 @@ class RocketMQReader(DataSourceReader):
         """The splits, planned against the log's end as it is now."""
         from spark_bridge.plan.planner import plan_read  # the driver's part only: executors need no cursors
 
-        return [InputPartition(split) for split in plan_read(self.options)]
+        if self.options.flights is None:
+            return [InputPartition(split) for split in plan_read(self.options)]
+        from spark_bridge.flight.anywhere import plan_anywhere
+
+        planned = plan_anywhere(self.options.flights, self.column_names, self.value_schema)
+        return [InputPartition(split) for split in planned]
 
     @in_one_line
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of one split; Spark makes up a partition without a value when there is none."""
-        if partition.value is not None:
+        if partition.value is None:
+            return
+        if self.options.flights is not None:
+            from spark_bridge.flight.anywhere import read_anywhere
+
+            yield from read_anywhere(partition.value, self.arrow_schema)
+        else:
             columns = columns_of(self.column_names, self.rows)
             with first_plan_kept():
                 yield from read_split(partition.value, columns, self.arrow_schema, self.rows)

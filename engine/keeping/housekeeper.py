@@ -2,8 +2,8 @@
 
 Implements: DefaultMessageStore's timers for CleanCommitLogService and CleanConsumeQueueService; the decisions are in
 protocol/retention.py (spec: store-formats, section 22)
-Follows:    segment_request_offset, max_physical_offset, flushed_offset, allocation_errno, the leases, the checkpoint;
-            the words of live_settings, each time it looks for expired files
+Follows:    segment_request_offset, max_physical_offset, flushed_offset, allocation_errno, leases, snapshots,
+            the checkpoint; the words of live_settings, each time it looks for expired files
 Publishes:  min_physical_offset, disk_state, disk_used_percent, running_flags, deleted_segments
 The only one that moves the log's beginning, and it does so before the file goes: so readers, senders and the dispatcher
 stop looking there first. Also where an empty slave's log begins is said here, once its master has told the receiver.
@@ -40,7 +40,7 @@ from store.files import checkpoint as checkpoint_file
 from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles, stated_files
-from store.upkeep import expiry, leases
+from store.upkeep import expiry, leases, snapshots
 from store.upkeep.audit import INDEX, QUEUE, SEGMENT
 
 log = logging.getLogger("slipstream.housekeeper")
@@ -82,6 +82,7 @@ class Housekeeper:
         self._measure_at_ms = 0
         self._queue_work: Iterator[int] | None = None
         self._queue_due_ms = self._queues_clean_to = 0
+        self._snapshots = snapshots.Holds()
         self._known_findings: set[str] = set()
         self._now_ms = now_ms
         self._measure(now_ms)
@@ -162,9 +163,10 @@ class Housekeeper:
         if self._cleaner.wait_ms(now_ms):
             return 0
         self._cleaner.policy = self._policy_now().clamped()
-        held = leases.look(self._directory.root, now_ms)
-        self._tell_once(held.findings)
         behind_ms = self._wall_of(now_ms) - now_ms
+        held = leases.look(self._directory.root, now_ms)
+        kept = self._snapshots.look(self._directory.root, now_ms + behind_ms)
+        self._tell_once([*held.findings, *kept.findings])
         files = [
             LogFile(base, stat.st_size, stat.st_mtime_ns // 1_000_000 - behind_ms)
             for base, stat in stated_files(self._files.directory)
@@ -172,7 +174,7 @@ class Housekeeper:
         verdict = self._cleaner.next(
             now_ms, self._hour_of(now_ms + behind_ms), self._usage, files,
             min_physical_offset=self._board.min_physical_offset.read(), deletable_end=self._deletable_end(),
-            held_from=held.from_offset, no_room=self._has_no_room(),
+            held_from=held.from_offset, kept_from=kept.from_offset, no_room=self._has_no_room(),
         )  # fmt: skip
         if verdict is not None:
             self._carry_out(verdict, now_ms)
@@ -205,7 +207,7 @@ class Housekeeper:
         path = self._files.path_of(verdict.base_offset)
         if not verdict.delete:
             log.info("%s: expired, but %s", path, verdict.reason)
-            self._note("condemn", SEGMENT, path, verdict.reason)
+            self._note("keep" if verdict.kept else "condemn", SEGMENT, path, verdict.reason)
             return
         try:
             self._remove_segment(verdict.base_offset, verdict.reason, forced=verdict.forced)

@@ -8,7 +8,6 @@ a gap, which the next one fills first.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import logging
 import os
@@ -17,6 +16,8 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+
+from store.files.file_io import NO_ROOM
 
 MODE = 0o640
 COMPLAIN_SECONDS = 10.0
@@ -147,7 +148,7 @@ class LogFile(logging.Handler):
         now = time.monotonic()
         if now - self._complained_at >= COMPLAIN_SECONDS:
             self._complained_at = now
-            advice = "make room" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "look at its owner and rights"
+            advice = "make room" if error.errno in NO_ROOM else "look at its owner and rights"
             with suppress(OSError, ValueError):
                 what = f"the log {self._path} cannot be written: {error.strerror}; {advice}"
                 print(f"slipstream: {what}", file=sys.stderr)

@@ -25,6 +25,7 @@ from engine.settings.keys import KEYS, OLD_SPELLINGS, OWN_KEYS, SYNONYMS
 from engine.settings.properties_file import Entry, MalformedEscape, parse
 from engine.settings.tls_mode import TlsMode
 from engine.settings.unused_names import REFUSED, ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS, SAMPLES_ONLY, UNGUARDED
+from ipc.host_port import host_port
 from store.compat import LINES, line_of
 from store.message.delay import levels_ms
 from store.names import COMMIT_LOG
@@ -277,8 +278,7 @@ def converted(key: Key, text: str) -> Any:
         case "address":
             return host_addresses.resolved(text)
         case "host_port":
-            host, _colon, port = text.rpartition(":")
-            return (host.strip("[]") or _refuse(text), _whole_number(port, 1, 65535))
+            return host_port(text) or _refuse(text)
         case "role":
             return BrokerRole(text)
         case "flush_type":
@@ -292,7 +292,7 @@ def converted(key: Key, text: str) -> Any:
         case "compat":
             return text if text in LINES else _refuse(text)
         case "addresses":
-            return tuple(_checked_address(part.strip()) for part in text.split(";") if part.strip())
+            return tuple(part if host_port(part) else _refuse(part) for part in map(str.strip, text.split(";")) if part)
         case "allow_list":
             return allow_list.parsed(text)
         case "delays":
@@ -314,11 +314,6 @@ def _one_path(text: str) -> str:
 
 def _refuse(text: str) -> Any:
     raise ValueError(text)
-
-
-def _checked_address(text: str) -> str:
-    host, _colon, port = text.rpartition(":")
-    return f"{host or _refuse(text)}:{_whole_number(port, 1, 65535)}"
 
 
 def _whole_number(text: str, low: int, high: int) -> int:

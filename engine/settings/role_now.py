@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.settings.config import BrokerConfig, BrokerRole
+from ipc.host_port import host_port
 from store.files.epochs import Epochs
 
 FIRST_SLAVE_ID = 1
@@ -28,11 +29,11 @@ def effective(config: BrokerConfig, known: Epochs) -> BrokerConfig:
     is_master_by_file = config.broker_role is not BrokerRole.SLAVE
     if is_master(config, known):
         return config if is_master_by_file else replace(config, broker_role=config.promoted_role, broker_id=0)
-    master = _address(known.master) or config.ha_master_address
+    master = host_port(known.master) or config.ha_master_address
     if not is_master_by_file:
         return replace(config, ha_master_address=master)
     if master is None and known.fenced_by is not None and not config.name_servers:  # else they say where it is by now
-        master = _address(known.fenced_by.master)
+        master = host_port(known.fenced_by.master)
     return replace(config, broker_role=BrokerRole.SLAVE, broker_id=_free_id(known), ha_master_address=master)
 
 
@@ -48,8 +49,3 @@ def _free_id(known: Epochs) -> int:
         broker = known.entries[-1].broker
     number = broker.rpartition(":")[2]
     return int(number) if number.isascii() and number.isdecimal() and int(number) > 0 else FIRST_SLAVE_ID
-
-
-def _address(text: str) -> tuple[str, int] | None:
-    host, _colon, port = text.rpartition(":")
-    return (host.strip("[]"), int(port)) if host and port.isascii() and port.isdecimal() else None

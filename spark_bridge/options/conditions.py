@@ -1,6 +1,6 @@
-"""What a condition on a frame says, as Spark understands it: the columns that it names, and the values that it admits.
+"""What a condition on a frame says, as Spark understands it: the columns it names, the values and ranges it admits.
 
-Only equalities that every row has to meet are taken, of a plain column with plain values: what is taken is less than
+Only comparisons that every row has to meet are taken, of a plain column with constants: what is taken is less than
 what the condition says, never more, and Spark still applies all of it.
 """
 
@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
+from spark_bridge.options.ranges import MICROSECONDS, RANGED, TIMES, Range, compared
+
 PLAIN_TYPES = ("string", "int")
+WHOLE_TYPES = ("tinyint", "smallint", "int", "bigint")
+SIGNS = {"EqualTo": "=", "GreaterThan": ">", "GreaterThanOrEqual": ">=", "LessThan": "<", "LessThanOrEqual": "<="}
+MIRRORED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}  # with the sides exchanged
 
 
 def columns_named(frame: DataFrame, condition: str | Column) -> set[str]:
@@ -30,6 +37,19 @@ def admitted(frame: DataFrame, condition: str | Column) -> dict[str, set[Any]]:
         column = names.get(str(column).lower())
         if column is not None:
             by_column[column] = by_column[column] & values if column in by_column else values
+    return by_column
+
+
+def ranged(frame: DataFrame, condition: str | Column) -> dict[str, Range]:
+    """Columns of offsets and times to the ranges in which they must be in a row that meets the condition."""
+    by_column: dict[str, Range] = {}
+    names = {name.lower(): name for name in frame.columns if name in RANGED}
+    for part in _parts(_analysed(frame, condition)):
+        for sign, name, constant in _comparisons(part):
+            column = names.get(name.lower())
+            if column is not None:
+                unit = MICROSECONDS if RANGED[column] in TIMES else 1
+                by_column[column] = by_column.get(column, Range()).met(compared(sign, constant, unit))
     return by_column
 
 
@@ -66,6 +86,43 @@ def _equality(expression: Any) -> tuple[str | None, set[Any]]:
     if kind == "EqualNullSafe" and None in values:
         return None, set()
     return str(columns[0].name()), values - {None}
+
+
+def _comparisons(expression: Any) -> Iterator[tuple[str, str, int]]:
+    """How a column is compared, its name, and with which constant: times in microseconds."""
+    for sign, left, right in _compared(expression):
+        if _kind(left) != "AttributeReference":
+            sign, left, right = MIRRORED[sign], right, left
+        constant = _constant(right) if _kind(left) == "AttributeReference" else None
+        if constant is not None:
+            yield sign, str(left.name()), constant
+
+
+def _compared(expression: Any) -> Iterator[tuple[str, Any, Any]]:
+    """What is compared with what, and how; BETWEEN is two comparisons."""
+    if _kind(expression) in SIGNS:
+        yield SIGNS[_kind(expression)], expression.left(), expression.right()
+    elif _kind(expression) == "Between":
+        both = expression.replacement()
+        while _kind(both) == "With":  # which names the value in the middle
+            both = both.child()
+        for part in _parts(both):
+            if _kind(part) in SIGNS and _kind(part.left()) in ("CommonExpressionRef", "AttributeReference"):
+                yield SIGNS[_kind(part)], expression.input(), part.right()
+
+
+def _constant(expression: Any) -> int | None:
+    """The number that a literal is, as it is or cast to a time or a wider number; None for anything else."""
+    plain = expression
+    while _kind(plain) == "Cast":
+        plain = plain.child()
+    if _kind(plain) != "Literal" or expression.dataType().catalogString() not in (*WHOLE_TYPES, "timestamp"):
+        return None
+    try:
+        value = expression.eval(None)
+    except (Py4JError, PySparkException):  # what cannot be cast: Spark tells it when it runs
+        return None
+    return value if isinstance(value, int) else None
 
 
 def _python(literal: Any) -> str | int:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from spark_bridge.options.flights import FLIGHT_OPTION_NAMES, Flights, parse_flights
 from spark_bridge.options.queues import (
     EARLIEST,
     LATEST,
@@ -34,18 +35,21 @@ from spark_bridge.options.values import (
     local_path,
     nearest,
 )
+from spark_bridge.options.views import COMMIT_OPTION_NAMES, SNAPSHOT, STARTING_SNAPSHOT, parse_snapshot
 from spark_bridge.options.where import ANYTHING, Where, parse_where
 
 STORE_OPTION_NAMES = ("path", "paths", "nameServer")
 TOPIC_OPTION_NAMES = ("topic", "subscribe", "subscribePattern", "assign", "includeSystemTopics", "allowMissingTopics")
-START_OPTION_NAMES = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
-END_OPTION_NAMES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+START_OPTION_NAMES = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", STARTING_SNAPSHOT)
+END_OPTION_NAMES = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", SNAPSHOT)
 RECORD_OPTION_NAMES = ("where", "subExpression", "keys", "startingOffsetsByTimestampStrategy", "onlyConfirmed")
 SPLIT_OPTION_NAMES = ("minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition", "splitBytes", "leaseSeconds")
-STREAM_OPTION_NAMES = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
+STREAM_OPTION_NAMES = (
+    "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger", *COMMIT_OPTION_NAMES,
+)  # fmt: skip
 OPTION_NAMES = (
-    *STORE_OPTION_NAMES, *TOPIC_OPTION_NAMES, *START_OPTION_NAMES, *END_OPTION_NAMES, *RECORD_OPTION_NAMES,
-    *SPLIT_OPTION_NAMES, *ROW_OPTION_NAMES, "columns", "table", *STREAM_OPTION_NAMES,
+    *STORE_OPTION_NAMES, *FLIGHT_OPTION_NAMES, *TOPIC_OPTION_NAMES, *START_OPTION_NAMES, *END_OPTION_NAMES,
+    *RECORD_OPTION_NAMES, *SPLIT_OPTION_NAMES, *ROW_OPTION_NAMES, "columns", "table", *STREAM_OPTION_NAMES,
 )  # fmt: skip
 # Of Kafka's source and rocketmq-spark: how their clients ask a broker.
 CLIENT_OPTION_NAMES = (
@@ -65,6 +69,7 @@ class ReadOptions:
 
     paths: tuple[str, ...] = ()
     name_servers: tuple[str, ...] = ()
+    flights: Flights | None = None
     topics: tuple[str, ...] | None = None
     topic_pattern: str | None = None
     assigned: tuple[QueueName, ...] = ()
@@ -77,6 +82,8 @@ class ReadOptions:
     ending_offsets: tuple[QueueOffset, ...] = ()
     starting_moments: tuple[QueueMoment, ...] = ()
     ending_moments: tuple[QueueMoment, ...] = ()
+    snapshot: str | None = None
+    starting_snapshot: str | None = None
     fail_when_too_late: bool = False
     only_confirmed: bool = False
     split_bytes: int | None = None
@@ -101,7 +108,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
     for names in (TOPIC_OPTION_NAMES[:4], START_OPTION_NAMES, END_OPTION_NAMES, ("splitBytes", "maxBytesPerPartition")):
         _one_of(given, names)
     _warn_of_stream_options(given)
-    paths, name_servers = _places(given)
+    paths, name_servers, flights = _places(given)
     starting_offsets = _offsets(given, "startingOffsets", EARLIEST)
     ending_offsets = _offsets(given, "endingOffsets", LATEST)
     starting_moments, ending_moments = _moments(given, "starting"), _moments(given, "ending")
@@ -112,6 +119,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
     return ReadOptions(
         paths=paths,
         name_servers=name_servers,
+        flights=flights,
         topics=_topics(given, assigned, named),
         topic_pattern=_pattern(given.get("subscribepattern")),
         assigned=assigned,
@@ -124,6 +132,8 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
         ending_offsets=ending_offsets,
         starting_moments=starting_moments,
         ending_moments=ending_moments,
+        snapshot=parse_snapshot(given, SNAPSHOT),
+        starting_snapshot=parse_snapshot(given, STARTING_SNAPSHOT),
         fail_when_too_late=choice("startingOffsetsByTimestampStrategy", strategy, ("latest", "error")) == "error",
         only_confirmed=flag("onlyConfirmed", given.get("onlyconfirmed", "false")),
         split_bytes=count("splitBytes", given.get("splitbytes"), SPLIT_BYTES_MIN),
@@ -165,16 +175,17 @@ def _warn_of_stream_options(given: Mapping[str, str]) -> None:
         warnings.warn(f"{', '.join(named)}: without effect in a batch read, which takes all there is", stacklevel=3)
 
 
-def _places(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Paths, or name servers: where the stores are."""
+def _places(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...], Flights | None]:
+    """Paths, name servers, or servers of other hosts: where the stores are."""
     _one_of(given, STORE_OPTION_NAMES)
     if "path" in given or "paths" in given:
         paths = _listed("path", given.get("path", given.get("paths", "")))
         if paths:
-            return tuple(local_path("path", path) for path in paths), ()
+            flights = parse_flights(paths, given)
+            return () if flights else tuple(local_path("path", path) for path in paths), (), flights
     servers = tuple(re.split(r"[;,\s]+", given.get("nameserver", given.get(KAFKA_SERVERS, "")).strip()))
     if servers != ("",):
-        return (), tuple(filter(None, servers))
+        return (), tuple(filter(None, servers)), None
     places = 'the root directory of a store, .option("path", STORE), or .option("nameServer", "host:9876")'
     of_tables = "a table keeps its options if CREATE TABLE names no columns of its own (give the option columns)"
     raise InvalidOption(f"option path is missing: {places}; {of_tables}")
@@ -210,20 +221,30 @@ def _topics(
             raise InvalidOption(f"topic={text!r}: a topic, or several with commas between them")
     else:
         topics = tuple(dict.fromkeys(queue.topic for queue in assigned))
+    wanted, brokers = frozenset(topics), _brokers_by_queue(assigned)
     for queue in named:
-        if queue.topic not in topics or (assigned and not _is_among(queue, assigned)):
-            what = f"queue {queue.queue_id} of topic" if queue.topic in topics else "topic"
+        if queue.topic not in wanted or (assigned and not _is_among(queue, brokers)):
+            what = f"queue {queue.queue_id} of topic" if queue.topic in wanted else "topic"
             among = f"topic={text!r}" if text is not None else f"assign={given['assign']!r}"
             raise InvalidOption(f"offsets or timestamps are given for {what} {queue.topic!r}, not among {among}")
     return topics
 
 
-def _is_among(queue: QueueName, assigned: tuple[QueueName, ...]) -> bool:
+_Brokers = dict[tuple[str, int], set[str | None]]
+
+
+def _brokers_by_queue(queues: Iterable[QueueName]) -> _Brokers:
+    """The brokers that each queue is named of; None is any."""
+    brokers: _Brokers = {}
+    for queue in queues:
+        brokers.setdefault((queue.topic, queue.queue_id), set()).add(queue.broker)
+    return brokers
+
+
+def _is_among(queue: QueueName, brokers: _Brokers) -> bool:
     """Whether any broker's queue of that number is assigned."""
-    return any(
-        queue[:2] == other[:2] and (queue.broker == other.broker or None in (queue.broker, other.broker))
-        for other in assigned
-    )
+    known = brokers.get((queue.topic, queue.queue_id), set())
+    return bool(known) and (queue.broker is None or None in known or queue.broker in known)
 
 
 def _pattern(text: str | None) -> str | None:

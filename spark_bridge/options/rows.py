@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql.types import DataType, StringType
+import pyarrow as pa
 
 from spark_bridge.options.value_types import avro_type, named_type
 from spark_bridge.options.values import InvalidOption, choice, count, flag
@@ -39,7 +39,7 @@ class RowOptions:
 
     schema: str = ROCKETMQ
     decode: str = RAW
-    value_type: DataType | None = None
+    value_type: pa.DataType | None = None
     avro_schema: str | None = None
     mode: str = FAILFAST
     include_properties: bool = True
@@ -81,14 +81,14 @@ def parse_row_options(given: Mapping[str, str]) -> RowOptions:
     )
 
 
-def _value_type(decode: str, options: Mapping[str, str]) -> DataType | None:
+def _value_type(decode: str, options: Mapping[str, str]) -> pa.DataType | None:
     """What bodies are decoded to. JSON without a schema stays text, looked through."""
     if decode == AVRO:
         if "avroschema" not in options:
             raise InvalidOption("decode=avro needs avroSchema: the schema of the bodies, as Avro's JSON")
         return avro_type("avroSchema", options["avroschema"])
     if decode == JSON:
-        return named_type("valueSchema", options["valueschema"]) if "valueschema" in options else StringType()
+        return named_type("valueSchema", options["valueschema"]) if "valueschema" in options else pa.string()
     return None
 
 

@@ -1,7 +1,8 @@
-"""Spark's types of decoded bodies: from DDL or JSON text, without a JVM to ask, and from an Avro schema.
+"""Arrow's types of decoded bodies: from Spark's DDL or the JSON of its types, and from an Avro schema.
 
-Spark makes a source in a Python process that has no JVM, so `a bigint, b array<string>` is read here. Avro's types map
-as Spark's own Avro source maps them.
+They are read here, `a bigint, b array<string>`: Spark makes a source in a process that has no JVM to ask, and who reads
+a store without Spark has neither. Each is the Arrow type that Spark takes for its own; Avro's types map as Spark's own
+Avro source maps them.
 """
 
 from __future__ import annotations
@@ -9,62 +10,85 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pyspark.sql import types as t
+import pyarrow as pa
 
 from spark_bridge.options.values import InvalidOption, json_value
 
 _WORDS = re.compile(r"\s*(?:(`[^`]+`)|(\w+)|([<>(),:]))")
-_NAMED: dict[str, t.DataType] = {
-    "boolean": t.BooleanType(), "tinyint": t.ByteType(), "byte": t.ByteType(), "smallint": t.ShortType(),
-    "short": t.ShortType(), "int": t.IntegerType(), "integer": t.IntegerType(), "bigint": t.LongType(),
-    "long": t.LongType(), "float": t.FloatType(), "real": t.FloatType(), "double": t.DoubleType(),
-    "string": t.StringType(), "timestamp": t.TimestampType(),
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+TIMESTAMP, LOCAL_TIMESTAMP = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+_NAMED: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(), "tinyint": pa.int8(), "byte": pa.int8(), "smallint": pa.int16(), "short": pa.int16(),
+    "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(), "long": pa.int64(), "float": pa.float32(),
+    "real": pa.float32(), "double": pa.float64(), "string": pa.string(), "timestamp": TIMESTAMP,
 }  # fmt: skip
-_AVRO: dict[str, t.DataType] = {
-    "boolean": t.BooleanType(), "int": t.IntegerType(), "long": t.LongType(), "float": t.FloatType(),
-    "double": t.DoubleType(), "string": t.StringType(), "bytes": t.BinaryType(), "enum": t.StringType(),
-    "fixed": t.BinaryType(), "null": t.NullType(),
+_AVRO: dict[str, pa.DataType] = {
+    "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),
+    "string": pa.string(), "bytes": pa.binary(), "enum": pa.string(), "fixed": pa.binary(), "null": pa.null(),
 }  # fmt: skip
-_AVRO_LOGICAL: dict[tuple[str, str], t.DataType] = {
-    ("int", "date"): t.DateType(),
-    ("long", "timestamp-millis"): t.TimestampType(),
-    ("long", "timestamp-micros"): t.TimestampType(),
-    ("long", "local-timestamp-millis"): t.TimestampNTZType(),
-    ("long", "local-timestamp-micros"): t.TimestampNTZType(),
+_AVRO_LOGICAL: dict[tuple[str, str], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): TIMESTAMP,
+    ("long", "timestamp-micros"): TIMESTAMP,
+    ("long", "local-timestamp-millis"): LOCAL_TIMESTAMP,
+    ("long", "local-timestamp-micros"): LOCAL_TIMESTAMP,
 }
 _WIDER = {
     frozenset({"int", "long"}): "long",
     frozenset({"float", "double"}): "double",
 }
-_JSON_TYPES = (*{type(of_type) for of_type in _NAMED.values()}, t.DecimalType)
+KNOWN = ", ".join(sorted({*_NAMED, "decimal", "array", "struct"}))
 
 
-def named_type(option: str, text: str) -> t.StructType:
-    """The columns of a JSON body: DDL (`id bigint, tags array<string>`), or what StructType.json() gives."""
+def array_of(element: pa.DataType, nullable: bool = True) -> pa.ListType:
+    """An array, its field named as Spark names it."""
+    return pa.list_(pa.field("element", element, nullable))
+
+
+def map_of(value: pa.DataType) -> pa.MapType:
+    """A map from texts, its fields named as Spark names them."""
+    return pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", value))
+
+
+def named_type(option: str, text: str) -> pa.StructType:
+    """The columns of a JSON body: DDL (`id bigint, tags array<string>`), or what Spark's StructType.json() gives.
+
+    Raises InvalidOption, also for what no JSON value is read as: maps, dates and binary values are to be read as text.
+    """
     example = "columns as 'id bigint, name string, tags array<string>'"
     try:
         if text.lstrip().startswith("{"):
-            of_type = t.StructType.fromJson(json_value(option, text, example))
-        else:
-            of_type = _Ddl(text).columns()
+            return _of_json({**json_value(option, text, example), "type": "struct"})
+        return _Ddl(text).columns()
     except InvalidOption:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidOption(f"{option}={text!r} ({error}): {example}") from error
-    check_json_type(option, of_type)
-    return of_type
 
 
-def check_json_type(option: str, of_type: t.DataType) -> None:
-    """Raise InvalidOption for what no JSON value is read as. Maps, dates and binary values are to be read as text."""
-    if isinstance(of_type, t.StructType):
-        for field in of_type.fields:
-            check_json_type(f"{option}.{field.name}", field.dataType)
-    elif isinstance(of_type, t.ArrayType):
-        check_json_type(f"{option}[]", of_type.elementType)
-    elif not isinstance(of_type, _JSON_TYPES):
-        known = ", ".join(sorted({*_NAMED, "decimal", "array", "struct"}))
-        raise InvalidOption(f"{option}: JSON is not decoded to {of_type.simpleString()}; known: {known}")
+def _of_json(written: Any) -> pa.DataType:
+    """One of Spark's types as its JSON writes it: a name, or an object that says what it holds."""
+    if isinstance(written, str):
+        number = _DECIMAL.fullmatch(written)
+        return _named(written) if number is None else _decimal(int(number[1]), int(number[2]))
+    if written["type"] == "struct":
+        fields = [(str(one["name"]), _of_json(one["type"]), one.get("nullable", True)) for one in written["fields"]]
+        return pa.struct([pa.field(name, kind, bool(nullable)) for name, kind, nullable in fields])
+    if written["type"] == "array":
+        return array_of(_of_json(written["elementType"]), bool(written.get("containsNull", True)))
+    return _named(str(written["type"]))
+
+
+def _named(name: str) -> pa.DataType:
+    if name not in _NAMED:
+        raise ValueError(f"{name!r} is not one of {KNOWN}")
+    return _NAMED[name]
+
+
+def _decimal(precision: int, scale: int) -> pa.Decimal128Type:
+    if not 1 <= precision <= 38 or not 0 <= scale <= precision:
+        raise ValueError(f"decimal({precision},{scale}) is too large")
+    return pa.decimal128(precision, scale)
 
 
 class _Ddl:
@@ -81,12 +105,12 @@ class _Ddl:
             at = match.end()
         self._words.append("")
 
-    def columns(self) -> t.StructType:
+    def columns(self) -> pa.StructType:
         """All of it."""
         fields = self._fields("")
         if not fields:
             raise ValueError("it names no column")
-        return t.StructType(fields)
+        return pa.struct(fields)
 
     def _take(self, *expected: str) -> str:
         word = self._words.pop(0) if self._words else ""
@@ -95,8 +119,8 @@ class _Ddl:
             raise ValueError(f"expected {wanted}, found {word!r}" if word else f"expected {wanted} at its end")
         return word
 
-    def _fields(self, end: str) -> list[t.StructField]:
-        fields: list[t.StructField] = []
+    def _fields(self, end: str) -> list[pa.Field]:
+        fields: list[pa.Field] = []
         while self._words[0] != end:
             if fields:
                 self._take(",")
@@ -105,40 +129,36 @@ class _Ddl:
                 raise ValueError(f"{name!r} is not a column's name")
             if self._words[0] == ":":
                 self._take()
-            fields.append(t.StructField(name.strip("`"), self._type()))
+            fields.append(pa.field(name.strip("`"), self._type()))
         self._take(end)
         return fields
 
-    def _type(self) -> t.DataType:
+    def _type(self) -> pa.DataType:
         word = self._take().lower()
-        if word in _NAMED:
-            return _NAMED[word]
         if word in ("decimal", "numeric", "dec"):
             return self._decimal()
         if word == "array":
             self._take("<")
             inner = self._type()
             self._take(">")
-            return t.ArrayType(inner)
+            return array_of(inner)
         if word == "struct":
             self._take("<")
-            return t.StructType(self._fields(">"))
-        raise ValueError(f"{word!r} is not one of {', '.join(sorted({*_NAMED, 'decimal', 'array', 'struct'}))}")
+            return pa.struct(self._fields(">"))
+        return _named(word)
 
-    def _decimal(self) -> t.DecimalType:
+    def _decimal(self) -> pa.Decimal128Type:
         if self._words[0] != "(":
-            return t.DecimalType(10, 0)
+            return _decimal(10, 0)
         self._take("(")
         precision = int(self._take())
         scale = int(self._take()) if self._take(",", ")") == "," else None
         if scale is not None:
             self._take(")")
-        if not 1 <= precision <= 38 or not 0 <= (scale or 0) <= precision:
-            raise ValueError(f"decimal({precision},{scale or 0}) is too large")
-        return t.DecimalType(precision, scale or 0)
+        return _decimal(precision, scale or 0)
 
 
-def avro_type(option: str, text: str) -> t.DataType:
+def avro_type(option: str, text: str) -> pa.DataType:
     """The type of values of an Avro schema. Raises InvalidOption."""
     try:
         from fastavro.schema import parse_schema
@@ -154,7 +174,7 @@ def avro_type(option: str, text: str) -> t.DataType:
         raise InvalidOption(f"{option}={text!r} ({error!r}): an Avro schema as JSON") from error
 
 
-def _avro(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> t.DataType:
+def _avro(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> pa.DataType:
     if isinstance(schema, list):
         return _avro_union(schema, named, inside)
     if isinstance(schema, str) and schema in named:
@@ -164,31 +184,31 @@ def _avro(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> t.Data
         if schema["name"] in inside:
             raise InvalidOption(f"avroSchema: {schema['name']} holds itself; Spark has no such type")
         fields = [(one["name"], _avro(one["type"], named, (*inside, schema["name"]))) for one in schema["fields"]]
-        return t.StructType([t.StructField(name, of_type) for name, of_type in fields])
+        return pa.struct(fields)
     if kind == "array":
         items = _avro(schema["items"], named, inside)
         if _takes_no_bytes(items):
             raise InvalidOption("avroSchema: an array whose items take no bytes has no bound")
-        return t.ArrayType(items)
+        return array_of(items)
     if kind == "map":
-        return t.MapType(t.StringType(), _avro(schema["values"], named, inside))
+        return map_of(_avro(schema["values"], named, inside))
     if kind == "fixed" and schema["size"] < 1:
         raise InvalidOption(f"avroSchema: fixed {schema['name']} has no bytes")
     if logical == "decimal":
-        return t.DecimalType(schema["precision"], schema.get("scale", 0))
+        return pa.decimal128(schema["precision"], schema.get("scale", 0))
     if isinstance(kind, dict | list) or kind in named:
         return _avro(kind, named, inside)
     return _AVRO_LOGICAL.get((kind, logical or ""), _AVRO[kind])
 
 
-def _takes_no_bytes(of_type: t.DataType) -> bool:
+def _takes_no_bytes(of_type: pa.DataType) -> bool:
     """Whether a count of such values alone could be endless data."""
-    if isinstance(of_type, t.StructType):
-        return all(_takes_no_bytes(field.dataType) for field in of_type.fields)
-    return isinstance(of_type, t.NullType)
+    if pa.types.is_struct(of_type):
+        return all(_takes_no_bytes(field.type) for field in of_type)
+    return bool(pa.types.is_null(of_type))
 
 
-def _avro_union(schema: list[Any], named: dict[str, Any], inside: tuple[str, ...]) -> t.DataType:
+def _avro_union(schema: list[Any], named: dict[str, Any], inside: tuple[str, ...]) -> pa.DataType:
     """One type beside null, or two numbers of which the wider holds both."""
     others = [one for one in schema if one != "null"]
     if len(others) == 1:

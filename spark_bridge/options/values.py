@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 NAMES_TOLD_MAX = 100
@@ -25,6 +26,18 @@ class InvalidOption(ValueError):
     """
 
     code = "INVALID_OPTION"
+
+
+def option_text(value: Any) -> str:
+    """An option's value as Spark's readers write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def place_of(store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> dict[str, str]:
+    """The option that names one store, or several."""
+    if isinstance(store, str | os.PathLike):
+        return {"path": str(store)}
+    return {"paths": json.dumps([str(path) for path in store])}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

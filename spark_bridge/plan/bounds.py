@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spark_bridge.options.queues import QueueMoment
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.split.splits import LogExtent, Queue, QueueBounds, Selection, StoredBounds
+from spark_bridge.plan.log_times import LogTimes
+from spark_bridge.split.splits import LogExtent, Queue, QueueBounds, Selection
+from spark_bridge.split.stored import StoredBounds, StoredByQueue
 from store.errors import StoreError
 from store.files.segment import file_name
 from store.files.segment_files import SegmentFiles
-from store.queues.consume_queue import ConsumeQueue
-from store.queues.time_search import Log, files_of, offset_by_entries
 from store.reading.history import stored_ms
 
 
@@ -55,64 +55,80 @@ def _of_broker(moments: Iterable[QueueMoment], broker_name: str) -> list[QueueMo
     return [item for item in moments if item.queue is None or item.queue.is_of(broker_name)]
 
 
-def bounded(options: ReadOptions, log: LogExtent, queues: Sequence[Queue], selection: Selection) -> Selection:
-    """The selection with the bounds of its queues checked, and made narrower by the times asked for.
+class BoundsOfQueues:
+    """The bounds of a plan's queues, checked, and made narrower by the times asked for: queue by queue, as each is
+    looked at."""
 
-    Raises OffsetsLost (unless failOnDataLoss is off), InvalidOption.
-    """
-    for queue in queues:
-        _check(options, log, queue, selection)
-    if not selection.stored:
-        return selection
-    given = {(topic, queue_id): (first, end) for topic, queue_id, first, end in selection.bounds}
-    for queue in queues:
+    def __init__(self, options: ReadOptions, selection: Selection, times: LogTimes) -> None:
+        self._options, self._selection, self._times, self._log = options, selection, times, times.log
+        self._given = selection.bounds_by_queue()
+        self._starts = {item.queue[:2] for item in options.starting_offsets if item.offset >= 0}
+        self._stored = StoredByQueue(selection.stored)
+        self._by_queue: dict[tuple[str, int], tuple[int, int | None]] = {}
+
+    def look(self, queue: Queue) -> None:
+        """Take its bounds. Raises OffsetsLost (unless failOnDataLoss is off), InvalidOption."""
         key = queue.topic, queue.queue_id
-        first, end = given.get(key, (0, None))
-        from_ms, until_ms = _times_of(queue, selection.stored)
+        first, end = self._given.get(key, (0, None))
+        self._check(queue, first, end)
+        if not self._selection.stored:
+            return
+        log = self._log
+        from_ms, until_ms = self._stored.times_of(*key)
         if from_ms is not None:
-            first = max(first, offset_at(queue, log, from_ms))
-            if options.fail_when_too_late and first >= queue.end and log.reput_from_offset == log.max_physical_offset:
+            first = max(first, offset_at(queue, self._times, from_ms))
+            is_late = first >= queue.end and log.reput_from_offset == log.max_physical_offset
+            if self._options.fail_when_too_late and is_late:
                 what = f"queue {queue.queue_id} of topic {queue.topic!r} has no message stored at or after {from_ms} ms"
                 raise InvalidOption(f"startingOffsetsByTimestampStrategy=error: {what}")
         if until_ms is not None:
-            offset = offset_at(queue, log, until_ms)
+            offset = offset_at(queue, self._times, until_ms)
             if offset < queue.end:  # else what is not dispatched yet may be earlier still
                 end = offset if end is None else min(offset, end)
-        given[key] = first, end
-    bounds: QueueBounds = tuple((*key, *part) for key, part in sorted(given.items()))
-    return replace(selection, bounds=bounds)
+        self._by_queue[key] = first, end
+
+    def _check(self, queue: Queue, first: int, end: int | None) -> None:
+        if not self._options.rows.fail_on_data_loss or (end is not None and end <= first):
+            return
+        log = self._log
+        if (queue.topic, queue.queue_id) in self._starts and first < queue.first:
+            raise OffsetsLost(queue, log, "startingOffsets", first, queue.first - 1)
+        if log.reput_from_offset < log.max_physical_offset:
+            return  # what is not dispatched yet may hold them
+        if first > queue.end:
+            raise OffsetsLost(queue, log, "startingOffsets", queue.end, first - 1)
+        if end is not None and end > queue.end:
+            raise OffsetsLost(queue, log, "endingOffsets", queue.end, end - 1)
+
+    def narrowed(self) -> tuple[Selection, QueueBounds]:
+        """The selection with the bounds found; and those of them that count beyond what is dispatched: where a queue's
+        messages begin that were stored from a time on says nothing there."""
+        if not self._selection.stored:
+            return self._selection, self._selection.bounds
+        bounds = _listed({**self._given, **self._by_queue})
+        beyond = {key: part for key, part in self._by_queue.items() if key in self._given or part[1] is not None}
+        return replace(self._selection, bounds=bounds), _listed({**self._given, **beyond})
 
 
-def _check(options: ReadOptions, log: LogExtent, queue: Queue, selection: Selection) -> None:
-    first, end = selection.bounds_of(queue.topic, queue.queue_id)
-    if not options.rows.fail_on_data_loss or (end is not None and end <= first):
-        return
-    starts = {item.queue[:2] for item in options.starting_offsets if item.offset >= 0}
-    if (queue.topic, queue.queue_id) in starts and first < queue.first:
-        raise OffsetsLost(queue, log, "startingOffsets", first, queue.first - 1)
-    if log.reput_from_offset < log.max_physical_offset:
-        return  # what is not dispatched yet may hold them
-    if first > queue.end:
-        raise OffsetsLost(queue, log, "startingOffsets", queue.end, first - 1)
-    if end is not None and end > queue.end:
-        raise OffsetsLost(queue, log, "endingOffsets", queue.end, end - 1)
+def _listed(bounds: Mapping[tuple[str, int], tuple[int, int | None]]) -> QueueBounds:
+    return tuple((*key, *part) for key, part in sorted(bounds.items()))
 
 
-def _times_of(queue: Queue, stored: Iterable[StoredBounds]) -> tuple[int | None, int | None]:
-    for bound in stored:
-        if bound.topic is None or (bound.topic, bound.queue_id) == (queue.topic, queue.queue_id):
-            return bound.from_ms, bound.until_ms
-    return None, None
-
-
-def offset_at(queue: Queue, log: LogExtent, timestamp_ms: int) -> int:
+def offset_at(queue: Queue, times: LogTimes, timestamp_ms: int) -> int:
     """The queue offset of the first message stored at or after a time, as RocketMQ 5 finds it; the end without one."""
-    files = SegmentFiles(log.commitlog, log.segment_bytes)
-    entries = files_of(ConsumeQueue.open(queue.directory), queue.end)
+    entries, log = queue.entries, times.log
     if queue.end <= queue.first:
         return queue.end
-    asked = Log(log.min_physical_offset, lambda offset, _size: stored_ms(files, offset) or 0)
-    return max(queue.first, offset_by_entries(entries, queue.first, timestamp_ms, asked))
+    below, above = times.around(timestamp_ms)
+    low, high = max(queue.first, entries.end_below(below)), min(queue.end, entries.end_below(above))
+    while low < high:
+        middle = (low + high) // 2
+        offset = entries.physical_offset(middle)
+        if offset < log.min_physical_offset or times.stored_ms(offset) < timestamp_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def pruned_by_time(log: LogExtent, stored: Sequence[StoredBounds]) -> LogExtent:

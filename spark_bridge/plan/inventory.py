@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,21 +19,23 @@ from spark_bridge.options.queues import EARLIEST
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.records.reader import open_window
 from spark_bridge.records.scan import record_starts
-from spark_bridge.replica.replica import Stamp, place_of, stamp_of
+from spark_bridge.replica.replica import Stamp, place_of, stamped_files
 from spark_bridge.split.splits import GUIDE_QUEUES_MAX, LogExtent, Queue, Selection
-from store.errors import BrokerOutOfReach, CorruptRecord, NoBroker
-from store.files.directory import StoreDirectory
+from store.errors import BrokerOutOfReach, CorruptRecord, NoBroker, QueueFileMismatch
+from store.files.directory import StoreDirectory, directories_in
 from store.files.pointer import COMMIT_LOG_KEY
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
-from store.message.record import Kind, inspect
+from store.message.record import Kind, Message, inspect
 from store.message.topics import is_system_topic
 from store.names import BATCH_QUEUES, CONSUME_QUEUES
-from store.queues.batch_consume_queue import has_batch_queues
-from store.queues.consume_queue import ConsumeQueue, queue_directories
+from store.queues.consume_queue import queue_places
+from store.queues.seen_queue import SeenQueue
 from store.reading import extent as store_extent
+from store.reading.by_queues import is_listed
 
 STORES_REMEMBERED_MAX = 16
 GUIDES_CONSIDERED_MAX = 256
+TOPICS_ASKED_MAX = 64  # one by one; of more topics the folder is listed
 LOOKED_THROUGH_BYTES_MAX = 64 << 20
 QUEUE_DIRECTORIES = (CONSUME_QUEUES, BATCH_QUEUES)
 MASTER_ROLE = "_MASTER"
@@ -93,27 +97,29 @@ def _confirmed(root: str) -> int:
 
 def _extent_at_rest(directory: StoreDirectory, beyond_rot: bool) -> LogExtent:
     """The ends of a store that was left in order: found once for as long as nobody writes there again."""
-    stamp = stamp_of(directory.commitlog)
+    stamp, named = stamped_files(directory.commitlog)
     key = str(directory.root), beyond_rot
     known = _at_rest.get(key)
     if known is None or known[0] != stamp:
         # There is no torn record for a CRC to find; verifyCrc is for those who want bodies checked.
-        limits = store_extent.readable_range(directory.root, check_crc=False, beyond_rot=beyond_rot)
-        extent = _extent(directory, limits, _queued_end(directory))
+        limits = store_extent.readable_range(directory.root, check_crc=False, beyond_rot=beyond_rot, named=named)
+        extent = _extent(directory, limits, _queued_end(directory, limits), stamp)
         while len(_at_rest) >= STORES_REMEMBERED_MAX:
             _at_rest.pop(next(iter(_at_rest)))
         known = _at_rest[key] = (stamp, extent)
     return known[1]
 
 
-def _extent(directory: StoreDirectory, limits: store_extent.Range, reput: int) -> LogExtent:
+def _extent(
+    directory: StoreDirectory, limits: store_extent.Range, reput: int, stamp: Stamp | None = None
+) -> LogExtent:
     first, end = limits.min_physical_offset, limits.max_physical_offset
     if end <= max(first, 0):
         return LogExtent(str(directory.commitlog), 1, first, first, end)
-    files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
+    files = _files(directory, limits)
     reput = _behind_blank(files, min(max(reput, first), end), end)
     is_written = limits.source == store_extent.BROKER or directory.was_aborted()
-    planned = place_of(directory.commitlog, is_written=is_written)
+    planned = place_of(directory.commitlog, is_written=is_written, stamp=stamp)
     commitlog, root = str(directory.commitlog), str(directory.root)
     return LogExtent(commitlog, files.segment_bytes, first, reput, end, root, planned=planned)
 
@@ -151,15 +157,37 @@ def cursor_of(root: str, label: str) -> int | None:
         counters.close()
 
 
-def _queued_end(directory: StoreDirectory) -> int:
-    """The end of the last record that any queue of a store at rest points to."""
+def _files(directory: StoreDirectory, limits: store_extent.Range) -> SegmentFiles:
+    """The log's files; who found its end knows how long they are."""
+    return SegmentFiles(directory.commitlog, limits.segment_bytes or segment_bytes_of(directory.commitlog))
+
+
+def _queued_end(directory: StoreDirectory, limits: store_extent.Range) -> int:
+    """The end of the last record that any queue of a store at rest points to.
+
+    Messages enter queues in the order of the log: where the last one of the log is in its queue, that is the one.
+    """
+    if limits.max_physical_offset <= max(limits.min_physical_offset, 0):
+        return 0
+    last = _last_message(directory, limits)
+    if last is not None and is_listed(directory, last):
+        return last.physical_offset + last.total_size
     end = 0
-    for _, _, path in queue_directories(directory.consumequeue):
-        queue = ConsumeQueue.open(path)
-        entry = queue.last_entry(queue.max_offset)
-        if entry is not None:
-            end = max(end, int(entry["physical_offset"]) + int(entry["size"]))
+    for _, _, place in queue_places(directory.consumequeue):
+        with SeenQueue(place) as queue:
+            end = max(end, queue.last_record_end())
     return end
+
+
+def _last_message(directory: StoreDirectory, limits: store_extent.Range) -> Message | None:
+    """The message that ends where the log does; None where another thing does."""
+    from store.reading.boundary import boundary_before  # loads numba, which to find the end at rest has loaded
+    from store.recovery.log_end import first_record_to_walk
+
+    files, end = _files(directory, limits), limits.max_physical_offset
+    start = max(limits.min_physical_offset, first_record_to_walk(files, files.base_of(end - 1), end))
+    boundary = boundary_before(files, start, end)
+    return boundary.last if boundary.offset == end else None
 
 
 def _behind_blank(files: SegmentFiles, offset: int, end: int) -> int:
@@ -200,26 +228,37 @@ def selection_of(options: ReadOptions, broker_name: str = "") -> Selection:
     )
 
 
-def find_queues(root: str, log: LogExtent, selection: Selection) -> tuple[list[Queue], frozenset[str]]:
-    """The queues that a plan needs, and the selected topics that have no queues of the plain kind to go by."""
-    places = queue_directories(Path(root) / CONSUME_QUEUES)
+def find_queues(
+    root: str, log: LogExtent, selection: Selection, look: Callable[[Queue], None] | None = None
+) -> tuple[list[Queue], frozenset[str]]:
+    """The queues that a plan needs, and the selected topics that have no queues of the plain kind to go by.
+
+    `look` is called with each queue selected, while its files are at hand.
+    """
+    top = Path(root) / CONSUME_QUEUES
     if selection.topics is None:
-        guides = heapq.nlargest(GUIDE_QUEUES_MAX, itertools.islice(places, GUIDES_CONSIDERED_MAX), key=_queue_bytes)
-        return [_open(topic, queue_id, path, log) for topic, queue_id, path in guides], frozenset()
-    by_queue = frozenset(topic for topic in selection.topics if _has_plain_queues(root, topic))
+        places = itertools.islice(queue_places(top), GUIDES_CONSIDERED_MAX)
+        return list(_guides(heapq.nlargest(GUIDE_QUEUES_MAX, places, key=_queue_bytes), log)), frozenset()
+    by_queue = topics_in(root, CONSUME_QUEUES, selection.topics) - topics_in(root, BATCH_QUEUES, selection.topics)
     queues = [
-        _open(topic, queue_id, path, log)
-        for topic, queue_id, path in places
-        if topic in by_queue
-        and (selection.queue_ids is None or queue_id in selection.queue_ids)
+        _open(topic, queue_id, place, log, look)
+        for topic, queue_id, place in queue_places(top, by_queue)
+        if (selection.queue_ids is None or queue_id in selection.queue_ids)
         and (selection.queues is None or (topic, queue_id) in selection.queues)
     ]
     return queues, selection.topics - by_queue
 
 
+def _guides(places: Iterable[tuple[str, int, str]], log: LogExtent) -> Iterator[Queue]:
+    """Those of the queues that can show where records begin; what is wrong with another is told where it is read."""
+    for place in places:
+        with suppress(QueueFileMismatch):
+            yield _open(*place, log)
+
+
 def topics_of(root: str, selection: Selection) -> frozenset[str]:
     """The topics with queues that are selected; multi-dispatch queues only by their names."""
-    names = {path.name for kind in QUEUE_DIRECTORIES for path in directories(Path(root) / kind)}
+    names = {name for kind in QUEUE_DIRECTORIES for name in directories(Path(root) / kind)}
     return frozenset(name for name in names if selection.admits(name) and selection.may_be_queue(name))
 
 
@@ -239,23 +278,31 @@ def queue_ends(root: str, selection: Selection) -> dict[tuple[str, int], tuple[i
     return {(queue.topic, queue.queue_id): (queue.first, queue.end) for queue in queues}
 
 
-def _has_plain_queues(root: str, topic: str) -> bool:
-    if has_batch_queues(root, topic):
-        return False
-    return Path(root, CONSUME_QUEUES, topic).is_dir()
+def topics_in(root: str, kind: str, topics: Iterable[str]) -> frozenset[str]:
+    """Those of the topics that have queues of a kind, which is the name of its folder."""
+    top, names = Path(root) / kind, frozenset(topics)
+    if len(names) > TOPICS_ASKED_MAX:
+        return names.intersection(directories(top))
+    return frozenset(name for name in names if "/" not in name and name.strip(".") and (top / name).is_dir())
 
 
-def directories(path: Path) -> list[Path]:
-    """The directories in a directory; none when there is no such one."""
+def directories(path: Path | str) -> list[str]:
+    """The names of the directories in a directory; none when there is no such one."""
     try:
-        return [entry for entry in path.iterdir() if entry.is_dir()]
+        return directories_in(path)
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-def _queue_bytes(queue: tuple[str, int, Path]) -> int:
+def _queue_bytes(queue: tuple[str, int, str]) -> int:
     return sum(size for _, size in named_files(queue[2]))
 
 
-def _open(topic: str, queue_id: int, path: Path, log: LogExtent) -> Queue:
-    return Queue.below(str(path), topic, queue_id, ConsumeQueue.open(path), log)
+def _open(
+    topic: str, queue_id: int, place: str, log: LogExtent, look: Callable[[Queue], None] | None = None
+) -> Queue:
+    with SeenQueue(place) as entries:
+        queue = Queue.below(place, topic, queue_id, entries, log)
+        if look is not None:
+            look(queue)
+    return queue

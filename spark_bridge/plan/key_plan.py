@@ -8,6 +8,7 @@ this: the index has a batch's own keys, and not those of the messages in it.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -15,9 +16,10 @@ import numpy as np
 
 from spark_bridge.records.reader import open_window
 from spark_bridge.records.selection import records_at
-from spark_bridge.split.splits import SPLIT_BYTES_DEFAULT_MIN, LogExtent, RecordSplit, Selection, Split, range_splits
+from spark_bridge.split.splits import LogExtent, RecordSplit, Selection, Split, range_splits
 from store.errors import IndexFileDamaged
 from store.files.directory import StoreDirectory
+from store.files.segment_files import OFFSET_MAX
 from store.index.geometry import geometry_of
 from store.index.index_file import IndexFile, hash_of
 from store.index.query import LONG_MAX, index_files
@@ -27,13 +29,13 @@ OFFSETS_MAX = 100_000  # of one key and topic; more are found by looking through
 
 
 def plan_by_keys(
-    root: str, log: LogExtent, topics: Iterable[str], selection: Selection, split_bytes: int | None
+    root: str, log: LogExtent, topics: Iterable[str], selection: Selection, split_bytes: int
 ) -> list[Split]:
     """The splits that hold every record with one of the selection's keys, once."""
     files = list(_files(root))
     parts = _covered(root, log, files)
     offsets: set[int] = set()
-    hashes = {hash_of(topic, key) for topic in topics for key in selection.keys or ()}
+    hashes = {hash_of(topic, key) for topic in topics for key in selection.keys or ()} if files else ()
     for key_hash in hashes:
         for file in files:
             hits: list[int] = []
@@ -46,16 +48,22 @@ def plan_by_keys(
 
 
 def _splits(
-    log: LogExtent, parts: list[tuple[int, int]], offsets: set[int], selection: Selection, split_bytes: int | None
+    log: LogExtent, parts: list[tuple[int, int]], offsets: set[int], selection: Selection, split_bytes: int
 ) -> list[Split]:
-    inside = sorted(offset for offset in offsets if any(start <= offset < end for start, end in parts))
+    inside = sorted(offset for offset in offsets if _is_inside(parts, offset))
     splits: list[Split] = [RecordSplit(log, tuple(inside), selection)] if inside else []
     position = log.min_physical_offset
     for start, end in [*parts, (log.max_physical_offset, log.max_physical_offset)]:
         if position < start:
-            splits += range_splits(log, position, start, selection, (), split_bytes or SPLIT_BYTES_DEFAULT_MIN)
+            splits += range_splits(log, position, start, selection, (), split_bytes)
         position = max(position, end)
     return splits
+
+
+def _is_inside(parts: list[tuple[int, int]], offset: int) -> bool:
+    """Whether one of the parts, which are ascending and apart, has the offset."""
+    at = bisect.bisect_right(parts, (offset, OFFSET_MAX)) - 1
+    return at >= 0 and offset < parts[at][1]
 
 
 def _files(root: str) -> Iterator[IndexFile]:

@@ -59,14 +59,15 @@ class _Store:
 
     def __init__(self, at: StoreAt) -> None:
         self.root, self.broker_name = at
+        self._queue_ids: dict[str, set[int]] = {}
 
     @cached_property
-    def directories(self) -> dict[str, list[Path]]:
+    def directories(self) -> dict[str, list[str]]:
         """Topics with queues, and where these are."""
-        by_topic: dict[str, list[Path]] = {}
+        by_topic: dict[str, list[str]] = {}
         for kind in inventory.QUEUE_DIRECTORIES:
-            for path in inventory.directories(Path(self.root) / kind):
-                by_topic.setdefault(path.name, []).append(path)
+            for name in inventory.directories(Path(self.root) / kind):
+                by_topic.setdefault(name, []).append(f"{self.root}/{kind}/{name}")
         return by_topic
 
     @cached_property
@@ -87,8 +88,12 @@ class _Store:
 
     def queue_ids(self, topic: str) -> set[int]:
         """The queues that have a directory."""
-        names = [path.name for top in self.directories.get(topic, ()) for path in inventory.directories(top)]
-        return {int(name) for name in names if name.isascii() and name.isdecimal()}
+        known = self._queue_ids.get(topic)
+        if known is None:
+            names = [name for top in self.directories.get(topic, ()) for name in inventory.directories(top)]
+            known = {int(name) for name in names if name.isascii() and name.isdecimal()}
+            self._queue_ids[topic] = known
+        return known
 
 
 def _number(value: object) -> int:
@@ -99,7 +104,8 @@ def refuse_missing(options: ReadOptions, stores: Sequence[StoreAt], but: Iterabl
     """Raises UnknownTopic for the first name that no store has; those of `but` were known once."""
     if options.allow_missing_topics or not stores:
         return
-    named = [what for what in _named(options) if what.topic not in set(but)]
+    read = set(but)
+    named = [what for what in _named(options) if what.topic not in read]
     known = [_Store(at) for at in stores]
     missing = [what for what in named if not _anyone(known, what, lambda store, what: store.knows(what))]
     for store in known:

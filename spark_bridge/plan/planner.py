@@ -5,23 +5,28 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
+from typing import NamedTuple
 
+from spark_bridge.options.ranges import UNLIMITED
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan import inventory
-from spark_bridge.plan.bounds import bounded, pruned_by_time, stored_bounds
+from spark_bridge.plan.at_snapshot import bounded_log, refuse_other_queues, topics_then
+from spark_bridge.plan.bounds import BoundsOfQueues, pruned_by_time, stored_bounds
 from spark_bridge.plan.key_plan import plan_by_keys
+from spark_bridge.plan.log_times import LogTimes
 from spark_bridge.plan.names import refuse_missing
 from spark_bridge.plan.stores import StoreAt, resolve_stores
+from spark_bridge.plan.time_ranges import cut_by_time, narrowed
 from spark_bridge.records.reader import open_window
 from spark_bridge.records.scan import record_starts
 from spark_bridge.split.leases import hold_log, hold_plan
-from spark_bridge.split.splits import Cuts, LogExtent, Selection, Split, bounded_list, plan
+from spark_bridge.split.splits import Cuts, LogExtent, Selection, Split, bounded_list, plan, split_bytes_of
 from store.errors import CorruptRecord
 from store.message.topics import is_lmq
-from store.queues.batch_consume_queue import has_batch_queues
+from store.names import BATCH_QUEUES
 from store.upkeep.leases import Lease
 
 SPLITS_PER_CPU = 2  # a Python task costs about 40 ms, so few; two, so that a slow one does not leave a CPU idle
@@ -32,58 +37,120 @@ def plan_read(options: ReadOptions) -> list[Split]:
 
     Raises what options, stores and recovery find wrong.
     """
-    now_ms = time.time_ns() // 1_000_000
-    where = options.where
+    return plan_under_leases(options)[0]
+
+
+def plan_under_leases(options: ReadOptions) -> tuple[list[Split], list[Lease]]:
+    """The same, with the leases that hold what was planned: for `leaseSeconds`, or until who plans releases them."""
+    with ExitStack() as given_back:  # whatever fails, of whichever store
+        logs = []
+        for store in stores_of(options):
+            log, lease = _leased(store, options)
+            if lease is not None:
+                given_back.callback(lease.release)
+            logs.append((store, log, lease))
+        splits: list[Split] = []
+        for (_, _, lease), part in zip(logs, _parts(options, [one[:2] for one in logs]), strict=True):
+            splits = bounded_list(splits, hold_plan(lease, _planned(part, options)))
+        given_back.pop_all()
+    return splits, [lease for _, _, lease in logs if lease is not None]
+
+
+def planned_parts(options: ReadOptions) -> list[tuple[StorePart, list[Split]]]:
+    """What `plan_read` would plan now of each store, to be looked at: nothing is held for it.
+
+    Raises what `plan_read` raises.
+    """
+    logs = [(store, _find_extent(store, options)) for store in stores_of(options)]
+    return [(part, _planned(part, options)) for part in _parts(options, logs)]
+
+
+class StorePart(NamedTuple):
+    """One store's part of a read: what is wanted of it, in about how many splits."""
+
+    store: StoreAt
+    log: LogExtent
+    selection: Selection
+    partitions: int
+
+
+def stores_of(options: ReadOptions) -> list[StoreAt]:
+    """The stores that a read is about. Raises what resolving them and the names in them raises."""
     stores = resolve_stores(options)
     refuse_missing(options, stores)
-    wanted = [at for at in stores if where.brokers is None or at.broker_name in where.brokers]
-    logs = [(store, *_leased(store, options)) for store in wanted]
-    sizes = [log.max_physical_offset - log.min_physical_offset for _, log, _ in logs]
+    brokers = options.where.brokers
+    return [at for at in stores if brokers is None or at.broker_name in brokers]
+
+
+def _parts(options: ReadOptions, logs: Sequence[tuple[StoreAt, LogExtent]]) -> Iterator[StorePart]:
+    now_ms = time.time_ns() // 1_000_000
+    ranges = options.where.ranges_at(now_ms)
+    sizes = [log.max_physical_offset - log.min_physical_offset for _, log in logs]
     partitions = options.partitions_min or SPLITS_PER_CPU * (os.cpu_count() or 1)
-    splits: list[Split] = []
-    for (store, log, lease), size in zip(logs, sizes, strict=True):
+    for (store, log), size in zip(logs, sizes, strict=True):
         share = max(1, -(-partitions * size // max(1, sum(sizes))))
         selection = inventory.selection_of(options, store.broker_name)
-        selection = replace(selection, stored=stored_bounds(options, store.broker_name, now_ms))
-        try:
-            splits = bounded_list(splits, hold_plan(lease, plan_store(store, log, options, selection, share)))
-        except BaseException:
-            if lease is not None:
-                lease.release()
-            raise
-    return splits
+        stored = stored_bounds(options, store.broker_name, now_ms)
+        yield StorePart(store, log, replace(selection, stored=stored, ranges=ranges), share)
+
+
+def _planned(part: StorePart, options: ReadOptions) -> list[Split]:
+    return plan_store(part.store, part.log, options, part.selection, part.partitions)
+
+
+def _find_extent(store: StoreAt, options: ReadOptions) -> LogExtent:
+    confirmed, beyond_rot = options.only_confirmed, options.rows.permissive
+    whole = inventory.find_extent(store.root, store.broker_name, only_confirmed=confirmed, beyond_rot=beyond_rot)
+    return bounded_log(store.root, whole, options)
 
 
 def _leased(store: StoreAt, options: ReadOptions) -> tuple[LogExtent, Lease | None]:
     """The log's ends, held: found again under the lease, because retention may have been at work before it."""
-    root, name, confirmed = store.root, store.broker_name, options.only_confirmed
-    find = partial(inventory.find_extent, root, name, only_confirmed=confirmed, beyond_rot=options.rows.permissive)
-    log = find()
-    lease = hold_log(root, log, options.lease_ms)
-    return (log if lease is None else find()), lease
+    log = _find_extent(store, options)
+    lease = hold_log(store.root, log, options.lease_ms)
+    if lease is None:
+        return log, None
+    try:
+        return _find_extent(store, options), lease
+    except BaseException:
+        lease.release()
+        raise
 
 
 def plan_store(
     store: StoreAt, log: LogExtent, options: ReadOptions, selection: Selection, partitions: int
 ) -> list[Split]:
     """The splits of one store."""
+    if selection.ranges != UNLIMITED:
+        selection = replace(selection, ranges=cut_by_time(log, selection.ranges))
     tail = selection
     if selection.topic_pattern is not None:
-        known = inventory.topics_of(store.root, selection)
+        known = inventory.topics_of(store.root, selection) | topics_then(store.root, options, selection)
         selection = replace(selection, topics=known, topic_pattern=None)
     elif selection.hides_system and not inventory.has_system_queues(store.root):
         selection = replace(selection, system_topics=True)
     if selection.topics is None and selection.stored:
         log = pruned_by_time(log, selection.stored)
-    queues, scanned = inventory.find_queues(store.root, log, selection)
     if selection.topics is not None:
         _refuse_contradictions(selection)
-        selection = bounded(options, log, queues, selection)
-        tail = replace(tail, bounds=selection.bounds)
+    with LogTimes(log) as times:
+        bounds = BoundsOfQueues(options, selection, times)
+        look = bounds.look if options.snapshot is None else None
+        queues, scanned = inventory.find_queues(store.root, log, selection, look)
+        if selection.topics is not None and look is None:
+            refuse_other_queues(store.root, log, options, queues, selection)
+            for queue in queues:
+                bounds.look(queue)
+    if selection.topics is not None:
+        selection, beyond = bounds.narrowed()
+        tail = replace(tail, bounds=beyond)
+        if selection.ranges != UNLIMITED:
+            queues = [narrowed(queue, log, selection.ranges) for queue in queues]
     if selection.keys is not None:
         topics = inventory.topics_of(store.root, selection) if selection.topics is None else selection.topics
-        if not any(is_lmq(topic) or has_batch_queues(store.root, topic) for topic in topics):
-            return plan_by_keys(store.root, log, topics, tail, options.split_bytes)
+        if not any(map(is_lmq, topics)) and not inventory.topics_in(store.root, BATCH_QUEUES, topics):
+            split_bytes = options.split_bytes or split_bytes_of(log, selection, partitions)
+            return plan_by_keys(store.root, log, topics, tail, split_bytes)
     cuts = Cuts(options.partitions_min is None, options.partition_records_max, options.partition_bytes_max)
     if cuts.records_max is not None:
         cuts = replace(cuts, offsets=tuple(bounded_list(_record_cuts(log, cuts.records_max, options.rows.permissive))))

@@ -6,6 +6,7 @@ rest says it by the topics that a broker makes for itself; else the directory's 
 
 from __future__ import annotations
 
+import bisect
 import glob
 import os
 import warnings
@@ -20,7 +21,7 @@ from spark_bridge.replica import name_servers
 from store.errors import MalformedConfig
 from store.files.directory import StoreDirectory, commit_log_apart
 from store.files.segment import file_name
-from store.files.segment_files import named_files
+from store.files.segment_files import OFFSET_MAX, named_files
 from store.message.topics import AUTO_CREATE_TOPIC, SYSTEM_PREFIX
 from store.names import COMMIT_LOG, CONFIG, TOPICS
 from store.tables import json_files
@@ -86,31 +87,39 @@ def _from_name_servers(options: ReadOptions) -> list[str]:
 
 
 def _refuse_replicas(roots: Sequence[str]) -> None:
-    for number, root in enumerate(roots):
-        for other in roots[:number]:
-            if _is_same_log(Path(root), Path(other)):
-                raise InvalidOption(f"{other} and {root} hold the same log (a master and its slave?): give one of them")
+    logs = [_files(Path(root)) for root in roots] if len(roots) > 1 else []
+    for number, log in enumerate(logs):
+        for other in range(number):
+            if _is_same_log(log, logs[other]):
+                what = f"{roots[other]} and {roots[number]} hold the same log (a master and its slave?)"
+                raise InvalidOption(f"{what}: give one of them")
 
 
-def _is_same_log(root: Path, other: Path) -> bool:
+def _is_same_log(*logs: _Log) -> bool:
     """Whether both have the same bytes where both have any, at the beginning of the one that begins later."""
-    first = [_files(path) for path in (root, other)]
-    if not all(files for _, files in first):
+    if not all(log.files for log in logs):
         return False
-    base = max(files[0][0] for _, files in first)
+    base = max(log.files[0][0] for log in logs)
     heads = []
-    for directory, files in first:
-        holding = [(start, size) for start, size in files if start <= base < start + size]
-        if not holding:
+    for log in logs:
+        start, size = log.files[max(0, bisect.bisect_right(log.files, (base, OFFSET_MAX)) - 1)]
+        if not start <= base < start + size:
             return False
-        with open(directory / file_name(holding[0][0]), "rb") as file:
-            heads.append(os.pread(file.fileno(), COMPARED_BYTES, base - holding[0][0]))
+        with open(log.directory / file_name(start), "rb") as file:
+            heads.append(os.pread(file.fileno(), COMPARED_BYTES, base - start))
     return heads[0] == heads[1] and any(heads[0])
 
 
-def _files(root: Path) -> tuple[Path, list[tuple[int, int]]]:
+class _Log(NamedTuple):
+    """A log's directory, and the files there that are not empty: their offsets and bytes, ascending."""
+
+    directory: Path
+    files: list[tuple[int, int]]
+
+
+def _files(root: Path) -> _Log:
     commitlog = commit_log_apart(root) or root / COMMIT_LOG
-    return commitlog, [(base, size) for base, size in named_files(commitlog) if size]
+    return _Log(commitlog, [(base, size) for base, size in named_files(commitlog) if size])
 
 
 def broker_name_of(root: str) -> str:
@@ -144,7 +153,8 @@ def _directory_name(root: Path) -> str:
 def _refuse_unknown_brokers(options: ReadOptions, names: Sequence[str]) -> None:
     queues = [item.queue for item in (*options.starting_offsets, *options.ending_offsets)]
     queues += [item.queue for item in (*options.starting_moments, *options.ending_moments) if item.queue is not None]
+    known = frozenset(names)
     for queue in (*queues, *options.assigned):
-        if queue.broker is not None and queue.broker not in names:
+        if queue.broker is not None and queue.broker not in known:
             hint = nearest(queue.broker, names)
             raise InvalidOption(f"no store of broker {queue.broker!r}, which options name; {hint}")

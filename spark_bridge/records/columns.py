@@ -1,4 +1,4 @@
-"""The columns of a row, RocketMQ's and Kafka's: their types in Spark, and how records become Arrow arrays of them.
+"""The columns of a row, RocketMQ's and Kafka's: their Arrow types, and how records become arrays of them.
 
 One array operation per field, no Python per record. Kafka's columns are those of Spark's own Kafka source, types and
 all: the key is RocketMQ's KEYS, headers are the properties, the timestamp is the producer's.
@@ -7,27 +7,14 @@ all: the key is RocketMQ's KEYS, headers are the properties, the timestamp is th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
-from spark_bridge.options.rows import DEFAULT_ROWS, ERROR_COLUMN, JSON, KAFKA, RAW, RowOptions
-from spark_bridge.options.value_types import check_json_type
+from spark_bridge.options.rows import DEFAULT_ROWS, ERROR_COLUMN, KAFKA, RAW, RowOptions
+from spark_bridge.options.value_types import TIMESTAMP, array_of, map_of
 from spark_bridge.options.values import InvalidOption, nearest
 from spark_bridge.records import hosts
 from spark_bridge.records.damage import Damage
@@ -51,9 +38,9 @@ from store.message.record import (
 STORE_TIMESTAMP_AT = store_timestamp_at(0)  # with two IPv4 hosts
 FIXED_OFFSETS = {name: int(place[1]) for name, place in (fixed_dtype(0).fields or {}).items()}
 RECONSUME_TIMES_AT = FIXED_OFFSETS["reconsume_times"]
-INT, BIGINT, STRING, BINARY, TIMESTAMP = IntegerType(), LongType(), StringType(), BinaryType(), TimestampType()
-STRING_MAP = MapType(STRING, STRING)
-HEADERS = ArrayType(StructType([StructField("key", STRING), StructField("value", BINARY)]))
+INT, BIGINT, STRING, BINARY = pa.int32(), pa.int64(), pa.string(), pa.binary()
+HEADERS = array_of(pa.struct([("key", STRING), ("value", BINARY)]))
+REPLICA_COLUMN, IN_PLACE = "_replica", "in place"  # or the server of another host that gave the row
 CREATE_TIME = 0  # Kafka's timestampType of a time that the producer set
 BODY_COLUMNS = ("body", "value")
 
@@ -91,10 +78,10 @@ def _errors(records: Records) -> pa.StringArray:
 
 
 class Column(NamedTuple):
-    """One column: its name and type in Spark, how it is made, and whether its bytes weigh (a batch is cut by them)."""
+    """One column: its name and type, how it is made, and whether its bytes weigh (a batch is cut by them)."""
 
     name: str
-    spark_type: DataType
+    kind: pa.DataType
     build: Callable[[Records], Any]
     heavy: bool = False
 
@@ -122,7 +109,7 @@ COLUMNS = (
     Column("msgId", STRING, _message_id),
     Column("tags", STRING, lambda records: property_value(records.properties, TAGS)),
     Column("keys", STRING, lambda records: property_value(records.properties, KEYS)),
-    Column("properties", STRING_MAP, lambda records: properties_map(records.properties), heavy=True),
+    Column("properties", map_of(STRING), lambda records: properties_map(records.properties), heavy=True),
     Column("body", BINARY, lambda records: records.body, heavy=True),
     _int32_column("flag", FLAG_AT),
     Column("sysFlag", INT, lambda records: pa.array(records.sys_flag)),
@@ -149,12 +136,13 @@ KAFKA_COLUMNS = (
 )
 HEADERS_COLUMN = Column("headers", HEADERS, _headers, heavy=True)
 ERRORS = Column(ERROR_COLUMN, STRING, _errors)
-BY_NAME = {column.name: column for column in (*COLUMNS, *KAFKA_COLUMNS, HEADERS_COLUMN, ERRORS)}
+REPLICA = Column(REPLICA_COLUMN, STRING, lambda records: _constant(records, IN_PLACE, STRING))
+BY_NAME = {column.name: column for column in (*COLUMNS, *KAFKA_COLUMNS, HEADERS_COLUMN, ERRORS, REPLICA)}
 
 
-def schema_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_ROWS) -> StructType:
-    """Spark's schema of the columns named, all of them by default. Raises InvalidOption for an unknown one."""
-    return StructType([StructField(column.name, column.spark_type) for column in columns_of(names, rows)])
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """What batches of these columns have."""
+    return pa.schema([(column.name, column.kind) for column in columns])
 
 
 def canonical(names: Sequence[str]) -> list[str]:
@@ -176,7 +164,7 @@ def columns_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_RO
         return columns
     value_type = rows.value_type
     return [
-        column._replace(spark_type=value_type, build=lambda records: decoded(records, rows))
+        column._replace(kind=value_type, build=lambda records: decoded(records, rows))
         if column.reads_body
         else column
         for column in columns
@@ -192,30 +180,8 @@ def _default_names(rows: RowOptions) -> list[str]:
     return [*names, ERROR_COLUMN] if rows.permissive else names
 
 
-def settled(schema: StructType, rows: RowOptions) -> RowOptions:
-    """The options after a look at the schema that was given: each of its columns is one of ours, in its type.
-
-    JSON bodies may be given their type there. Raises InvalidOption.
-    """
-    names = schema.fieldNames()
-    if rows.permissive and ERROR_COLUMN not in names:
-        raise InvalidOption(f"mode=permissive tells of damage in column {ERROR_COLUMN}: add '{ERROR_COLUMN} string'")
-    for field in schema.fields:
-        untyped = rows.decode == JSON and rows.value_type == STRING and field.name in BODY_COLUMNS
-        if untyped and field.dataType != STRING:
-            if not isinstance(field.dataType, StructType):
-                raise InvalidOption(f"column {field.name}: JSON is decoded to a struct, or checked and kept as string")
-            check_json_type(f"column {field.name}", field.dataType)
-            rows = replace(rows, value_type=field.dataType)
-    for given, ours in zip(schema.fields, schema_of(names, rows).fields, strict=True):
-        if given.dataType != ours.dataType:
-            wanted, given_type = ours.dataType.simpleString(), given.dataType.simpleString()
-            raise InvalidOption(f"column {ours.name} is {wanted}, the schema says {given_type}")
-    return rows
-
-
 def record_batch(records: Records, columns: Sequence[Column], schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of some records, exactly in Spark's Arrow schema. What is wrong with a body is known at the end."""
+    """The columns of some records, exactly in the schema. What is wrong with a body is known at the end."""
     built = {column.name: column.build(records) for column in columns if column.name != ERROR_COLUMN}
     arrays = [built[column.name] if column.name in built else column.build(records) for column in columns]
     arrays = [a if a.type == f.type else a.cast(f.type) for a, f in zip(arrays, schema, strict=True)]

@@ -1,4 +1,4 @@
-"""Bodies decoded as JSON or Avro into Spark's types; a body that does not fit is told, and its value is null.
+"""Bodies decoded as JSON or Avro into Arrow's types; a body that does not fit is told, and its value is null.
 
 JSON is read by Arrow, all bodies of a batch in one call. That is exact: each body begins with `{` and ends with `}`, a
 line feed stands between two, and no JSON string holds one, so every border between bodies lies between whole values,
@@ -18,8 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from spark_bridge.options.rows import JSON, RowOptions
 from spark_bridge.records.bodies import note
@@ -43,7 +41,7 @@ def decoded(records: Records, options: RowOptions) -> pa.Array:
         return kept
     bodies, failures = records.body, dict[int, str]()
     if options.decode == JSON:
-        values = _json(bodies, arrow_type(options.value_type or StringType()), failures.__setitem__)
+        values = _json(bodies, options.value_type or pa.string(), failures.__setitem__)
     else:
         values = _avro(bodies, options, failures.__setitem__)
     for row, reason in sorted(failures.items()):
@@ -51,11 +49,6 @@ def decoded(records: Records, options: RowOptions) -> pa.Array:
         note(records, row, MalformedData(what, reason), options)
     records.__dict__["_decoded"] = values
     return values
-
-
-def arrow_type(spark_type: DataType) -> pa.DataType:
-    """The Arrow type that Spark takes for one of its own."""
-    return to_arrow_schema(StructType([StructField("value", spark_type)]), timezone="UTC").field(0).type
 
 
 def _json(bodies: pa.BinaryArray, kind: pa.DataType, bad: _Bad) -> pa.Array:
@@ -147,7 +140,7 @@ def _avro(bodies: pa.BinaryArray, options: RowOptions, bad: _Bad) -> pa.Array:
     """Values of the Avro schema, each the whole of its body."""
     from fastavro import schemaless_reader
 
-    kind = arrow_type(options.value_type or StringType())
+    kind = options.value_type or pa.string()
     schema = _avro_schema(options.avro_schema or "")
     values: list[Any] = []
     for row, body in enumerate(bodies.to_pylist()):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -22,6 +23,7 @@ from spark_bridge.records.damage import Damage, sound_entries, sound_starts
 from spark_bridge.records.entries import QueueEntries, check_entries
 from spark_bridge.records.inflation import Chunk, unpacked
 from spark_bridge.records.records import Records
+from spark_bridge.records.row_filter import RowFilter
 from spark_bridge.records.scan import LogWindow, Positions, record_starts
 from spark_bridge.records.selection import may_have_tags, records_at, select, select_messages
 from spark_bridge.replica.replica import await_planned, explained
@@ -40,12 +42,14 @@ DAMAGES_MAX = 1 << 10
 
 _Identity = tuple[int, int, int]
 _segments: OrderedDict[str, tuple[_Identity, Segment]] = OrderedDict()
+_opening = threading.Lock()  # a segment that one thread puts out is closed: another one must hold its array by then
 
 
 def read_split(
-    split: Split, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions = DEFAULT_ROWS
-) -> Iterator[pa.RecordBatch]:
-    """The wanted columns of a split's records.
+    split: Split, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions = DEFAULT_ROWS,
+    row_filter: RowFilter | None = None,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """The wanted columns of a split's records, of all or of those that a filter keeps.
 
     Damage is an error that names file and offset (CorruptRecord, MalformedData), or a row, as `rows.mode` says; so
     is what was removed since the plan (SegmentRemoved, QueueEntriesRemoved), unless its loss may pass. A replica that
@@ -57,7 +61,8 @@ def read_split(
         if isinstance(part, list):
             yield damage_batch(part, schema, split.log.broker_name)
             continue
-        for records in with_bodies(Records(*part), rows, bodies):
+        wanted = Records(*part) if row_filter is None else row_filter.kept(Records(*part))
+        for records in with_bodies(wanted, rows, bodies):
             yield record_batch(records, columns, schema)
 
 
@@ -73,12 +78,13 @@ def open_window(log: LogExtent, base_offset: int) -> LogWindow:
     except FileNotFoundError as error:
         raise SegmentRemoved(path, base_offset) from error
     identity = (status.st_dev, status.st_ino, status.st_size)
-    cached = _segments.pop(path, None)
-    segment = cached[1] if cached and cached[0] == identity else files.open(base_offset)
-    _segments[path] = identity, segment
-    while len(_segments) > SEGMENTS_KEPT_MAX:
-        _segments.popitem(last=False)[1][1].close()
-    return LogWindow(path, base_offset, segment.array, log.max_physical_offset, log.broker_name)
+    with _opening:
+        cached = _segments.pop(path, None)
+        segment = cached[1] if cached and cached[0] == identity else files.open(base_offset)
+        _segments[path] = identity, segment
+        while len(_segments) > SEGMENTS_KEPT_MAX:
+            _segments.popitem(last=False)[1][1].close()
+        return LogWindow(path, base_offset, segment.array, log.max_physical_offset, log.broker_name)
 
 
 def _chunks(split: Split, rows: RowOptions) -> Iterator[Chunk | Damage]:

@@ -116,9 +116,14 @@ class Records:
 
     @cached_property
     def body(self) -> pa.BinaryArray:
-        """Bodies, null where `errors` tells why."""
+        """The bodies, null where `errors` tells why; copied."""
+        return self.body_view.cast(pa.binary())
+
+    @property
+    def body_view(self) -> pa.Array:
+        """The same as binary views into the mapping, which stays as long as they do."""
         if not self.bodies and not self.errors:
-            return copied(self.window, self.body_at, self.body_length)
+            return viewed(self.window, self.body_at, self.body_length)
         return _replaced(self)
 
     @cached_property
@@ -127,10 +132,10 @@ class Records:
         return self.starts + STORE_HOST_AT + self.born_shift
 
 
-def copied(window: LogWindow, at: Positions, length: Int32s) -> pa.BinaryArray:
-    """The byte ranges as one Arrow array: views into the mapping, copied by the cast."""
+def viewed(window: LogWindow, at: Positions, length: Int32s) -> pa.Array:
+    """The byte ranges as one array of binary views into the mapping."""
     views = pa.py_buffer(_views(window, at, length))
-    return pa.Array.from_buffers(pa.binary_view(), len(at), [None, views, window.buffer]).cast(pa.binary())
+    return pa.Array.from_buffers(pa.binary_view(), len(at), [None, views, window.buffer])
 
 
 def _views(window: LogWindow, at: Positions, length: Int32s) -> npt.NDArray[np.int32]:
@@ -143,7 +148,7 @@ def _views(window: LogWindow, at: Positions, length: Int32s) -> npt.NDArray[np.i
     return views
 
 
-def _replaced(records: Records) -> pa.BinaryArray:
+def _replaced(records: Records) -> pa.Array:
     """Stored bodies, but those of `records.bodies` in their places, from a second buffer."""
     views = _views(records.window, records.body_at, records.body_length)
     at = 0
@@ -157,12 +162,12 @@ def _replaced(records: Records) -> pa.BinaryArray:
     there[list(records.errors)] = False
     bitmap = pa.py_buffer(np.packbits(there, bitorder="little"))
     buffers = [bitmap, pa.py_buffer(views), records.window.buffer, pa.py_buffer(b"".join(records.bodies.values()))]
-    return pa.Array.from_buffers(pa.binary_view(), len(records), buffers).cast(pa.binary())
+    return pa.Array.from_buffers(pa.binary_view(), len(records), buffers)
 
 
 def _text(window: LogWindow, at: Positions, length: Int32s) -> pa.StringArray:
     """The byte ranges as text. What is no UTF-8 is read as Java reads it."""
-    raw = copied(window, at, length)
+    raw = viewed(window, at, length).cast(pa.binary())
     try:
         return raw.cast(pa.string())
     except ArrowInvalid:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_bridge.options.ranges import UNLIMITED, Ranges
 from spark_bridge.records.properties import property_value
 from spark_bridge.records.records import Records
 from spark_bridge.records.scan import LogWindow, Positions
@@ -17,6 +19,7 @@ from store.message.delay import SCHEDULE_TOPIC
 from store.message.multi_dispatch import SEPARATOR
 from store.message.properties import KEYS, MULTI_DISPATCH, MULTI_QUEUE_OFFSET, TAGS, UNIQ_KEY, java_hash
 from store.message.record import (
+    BORN_TIMESTAMP_AT,
     FIXED_BYTES,
     MAGIC_AT,
     MAGIC_V1,
@@ -56,7 +59,9 @@ def select(window: LogWindow, positions: Positions, selection: Selection) -> Pos
 
 
 def select_messages(window: LogWindow, positions: Positions, selection: Selection) -> Positions:
-    """Those of the messages that are wanted by the bounds of their queue, by time, tags and keys."""
+    """Those of the messages that are wanted by the bounds of their queue, by ranges, time, tags and keys."""
+    if selection.ranges != UNLIMITED and len(positions):
+        positions = positions[_inside_ranges(window, positions, selection.ranges)]
     if selection.bounds and len(positions):
         positions = positions[_inside_bounds(window, positions, selection)]
     if selection.stored and len(positions):
@@ -150,10 +155,38 @@ def _inside_bounds(window: LogWindow, positions: Positions, selection: Selection
     return inside
 
 
+def _inside_ranges(window: LogWindow, positions: Positions, ranges: Ranges) -> Mask:
+    """True for records that lie in all ranges."""
+    records = Records(window, positions)
+    inside = np.ones(len(positions), np.bool_)
+    for (first, end), values_of in zip(ranges, RANGED_VALUES, strict=True):
+        if first is None and end is None:
+            continue
+        values = values_of(records)
+        if first is not None:
+            inside &= values >= first
+        if end is not None:
+            inside &= values < end
+    return inside
+
+
+def _stored_ms(records: Records) -> npt.NDArray[np.int64]:
+    return records.window.int64(records.starts + STORE_TIMESTAMP_AT + records.born_shift)
+
+
+# In the order of the fields of `Ranges`.
+RANGED_VALUES: tuple[Callable[[Records], npt.NDArray[np.int64]], ...] = (
+    lambda records: records.int64_at(QUEUE_OFFSET_AT),
+    lambda records: records.window.offsets(records.starts),
+    _stored_ms,
+    lambda records: records.int64_at(BORN_TIMESTAMP_AT),
+)
+
+
 def _inside_times(window: LogWindow, positions: Positions, selection: Selection) -> Mask:
     """True for records that no bounds in time exclude."""
     records = Records(window, positions)
-    stored_ms = window.int64(positions + STORE_TIMESTAMP_AT + records.born_shift)
+    stored_ms = _stored_ms(records)
     inside = np.ones(len(positions), np.bool_)
     for topic, queue_id, from_ms, until_ms in selection.stored:
         outside = np.zeros(len(positions), np.bool_)

@@ -1,24 +1,21 @@
 """Asks name servers for a cluster's brokers, and those of this host for the directory of their store.
 
 Implements: the client's side of GET_BROKER_CLUSTER_INFO and GET_BROKER_CONFIG (spec: remoting, 5, 8)
-Frames and codes are the engine's, from its room that does no I/O and needs nothing compiled.
 """
 
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
-from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
+from engine.protocol.remoting.codes import RequestCode
+from spark_bridge.replica.remoting import Conversation, Question, host_port, properties
 from store.errors import MalformedData
 from store.tables import fastjson
 
 TIMEOUT_S = 5.0
-READ_BYTES = 1 << 16
-PORT_DEFAULT = 9876
+MASTER = 0  # its brokerId
 
 
 class NameServersUnreachable(OSError):
@@ -86,7 +83,7 @@ def _root_of(name: str, address: str) -> tuple[str | None, str]:
     if not _is_here(address):
         return None, "another host"
     try:
-        settings = _properties(ask(address, RequestCode.GET_BROKER_CONFIG))
+        settings = properties(ask(address, RequestCode.GET_BROKER_CONFIG))
     except (OSError, ValueError) as error:
         return None, f"does not answer ({error})"
     root = settings.get("storePathRootDir", "")
@@ -100,7 +97,7 @@ def _root_of(name: str, address: str) -> tuple[str | None, str]:
 def _is_here(address: str) -> bool:
     """Whether this host has the address: only then can a socket be bound to it."""
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(*_host_port(address), type=socket.SOCK_DGRAM)[0]
+        family, kind, protocol, _, place = socket.getaddrinfo(*host_port(address), type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.bind((place[0], 0, *place[2:]))
     except (OSError, ValueError):
@@ -108,42 +105,15 @@ def _is_here(address: str) -> bool:
     return True
 
 
+def master_of(servers: Sequence[str], broker_name: str) -> str:
+    """The address of a broker's master. Raises NameServersUnreachable, ValueError without one."""
+    address = _brokers(servers).get(broker_name, {}).get(MASTER)
+    if address is None:
+        raise ValueError(f"name servers {';'.join(servers)} know no master of broker {broker_name!r}")
+    return address
+
+
 def ask(address: str, code: RequestCode) -> bytes:
     """The body of a successful answer. Raises OSError (no answer in time, hung up) and ValueError (another answer)."""
-    deadline = time.monotonic() + TIMEOUT_S
-    request = RemotingCommand(code, opaque=1, language="PYTHON", version=REQUEST_VERSION)
-    with socket.create_connection(_host_port(address), TIMEOUT_S) as connection:
-        connection.sendall(encode(request))
-        try:
-            answer = decode(_frame_from(connection, deadline))
-        except MalformedFrame as malformed:
-            raise ValueError(f"{address}: {malformed}") from malformed
-    if answer.code != ResponseCode.SUCCESS:
-        raise ValueError(f"{address} answers with code {answer.code} {answer.remark or ''}".rstrip())
-    return bytes(answer.body)
-
-
-def _frame_from(connection: socket.socket, deadline: float) -> bytes:
-    """The first frame that comes, the only one that is waited for. Raises OSError, MalformedFrame."""
-    splitter = FrameSplitter()
-    while (left := deadline - time.monotonic()) > 0:
-        connection.settimeout(left)
-        part = connection.recv(READ_BYTES)
-        if not part:
-            raise ConnectionResetError("hung up before its answer was whole; one that takes TLS only is not asked here")
-        if frames := splitter.feed(part):
-            return frames[0]
-    raise TimeoutError(f"no answer within {TIMEOUT_S:g} s")
-
-
-def _host_port(address: str) -> tuple[str, int]:
-    host, separator, port = address.rpartition(":")
-    if not separator or address.endswith("]"):
-        return address.strip("[]"), PORT_DEFAULT
-    return host.strip("[]"), int(port)
-
-
-def _properties(body: bytes) -> dict[str, str]:
-    """`name=value` lines, as MixAll.properties2String writes them."""
-    pairs = [line.partition("=") for line in body.decode("utf-8", "replace").splitlines() if "=" in line]
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    with Conversation(address, TIMEOUT_S) as conversation:
+        return bytes(conversation.need(Question(code)).body)

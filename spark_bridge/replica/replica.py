@@ -9,6 +9,7 @@ change, need not be asked.
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import socket
 import time
@@ -32,16 +33,26 @@ from store.errors import (
 from store.files import file_times
 from store.files.directory import StoreDirectory
 from store.files.segment import file_name
-from store.files.segment_files import named_files, stated_files
+from store.files.segment_files import changed_files, named_files
 from store.queues.consume_queue import ConsumeQueue
 from store.reading import extent
 
 POLL_S = 0.05
 STORES_REMEMBERED_MAX = 16
+MANY_FILES = 1000  # a log of more is not looked at for each split of a read
+LOOK_SHARE = 20  # but again after so many times as long as the look took
 
-Stamp = tuple[tuple[int, int, int], ...]
+
+class Stamp(NamedTuple):
+    """What differs when any file of a log at rest was changed, and when the newest one was written."""
+
+    digest: bytes
+    modified_ns: int
+
+
 _at_rest: dict[tuple[str, int, int], tuple[Stamp, int]] = {}
 _boot_id = functools.cache(process.boot_id)
+_looks: dict[tuple[int, int, int], tuple[float, int]] = {}  # until when what a look at many files told is taken
 
 
 class ReplicaBehind(StoreError):
@@ -86,22 +97,49 @@ class Reach(NamedTuple):
     queued: int
 
 
-def place_of(commitlog: Path, *, is_written: bool) -> PlannedPlace | None:
-    """The log of that directory as it is now; None when there is no such directory."""
+def place_of(commitlog: Path, *, is_written: bool, stamp: Stamp | None = None) -> PlannedPlace | None:
+    """The log of that directory as it is now, or was at its stamp; None when there is no such directory."""
     try:
         status = os.stat(commitlog)
-        modified_ns = 0 if is_written else max((file.st_mtime_ns for _, file in stated_files(commitlog)), default=0)
     except FileNotFoundError:
         return None
+    modified_ns = 0
+    if not is_written:
+        modified_ns = _newest_ns(commitlog, status) if stamp is None else stamp.modified_ns
     return PlannedPlace(_boot_id(), status.st_dev, status.st_ino, modified_ns)
 
 
+def _newest_ns(commitlog: Path, status: os.stat_result) -> int:
+    """When the newest file was written. Each split of a read asks, which may have as many as the log has files."""
+    key, began = (status.st_dev, status.st_ino, status.st_mtime_ns), time.monotonic()
+    known = _looks.get(key)
+    if known is not None and began < known[0]:
+        return known[1]
+    files = changed_files(commitlog)
+    newest_ns = max((file[-1] for file in files), default=0)
+    _looks.clear()
+    if len(files) > MANY_FILES:
+        ended = time.monotonic()
+        _looks[key] = ended + LOOK_SHARE * (ended - began), newest_ns
+    return newest_ns
+
+
 def stamp_of(commitlog: Path) -> Stamp:
-    """What differs when any file of a log at rest was changed; each time, while one may change unseen by its time."""
+    """The stamp now: another one each time, while a file may change unseen by its time."""
+    return stamped_files(commitlog)[0]
+
+
+def stamped_files(commitlog: Path) -> tuple[Stamp, list[tuple[int, int]]]:
+    """The stamp, and the files that it is of: (base offset, bytes), as `named_files` tells them."""
     looked_ns = file_times.look_ns()
-    stamp = tuple((base, status.st_ino, status.st_mtime_ns) for base, status in stated_files(commitlog))
-    is_settled = all(file_times.is_settled(changed_ns, looked_ns) for _, _, changed_ns in stamp)
-    return stamp if is_settled else (*stamp, (-1, -1, looked_ns))
+    files = changed_files(commitlog)
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        digest.update(b"%d %d %d %d\n" % file)
+    newest_ns = max((file[-1] for file in files), default=0)
+    if files and not file_times.is_settled(newest_ns, looked_ns):
+        digest.update(b"%d" % looked_ns)
+    return Stamp(digest.digest(), newest_ns), [file[:2] for file in files]
 
 
 def is_planned(log: LogExtent) -> bool:
@@ -129,7 +167,7 @@ def await_planned(split: Split, seconds: float, *, queues_too: bool) -> None:
 def _missing(split: Split, queues_too: bool) -> tuple[str, int, int] | None:
     """What is not here yet, how far it is here, and how far it was planned."""
     log = split.log
-    wanted = _end_of(split)
+    wanted = end_of(split)
     reach = _reach(log, wanted)
     if reach is None:
         return None
@@ -141,7 +179,7 @@ def _missing(split: Split, queues_too: bool) -> tuple[str, int, int] | None:
     return ("consume queues", reach.queued, wanted) if queues_too and reach.queued < wanted else None
 
 
-def _end_of(split: Split) -> int:
+def end_of(split: Split) -> int:
     """What the log has to hold, at most: a record that begins in a split may end behind it, not behind its segment."""
     log = split.log
     if isinstance(split, QueueSplit):

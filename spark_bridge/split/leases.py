@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from spark_bridge.split.splits import LeaseTerms, LogExtent, QueueSplit, RangeSplit, Split
+from spark_bridge.split.splits import LeaseTerms, LogExtent, RangeSplit, RecordSplit, Split
 from store.files import pointer
-from store.queues.consume_queue import ConsumeQueue
+from store.queues.seen_queue import SeenQueue
 from store.reading import extent
 from store.upkeep import leases
 
@@ -43,7 +43,7 @@ def hold_plan(lease: leases.Lease | None, splits: list[Split]) -> list[Split]:
     """The splits of one store, to be read under a lease from the lowest of them on."""
     if lease is None:
         return splits
-    low = min(map(_low_offset, splits), default=None)
+    low = min(_low_offsets(splits), default=None)
     if low is None:
         lease.release()
         return splits
@@ -93,19 +93,25 @@ def _drop_oldest() -> None:
             lease.release()
 
 
-def _low_offset(split: Split) -> int:
+def low_offset(split: Split) -> int:
     """The lowest offset of the log that a split reads."""
-    if isinstance(split, RangeSplit):
-        return split.chain_from
-    if isinstance(split, QueueSplit):
-        return min(_first_offsets(split), default=split.log.min_physical_offset)
-    return split.offsets[0]
+    return min(_low_offsets([split]), default=split.log.min_physical_offset)
 
 
-def _first_offsets(split: QueueSplit) -> Iterable[int]:
-    for piece in split.pieces:
-        entries = ConsumeQueue.open(piece.directory).entries(piece.start, piece.start + 1)
-        yield int(entries[0]["physical_offset"]) if len(entries) else split.log.min_physical_offset
+def _low_offsets(splits: Iterable[Split]) -> Iterator[int]:
+    """The lowest offset of the log that each split reads; of each queue its first piece's."""
+    looked_at: set[str] = set()
+    for split in splits:
+        if isinstance(split, RangeSplit):
+            yield split.chain_from
+        elif isinstance(split, RecordSplit):
+            yield split.offsets[0]
+        else:
+            lowest = split.log.min_physical_offset
+            for piece in split.pieces:
+                if piece.directory not in looked_at:
+                    looked_at.add(piece.directory)
+                    yield max(lowest, SeenQueue(piece.directory).physical_offset(piece.start))
 
 
 def _driver_pid() -> int:

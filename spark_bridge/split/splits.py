@@ -23,7 +23,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from spark_bridge.options.ranges import UNLIMITED, Ranges
 from spark_bridge.options.values import PARTITIONS_MAX, InvalidOption
+from spark_bridge.split.stored import StoredBounds, StoredByQueue
 from store.message.topics import is_lmq, is_system_topic
 
 SPLIT_BYTES_DEFAULT_MIN = 64 << 20
@@ -39,13 +41,14 @@ QueueBounds = tuple[tuple[str, int, int, int | None], ...]  # topic, queueId, fi
 
 
 class QueueEntries(Protocol):
-    """What a plan needs of `store.queues.consume_queue.ConsumeQueue`."""
+    """What a plan needs of `store.queues.seen_queue.SeenQueue`."""
 
     @property
     def min_offset(self) -> int: ...
     def end_below(self, physical_offset: int) -> int: ...
     def last_entry(self, end: int) -> Any: ...
     def entries(self, start: int, end: int) -> Any: ...
+    def physical_offset(self, queue_offset: int) -> int: ...
 
 
 class LeaseTerms(NamedTuple):
@@ -83,15 +86,6 @@ class LogExtent:
     planned: PlannedPlace | None = None
 
 
-class StoredBounds(NamedTuple):
-    """When records of a queue (None: of every topic, every queue) were stored: from a time on, before another."""
-
-    topic: str | None
-    queue_id: int | None
-    from_ms: int | None
-    until_ms: int | None
-
-
 @dataclass(frozen=True)
 class Selection:
     """Which records are wanted: None is all. `bounds` names the queues of which only a part is wanted.
@@ -109,6 +103,7 @@ class Selection:
     stored: tuple[StoredBounds, ...] = ()
     tags: frozenset[str] | None = None
     keys: frozenset[str] | None = None
+    ranges: Ranges = UNLIMITED
 
     @property
     def looks_at_topics(self) -> bool:
@@ -123,12 +118,13 @@ class Selection:
     @property
     def of_messages(self) -> Selection:
         """What is left to ask of a message that an entry inside of the bounds names."""
-        return Selection(stored=self.stored, tags=self.tags, keys=self.keys)
+        return Selection(stored=self.stored, tags=self.tags, keys=self.keys, ranges=self.ranges)
 
     @property
     def looks_at_messages(self) -> bool:
         """Whether messages are asked for more than their topic and queue."""
-        return bool(self.bounds or self.stored) or self.tags is not None or self.keys is not None
+        looked_at = self.bounds or self.stored or self.ranges != UNLIMITED
+        return bool(looked_at) or self.tags is not None or self.keys is not None
 
     def admits(self, topic: str) -> bool:
         """Whether messages of that topic are wanted."""
@@ -142,12 +138,9 @@ class Selection:
         """Whether it holds messages of its own; a multi-dispatch queue holds those of others, and has to be named."""
         return not is_lmq(name) or (self.topics is not None and name in self.topics)
 
-    def bounds_of(self, topic: str, queue_id: int) -> tuple[int, int | None]:
-        """First and end queue offset wanted of one queue."""
-        for bounded_topic, bounded_queue, first, end in self.bounds:
-            if (bounded_topic, bounded_queue) == (topic, queue_id):
-                return first, end
-        return 0, None
+    def bounds_by_queue(self) -> dict[tuple[str, int], tuple[int, int | None]]:
+        """First and end queue offset wanted of each queue that is bounded."""
+        return {(topic, queue_id): (first, end) for topic, queue_id, first, end in self.bounds}
 
 
 @dataclass(frozen=True)
@@ -193,9 +186,9 @@ class RecordSplit:
 Split = RangeSplit | QueueSplit | RecordSplit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Queue:
-    """One consume queue, and where its entries below the reput limit end."""
+    """One consume queue, where its entries below the reput limit end, and the mean length of its last records."""
 
     directory: str
     topic: str
@@ -203,23 +196,26 @@ class Queue:
     entries: QueueEntries = field(compare=False)
     first: int
     end: int
+    entry_bytes: int = 0
 
     @classmethod
     def below(cls, directory: str, topic: str, queue_id: int, entries: QueueEntries, log: LogExtent) -> Queue:
         """The queue cut to the entries whose records start inside [min_physical_offset, reput_from_offset)."""
-        first = max(entries.min_offset, entries.end_below(log.min_physical_offset))
-        return cls(directory, topic, queue_id, entries, first, max(first, entries.end_below(log.reput_from_offset)))
+        first = entries.min_offset
+        if log.min_physical_offset:
+            first = max(first, entries.end_below(log.min_physical_offset))
+        end = max(first, entries.end_below(log.reput_from_offset))
+        sizes: list[int] = []
+        if first < end:
+            sizes = entries.entries(max(first, end - SIZE_SAMPLE_ENTRIES), end)["size"].tolist()
+        entry_bytes = sum(sizes) // len(sizes) if sizes else 0
+        return cls(directory, topic, queue_id, entries, first, end, entry_bytes)
 
     def record_start_before(self, offset: int) -> int | None:
         """The physical offset of this queue's last record that starts at or before `offset`."""
         end = min(self.end, self.entries.end_below(offset + 1))
         entry = self.entries.last_entry(end) if end > self.first else None
         return None if entry is None else int(entry["physical_offset"])
-
-    def entry_bytes(self) -> int:
-        """About how long its records are: the mean of the last ones."""
-        sample = self.entries.entries(max(self.first, self.end - SIZE_SAMPLE_ENTRIES), self.end)
-        return int(sample["size"].mean()) if len(sample) else 0
 
 
 @dataclass(frozen=True)
@@ -253,7 +249,7 @@ def plan(
     """
     first, reput, end = log.min_physical_offset, log.reput_from_offset, log.max_physical_offset
     least = SPLIT_BYTES_DEFAULT_MIN if cuts.has_least else 1
-    split_bytes = split_bytes or max(least, (end - first) // partitions)
+    split_bytes = split_bytes or split_bytes_of(log, selection, partitions, least)
     if selection.topics is None or _is_nearly_all(log, queues, selection):
         if tail is None or tail == selection:
             return bounded_list(range_splits(log, first, end, selection, queues, split_bytes, cuts))
@@ -265,6 +261,12 @@ def plan(
         parts.append(range_splits(log, first, reput, scanned, queues, split_bytes, cuts))
     parts.append(range_splits(log, reput, end, tail or selection, (), split_bytes, cuts))
     return bounded_list(*parts)
+
+
+def split_bytes_of(log: LogExtent, selection: Selection, partitions: int, least: int = SPLIT_BYTES_DEFAULT_MIN) -> int:
+    """How much of the log each of so many splits has."""
+    first, end = selection.ranges.physical_offsets.within(log.min_physical_offset, log.max_physical_offset)
+    return max(least, (end - first) // partitions)
 
 
 def bounded_list(*parts: Iterable[Part]) -> list[Part]:
@@ -280,9 +282,9 @@ def _is_nearly_all(log: LogExtent, queues: Sequence[Queue], selection: Selection
     """Whether the queues selected hold so much of a long log that reading all of it is less work."""
     dispatched = log.reput_from_offset - log.min_physical_offset
     parts = selection.bounds or selection.queues or selection.queue_ids or selection.tags or selection.stored
-    if parts or dispatched < SPLIT_BYTES_DEFAULT_MIN:
+    if parts or selection.ranges != UNLIMITED or dispatched < SPLIT_BYTES_DEFAULT_MIN:
         return False
-    return sum((queue.end - queue.first) * queue.entry_bytes() for queue in queues) > SCAN_SHARE * dispatched
+    return sum((queue.end - queue.first) * queue.entry_bytes for queue in queues) > SCAN_SHARE * dispatched
 
 
 def range_splits(
@@ -294,12 +296,15 @@ def range_splits(
     split_bytes: int,
     cuts: Cuts = Cuts(),
 ) -> Iterator[RangeSplit]:
-    """Cut [start, end), where `start` is a record start, at segments, at every `split_bytes` and where it must be."""
-    position = start
+    """Cut [start, end), where `start` is a record start, at segments, at every `split_bytes` and where it must be.
+
+    What lies outside of the range of physical offsets that is wanted is left out.
+    """
+    position, end = selection.ranges.physical_offsets.within(start, end)
     while position < end:
         base = position - position % log.segment_bytes
         segment_end = min(end, base + log.segment_bytes)
-        known = position  # a segment's first byte starts a record, and so do min and reput_from_offset
+        known = max(start, base)  # a segment's first byte starts a record, and so do min and reput_from_offset
         while position < segment_end:
             last_bytes = 2 * split_bytes if cuts.has_least else split_bytes + 1
             cut = segment_end if segment_end - position < last_bytes else position + split_bytes
@@ -328,16 +333,17 @@ def _queue_splits(
     log: LogExtent, queues: Sequence[Queue], selection: Selection, partitions: int, cuts: Cuts
 ) -> Iterator[QueueSplit]:
     """Pack pieces of queues so that the splits cost about the same, and none is above its limits."""
-    wanted = []
+    wanted, bounds = [], selection.bounds_by_queue()
     for queue in queues:
-        first, end = selection.bounds_of(queue.topic, queue.queue_id)
+        first, end = bounds.get((queue.topic, queue.queue_id), (0, None))
         first, end = max(first, queue.first), queue.end if end is None else min(end, queue.end)
         if first < end:
-            wanted.append((queue, first, end, queue.entry_bytes() + ROW_COST_BYTES))
+            wanted.append((queue, first, end, queue.entry_bytes + ROW_COST_BYTES))
     least = QUEUE_COST_MIN if cuts.has_least else 1
     target = max(least, sum((end - first) * cost for _, first, end, cost in wanted) // partitions)
     pieces: list[QueuePiece] = []
     rooms = target, cuts.records_max, cuts.bytes_max
+    asked = selection.of_messages, StoredByQueue(selection.stored)
     for queue, first, end, cost in wanted:
         while first < end:
             until, rooms = _fill(queue, first, end, cost, rooms, not pieces)
@@ -345,10 +351,17 @@ def _queue_splits(
                 pieces.append(QueuePiece(queue.directory, queue.topic, queue.queue_id, first, until))
             first = until
             if first < end or rooms[0] < cost or rooms[1] == 0:
-                yield QueueSplit(log, tuple(pieces), selection.of_messages)
+                yield _as_split(log, pieces, *asked)
                 pieces, rooms = [], (target, cuts.records_max, cuts.bytes_max)
     if pieces:
-        yield QueueSplit(log, tuple(pieces), selection.of_messages)
+        yield _as_split(log, pieces, *asked)
+
+
+def _as_split(log: LogExtent, pieces: Sequence[QueuePiece], wanted: Selection, stored: StoredByQueue) -> QueueSplit:
+    """With the bounds in time of its own queues; a multi-dispatch queue has messages of others, whose bounds count."""
+    if len(wanted.stored) > 1 and not any(is_lmq(piece.topic) for piece in pieces):
+        wanted = replace(wanted, stored=stored.of_queues((piece.topic, piece.queue_id) for piece in pieces))
+    return QueueSplit(log, tuple(pieces), wanted)
 
 
 _Rooms = tuple[int, int | None, int | None]  # in cost, in records, in bytes

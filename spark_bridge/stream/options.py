@@ -15,10 +15,11 @@ from spark_bridge.options.queues import EARLIEST, LATEST, QueueOffset, parse_off
 from spark_bridge.options.read import START_OPTION_NAMES, STREAM_OPTION_NAMES, ReadOptions, parse_options
 from spark_bridge.options.rows import KAFKA
 from spark_bridge.options.values import InvalidOption, count
+from spark_bridge.options.views import SNAPSHOT, CommitOptions, parse_commits
 from spark_bridge.stream.limits import Limits
 
 NOT_IN_A_STREAM = (
-    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "where", "keys", "table",
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", SNAPSHOT, "where", "keys", "table",
     "splitBytes", "maxRecordsPerPartition", "maxBytesPerPartition", "leaseSeconds",
 )  # fmt: skip
 NEVER = EARLIEST - 1  # no offset is refused: a stream may well start at its end
@@ -36,6 +37,7 @@ class StreamOptions:
     limits: Limits
     starts_latest: bool
     starting: tuple[QueueOffset, ...]
+    commits: CommitOptions | None = None
 
 
 def without_stream_only(options: Mapping[str, str]) -> dict[str, str]:
@@ -54,6 +56,9 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         if name.lower() in given:
             raise InvalidOption(f"option {name} is one of batch reads: a stream has no end and reads whole queues")
     read = parse_options(without_stream_only(options))
+    if read.flights is not None:
+        what = f"path={read.flights.stores[0][0]!r}: a stream follows a log that the driver's host has"
+        raise InvalidOption(f"{what}; give the directory of a replica there, or read batches")
     limits = Limits(
         rows_max=count("maxOffsetsPerTrigger", given.get("maxoffsetspertrigger"), 1),
         rows_min=count("minOffsetsPerTrigger", given.get("minoffsetspertrigger"), 1),
@@ -68,6 +73,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         limits=limits,
         starts_latest=text.lower() == "latest",
         starting=_starting(text),
+        commits=parse_commits(given),
     )
 
 

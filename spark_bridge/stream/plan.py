@@ -58,6 +58,9 @@ def _cut(part: Part, room: int, left: int) -> Iterator[tuple[Part, int]]:
 
 def _splits(task: Sequence[Part]) -> Iterator[QueueSplit]:
     """One split a log, in the order of the parts."""
-    for log, wanted in dict.fromkeys((part.log, part.wanted) for part in task):
-        pieces = (QueuePiece(p.directory, p.topic, p.queue_id, p.start, p.end) for p in task if p.log == log)
+    by_log: dict[tuple[LogExtent, Selection], list[QueuePiece]] = {}
+    for part in task:
+        piece = QueuePiece(part.directory, part.topic, part.queue_id, part.start, part.end)
+        by_log.setdefault((part.log, part.wanted), []).append(piece)
+    for (log, wanted), pieces in by_log.items():
         yield QueueSplit(log, tuple(pieces), wanted)

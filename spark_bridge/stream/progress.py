@@ -3,6 +3,7 @@
     lag(query.lastProgress).rows_behind        also in a StreamingQueryListener: lag(event.progress)
 
 Spark lets a Python source report where its queues end (`latestOffset`), not metrics of its own; the rest is arithmetic.
+What becomes of commits to a consumer group stands beside the topics there, under a name that no topic can have.
 """
 
 from __future__ import annotations
@@ -14,16 +15,23 @@ from typing import Any
 
 from spark_bridge.stream.offsets import Offsets, from_json
 
+COMMITS = "commitGroup:"  # and the group
+
 
 @dataclass(frozen=True)
 class Lag:
-    """How far behind one source of a query is. Rates are rows a second."""
+    """How far behind one source of a query is. Rates are rows a second.
+
+    With `commitGroup`: how often its broker was not told since the query began, how many queues it is not told of.
+    """
 
     rows_behind: int = 0
     queues_behind: Mapping[str, int] = field(default_factory=dict)
     input_rate: float = 0.0
     processed_rate: float = 0.0
     batch_ms: int = 0
+    commit_failures: int = 0
+    commits_held_back: int = 0
 
     @property
     def metrics(self) -> dict[str, str]:
@@ -50,20 +58,33 @@ def lag(progress: Any, source: int = 0) -> Lag:
     if not fields:
         return Lag()
     of_source = fields["sources"][source]
-    latest, end = _offsets(of_source.get("latestOffset")), _offsets(of_source.get("endOffset"))
-    behind = {str(key): max(0, offset - end.get(key, 0)) for key, offset in latest.items()}
+    latest, end = _object(of_source.get("latestOffset")), _offsets(of_source.get("endOffset"))
+    commits: Mapping[str, int] = next((latest.pop(name) for name in list(latest) if name.startswith(COMMITS)), {})
+    behind = {str(key): max(0, offset - end.get(key, 0)) for key, offset in _offsets(latest).items()}
     return Lag(
         rows_behind=sum(behind.values()),
         queues_behind=behind,
         input_rate=float(of_source.get("inputRowsPerSecond") or 0.0),
         processed_rate=float(of_source.get("processedRowsPerSecond") or 0.0),
         batch_ms=int(fields.get("batchDuration") or 0),
+        commit_failures=int(commits.get("failures", 0)),
+        commits_held_back=int(commits.get("heldBack", 0)),
     )
 
 
+def with_commits(latest: Mapping[str, Any], group: str, figures: Mapping[str, int]) -> dict[str, Any]:
+    """`latestOffset` with what became of commits to that group."""
+    return {**latest, f"{COMMITS}{group}": dict(figures)}
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A field of the progress; as text in some versions of Spark."""
+    return dict((json.loads(value) if isinstance(value, str) else value) or {})
+
+
 def _offsets(value: Any) -> Offsets:
-    """The offsets of one field, whichever of both shapes; as text in some versions of Spark."""
-    offsets = json.loads(value) if isinstance(value, str) else value
+    """The offsets of one field, whichever of both shapes."""
+    offsets = _object(value)
     if not offsets:
         return {}
     queues = next(iter(offsets.values()))

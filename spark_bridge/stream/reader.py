@@ -26,9 +26,12 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_bridge.plan.names import refuse_missing, refuse_unstreamable
-from spark_bridge.records.columns import columns_of, settled
+from spark_bridge.plan.stores import StoreAt
+from spark_bridge.records.columns import columns_of
 from spark_bridge.records.reader import read_split
+from spark_bridge.records.spark_schema import settled
 from spark_bridge.split.splits import Selection
+from spark_bridge.stream.group_commits import GroupCommits
 from spark_bridge.stream.limits import Limits, Span, cut_to_bytes, cut_to_rows
 from spark_bridge.stream.offsets import (
     Bounds,
@@ -45,6 +48,7 @@ from spark_bridge.stream.offsets import (
 )
 from spark_bridge.stream.options import parse_stream_options
 from spark_bridge.stream.plan import Part, pack
+from spark_bridge.stream.progress import with_commits
 from spark_bridge.stream.start import starting_offsets
 from spark_bridge.stream.stores import StreamStores
 from spark_bridge.user_errors import in_one_line
@@ -68,6 +72,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._last_batch_s = float("-inf")
         self._are_names_known = False
+        self._commits: GroupCommits | None = None
+        self._not_done: dict[str, Any] | None = None  # where a query begins, or what the group was told last
 
     # the driver
 
@@ -76,7 +82,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query without a checkpoint starts."""
         there = self._stores.await_all(READY_S)
         self._refuse_missing({})
-        return self._json(starting_offsets(self.options, self._stores, there))
+        self._not_done = self._json(starting_offsets(self.options, self._stores, there))
+        return self._not_done
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """One of the limits: Spark passes on no more than one, `latestOffset` applies all."""
@@ -91,6 +98,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """How far the next batch goes; `start` itself when there is nothing to do. Raises DataLost."""
         done = self._offsets(start)
+        self._tell_group(start, done)  # a batch is planned when the one before is in the checkpoint
         self._last_seen = there = self._stores.look()
         self._refuse_missing(done)
         step = advance(done, there, self._stores.judged)
@@ -104,7 +112,21 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         if rows:
             self._last_batch_s = time.monotonic()
-        return self._json(self._limited(done, end, there, limits))
+        planned = self._json(self._limited(done, end, there, limits))
+        if self._commits is not None and self._target is not None and planned == start:
+            self._commits.settle()  # such a query ends here
+        return planned
+
+    def _tell_group(self, value: dict[str, Any], done: Offsets) -> None:
+        """What Spark has finished is committed to the consumer group, if there is one; nobody waits for that."""
+        commits = self.options.commits
+        if commits is None or value == self._not_done:
+            return
+        self._not_done = value
+        if self._commits is None:
+            self._commits = GroupCommits(commits, self.options.read.name_servers)
+        tails = self._stores.tails
+        self._commits.done(done, {name: StoreAt(tail.root, tail.broker_name) for name, tail in tails.items()})
 
     def _refuse_missing(self, done: Offsets) -> None:
         """Once, raise UnknownTopic for a name that no store has; what the query has read already is another matter."""
@@ -136,7 +158,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Where the queues ended at the last look: in the query's progress, beside how far it has read."""
-        return self._json({key: end for key, (_, end) in self._last_seen.items()}) if self._last_seen else None
+        if not self._last_seen:
+            return None
+        latest = self._json({key: end for key, (_, end) in self._last_seen.items()})
+        commits = self._commits
+        return latest if commits is None else with_commits(latest, commits.options.group, commits.figures)
 
     @in_one_line
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -154,11 +180,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for key in short
         ]
         self._lost([*losses, *given_up(done, until), *deleted(done, until, there)])
-        parts = []
+        parts, wanted = [], Selection(tags=self.options.read.tags)
         for key, stop in until.items():
             first, last = _from(key, done, there), min(stop, there.get(key, (0, 0))[1])
             if first < last:
-                parts.append(self._part(key, first, last))
+                parts.append(self._part(key, first, last, wanted))
         asked = self.options.read.partitions_min
         tasks = pack(parts, TASKS_PER_CPU * (os.cpu_count() or 1)) if asked is None else pack(parts, asked, least=1)
         return [InputPartition(task) for task in tasks]
@@ -171,10 +197,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for key, offset in until.items()
         )
 
-    def _part(self, key: QueueKey, first: int, last: int) -> Part:
+    def _part(self, key: QueueKey, first: int, last: int, wanted: Selection) -> Part:
         tail, extent = self._tail(key), self._stores.views[key.store].extent
-        size, tags = tail.mean_bytes(first, last), Selection(tags=self.options.read.tags)
-        return Part(extent, str(tail.directory), key.topic, key.queue_id, first, last, size, tags)
+        size = tail.mean_bytes(first, last)
+        return Part(extent, tail.directory, key.topic, key.queue_id, first, last, size, wanted)
 
     def _tail(self, key: QueueKey) -> Any:
         tail = self._stores.tail_of(key)
@@ -193,10 +219,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @in_one_line
     def commit(self, end: dict[str, Any]) -> None:
         """What lies before `end` is not needed any more."""
-        self._stores.hold(self._offsets(end))
+        done = self._offsets(end)
+        self._stores.hold(done)
+        self._tell_group(end, done)
 
     def stop(self) -> None:
         """The query ended."""
+        if self._commits is not None:
+            self._commits.close()
         if self._opened is not None:
             self._opened.close()
 

@@ -11,53 +11,79 @@ everything is once the dispatcher has passed what was in the log then.
 from __future__ import annotations
 
 import logging
+import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from ipc.counters import Counters
 from ipc.errors import RegionMissing
 from spark_bridge.plan import inventory
 from spark_bridge.split.splits import LogExtent, Selection
 from store.errors import NoBroker
+from store.files import file_io
 from store.files.directory import StoreDirectory
-from store.files.segment_files import named_files
-from store.names import CONSUME_QUEUES
-from store.queues.batch_consume_queue import has_batch_queues
-from store.queues.consume_queue import ConsumeQueue, queue_directories
+from store.files.segment import file_name
+from store.names import BATCH_QUEUES, CONSUME_QUEUES
+from store.queues.consume_queue import CQ_DTYPE, ENTRY_BYTES, ConsumeQueue, Entries, queue_places
+from store.queues.seen_queue import SeenQueue
 from store.reading import extent as store_extent
 
 log = logging.getLogger("slipstream.spark")
 
 DEFAULT_SELECTION = Selection(system_topics=False)
 FILES_MAPPED_MAX = 3  # of one queue: the last one, and those that a limit's search needs
+MAPPED_MAX = 512  # of all queues of a store
+NO_ENTRIES: Entries = np.empty(0, CQ_DTYPE)
 SAMPLE_ENTRIES = 100
 UNSETTLED_NS = 100_000_000  # a directory changed so lately may change again within one tick of its clock
 
 
-class QueueTail:
-    """One consume queue that grows."""
+class MapRoom:
+    """How many files the tails of one store may map yet: a process has so many maps and descriptors, and no more."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.queue = ConsumeQueue.open(directory)
-        self._per_file = self.queue.file_bytes // self.queue.dtype.itemsize
-        self._mapped: dict[int, tuple[Any, Any]] = {}
+    def __init__(self, left: int = MAPPED_MAX) -> None:
+        self.left = left
+
+
+class QueueTail:
+    """One consume queue that grows. Its last files are mapped while there is room, else entries are read one by one."""
+
+    __slots__ = ("_mapped", "_per_file", "_room", "_seen", "directory", "end", "file_bytes", "first")
+
+    def __init__(self, directory: Path | str, room: MapRoom | None = None, seen: SeenQueue | None = None) -> None:
+        self.directory = str(directory)
+        self._seen: SeenQueue | None = SeenQueue(self.directory) if seen is None else seen  # for the first look
+        self.file_bytes = self._seen.file_bytes
+        self._per_file = self.file_bytes // ENTRY_BYTES
+        self._room = MapRoom() if room is None else room
+        self._mapped: dict[int, Entries] = {}
         self.first = self.end = 0
 
     def find(self, min_physical_offset: int, limit: int) -> None:
         """Look for both ends, from nothing."""
-        self._mapped.clear()
-        self.end = self.queue.end_below(limit)
-        self.find_first(min_physical_offset)
+        self._unmap()
+        with self.seen() as queue:
+            self.end = queue.end_below(limit)
+            self._begin(queue, min_physical_offset)
 
     def find_first(self, min_physical_offset: int) -> None:
         """Look for the first entry whose record is in the log."""
-        first = max(self.queue.min_offset, self.queue.end_below(min_physical_offset))
+        with self.seen() as queue:
+            self._begin(queue, min_physical_offset)
+
+    def _begin(self, queue: SeenQueue, min_physical_offset: int) -> None:
+        first = max(queue.min_offset, queue.end_below(min_physical_offset))
         self.first, self.end = first, max(first, self.end)
+
+    def seen(self) -> SeenQueue:
+        """The queue as its files are now."""
+        seen, self._seen = self._seen, None
+        return SeenQueue(self.directory) if seen is None else seen
 
     def follow(self, limit: int) -> None:
         """Move the end to the first entry that is not there or lies at or above `limit` in the log."""
@@ -75,42 +101,62 @@ class QueueTail:
             self.end = low
 
     def _is_below(self, queue_offset: int, limit: int) -> bool:
-        columns = self._file(queue_offset // self._per_file)
-        if columns is None:
-            return False
-        at = queue_offset % self._per_file
-        return bool(columns[1][at] > 0) and int(columns[0][at]) < limit
+        entries = self._entries(queue_offset, queue_offset + 1)
+        return len(entries) > 0 and bool(entries["size"][0] > 0) and int(entries["physical_offset"][0]) < limit
 
-    def _file(self, number: int) -> tuple[Any, Any] | None:
-        """Physical offsets and sizes in one file; None when there is no such file."""
-        columns = self._mapped.get(number)
-        if columns is None:
-            try:
-                entries = self.queue.map_file(number * self.queue.file_bytes)
-            except FileNotFoundError:
-                return None
-            while len(self._mapped) >= FILES_MAPPED_MAX:
-                self._mapped.pop(next(iter(self._mapped)))
-            columns = self._mapped[number] = entries["physical_offset"], entries["size"]
-        return columns
+    def _entries(self, start: int, end: int) -> Entries:
+        """The entries [start, end) of one file, those that are there."""
+        number = start // self._per_file
+        mapped = self._mapped.get(number)
+        try:
+            if mapped is None:
+                mapped = self._map(number)
+            if mapped is None:
+                return self._read(start, end)
+        except FileNotFoundError:
+            return NO_ENTRIES
+        first = number * self._per_file
+        return mapped[start - first : end - first]
+
+    def _map(self, number: int) -> Entries | None:
+        """One file, mapped; None without room. Raises FileNotFoundError."""
+        while len(self._mapped) >= FILES_MAPPED_MAX:
+            self._mapped.pop(next(iter(self._mapped)))
+            self._room.left += 1
+        if self._room.left <= 0:
+            return None
+        queue = ConsumeQueue(Path(self.directory), self.file_bytes)
+        mapped = self._mapped[number] = queue.map_file(number * self.file_bytes)
+        self._room.left -= 1
+        return mapped
+
+    def _unmap(self) -> None:
+        self._room.left += len(self._mapped)
+        self._mapped.clear()
+
+    def _read(self, start: int, end: int) -> Entries:
+        base = start // self._per_file * self.file_bytes
+        fd = file_io.open_file(f"{self.directory}/{file_name(base)}", writable=False)
+        try:
+            data = os.pread(fd, (end - start) * ENTRY_BYTES, start * ENTRY_BYTES - base)
+        finally:
+            os.close(fd)
+        return np.frombuffer(data, CQ_DTYPE, len(data) // ENTRY_BYTES)
 
     def physical_offset(self, queue_offset: int) -> int:
         """Where the record of one entry lies; -1, before everything, when its file was deleted."""
-        columns = self._file(queue_offset // self._per_file)
-        return -1 if columns is None else int(columns[0][queue_offset % self._per_file])
+        entries = self._entries(queue_offset, queue_offset + 1)
+        return int(entries["physical_offset"][0]) if len(entries) else -1
 
     def mean_bytes(self, start: int, end: int) -> int:
         """About how long the records of [start, end) are: the mean of some of the last ones."""
-        columns = self._file((end - 1) // self._per_file)
-        if columns is None or start >= end:
-            return 0
-        until = (end - 1) % self._per_file + 1
-        sample = columns[1][max(0, until - min(SAMPLE_ENTRIES, end - start)) : until]
-        return int(sample.mean())
+        file_first = (end - 1) // self._per_file * self._per_file
+        entries = self._entries(max(start, file_first, end - SAMPLE_ENTRIES), end) if start < end else NO_ENTRIES
+        return int(entries["size"].mean()) if len(entries) else 0
 
-    def block(self, start: int, end: int) -> Any:
+    def block(self, start: int, end: int) -> Entries:
         """A copy of the entries [start, end) that are still there."""
-        return self.queue.entries(start, end)
+        return SeenQueue(self.directory).entries(start, end)
 
 
 @dataclass(frozen=True)
@@ -251,24 +297,26 @@ class StoreTail:
         if not fresh and self._listed == stamps:
             return False
         settled = time.time_ns() - newest > UNSETTLED_NS
-        self._queues = {}
-        for topic, queue_id, directory in queue_directories(top):
-            if not self._wants(topic, queue_id):
+        self._queues, room = {}, MapRoom()
+        batches = frozenset(inventory.directories(Path(self.root) / BATCH_QUEUES))
+        for topic, queue_id, place in queue_places(top):
+            if not self._wants(topic, queue_id, batches):
                 continue
-            if named_files(directory):
-                self._queues[topic, queue_id] = QueueTail(directory)
+            seen = SeenQueue(place)
+            if seen.bases:
+                self._queues[topic, queue_id] = QueueTail(place, room, seen)
             else:  # its first file is on its way
                 settled = False
         self._listed = stamps if settled else None
         return True
 
-    def _wants(self, topic: str, queue_id: int) -> bool:
+    def _wants(self, topic: str, queue_id: int, batches: Container[str]) -> bool:
         queues = self.selection.queues
         if not (self.selection.may_be_queue(topic) and self.selection.admits(topic)):
             return False
         if queues is not None and (topic, queue_id) not in queues:
             return False
-        if has_batch_queues(self.root, topic):
+        if topic in batches:
             self._warn_once(f"topic {topic} has batch queues, whose entries are no messages: a stream leaves it out")
             return False
         return True
@@ -279,8 +327,9 @@ def _stamps(top: Path) -> Iterator[tuple[str, int, int]]:
     try:
         status = top.stat()
         yield "", status.st_mtime_ns, status.st_ino
-        for path in top.iterdir():
-            status = path.stat()
-            yield path.name, status.st_mtime_ns, status.st_ino
+        with os.scandir(top) as entries:
+            for entry in entries:
+                status = entry.stat()
+                yield entry.name, status.st_mtime_ns, status.st_ino
     except FileNotFoundError:
         return

@@ -5,6 +5,7 @@ Only messages that are not in queues of the plain kind (not dispatched yet, batc
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -12,19 +13,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.plan import inventory
 from spark_bridge.plan.stores import StoreAt
-from spark_bridge.records.columns import columns_of, schema_of
+from spark_bridge.records.columns import arrow_schema, columns_of
 from spark_bridge.records.reader import read_split
 from spark_bridge.split.splits import LogExtent, Queue, Selection, plan
+from store.files.segment import file_name
 from store.files.segment_files import SegmentFiles, stated_files
 from store.message.topics import is_system_topic
 from store.names import CONFIG, CONSUMER_OFFSETS, TOPICS
 from store.reading import extent
-from store.reading.history import held, stored_ms
+from store.reading.history import held, stored_ms, stored_ms_at
 from store.tables import json_files
 from store.tables import tables as broker_tables
 
@@ -77,40 +78,66 @@ def _selected(store: StoreAt, options: ReadOptions) -> Selection:
     return inventory.selection_of(options, store.broker_name)
 
 
-def queue_rows(store: StoreAt, options: ReadOptions) -> list[QueueRow]:
+def queue_rows(store: StoreAt, options: ReadOptions, *, with_times: bool = True) -> list[QueueRow]:
     """Every queue of the topics selected, multi-dispatch queues only if they are named."""
     log = inventory.find_extent(store.root, store.broker_name)
     selection = _selected(store, options)
     topics = inventory.topics_of(store.root, selection) | (selection.topics or frozenset())
     named = replace(selection, topics=topics, topic_pattern=None)
-    plain, scanned = inventory.find_queues(store.root, log, named)
-    by_queue = {(queue.topic, queue.queue_id): _row_of(queue, log) for queue in plain}
+    by_queue: dict[tuple[str, int], QueueRow] = {}
+
+    def look(queue: Queue) -> None:
+        by_queue[queue.topic, queue.queue_id] = _row_of(queue)
+
+    _, scanned = inventory.find_queues(store.root, log, named, look)
+    if with_times:
+        _add_times(log, by_queue)
     for row in _counted(log, scanned, selection):
         key = row.topic, row.queue_id
         by_queue[key] = by_queue[key].joined(row) if key in by_queue else row
     return [by_queue[key] for key in sorted(by_queue)]
 
 
-def _row_of(queue: Queue, log: LogExtent) -> QueueRow:
+def _row_of(queue: Queue) -> QueueRow:
     row = QueueRow(queue.topic, queue.queue_id, queue.first, queue.end, queue.end - queue.first)
     if not row.messages:
         return row
+    first, last = (queue.entries.physical_offset(at) for at in (queue.first, queue.end - 1))
+    return row._replace(min_physical_offset=first, max_physical_offset=last)
+
+
+def _add_times(log: LogExtent, rows: dict[tuple[str, int], QueueRow]) -> None:
+    """When each queue's first and last messages were stored, asked segment by segment: there may be very many."""
+    asked = [row[-2:] for row in rows.values() if row.messages]
+    stored = _stored_at(log, itertools.chain.from_iterable(asked))
+    for key, row in rows.items():
+        if row.min_physical_offset is not None and row.max_physical_offset is not None:
+            first_ms, last_ms = stored[row.min_physical_offset], stored[row.max_physical_offset]
+            rows[key] = row._replace(min_ms=first_ms, max_ms=last_ms)
+
+
+def _stored_at(log: LogExtent, offsets: Iterable[int | None]) -> dict[int, int | None]:
+    """When the records at these offsets were stored; each segment is opened once."""
     files = SegmentFiles(log.commitlog, log.segment_bytes)
-    ends = [int(queue.entries.entries(at, at + 1)[0]["physical_offset"]) for at in (queue.first, queue.end - 1)]
-    first_ms, last_ms = (stored_ms(files, offset) for offset in ends)
-    return row._replace(
-        min_ms=first_ms, max_ms=last_ms, min_physical_offset=ends[0], max_physical_offset=ends[1]
-    )  # fmt: skip
+    stored: dict[int, int | None] = {}
+    for base, inside in itertools.groupby(sorted({at for at in offsets if at is not None}), files.base_of):
+        fd = files.descriptor(base)
+        try:
+            stored.update((offset, stored_ms_at(fd, offset - base)) for offset in inside)
+        finally:
+            os.close(fd)
+    return stored
 
 
 def _counted(log: LogExtent, scanned: frozenset[str], selection: Selection) -> Iterator[QueueRow]:
     """What the log itself tells of topics without plain queues, and of the part that is not dispatched."""
     wanted = replace(selection, topics=scanned, topic_pattern=None)
     splits = plan(log, [], scanned, wanted, None, 1, tail=selection)
-    schema: pa.Schema = to_arrow_schema(schema_of(COUNTED), timezone="UTC")
+    columns = columns_of(COUNTED)
+    schema = arrow_schema(columns)
     parts = []
     for split in splits:
-        for batch in read_split(split, columns_of(COUNTED), schema):
+        for batch in read_split(split, columns, schema):
             aggregates = [
                 ("queueOffset", "min"), ("queueOffset", "max"), ("queueOffset", "count"), ("storeTimestamp", "min"),
                 ("storeTimestamp", "max"), ("physicalOffset", "min"), ("physicalOffset", "max"),
@@ -150,7 +177,7 @@ def _segments(store: StoreAt, _options: ReadOptions) -> Iterator[Row]:
         first, end = max(base, log.min_physical_offset), min(base + status.st_size, log.max_physical_offset)
         begins_ms = stored_ms(files, first) if first < end else None
         yield (
-            str(files.path_of(base)), base, max(first, end), status.st_size, status.st_blocks * BLOCK_BYTES,
+            f"{log.commitlog}/{file_name(base)}", base, max(first, end), status.st_size, status.st_blocks * BLOCK_BYTES,
             begins_ms, status.st_mtime_ns // 1_000_000,
         )  # fmt: skip
 
@@ -179,7 +206,7 @@ def _consumer_groups(store: StoreAt, options: ReadOptions) -> Iterator[Row]:
     selection = _selected(store, options)
     path = Path(store.root) / CONFIG / CONSUMER_OFFSETS
     offsets = broker_tables.consumer_offsets(json_files.read(path), str(path))
-    queues = {(row.topic, row.queue_id): row for row in queue_rows(store, options)}
+    queues = {(row.topic, row.queue_id): row for row in queue_rows(store, options, with_times=False)}
     for (topic, group), by_queue in sorted(offsets.items()):
         for queue_id, offset in sorted(by_queue.items()) if selection.admits(topic) else ():
             row = queues.get((topic, queue_id))

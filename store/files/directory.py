@@ -186,7 +186,7 @@ def commit_log_apart(root: Path | str) -> Path | None:
     return Path(path) if path else None
 
 
-def directories_in(path: Path) -> list[str]:
+def directories_in(path: Path | str) -> list[str]:
     """The names of the directories there, sorted; links to directories count, a link to itself is none.
 
     One look at the folder, which knows the kinds: there may be very many. Raises OSError.

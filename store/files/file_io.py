@@ -31,12 +31,12 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)  # file systems without O_TMPFILE
 
 
-def open_file(path: Path, writable: bool) -> int:
+def open_file(path: Path | str, writable: bool) -> int:
     """A descriptor of an existing file."""
     try:
         return os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
     except PermissionError:
-        raise denied(path) from None
+        raise denied(Path(path)) from None
 
 
 def denied(path: Path) -> AccessDenied:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
 from store.errors import ForeignFile, MissingSegment, NotAStore, SegmentRemoved, SegmentSizeMismatch
 from store.files import file_io
@@ -20,34 +21,45 @@ OFFSET_MAX = 2**63 - 1
 SEGMENT_BYTES_MAX = 2**31 - 1  # mappedFileSizeCommitLog is a Java int
 
 
-def named_files(directory: Path) -> list[tuple[int, int]]:
+def named_files(directory: Path | str) -> list[tuple[int, int]]:
     """(base offset, bytes) of every file whose name is an offset, ascending; none when there is no directory."""
-    return [(base, status.st_size) for base, status in stated_files(directory)]
+    return sorted((base, status.st_size) for base, status in _stated(directory))
 
 
-def stated_files(directory: Path) -> list[tuple[int, os.stat_result]]:
+def stated_files(directory: Path | str) -> list[tuple[int, os.stat_result]]:
     """As `named_files`, with all that stat tells. A file that retention deletes meanwhile does not count.
 
     Raises ForeignFile for what has such a name and is no file, or names an offset that no log reaches.
     """
+    return sorted(_stated(directory), key=lambda file: file[0])
+
+
+def changed_files(directory: Path | str) -> list[tuple[int, int, int, int]]:
+    """As `named_files`: (base offset, bytes, inode, time of change in ns) of each, small enough for very many."""
+    return sorted((base, status.st_size, status.st_ino, status.st_mtime_ns) for base, status in _stated(directory))
+
+
+def _stated(directory: Path | str) -> Iterator[tuple[int, os.stat_result]]:
+    """One look at the directory, in its own order."""
     try:
-        with os.scandir(directory) as entries:
-            named = [entry for entry in entries if is_offset(entry.name)]
+        entries = os.scandir(directory)
     except FileNotFoundError:
-        return []
+        return
     except PermissionError:
-        raise file_io.denied(directory) from None
-    files = []
-    for entry in named:
-        try:
-            files.append((int(entry.name), entry.stat()))
-        except FileNotFoundError:
-            continue
-        if not stat.S_ISREG(files[-1][1].st_mode):
-            raise ForeignFile(entry.path, "it has the name of a file of the log or of a queue, and is none")
-        if files[-1][0] > OFFSET_MAX:
-            raise ForeignFile(entry.path, f"its name is an offset above {OFFSET_MAX}, which no log reaches")
-    return sorted(files, key=lambda file: file[0])
+        raise file_io.denied(Path(directory)) from None
+    with entries:
+        for entry in entries:
+            if not is_offset(entry.name):
+                continue
+            try:
+                base, status = int(entry.name), entry.stat()
+            except FileNotFoundError:
+                continue
+            if not stat.S_ISREG(status.st_mode):
+                raise ForeignFile(entry.path, "it has the name of a file of the log or of a queue, and is none")
+            if base > OFFSET_MAX:
+                raise ForeignFile(entry.path, f"its name is an offset above {OFFSET_MAX}, which no log reaches")
+            yield base, status
 
 
 def is_offset(name: str) -> bool:
@@ -60,7 +72,11 @@ def segment_bytes_of(directory: Path) -> int:
 
     Raises NotAStore without files, SegmentSizeMismatch when they differ, ForeignFile.
     """
-    sizes = [(base, size) for base, size in named_files(directory) if size]
+    return _one_length(directory, named_files(directory))
+
+
+def _one_length(directory: Path, files: Sequence[tuple[int, int]]) -> int:
+    sizes = [(base, size) for base, size in files if size]
     if not sizes:
         raise NotAStore(str(directory), "it holds no commit log files (names of 20 digits)")
     segment_bytes = sizes[0][1]
@@ -80,6 +96,17 @@ class SegmentFiles:
         self.directory = Path(directory)
         self.segment_bytes = segment_bytes
 
+    @classmethod
+    def listed(
+        cls, directory: Path, segment_bytes: int | None = None, named: list[tuple[int, int]] | None = None
+    ) -> tuple[Self, list[int]]:
+        """A log's files, and the offsets of all that are there, by one look, or as they are named: there may be very
+        many. Raises as `segment_bytes_of`, when the length is not given, and as `base_offsets`.
+        """
+        named = named_files(directory) if named is None else named
+        files = cls(directory, segment_bytes or _one_length(directory, named))
+        return files, files._checked(named)
+
     def base_of(self, offset: int) -> int:
         """The base offset of the segment that holds `offset`."""
         return offset - offset % self.segment_bytes
@@ -94,7 +121,9 @@ class SegmentFiles:
         Raises SegmentSizeMismatch for a file of another length, MissingSegment for a gap, ForeignFile for a name that
         no segment has. An empty last file (a creation that a RocketMQ broker did not finish) does not count.
         """
-        files = named_files(self.directory)
+        return self._checked(named_files(self.directory))
+
+    def _checked(self, files: list[tuple[int, int]]) -> list[int]:
         if files and files[-1][1] == 0:
             files.pop()
         for base, size in files:
@@ -116,6 +145,19 @@ class SegmentFiles:
             return Segment.open(path, writable, self.segment_bytes)
         except FileNotFoundError as error:
             raise SegmentRemoved(str(path), base_offset) from error
+
+    def descriptor(self, base_offset: int) -> int:
+        """The open file of that segment, for who reads a few bytes of it and closes it. Raises as `open`."""
+        path = f"{self.directory}/{file_name(base_offset)}"
+        try:
+            fd = file_io.open_file(path, writable=False)
+        except FileNotFoundError as error:
+            raise SegmentRemoved(path, base_offset) from error
+        actual_bytes = os.fstat(fd).st_size
+        if actual_bytes != self.segment_bytes:
+            os.close(fd)
+            raise SegmentSizeMismatch(path, actual_bytes, self.segment_bytes)
+        return fd
 
     def parts(self, start: int, end: int) -> Iterator[tuple[Segment, int, int]]:
         """Each segment that has bytes of [start, end), open until the next one is asked for, and from which position to

@@ -26,10 +26,10 @@ def encode(fields: Mapping[str, Any]) -> bytes:
     return json.dumps({**said, "sum": digest}, indent=1).encode() + b"\n"
 
 
-def decode(content: bytes) -> dict[str, Any]:
+def decode(content: bytes, bytes_max: int = BYTES_MAX) -> dict[str, Any]:
     """The fields that were encoded. Raises Damaged."""
-    if len(content) > BYTES_MAX:
-        raise Damaged(f"it is longer than {BYTES_MAX} bytes")
+    if len(content) > bytes_max:
+        raise Damaged(f"it is longer than {bytes_max} bytes")
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -44,10 +44,10 @@ def decode(content: bytes) -> dict[str, Any]:
     return fields
 
 
-def read(path: Path) -> dict[str, Any] | None:
+def read(path: Path, bytes_max: int = BYTES_MAX) -> dict[str, Any] | None:
     """The fields of that file; None without one. Raises Damaged, OSError."""
     try:
-        content = held_files.read_small(path, BYTES_MAX + 1)
+        content = held_files.read_small(path, bytes_max + 1)
     except FileNotFoundError:
         return None
     except PermissionError:
@@ -56,14 +56,14 @@ def read(path: Path) -> dict[str, Any] | None:
         if error.errno in (errno.EINVAL, errno.ELOOP):
             raise Damaged("it is no plain file") from None
         raise
-    return decode(content)
+    return decode(content, bytes_max)
 
 
-def write(path: Path, fields: Mapping[str, Any]) -> None:
-    """Replace the file: all or nothing, and on disk when this returns. Raises OSError."""
+def write(path: Path, fields: Mapping[str, Any], bytes_max: int = BYTES_MAX) -> None:
+    """Replace the file: all or nothing, and on disk when this returns. Raises OSError; ValueError for too much."""
     content = encode(fields)
-    if len(content) > BYTES_MAX:
-        raise ValueError(f"{path}: more than {BYTES_MAX} bytes")
+    if len(content) > bytes_max:
+        raise ValueError(f"{path}: more than {bytes_max} bytes")
     file_io.replace_file(path, content)
 
 

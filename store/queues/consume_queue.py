@@ -12,7 +12,7 @@ tells the flusher what to sync. Everything here is a function of the log and can
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -48,18 +48,35 @@ def queue_directories(consumequeue: Path) -> Iterator[tuple[str, int, Path]]:
 
     Raises ForeignFile when a file is in the place of the queues' directory.
     """
+    for topic, queue_id, place in queue_places(consumequeue):
+        yield topic, queue_id, Path(place)
+
+
+def queue_places(consumequeue: Path, topics: Iterable[str] | None = None) -> Iterator[tuple[str, int, str]]:
+    """As `queue_directories`, with plain paths, because there may be very many; of some topics, or of all."""
     if not consumequeue.is_dir():
         if consumequeue.exists():
             raise ForeignFile(str(consumequeue), "a file in the place of the queues' directory")
         return
-    for topic in directories_in(consumequeue):
-        below = consumequeue / topic
+    for topic in directories_in(consumequeue) if topics is None else sorted(topics):
+        below = f"{consumequeue}/{topic}"
         for name in sorted(filter(_is_queue_id, directories_in(below)), key=int):
-            yield topic, int(name), below / name
+            yield topic, int(name), f"{below}/{name}"
 
 
 def _is_queue_id(name: str) -> bool:
     return name.isascii() and name.isdecimal() and len(name) <= QUEUE_ID_DIGITS and int(name) <= QUEUE_ID_MAX
+
+
+def checked_files(directory: Path | str, file_bytes: int, unit_bytes: int) -> list[tuple[int, int]]:
+    """(base, bytes) of a queue's files, of that length or (0) of the first one's. Raises QueueFileMismatch."""
+    files = named_files(directory)
+    for index, (base, size) in enumerate(files):
+        wanted = file_bytes or files[0][1]
+        in_place = base == files[0][0] + index * wanted and base % max(wanted, 1) == 0
+        if not in_place or size != wanted or size == 0 or size % unit_bytes:
+            raise QueueFileMismatch(f"{directory}/{file_name(base)}", size, wanted)
+    return files
 
 
 class ConsumeQueue:
@@ -82,13 +99,7 @@ class ConsumeQueue:
         return queue
 
     def _checked_files(self) -> list[tuple[int, int]]:
-        files = named_files(self.directory)
-        for index, (base, size) in enumerate(files):
-            wanted = self.file_bytes or files[0][1]
-            in_place = base == files[0][0] + index * wanted and base % max(wanted, 1) == 0
-            if not in_place or size != wanted or size == 0 or size % self.dtype.itemsize:
-                raise QueueFileMismatch(str(self.directory / file_name(base)), size, wanted)
-        return files
+        return checked_files(self.directory, self.file_bytes, self.dtype.itemsize)
 
     def bases(self) -> list[int]:
         """Byte offsets of the files, ascending."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ipc.errors import RegionMissing
 from store.errors import BrokerOutOfReach, CorruptRecord, ForeignFile, QueueFileMismatch
+from store.files.directory import StoreDirectory
 from store.files.segment import Segment
 from store.message.record import Kind, Message, decode, inspect
 from store.names import BATCH_QUEUES
@@ -70,7 +71,7 @@ def _dispatched_to(store: Path, reader: LogReader) -> int | None:
     from store.reading.boundary import boundary_before  # loads numba, which a running broker's words do not need
 
     last = boundary_before(reader.files, reader.min_offset, reader.max_offset).last
-    return reader.max_offset if last is not None and _is_listed(reader, last) else None
+    return reader.max_offset if last is not None and is_listed(reader.directory, last) else None
 
 
 def _bytes_about(queues: Listed) -> float:
@@ -84,8 +85,11 @@ def _bytes_about(queues: Listed) -> float:
     return total
 
 
-def _is_listed(reader: LogReader, message: Message) -> bool:
-    place = reader.directory.consumequeue / message.topic / str(message.queue_id)
+def is_listed(directory: StoreDirectory, message: Message) -> bool:
+    """Whether the entry of that message is in its queue."""
+    if "/" in message.topic or not message.topic.strip("."):
+        return False
+    place = directory.consumequeue / message.topic / str(message.queue_id)
     if not place.is_dir():
         return False
     entry = ConsumeQueue.open(place).last_entry(message.queue_offset + 1)

@@ -7,7 +7,7 @@ loaded); nothing is ever written to the store.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,7 @@ class Range:
     max_physical_offset: int
     source: str
     findings: tuple[str, ...] = ()
+    segment_bytes: int = field(default=0, compare=False)  # 0: nobody looked
 
 
 def running(store_root: Path | str) -> Running | None:
@@ -95,9 +96,10 @@ def tell_unreached(error: Exception) -> None:
 
 
 def readable_range(
-    store_root: Path | str, *, check_crc: bool = True, accept_rot: bool = False, beyond_rot: bool = False
+    store_root: Path | str, *, check_crc: bool = True, accept_rot: bool = False, beyond_rot: bool = False,
+    named: list[tuple[int, int]] | None = None,
 ) -> Range:
-    """The range to read now; it only grows while a broker runs.
+    """The range to read now; it only grows while a broker runs. `named`: the log's files, where they are known.
 
     Raises NotAStore, SegmentSizeMismatch, MissingSegment; and BitRot for a log without a broker that is damaged before
     its end, unless `accept_rot`: then the range ends before the damage, and `findings` says so; or `beyond_rot`: then
@@ -114,10 +116,11 @@ def readable_range(
     )
 
     directory = StoreDirectory(store_root, commit_log_apart(store_root))
-    outcome = recover_read_only(directory, check_crc=check_crc, beyond_rot=beyond_rot)
+    outcome = recover_read_only(directory, check_crc=check_crc, beyond_rot=beyond_rot, named=named)
     if outcome.rot is not None and not accept_rot and not beyond_rot:
         raise outcome.rot
-    return Range(outcome.min_physical_offset, outcome.max_physical_offset, RECOVERY, tuple(outcome.findings))
+    first, end = outcome.min_physical_offset, outcome.max_physical_offset
+    return Range(first, end, RECOVERY, tuple(outcome.findings), outcome.segment_bytes)
 
 
 def _of_broker(broker: Running) -> Range:

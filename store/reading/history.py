@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from store.errors import StoreError
 from store.files.segment_files import SegmentFiles
-from store.message.record import BLANK_BYTES, MAGIC_AT, MAGIC_V1, MAGIC_V2, SYS_FLAG_AT, store_timestamp_at
+from store.message.record import (
+    BLANK_BYTES,
+    FAMILIES,
+    HOST_MASK,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    SYS_FLAG_AT,
+    store_timestamp_at,
+)
 
 TIMESTAMP_BYTES = 8
+STORED_AT = {bits: store_timestamp_at(bits) for bits in FAMILIES}
+HEAD_BYTES = max(STORED_AT.values()) + TIMESTAMP_BYTES  # of a record, to tell when it was stored
+HEAD_LEAST_BYTES = max(BLANK_BYTES, SYS_FLAG_AT + 4)
+MAGICS = frozenset(magic.to_bytes(4) for magic in (MAGIC_V1, MAGIC_V2))
 
 
 @dataclass(frozen=True)
@@ -30,14 +44,22 @@ def held(files: SegmentFiles, min_offset: int, max_offset: int) -> History:
 
 
 def stored_ms(files: SegmentFiles, offset: int) -> int | None:
-    """When the record at that offset was stored; None where none begins. Raises OSError, SegmentSizeMismatch."""
+    """When the record at that offset was stored; None where none begins.
+
+    Raises OSError, SegmentRemoved, SegmentSizeMismatch.
+    """
     base = files.base_of(offset)
-    with files.open(base) as segment:
-        at = offset - base
-        head = bytes(segment.view[at : at + SYS_FLAG_AT + 4])
-        if len(head) < max(BLANK_BYTES, SYS_FLAG_AT + 4):
-            return None
-        if int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4]) not in (MAGIC_V1, MAGIC_V2):
-            return None
-        stored_at = at + store_timestamp_at(int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4]))
-        return int.from_bytes(segment.view[stored_at : stored_at + TIMESTAMP_BYTES], signed=True)
+    fd = files.descriptor(base)
+    try:
+        return stored_ms_at(fd, offset - base)
+    finally:
+        os.close(fd)
+
+
+def stored_ms_at(fd: int, position: int) -> int | None:
+    """As `stored_ms`, of the record at a position of an open segment: read, not mapped."""
+    head = os.pread(fd, HEAD_BYTES, position)
+    if len(head) < HEAD_LEAST_BYTES or head[MAGIC_AT : MAGIC_AT + 4] not in MAGICS:
+        return None
+    at = STORED_AT[int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4]) & HOST_MASK]
+    return int.from_bytes(head[at : at + TIMESTAMP_BYTES], signed=True)

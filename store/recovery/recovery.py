@@ -32,7 +32,7 @@ from store.files import file_io
 from store.files.checkpoint import Checkpoint
 from store.files.directory import StoreDirectory
 from store.files.own_files import make_own
-from store.files.segment_files import OFFSET_MAX, SegmentFiles, segment_bytes_of
+from store.files.segment_files import OFFSET_MAX, SegmentFiles
 from store.index.service import IndexService
 from store.queues.consume_queue import file_bytes_of
 from store.queues.queue_set import PLAIN_QUEUES, QueueKinds
@@ -67,6 +67,7 @@ class Recovered:
     truncated_bytes: int = 0
     rot: BitRot | None = None  # only from `recover_read_only`; `recover` raises it
     records_walked: int = 0
+    segment_bytes: int = field(default=0, compare=False)  # only from `recover_read_only`; 0 without a segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +117,17 @@ def rot_of(end: LogEnd, flushed_floor: int) -> BitRot:
 
 def recover_read_only(
     directory: StoreDirectory | Path | str, segment_bytes: int | None = None, *,
-    check_crc: bool = True, beyond_rot: bool = False,
+    check_crc: bool = True, beyond_rot: bool = False, named: list[tuple[int, int]] | None = None,
 ) -> Recovered:  # fmt: skip
     """The same decision on a store that nobody serves, writing nothing; bit rot is in `rot`, the log ends before it.
 
-    With `beyond_rot` the end is the one behind all rot, for readers that tell of it where they come by.
+    `named`: the log's files, where who asks has just looked. With `beyond_rot` the end is the one behind all rot, for
+    readers that tell of it where they come by.
     Raises NotAStore, SegmentSizeMismatch, MissingSegment.
     """
     directory = directory if isinstance(directory, StoreDirectory) else StoreDirectory(directory)
     directory.require()
-    files = SegmentFiles(directory.commitlog, segment_bytes or segment_bytes_of(directory.commitlog))
-    bases = files.base_offsets()
+    files, bases = SegmentFiles.listed(directory.commitlog, segment_bytes, named)
     if not bases:
         return Recovered(0, 0, 0)
     checkpoint, clean = checkpoint_file.read(directory.checkpoint), not directory.was_aborted()
@@ -140,7 +141,7 @@ def recover_read_only(
     if rot is not None:
         findings = [str(rot)]
     end = _end_behind(first_end, trust, find_end) if beyond_rot else first_end.offset
-    return Recovered(bases[0], end, end, {}, findings, 0, rot, first_end.records)
+    return Recovered(bases[0], end, end, {}, findings, 0, rot, first_end.records, files.segment_bytes)
 
 
 def _end_behind(end: LogEnd, trust: _Trust, find_end: Callable[[int], LogEnd]) -> int:

@@ -18,6 +18,7 @@ from tools.common.local_broker import LocalBroker
 
 SILENT = {  # path: why no test of all output runs it
     "broker": "runs until it is stopped", "namesrv": "runs until it is stopped", "web": "runs until it is stopped",
+    "flight": "runs until it is stopped",
     "run": "is the demonstration, of minutes", "top": "is a terminal's view, with tests of its own",
     "warm": "compiles",
     "completion": "prints a shell's script", "init": "writes files of a new broker",
@@ -27,6 +28,7 @@ SILENT = {  # path: why no test of all output runs it
 
 NO_JSON = {  # path: why it has neither `--json` nor `-o json`
     "broker": "runs until it is stopped", "namesrv": "runs until it is stopped", "web": "runs until it is stopped",
+    "flight": "runs until it is stopped",
     "completion": "prints a shell's script", "run": "is the demonstration: its exit code is its result",
     "top": "is a terminal's view; `status`, `ha status`, `stats` and `groups` have its figures as JSON",
     "log manifest": "prints JSON lines anyway",
@@ -86,6 +88,7 @@ def lines_on(broker: LocalBroker, scratch: Path) -> list[Line]:
         Line(("clients", live), ("clients",)),
         Line(("groups", live), ("groups",)),
         Line(("groups", "-g", "people", live), ("groups",)),
+        Line(("snapshot", "--list", live), ("snapshot",)),
         Line(("ha", "status", live), ("ha.status",)),
         Line(("ha", "explain", live), ("ha.explain",)),
         Line(("doctor", "--timeout", "120", live), ("doctor",)),

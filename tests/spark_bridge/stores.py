@@ -14,8 +14,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
-from spark_bridge.records.columns import columns_of, schema_of
+from spark_bridge.records.columns import columns_of
 from spark_bridge.records.reader import read_split
+from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.split.splits import LogExtent, Split
 from store.files.segment import file_name
 from store.message.host import Host

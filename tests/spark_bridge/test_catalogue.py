@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 
 from spark_bridge.catalogue import keeping, kept_options, options_of_creation
-from spark_bridge.records.columns import schema_of
+from spark_bridge.records.spark_schema import schema_of
 from tests.spark_bridge.stores import SmallStore
 
 pytestmark = pytest.mark.spark

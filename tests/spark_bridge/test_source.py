@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.datasource import DataSourceReader
 
-from spark_bridge.map_segments import KernelReader
+from spark_bridge.kernels import KernelReader
 from spark_bridge.source import RocketMQReader
 from spark_bridge.tables.reader import TableReader
 

@@ -74,7 +74,11 @@ WORKS = {
     "sync-flush": Work("sync_flush", _repeated, "puts that wait for the disk"),
     "roll": Work("roll", _repeated, "puts at the end of a segment"),
     "verify": Work("verify", _repeated, "every record, queue and index checked"),
+    "planning": Work("planning", _repeated, "plans of Spark reads of very many segments and queues"),
+    "scale-costs": Work("scale_costs", _repeated, "what docs/scale.md multiplies"),
     "opening": Work("opening", _repeated, "the start on a store that is there"),
+    "scan": Work("scan", _repeated, "record batches without Spark"),
+    "flight": Work("flight", _repeated, "a store through Arrow Flight, beside reads in place"),
     "spark": Work("spark", _spark, "batch reads, beside Kafka's"),
     "spark-stream": Work(
         "spark_stream",

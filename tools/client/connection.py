@@ -22,6 +22,7 @@ from engine.protocol.remoting.frame import (
     encode,
 )
 from engine.remoting.sockets.client import HUNG_UP, PeerRefused, PeerUnreachable
+from ipc.host_port import host_port
 
 if TYPE_CHECKING:
     from engine.net.tls import RenewedContext
@@ -101,11 +102,11 @@ class Connection:
     async def _opened(self) -> asyncio.StreamWriter:
         async with self._opening:
             if self._writer is None:
-                host, _colon, port = self.address.rpartition(":")
-                if not host or not port.isdecimal():
+                place = host_port(self.address)
+                if place is None:
                     raise ValueError("no address of the form host:port")
                 context = self._how.current() if self._how else None
-                reader, self._writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+                reader, self._writer = await asyncio.open_connection(*place, ssl=context)
                 self._reading = asyncio.get_running_loop().create_task(self._read(reader))
             return self._writer
 

@@ -147,7 +147,7 @@ def query(console: Console, checks: Checks, store: Path, messages: Counter[str],
     java_home.ensure()
     from pyspark.sql import functions as f
 
-    from spark_bridge.session import read, session
+    from spark_bridge.driver import read, session
 
     with working("Spark reads the slave's files"):
         spark = session("slipstream run")

@@ -75,8 +75,12 @@ def cat(
         records = _of_store(store, wanted, scan, follow)
     show = as_json if as_objects else as_line
     with wanted.grep.bounded() if wanted.grep else nullcontext():
+        has_any = False
         for message in islice(wanted.of(records), limit):
+            has_any = True
             sys.stdout.write(show(message) + "\n")
+    if topics and not has_any and not follow:
+        click.echo(f"no such message of {', '.join(topics)}; `slipstream log stat {store}` lists the topics", err=True)
     return 0
 
 

@@ -10,13 +10,14 @@ import click
 import numpy as np
 from rich.table import Table
 
-from ipc.clock import monotonic_ms
+from ipc.clock import monotonic_ms, wall_ms
 from ipc.errors import RegionMissing
 from store.errors import BrokerOutOfReach
 from store.files import checkpoint, file_io
 from store.files.segment_files import named_files
 from store.reading.extent import Running, running, tell_unreached
 from store.reading.log_reader import LogReader, open_log
+from store.upkeep import snapshots
 from store.upkeep.leases import held_from
 from store.verify import digests
 from tools.common.output_form import json_text
@@ -48,7 +49,8 @@ def map_of(store: Path, chosen: Callable[[list[int]], list[int]] = lambda bases:
     """The picture as plain values; of the segments that `chosen` takes of all their base offsets."""
     reader = open_log(store)
     cursors = _cursors(store, reader)
-    leased = held_from(store, monotonic_ms())
+    kept = snapshots.Holds().look(store, wall_ms()).from_offset
+    leased = min((low for low in (held_from(store, monotonic_ms()), kept) if low is not None), default=None)
     segments = [_segment(reader, base, cursors, leased) for base in chosen(_bases(reader))]
     known = digests.read(store)
     for segment in segments:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ipc.host_port import host_port
 from tools.common.lazy_group import SuggestingGroup
 from tools.common.output_form import form
 from tools.common.progress import OPTION
@@ -70,10 +71,8 @@ TIMEOUT = click.option(
 
 def _address(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
     """Whom one can connect to: a role is noted at once, and a slave of nobody would copy nothing, in silence."""
-    if text is not None:
-        host, _colon, port = text.rpartition(":")
-        if not (host and port.isascii() and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536):
-            raise click.BadParameter(f"{text!r} is not HOST:PORT with a port from 1 to 65535")
+    if text is not None and host_port(text) is None:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT with a port from 1 to 65535")
     return text
 
 

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from ipc.module_names import is_ours
 from tools.web.actions import ACTIONS, Action, said_by
-from tools.web.pages import PAGES, SHELL_PAGE, STATIC, STATIC_PREFIX
+from tools.web.pages import NOWHERE_PAGE, PAGES, SHELL_PAGE, STATIC, STATIC_PREFIX
 from tools.web.state.asked import Asked
 from tools.web.state.console import Console, Json
 from tools.web.state.errors import Refused
@@ -39,7 +39,7 @@ def application(console: Console) -> Starlette:
     for name, action in ACTIONS.items():
         routes.append(Route(f"/api/{name}", partial(_act, console, threads, action), methods=["POST"]))
     static = Mount(STATIC_PREFIX.rstrip("/"), StaticFiles(directory=STATIC))
-    return Starlette(routes=[*routes, static])
+    return Starlette(routes=[*routes, static], exception_handlers={404: _nowhere})
 
 
 def text_of(value: Any) -> str:
@@ -62,6 +62,10 @@ def problem(error: Exception) -> tuple[int, Json]:
 
 async def _page(_request: Request) -> Response:
     return FileResponse(SHELL_PAGE)
+
+
+async def _nowhere(_request: Request, _error: Exception) -> Response:
+    return FileResponse(NOWHERE_PAGE, status_code=404)
 
 
 async def answered(work: Callable[[], Awaitable[Json]]) -> Response:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.metadata import Metadata, Steps
+from ipc.host_port import host_port
 from store.compat import LINES, line_of
 from store.errors import MalformedData
 from store.tables.json_steps import loads_in_steps
@@ -52,8 +53,7 @@ class Refused(Exception):
 
 def is_address(text: str | None) -> bool:
     """Whether that is `host:port` with a port two below it: a name server's word is a stranger's."""
-    host, _colon, port = (text or "").rpartition(":")
-    return bool(host) and port.isascii() and port.isdecimal() and FAST_PORT_BELOW < int(port[:6]) < 1 << 16
+    return host_port(text, FAST_PORT_BELOW + 1) is not None
 
 
 def fast_address(address: str) -> str:

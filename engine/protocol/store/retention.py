@@ -7,7 +7,9 @@ spec: store-formats, section 22
 A round begins each cleanResourceInterval. It goes through the files from the oldest on, one decision at a time, and
 ends at the first that may not go: too young, held by a reader, or needed. A file that is held is condemned: it stays
 part of the log, so that who holds it may read on with ever new plans, for destroyMapedFileIntervalForcibly at most. The
-log begins behind a file before that is deleted. 4.9 and 5.x differ in `Policy.rules`.
+log begins behind a file before that is deleted. 4.9 and 5.x differ in `Policy.rules`. A file that a named snapshot
+keeps is not even condemned while the disk has room and is used up to diskSpaceCleanForciblyRatio; beyond that it
+is a reader as any other, so no snapshot keeps a broker from taking messages.
 Unlike RocketMQ's, a file stays as long as it, or what the queues have of it, is not on disk.
 """
 
@@ -119,13 +121,24 @@ class Policy(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What to do with the oldest file: publish `min_physical_offset` and delete it, or only say that it is held."""
+    """What to do with the oldest file: publish `min_physical_offset` and delete it, or only say that it is held.
+
+    `kept`: by a snapshot, and nothing follows from that.
+    """
 
     base_offset: int
     min_physical_offset: int
     delete: bool
     forced: bool
     reason: str
+    kept: bool = False
+
+
+class _Needed(NamedTuple):
+    """From which offsets on the log is needed: by readers, who are waited for a while, and by snapshots."""
+
+    held_from: int | None
+    kept_from: int | None
 
 
 class _Round(NamedTuple):
@@ -142,6 +155,7 @@ class LogCleaner:
         self.round_at_ms = now_ms + min(FIRST_ROUND_MS, FIRST_ROUND_INTERVALS * policy.round_interval_ms)
         self._round: _Round | None = None
         self._condemned: tuple[int, int] | None = None  # the oldest file, and since when, while it is held
+        self._kept_base: int | None = None  # of the oldest file, once it is said that a snapshot keeps it
         self._redeleted_ms = 0
         self._is_asked = False
 
@@ -162,11 +176,13 @@ class LogCleaner:
     def next(
         self, now_ms: int, local_hour: int, usage: Usage, files: Sequence[LogFile], *,
         min_physical_offset: int, deletable_end: int, held_from: int | None, no_room: bool = False,
+        kept_from: int | None = None,
     ) -> Verdict | None:  # fmt: skip
         """The next decision, None when there is none now.
 
         `files` ascending; only those that end at or below `deletable_end` may go (the caller leaves out the file that
-        is written, and what is not flushed). `held_from`: the lowest offset that some reader still needs.
+        is written, and what is not flushed). `held_from`: the lowest offset that some reader still needs; `kept_from`:
+        that a snapshot names.
         """
         first = files[0] if len(files) > 1 and files[0].base_offset + files[0].size_bytes <= deletable_end else None
         if first is not None and first.base_offset < min_physical_offset and self._condemned is None:
@@ -182,14 +198,19 @@ class LogCleaner:
             self._is_asked, self._round = False, _Round(trigger, 0, now_ms)
         if self._round is None or now_ms < self._round.due_ms:
             return None
-        verdict = self._of_round(self._round, first, now_ms, held_from)
-        return verdict if verdict is not None else self._again(first, now_ms, held_from)
+        needed = _Needed(held_from, kept_from)
+        if kept_from is not None and (no_room or self.policy.space_trigger(usage).at_once):
+            needed = _Needed(kept_from if held_from is None else min(held_from, kept_from), None)
+        elif first is not None and first.base_offset < min_physical_offset:  # it is no part of the log any more
+            needed = _Needed(held_from, None)
+        verdict = self._of_round(self._round, first, now_ms, needed)
+        return verdict if verdict is not None else self._again(first, now_ms, needed)
 
     def hung(self, base_offset: int, now_ms: int) -> None:
         """The file could not be deleted; it is tried again like one that is held."""
         self._condemned, self._round = (base_offset, now_ms), None
 
-    def _of_round(self, going: _Round, first: LogFile | None, now_ms: int, held_from: int | None) -> Verdict | None:
+    def _of_round(self, going: _Round, first: LogFile | None, now_ms: int, needed: _Needed) -> Verdict | None:
         self._round = None
         trigger = going.trigger
         if first is None or not trigger.reason:
@@ -200,24 +221,30 @@ class LogCleaner:
         reserved = f"fileReservedTime {_hours(self.policy.reserved_ms)}"
         relation = "older than" if age_ms >= self.policy.reserved_ms else "at once, younger than"
         reason = f"{trigger.reason}; {_hours(age_ms)} old, {relation} {reserved}"
-        verdict = self._destroy(first, now_ms, held_from, reason)
+        verdict = self._destroy(first, now_ms, needed, reason)
         deleted = going.deleted + 1
         if verdict is not None and verdict.delete and deleted < self.policy.batch_max:
             self._round = _Round(trigger, deleted, now_ms + self.policy.file_interval_ms)
         return verdict
 
-    def _again(self, first: LogFile | None, now_ms: int, held_from: int | None) -> Verdict | None:
+    def _again(self, first: LogFile | None, now_ms: int, needed: _Needed) -> Verdict | None:
         """The file that a round before had to leave, at the pace of redeleteHangedFileInterval."""
         if now_ms - self._redeleted_ms <= self.policy.redelete_ms:
             return None
         self._redeleted_ms = now_ms
         if first is None or self._condemned is None or self._condemned[0] != first.base_offset:
             return None
-        return self._destroy(first, now_ms, held_from, "left by a round before, tried again")
+        return self._destroy(first, now_ms, needed, "left by a round before, tried again")
 
-    def _destroy(self, first: LogFile, now_ms: int, held_from: int | None, reason: str) -> Verdict | None:
+    def _destroy(self, first: LogFile, now_ms: int, needed: _Needed, reason: str) -> Verdict | None:
         """Condemn the file, or delete it; None when nothing changes for one that is held."""
-        end = first.base_offset + first.size_bytes
+        end, held_from, kept_from = first.base_offset + first.size_bytes, *needed
+        if kept_from is not None and kept_from < end:
+            if self._kept_base == first.base_offset:
+                return None
+            self._kept_base = first.base_offset
+            kept = f"{reason}; a snapshot keeps the log from offset {kept_from} on"
+            return Verdict(first.base_offset, first.base_offset, False, False, kept, kept=True)
         held = held_from is not None and held_from < end
         if not held:
             self._condemned = None

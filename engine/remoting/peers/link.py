@@ -14,6 +14,7 @@ from ssl import SSLError
 from engine.net import tls
 from engine.net.tls import RenewedContext
 from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
+from ipc.host_port import host_port
 
 READ_BYTES = 64 * 1024
 
@@ -45,9 +46,11 @@ class RemotingLink:
     async def _ask(self, request: RemotingCommand) -> RemotingCommand:
         if self._streams is None or self._streams[0].at_eof():
             self.close()
-            host, _colon, port = self.address.rpartition(":")
+            place = host_port(self.address)
+            if place is None:
+                raise ValueError("no address of the form host:port")
             context = self._how.current() if self._how else None
-            self._streams = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+            self._streams = await asyncio.open_connection(*place, ssl=context)
         reader, writer = self._streams
         writer.write(encode(request))
         await writer.drain()

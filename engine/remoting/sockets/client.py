@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 from engine.errors import EngineError
 from engine.protocol.remoting.codes import REQUEST_VERSION, ResponseCode
 from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
+from ipc.host_port import host_port
 
 if TYPE_CHECKING:
     from engine.net.tls import RenewedContext
@@ -74,10 +75,10 @@ class RemotingClient:
         deadline, request = time.monotonic() + self._timeout, replace(request, opaque=next(self._opaque))
         try:
             if self._socket is None:
-                host, _colon, port = self.address.rpartition(":")
-                if not host or not port.isdecimal():
+                place = host_port(self.address)
+                if place is None:
                     raise ValueError("no address of the form host:port")
-                self._socket = self._connected(host.strip("[]"), int(port))
+                self._socket = self._connected(*place)
                 self._splitter = FrameSplitter()
             self._socket.sendall(encode(request))
             return self._await(request.opaque, deadline)
@@ -101,7 +102,7 @@ class RemotingClient:
 
     def _why(self, reason: Exception) -> object:
         if self._how is None:
-            return reason
+            return getattr(reason, "strerror", None) or reason
         from engine.net.tls import words_of
 
         return words_of(reason)

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from ipc.clock import monotonic_ms
 from store.compat import LINES
 from store.files import file_io
 from store.queues.consume_queue import ConsumeQueue
-from store.upkeep import leases
+from store.upkeep import leases, snapshot_state, snapshots
 from tests.harness.housekeeping import FOUR, NOW, SETTINGS, Bench
 from tests.harness.logs import QUEUE_FILE_BYTES, SEGMENT_BYTES, SmallLog
 
@@ -149,6 +150,36 @@ def test_a_leased_segment_is_respected_and_then_forced(bench: Bench) -> None:
     assert forced["at_ms"] - condemned["at_ms"] >= 120_000
     lease.release()
     bench.run(30_000)
+    assert len(bench.segments()) == 1
+
+
+def test_a_snapshot_keeps_segments_until_it_is_dropped(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.age(73, *bench.segments())
+    bench.hour = FOUR
+    taken = snapshot_state.take(bench.log.root, "nightly", HOUR_MS)
+    kept = replace(taken, min_offset=SEGMENT_BYTES + 5, created_ms=NOW, expires_ms=NOW + HOUR_MS)
+    snapshots.write(bench.log.root, kept)
+    bench.run(FIRST_ROUND_MS + 400_000)
+    assert bench.segments()[0] == 1 and bench.board.min_physical_offset.read() == SEGMENT_BYTES
+    (told,) = bench.audit("keep")
+    assert "a snapshot keeps the log" in told["reason"] and not bench.audit("condemn")
+    snapshots.path_of(bench.log.root, "odd").write_bytes(b"?")
+    bench.run(60_000)
+    assert caplog.text.count("not a snapshot") == 1
+    snapshots.drop(bench.log.root, "nightly")
+    bench.run(30_000)
+    assert len(bench.segments()) == 1
+
+
+def test_a_snapshot_that_expires_lets_go_by_the_wall_clock(bench: Bench) -> None:
+    bench.age(73, *bench.segments())
+    bench.hour = FOUR
+    taken = snapshot_state.take(bench.log.root, "nightly", HOUR_MS)
+    snapshots.write(bench.log.root, replace(taken, created_ms=NOW, expires_ms=NOW + HOUR_MS))
+    bench.run(FIRST_ROUND_MS + 30_000)
+    assert bench.segments()[0] == 0
+    bench.wall_ahead_ms = HOUR_MS
+    bench.run(60_000)
     assert len(bench.segments()) == 1
 
 

@@ -26,7 +26,7 @@ from ipc.counters import Cursor
 from store.files.segment_files import SegmentFiles
 from store.queues.consume_queue import ConsumeQueue, queue_directories
 from store.reading import extent
-from store.upkeep import leases
+from store.upkeep import leases, snapshot_state, snapshots
 from store.verify.verification import Verification
 from tests.harness.audit import messages_of
 from tests.harness.conditions import await_that
@@ -168,6 +168,27 @@ def test_a_leased_segment_stays_for_the_interval_and_then_goes_by_force(tmp_path
     condemned, deleted = (next(line for line in lines if line["event"] == event) for event in ("condemn", "delete"))
     assert deleted["forced"] and deleted["at_ms"] - condemned["at_ms"] >= 300 - 2, "times are cut to milliseconds"
     assert condemned["path"] == deleted["path"] == f"commitlog/{0:020d}"
+
+
+def test_a_snapshot_keeps_segments_across_a_restart_until_it_is_dropped(tmp_path: Path) -> None:
+    kept = f"commitlog/{0:020d}"
+    settings = {**SETTINGS, "destroyMapedFileIntervalForcibly": 1}
+    with LocalBroker(tmp_path / "m", **settings) as broker:
+        board = board_of(broker.store)
+        with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
+            producer.send_batch("topic", [b"x" * 900] * 300, queue_id=0)
+        await_value(board.flushed_offset, lambda offset: offset >= 2 * SEGMENT)
+        taken = snapshot_state.take(broker.store, "nightly", 3_600_000)
+        assert (taken.end_offset, taken.offsets["topic"][0]) == (board.max_physical_offset.read(), 300)
+        os.utime(broker.store / kept, (1, 1))
+        await_that(lambda: audit(broker.store, "keep", "segment") == [kept], "the housekeeper would delete it")
+    with LocalBroker(tmp_path / "m", **settings) as broker:
+        board = board_of(broker.store)
+        await_that(lambda: audit(broker.store, "keep", "segment") == [kept, kept], "the next one would, too")
+        assert board.min_physical_offset.read() == 0
+        snapshots.drop(broker.store, "nightly")
+        await_value(board.deleted_segments, lambda count: count == 1)
+    assert not audit(broker.store, "condemn", "segment")
 
 
 def test_a_shorter_time_set_by_an_administrator_lets_files_go_at_once(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents use
 
 import spark_bridge
-from spark_bridge.options.conditions import admitted, columns_named
+from spark_bridge.options.conditions import admitted, columns_named, ranged
+from spark_bridge.options.ranges import Range
 from tests.spark_bridge.stores import SmallStore
 
 pytestmark = pytest.mark.spark
@@ -59,6 +60,41 @@ def test_equalities_that_every_row_meets_are_taken(spark: SparkSession, conditio
     assert admitted(frame_of(spark), condition) == expected
 
 
+RANGES: list[tuple[str, dict[str, Range]]] = [
+    ("queueOffset > 5 AND 7 >= QUEUEOFFSET", {"queueOffset": Range(6, 8)}),
+    ("queueOffset = 4", {"queueOffset": Range(4, 5)}),
+    ("queueOffset BETWEEN 5 AND 6 AND topic = 'a'", {"queueOffset": Range(5, 7)}),
+    ("queueOffset NOT BETWEEN 5 AND 6", {}),
+    ("physicalOffset < 100L AND physicalOffset < 90 AND physicalOffset > -5", {"physicalOffset": Range(-4, 90)}),
+    ("storeTimestamp >= '2001-09-09 01:50:00'", {"storeTimestamp": Range(1_000_000_200_000)}),
+    ("storeTimestamp > timestamp'2001-09-09 01:50:00'", {"storeTimestamp": Range(1_000_000_200_001)}),
+    ("storeTimestamp < timestamp'2001-09-09 01:50:00.0005'", {"storeTimestamp": Range(None, 1_000_000_200_001)}),
+    ("bornTimestamp <= DATE'2001-09-09'", {"bornTimestamp": Range(None, 999_993_600_001)}),
+    ("queueOffset > '5'", {"queueOffset": Range(6)}),
+    ("queueOffset > queueId", {}),
+    ("queueOffset > 3 OR topic = 'a'", {}),
+    ("NOT queueOffset > 3", {}),
+    ("queueOffset > NULL", {}),
+    ("queueOffset > 'x'", {}),
+    ("queueId > 3", {}),
+    ("queueOffset + 1 > 3", {}),
+    ("CAST(queueOffset AS int) > 3", {}),
+    ("storeTimestamp < current_timestamp()", {}),  # it is another time when the query runs
+    ("storeTimestamp < now() - interval 1 hour", {}),
+]
+
+
+@pytest.mark.parametrize(("condition", "expected"), RANGES)
+def test_comparisons_that_every_row_meets_are_taken(spark: SparkSession, condition: str, expected: Any) -> None:
+    assert ranged(frame_of(spark), condition) == expected
+
+
+def test_kafkas_names_of_offsets_and_times(spark: SparkSession) -> None:
+    frame = spark.read.format("rocketmq").option("path", "/nowhere").option("schema", "kafka").load()
+    assert ranged(frame, F.col("offset").between(3, 5)) == {"offset": Range(3, 6)}
+    assert ranged(frame, "timestamp < timestamp'1970-01-01 00:00:01'") == {"timestamp": Range(None, 1000)}
+
+
 def test_columns_and_functions_of_python_are_understood_alike(spark: SparkSession) -> None:
     condition: Column = (F.col("topic") == "a") & F.col("queueId").isin(0, 2) & (F.length("body") > F.col("flag"))
     assert admitted(frame_of(spark), condition) == {"topic": {"a"}, "queueId": {0, 2}}
@@ -75,6 +111,9 @@ def test_columns_and_functions_of_python_are_understood_alike(spark: SparkSessio
         ("tags = 'new' AND length(body) = 2", 25),
         ("topic <=> 'nowhere'", 0),
         ("topic IN ('a', 'b') AND topic <> 'a'", 30),
+        ("topic = 'a' AND queueOffset BETWEEN 3 AND 5", 9),
+        ("physicalOffset >= 300 AND physicalOffset < 300", 0),
+        ("storeTimestamp < timestamp'1970-01-01 00:00:01' AND queueOffset > 7", 12),
     ],
 )
 def test_a_read_gives_the_rows_that_a_filter_gives(

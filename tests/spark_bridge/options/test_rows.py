@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_type
 
 from spark_bridge.options.rows import RowOptions, parse_row_options
 from spark_bridge.options.value_types import avro_type, named_type
 from spark_bridge.options.values import InvalidOption
+from spark_bridge.records.spark_schema import spark_type
 
 POINT = '{"type":"record","name":"Point","fields":[{"name":"x","type":"int"},{"name":"y","type":["null","double"]}]}'
 
@@ -29,7 +32,7 @@ def test_every_option_in_any_case() -> None:
         "SCHEMA": "Kafka", "Decode": "JSON", "valueschema": "a int", "MODE": "PERMISSIVE", "includeheaders": "True",
         "verifycrc": "Body", "failondataloss": "false", "path": "/not/ours",
     }  # fmt: skip
-    value = t.StructType([t.StructField("a", t.IntegerType())])
+    value = pa.struct([("a", pa.int32())])
     expected = RowOptions("kafka", "json", value, None, "permissive", True, True, True, False)
     assert parse_row_options(given) == expected
 
@@ -59,7 +62,7 @@ def test_every_option_in_any_case() -> None:
         ({"decode": "json", "valueSchema": "a array<int"}, "expected '>'"),
         ({"decode": "json", "valueSchema": ""}, "names no column"),
         ({"decode": "json", "valueSchema": '{"fields":7}'}, "columns as"),
-        ({"decode": "json", "valueSchema": t.StructType([t.StructField("d", t.DateType())]).json()}, "to date"),
+        ({"decode": "json", "valueSchema": t.StructType([t.StructField("d", t.DateType())]).json()}, "'date' is not"),
         ({"verifyCrc": "all"}, "one of none, body"),
     ],
 )
@@ -73,12 +76,14 @@ def test_ddl_is_read_as_spark_reads_it() -> None:
     text = "id BIGINT, `a b` struct<x: int, y array<decimal(12,3)>>, s string, t timestamp, d decimal, f float, b byte"
     found = named_type("valueSchema", text)
     inner = t.StructType([t.StructField("x", t.IntegerType()), t.StructField("y", t.ArrayType(t.DecimalType(12, 3)))])
-    assert found == t.StructType([
+    expected = t.StructType([
         t.StructField("id", t.LongType()), t.StructField("a b", inner), t.StructField("s", t.StringType()),
         t.StructField("t", t.TimestampType()), t.StructField("d", t.DecimalType(10, 0)),
         t.StructField("f", t.FloatType()), t.StructField("b", t.ByteType()),
     ])  # fmt: skip
-    assert named_type("valueSchema", found.json()) == found
+    assert found == to_arrow_type(expected, timezone="UTC")
+    assert spark_type(found) == expected
+    assert named_type("valueSchema", expected.json()) == found
 
 
 def test_avro_types_map_as_in_sparks_own_source() -> None:
@@ -92,11 +97,11 @@ def test_avro_types_map_as_in_sparks_own_source() -> None:
     ]  # fmt: skip
     schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields]}
     found = avro_type("avroSchema", json.dumps(schema))
-    assert found.simpleString() == (
+    assert spark_type(found).simpleString() == (
         "struct<s:string,l:bigint,b:binary,e:string,f:binary,n:int,w:bigint,a:array<float>,m:map<string,boolean>,"
         "ms:timestamp,d:date,dec:decimal(9,2),again:binary,day:int>"
     )
-    assert avro_type("avroSchema", '"long"') == t.LongType()
+    assert avro_type("avroSchema", '"long"') == pa.int64()
 
 
 def test_a_schema_that_holds_itself_is_told() -> None:

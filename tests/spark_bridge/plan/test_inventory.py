@@ -132,7 +132,7 @@ def test_where_and_other_options_select_together():
     assert selection.topics == {"b"}
     assert selection.queue_ids == {1}
     assert selection.tags == {"y"}
-    assert selection.bounds_of("a", 0) == (3, None)
+    assert selection.bounds_by_queue() == {("a", 0): (3, None)}
 
 
 def test_topics_that_plain_queues_do_not_hold_are_looked_for_in_the_log(store):

@@ -14,7 +14,7 @@ from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan import names
 from spark_bridge.plan.names import UnknownTopic
 from spark_bridge.plan.planner import plan_read
-from spark_bridge.records.columns import schema_of
+from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.stream.reader import RocketMQStreamReader
 from spark_bridge.tables.reader import TableReader, table_schema
 from store.errors import CorruptRecord

@@ -340,6 +340,23 @@ def test_a_plan_holds_the_log_from_its_lowest_offset_on_while_its_process_lives(
     assert len(list(StoreDirectory(root).leases.iterdir())) == 2
 
 
+def test_a_store_that_cannot_be_planned_leaves_no_lease_on_the_others(tmp_path, monkeypatch):
+    stores = two_stores(tmp_path)
+    extents = {str(made.root): made.extent() for made in stores.values()}
+    first, second = sorted(extents)
+
+    def found(root: str, *_arguments: object, **_options: object) -> object:
+        if root == second:
+            raise OSError("its log is out of reach")
+        return extents[root]
+
+    monkeypatch.setattr(extent, "running", lambda _root: True)
+    monkeypatch.setattr(inventory, "find_extent", found)
+    with pytest.raises(OSError, match="out of reach"):
+        plan_read(parse_options({"paths": json.dumps([first, second])}))
+    assert not list(StoreDirectory(first).leases.iterdir())
+
+
 def test_a_plan_of_too_many_partitions_is_refused_before_it_is_made(store, monkeypatch):
     with pytest.raises(InvalidOption, match="minPartitions=100000000: at most 100000"):
         parse_options({"path": str(store.root), "minPartitions": "100000000"})

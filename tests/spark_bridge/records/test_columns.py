@@ -11,7 +11,8 @@ import pytest
 from spark_bridge.options.read import InvalidOption
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.records import reader
-from spark_bridge.records.columns import COLUMNS, columns_of, schema_of
+from spark_bridge.records.columns import COLUMNS, columns_of
+from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.split.splits import LogExtent, Selection, plan
 from store.errors import CorruptRecord
 from store.files.segment_files import segment_bytes_of

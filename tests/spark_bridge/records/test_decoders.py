@@ -15,10 +15,11 @@ from fastavro.schema import parse_schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_type
 
 from spark_bridge.options.rows import RowOptions, parse_row_options
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import schema_of, settled
+from spark_bridge.records.spark_schema import schema_of, settled
 from spark_bridge.split.splits import Selection, plan
 from store.errors import MalformedData
 from tests.spark_bridge.stores import Row, SmallStore, read_rows
@@ -114,7 +115,7 @@ def test_json_without_a_schema_is_checked_text(tmp_path):
 def test_the_schema_given_to_spark_tells_the_type_of_json_bodies() -> None:
     rows = parse_row_options({"decode": "json"})
     given = t.StructType([t.StructField("topic", t.StringType()), t.StructField("body", POINT)])
-    assert settled(given, rows).value_type == POINT
+    assert settled(given, rows).value_type == to_arrow_type(POINT, timezone="UTC")
     assert schema_of(["body"], settled(given, rows))["body"].dataType == POINT
     assert settled(schema_of(["body"], rows), rows) == rows
     for wrong in (t.LongType(), t.StructType([t.StructField("d", t.DateType())])):

@@ -16,7 +16,7 @@ from ipc.process import start_time
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.rows import DEFAULT_ROWS
 from spark_bridge.plan.planner import plan_read
-from spark_bridge.records.columns import schema_of
+from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.replica import replica
 from spark_bridge.replica.name_servers import NoReplicaHere
 from spark_bridge.replica.replica import ReplicaBeginsLater, ReplicaBehind

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from spark_bridge.records.columns import schema_of
+from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.stream import stores
 from spark_bridge.stream.offsets import DataLost, OffsetsMismatch
 from spark_bridge.stream.reader import RocketMQStreamReader

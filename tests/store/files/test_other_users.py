@@ -27,7 +27,7 @@ from store.files.directory import StoreDirectory
 from store.reading import extent
 from store.reading.log_reader import open_log
 from store.reading.walk import walk_segment
-from store.upkeep import leases
+from store.upkeep import leases, snapshot_state, snapshots
 from tests.harness.conditions import SECONDS
 from tests.harness.logs import SmallLog
 from tools.common.local_broker import LocalBroker
@@ -106,6 +106,18 @@ def test_the_group_reads_a_running_broker_and_holds_leases(broker: LocalBroker) 
     assert as_nobody(READERS, hold) == 7
     assert leases.held_from(store, 0) == 7, "the broker reads it, too"
     assert leases.held_from(store, 10**15) is None and not list(StoreDirectory(store).leases.iterdir())
+
+
+def test_the_group_reads_snapshots_and_the_brokers_own_user_makes_them(broker: LocalBroker) -> None:
+    store = broker.store
+    end = snapshot_state.take(store, "nightly", 10**6).end_offset
+    assert as_nobody(READERS, lambda: snapshots.read(store, "nightly").end_offset) == end
+    assert as_nobody(READERS, lambda: list(snapshots.names(store))) == ["nightly"]
+    kind, text = as_nobody(READERS, lambda: snapshot_state.take(store, "other", 10**6))
+    assert kind is PermissionError and "slipstream.snapshots" in text
+    for read in (lambda: snapshots.read(store, "nightly"), lambda: list(snapshots.names(store))):
+        kind, text = as_nobody(OTHERS, read)
+        assert kind is AccessDenied and f"group {READERS}" in text
 
 
 def test_everything_is_the_groups_and_nobody_elses(broker: LocalBroker) -> None:

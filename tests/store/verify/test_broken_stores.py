@@ -168,7 +168,7 @@ TABLE: dict[str, tuple[str, str, str, str, str]] = {
         "1 QUEUE_FILES consumequeue/alphaBatch/1",
         "4 QUEUE_FILE_MISMATCH consumequeue/alphaBatch/1/00000000000000000000",
         "0",
-        "4 QUEUE_FILE_MISMATCH consumequeue/alphaBatch/1/00000000000000000000",
+        "0",
     ),
     "newer_record_version": ("4 CORRUPT_RECORD log0", "1 DAMAGED log0", "0", "4 CORRUPT_RECORD log0", "0"),
     "newer_checkpoint": ("0", "0", "0", "0", "0"),
@@ -229,7 +229,7 @@ TABLE: dict[str, tuple[str, str, str, str, str]] = {
         "1 QUEUE_FILES consumequeue/alphaBatch/1",
         "4 QUEUE_FILE_MISMATCH consumequeue/alphaBatch/1/00000000000000000000",
         "0",
-        "4 QUEUE_FILE_MISMATCH consumequeue/alphaBatch/1/00000000000000000000",
+        "0",
     ),
     "garbage_pointer": (
         "2 NOT_A_STORE slipstream.run",

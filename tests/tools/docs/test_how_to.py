@@ -23,6 +23,8 @@ KINDS = {"sh", "python", "java", "properties", "yaml", ""}
 # Which test runs the blocks of a page; those of no kind are what something printed.
 RUN_BY = {
     "clients.md": "test_a_name_server_and_a_broker_for_clients",
+    "flight.md": "tests/spark_bridge/flight/test_page.py",
+    "arrow.md": "tests/spark_bridge/test_arrow_page.py",
     "monitoring/README.md": "test_prometheus_takes_the_scrape_configuration",
     "operations.md": "test_an_old_master_comes_back",
     "security.md": "test_the_files_of_the_page_on_security_are_taken",

@@ -109,5 +109,7 @@ def test_numbers_and_names_are_checked(console: ServedConsole) -> None:
         answer = console.ask(f"/api/segments?{query}")
         assert answer.status in (400, 404) and set(answer.json) == {"code", "error"}, query
     assert console.ask("/static/../guard.py").status == 404
+    assert console.ask("/api/nothing").status == 404
+    assert b"There is no such page" in console.ask("/nowhere").body
     assert console.ask("/static/%2e%2e/guard.py").status == 404
     assert console.ask("/static//etc/passwd").status == 404

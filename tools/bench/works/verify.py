@@ -11,13 +11,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-
-from store.files.segment_files import SegmentFiles, segment_bytes_of
-from store.names import COMMIT_LOG
 from store.verify.verification import Verification
 from tools.bench.bed.figures import Figure, Ratio
-from tools.bench.bed.log_store import LogWriter
+from tools.bench.bed.log_store import LogWriter, read_through
 
 BODIES = (128, 1024, 4096)
 SEGMENT_BYTES, SEGMENTS = 256 << 20, 4
@@ -33,9 +29,9 @@ def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
         records = writer.write(SEGMENTS)
         work = f"log verify, {body_bytes} B bodies"
         reading, checking = [], []
-        _read(root), _verify(root, records)  # page cache, compiled code
+        read_through(root), _verify(root, records)  # page cache, compiled code
         for _ in range(repeat):
-            reading.append(SEGMENTS * SEGMENT_BYTES / _read(root))
+            reading.append(SEGMENTS * SEGMENT_BYTES / read_through(root))
             checking.append(SEGMENTS * SEGMENT_BYTES / _verify(root, records))
         figures.append(Figure(work, "mmap read", median(reading) / 1e6, "MB/s"))
         note = f"{median(checking) / (SEGMENTS * SEGMENT_BYTES) * records / 1e6:.1f} M records/s"
@@ -43,17 +39,6 @@ def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
         ratios.append(Ratio(work, median(checking), median(reading), "mmap read", GOAL))
         shutil.rmtree(root)
     return figures, ratios
-
-
-def _read(root: Path) -> float:
-    """Seconds to touch every byte through new mappings."""
-    commitlog = root / COMMIT_LOG
-    files = SegmentFiles(commitlog, segment_bytes_of(commitlog))
-    started = time.perf_counter()
-    for base in files.base_offsets():
-        with files.open(base) as segment:
-            segment.array.view(np.uint64).sum()
-    return time.perf_counter() - started
 
 
 def _verify(root: Path, records: int) -> float:

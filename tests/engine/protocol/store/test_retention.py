@@ -54,6 +54,7 @@ class Disk:
         self.cleaner = LogCleaner(policy, now_ms)
         self.now_ms, self.min_offset, self.usage = now_ms, 0, CALM
         self.held: int | None = None
+        self.kept: int | None = None
         self.no_room = False
 
     def run(self, until_ms: int) -> Iterator[Done]:
@@ -61,7 +62,7 @@ class Disk:
             verdict = self.cleaner.next(
                 self.now_ms, self.now_ms // HOUR_MS % 24, self.usage, self.files,
                 min_physical_offset=self.min_offset, deletable_end=self.files[-1].base_offset,
-                held_from=self.held, no_room=self.no_room,
+                held_from=self.held, kept_from=self.kept, no_room=self.no_room,
             )  # fmt: skip
             if verdict is not None:
                 assert verdict.base_offset == self.files[0].base_offset, "the oldest first"
@@ -302,3 +303,36 @@ def test_the_queues_disk_counts_as_much() -> None:
 
 def test_running_flags() -> None:
     assert [running_flags(state) for state in DiskState] == [0, 0, DISK_FULL_BIT, DISK_FULL_BIT]
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_a_snapshot_keeps_what_is_old_until_it_goes_and_gives_way_to_a_disk_that_is_nearly_full(line: Line) -> None:
+    policy = DEFAULTS._replace(rules=line.retention)
+    disk = Disk(policy, [number * HOUR_MS for number in range(10)])
+    disk.kept = SIZE + 1
+    found = list(disk.run(9 * DAY_MS))
+    assert [done.verdict.base_offset // SIZE for done in found if done.verdict.delete] == [0], "nothing below it is"
+    (told,) = (done.verdict for done in found if not done.verdict.delete)
+    assert told.kept and told.base_offset == SIZE and "a snapshot keeps the log from offset 1001 on" in told.reason
+    disk.usage = Usage(80, 40)  # it wants room; the broker takes messages
+    assert disk.deleted(disk.now_ms + DAY_MS) == []
+    disk.held = SIZE + 1
+    assert disk.deleted(disk.now_ms + DAY_MS) == [], "who only reads it, too, is no reason to force it"
+    disk.held, disk.usage = None, Usage(86, 40)
+    begun = disk.now_ms
+    forced = [done for done in disk.run(begun + 40 * ROUND_MS) if done.verdict.delete]
+    assert forced[0].verdict.forced and forced[0].at_ms - begun >= FORCIBLY_MS
+    disk.usage = CALM
+    left = [file.base_offset // SIZE for file in disk.files]
+    assert disk.deleted(disk.now_ms + DAY_MS) == [] and len(left) > 1
+    disk.kept = None
+    assert disk.deleted(disk.now_ms + DAY_MS) == left[:-1]
+
+
+def test_a_snapshot_gives_way_where_a_segment_finds_no_room_and_keeps_nothing_below_the_logs_beginning() -> None:
+    disk = Disk(DEFAULTS, [0] * 5)
+    disk.kept, disk.no_room = 0, True
+    assert disk.deleted(10 * FORCIBLY_MS)[:1] == [0]
+    disk = Disk(DEFAULTS, [0] * 5)
+    disk.kept, disk.min_offset = 0, SIZE  # the cleaner was killed before it could delete the first
+    assert disk.deleted(9 * DAY_MS) == [0]

@@ -22,9 +22,10 @@ from pyspark.sql.types import StructType
 
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import Column, schema_of
+from spark_bridge.records.columns import Column
 from spark_bridge.records.reader import read_split
 from spark_bridge.records.records import Records
+from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.source import RocketMQReader, first_plan_kept
 from spark_bridge.user_errors import in_one_line, one_line
 
@@ -94,6 +95,8 @@ class KernelReader(DataSourceReader):
         options = parse_options(given)
         if options.table is not None:
             raise InvalidOption(f"table={options.table}: a kernel is called with records, not with rows of a table")
+        if options.flights is not None:
+            raise InvalidOption("path: a kernel runs on mapped segments, which a server of another host does not give")
         if options.columns is not None:
             raise InvalidOption("columns: a kernel is called with records, and returns the columns of its own schema")
         if options.rows.permissive:
@@ -123,8 +126,8 @@ def kernel_columns(kernel: Kernel, schema: StructType, arrow_schema: pa.Schema) 
         return held[0][1][place]
 
     return [
-        Column(field.name, field.dataType, partial(result, place), heavy=True)
-        for place, field in enumerate(schema.fields)
+        Column(field.name, field.type, partial(result, place), heavy=True)
+        for place, field in enumerate(arrow_schema)
     ]
 
 

@@ -20,11 +20,15 @@ from pyspark.sql.types import StructType
 
 from ipc.module_names import IMPORTED_FROM
 from spark_bridge import java_home, spark_home
-from spark_bridge.options.conditions import admitted, columns_named
+from spark_bridge.catalogue import kept_options, options_kept
+from spark_bridge.options.conditions import admitted, columns_named, ranged
+from spark_bridge.options.read import parse_options
 from spark_bridge.options.rows import parse_row_options
+from spark_bridge.options.values import InvalidOption, option_text, place_of
 from spark_bridge.options.where import COLUMNS, where_text
-from spark_bridge.records.columns import schema_of
-from spark_bridge.source import FORMAT, RocketMQSource
+from spark_bridge.plan.explanation import ReadPlan, explain_options
+from spark_bridge.records.spark_schema import schema_of
+from spark_bridge.source import FORMAT
 
 LOOPBACK = "127.0.0.1"
 RECOMMENDED_CONF = {
@@ -60,7 +64,7 @@ def session(app_name: str = "slipstream", master: str = "local[2]", **conf: Any)
 def _running(conf: Mapping[str, Any]) -> SparkSession:
     """The session of the user, who is told which of the settings asked for it does not have."""
     running = SparkSession.builder.getOrCreate()
-    lacking = [name for name, value in conf.items() if running.conf.get(name, None) != _text(value)]
+    lacking = [name for name, value in conf.items() if running.conf.get(name, None) != option_text(value)]
     if lacking:
         text = f"a Spark session is running and stays as it is, without {', '.join(sorted(lacking))}; stop it before"
         warnings.warn(text, stacklevel=3)
@@ -75,51 +79,80 @@ def _make_importable(root: Path) -> None:
             os.environ["PYTHONPATH"] = os.pathsep.join([str(root), *filter(None, paths)])
 
 
-def register(spark: SparkSession) -> None:
-    """For a session that does not find the source by itself (packages sent with --py-files)."""
-    spark.dataSource.register(RocketMQSource)
-
-
 def read(
     spark: SparkSession,
     store: str | Path | Sequence[str | Path],
     columns: Sequence[str] | None = None,
     topics: Sequence[str] | None = None,
     where: str | Column | None = None,
+    placed: bool = False,
     **options: Any,
 ) -> DataFrame:
     """A store, or several, as a DataFrame of these columns and topics, None is all; changes no setting.
 
     Spark does not prune the columns of a Python source itself: those left out here cost nothing, others are decoded.
-    `where` may name any column; of its equalities those on topic, queue, tags and broker become options of the read,
-    so that nothing else is touched. What Spark is told later, `read(...).filter(...)`, is its own to do.
+    `where` may name any column; of its equalities those on topic, queue, tags and broker, and of its comparisons those
+    on offsets and times become options of the read, so that nothing else is touched. What Spark is told later,
+    `read(...).filter(...)`, is its own to do. With `placed` tasks of a read through Flight prefer the servers' hosts.
     """
-    rows = parse_row_options({name: _text(value) for name, value in options.items()})
+    rows = parse_row_options({name: option_text(value) for name, value in options.items()})
     if topics is not None:
         options["topic"] = ",".join(topics)
     if where is None:
-        return _reader(spark, store, schema_of(columns, rows), options).load()
+        return _frame(spark, store, schema_of(columns, rows), options, placed)
     every = _reader(spark, store, schema_of(rows=rows), options).load()
     needed = None
     if columns is not None:
         named = columns_named(every, where)
         needed = list(dict.fromkeys([*columns, *(name for name in every.columns if name in named)]))
     wanted = {name: values for name, values in admitted(every, where).items() if name in COLUMNS}
-    if wanted:
-        options["where"] = where_text(wanted)
-    frame = _reader(spark, store, schema_of(needed, rows), options).load().filter(where)
+    ranges = ranged(every, where)
+    if wanted or ranges:
+        options["where"] = where_text(wanted, ranges)
+    frame = _frame(spark, store, schema_of(needed, rows), options, placed).filter(where)
     return frame if columns is None or needed == list(columns) else frame.select(*columns)
+
+
+def _frame(
+    spark: SparkSession, store: str | Path | Sequence[str | Path], schema: StructType, options: Mapping[str, Any],
+    placed: bool,
+) -> DataFrame:  # fmt: skip
+    if not placed:
+        return _reader(spark, store, schema, options).load()
+    from spark_bridge.placed import placed as placed_frame  # gRPC is for those who need it
+
+    given = {name: option_text(value) for name, value in options.items()}
+    return placed_frame(spark, schema, parse_options(given | place_of(store)))
 
 
 def _reader(
     spark: SparkSession, store: str | Path | Sequence[str | Path], schema: StructType, options: Mapping[str, Any]
 ) -> DataFrameReader:
-    reader = spark.read.format(FORMAT).schema(schema).options(**options)
-    if isinstance(store, str | Path):
-        return reader.option("path", str(store))
-    return reader.option("paths", json.dumps([str(path) for path in store]))
+    return spark.read.format(FORMAT).schema(schema).options(**options).options(**place_of(store))
 
 
-def _text(value: Any) -> str:
-    """An option's value as Spark's readers write it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def explain_read(frame: DataFrame) -> ReadPlan:
+    """What a frame reads of stores, as it would be planned now; `print` shows it.
+
+    A frame of `load()` or a temporary view goes on with the plan of its first use. Raises InvalidOption for a frame
+    that reads none, and what a read would raise.
+    """
+    plans = [explain_options(options) for options in _options_read(frame)]
+    if not plans:
+        raise InvalidOption("explain_read: this frame reads no store; give one of read(...), or a table")
+    return ReadPlan([store for plan in plans for store in plan.stores])
+
+
+def _options_read(frame: DataFrame) -> list[dict[str, str]]:
+    """The options of each relation of ours that the frame is made of; Spark Connect shows those of tables alone."""
+    if not hasattr(frame, "_jdf"):
+        kept = options_kept(frame.schema)
+        return [kept] if kept else []
+    leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+    read = []
+    for place in range(leaves.size()):
+        leaf = leaves.apply(place)
+        if leaf.getClass().getSimpleName() == "DataSourceV2Relation" and leaf.table().name() == FORMAT:
+            schema = StructType.fromJson(json.loads(leaf.schema().json()))
+            read.append(kept_options(schema, dict(leaf.options().asCaseSensitiveMap())))
+    return read

@@ -1,0 +1,61 @@
+"""Who may ask a Flight server: a token in each call's header, and the address that it comes from."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyarrow import flight
+
+from spark_bridge.flight.errors import NotLetIn
+
+HEADER, SCHEME = "authorization", "bearer"
+CALL = "slipstream-call"  # the name of a call's own object among its middleware
+TOKEN_CHARACTERS_MIN, TOKEN_CHARACTERS_MAX = 16, 4096
+
+
+class Call(flight.ServerMiddleware):  # type: ignore[misc]
+    """One call: what is to be done when it has ended, however it ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._at_end: list[Callable[[], None]] = []
+
+    def at_end(self, done: Callable[[], None]) -> None:
+        """Have this done then."""
+        self._at_end.append(done)
+
+    def call_completed(self, exception: BaseException | None) -> None:
+        """Flight says that it has ended."""
+        while self._at_end:
+            self._at_end.pop()()
+
+
+class Door(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Lets in calls with the token; without one everybody's."""
+
+    def __init__(self, token: str | None, sent_as: Callable[[BaseException], BaseException]) -> None:
+        super().__init__()
+        self._token, self._sent_as = token, sent_as
+
+    def start_call(self, info: Any, headers: Mapping[str, Sequence[str | bytes]]) -> Call:
+        """The call's own object. Raises Flight's error for who is not let in."""
+        if self._token is not None and not _is_known(headers.get(HEADER, ()), self._token):
+            what = "this server wants its token: send the header authorization: Bearer TOKEN"
+            raise self._sent_as(NotLetIn(what))
+        return Call()
+
+
+def _is_known(given: Sequence[str | bytes], token: str) -> bool:
+    """Whether the one header says the token; compared in a time that tells nothing of it."""
+    if len(given) != 1:
+        return False
+    text = given[0].encode("utf-8", "replace") if isinstance(given[0], str) else bytes(given[0])
+    scheme, _space, bearer = text.partition(b" ")
+    return scheme.lower() == SCHEME.encode() and hmac.compare_digest(bearer.strip(), token.encode())
+
+
+def bearer(token: str | None) -> list[tuple[bytes, bytes]]:
+    """The header that a client sends."""
+    return [] if token is None else [(HEADER.encode(), f"Bearer {token}".encode())]

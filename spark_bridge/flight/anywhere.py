@@ -1,0 +1,152 @@
+"""A read whose stores lie on other hosts: planned by their Flight servers, read in place by whoever has a replica.
+
+A task holds a ticket. Where `replicaPath` is a replica of the ticket's broker that has come far enough, it is read as
+any store on this host; else the replicas' servers are asked, one after the other, from a different first one each
+ticket. What breaks in the middle goes on elsewhere, without a row twice: a ticket's rows have one order everywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from spark_bridge.flight.client import RemotePlan, RemoteStore, read_somewhere
+from spark_bridge.flight.errors import FlightError, OtherBroker, ServerUnreachable
+from spark_bridge.flight.request import Condition, ScanRequest
+from spark_bridge.flight.served import ServedStore
+from spark_bridge.options.flights import Flights
+from spark_bridge.options.values import InvalidOption
+from spark_bridge.records.columns import REPLICA_COLUMN
+from store.errors import StoreError
+from store.names import COMMIT_LOG
+
+log = logging.getLogger("slipstream.flight")
+
+LEAVES_TO_OTHERS = (StoreError, FlightError, OSError)  # of a replica in place: a server may do better
+
+_served: dict[tuple[int, str], ServedStore] = {}
+
+
+@dataclass(frozen=True)
+class RemoteSplit:
+    """What a task reads, and where it may."""
+
+    ticket: bytes
+    locations: tuple[str, ...]
+    token: str | None = field(default=None, repr=False)
+    roots: bytes | None = field(default=None, repr=False)
+    replica_path: str | None = None
+
+
+def plan_anywhere(
+    flights: Flights, columns: Sequence[str], value_schema: str | None = None, where: tuple[Condition, ...] = ()
+) -> list[RemoteSplit]:
+    """The tickets of a read, of each store from the one of its replicas that has come furthest.
+
+    `value_schema` is what JSON bodies are decoded to, where a schema says it; `where` are a scan's conditions. Raises
+    what a plan in place raises, ServerUnreachable where no replica of a store answers, and InvalidOption where replicas
+    are of several brokers.
+    """
+    asked = {name: text for name, text in flights.asked.items() if name != "columns"}
+    if value_schema is not None:
+        asked["valueSchema"] = value_schema
+    request = ScanRequest(columns=tuple(columns), options=asked, where=where)
+    splits: list[RemoteSplit] = []
+    brokers: dict[str, str] = {}
+    for locations in flights.stores:
+        plan, replicas = _planned(flights, locations, request)
+        if plan.broker_name in brokers:
+            what = f"{brokers[plan.broker_name]} and {locations[0]} hold the log of {plan.broker_name!r}"
+            raise InvalidOption(f"{what}: replicas of one log are one path, with commas between them")
+        brokers[plan.broker_name] = locations[0]
+        for number, ticket in enumerate(plan.tickets):
+            turned = replicas[number % len(replicas) :] + replicas[: number % len(replicas)]
+            splits.append(RemoteSplit(ticket, turned, flights.token, flights.roots, flights.replica_path))
+    return splits
+
+
+def _planned(flights: Flights, locations: Sequence[str], request: ScanRequest) -> tuple[RemotePlan, tuple[str, ...]]:
+    """The plan of the replica that has come furthest, and all of them, those that did not answer at the end."""
+    ends: dict[str, int] = {}
+    names: dict[str, str] = {}
+    silent: list[ServerUnreachable] = []
+    for location in locations:
+        try:
+            with RemoteStore(location, flights.token, flights.roots) as store:
+                status = store.store()
+        except ServerUnreachable as error:
+            silent.append(error)
+            continue
+        ends[location], names[location] = int(status["maxPhysicalOffset"]), str(status["brokerName"])
+    if not ends:
+        raise silent[0]
+    if len(set(names.values())) > 1:
+        listed = ", ".join(f"{location} of {name!r}" for location, name in names.items())
+        raise InvalidOption(f"one path is one broker's log, and here are {listed}; give `paths`, one for each broker")
+    furthest = max(ends, key=lambda location: ends[location])
+    with RemoteStore(furthest, flights.token, flights.roots) as store:
+        plan = store.plan(request)
+    return plan, tuple(sorted(locations, key=lambda location: location not in ends))
+
+
+def read_anywhere(split: RemoteSplit, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """A split's batches in the schema, in place or from a server; column `_replica` says which.
+
+    Raises what a read in place raises, and ServerUnreachable when no server gave anything for long.
+    """
+    done = 0
+    try:
+        for batch in _in_place(split):
+            done += batch.num_rows
+            yield _as(batch, schema, None)
+        return
+    except _NoReplica as reason:
+        log.debug("%s", reason)
+    except LEAVES_TO_OTHERS as error:
+        log.warning("the replica of this host stopped after %d rows of a split, others are asked: %s", done, error)
+    with ExitStack() as opened:
+        stores = [opened.enter_context(RemoteStore(at, split.token, split.roots)) for at in split.locations]
+        for store, batch in read_somewhere(stores, split.ticket, skip_rows=done):
+            yield _as(batch, schema, store.location)
+
+
+class _NoReplica(Exception):
+    """This host has none of the ticket's log, or none that is far enough."""
+
+
+def _in_place(split: RemoteSplit) -> Iterator[pa.RecordBatch]:
+    root = split.replica_path
+    if root is None or not Path(root, COMMIT_LOG).is_dir():
+        raise _NoReplica(f"no store in {root}")
+    try:
+        opened = _store_at(root).open(split.ticket)
+    except (OtherBroker, *LEAVES_TO_OTHERS) as error:
+        raise _NoReplica(f"{root}: {error}") from error
+    try:
+        yield from opened.batches
+    finally:
+        if opened.lease is not None:
+            opened.lease.release()
+
+
+def _store_at(root: str) -> ServedStore:
+    """This worker's view of the store on its host, kept from task to task."""
+    key = os.getpid(), root
+    if key not in _served:
+        _served.clear()
+        _served[key] = ServedStore(root)
+    return _served[key]
+
+
+def _as(batch: pa.RecordBatch, schema: pa.Schema, location: str | None) -> pa.RecordBatch:
+    """The batch in Spark's schema, telling where it came from."""
+    arrays = [array.cast(field.type, safe=True) for array, field in zip(batch.columns, schema, strict=True)]
+    if location is not None and REPLICA_COLUMN in schema.names:
+        arrays[schema.names.index(REPLICA_COLUMN)] = pa.repeat(pa.scalar(location), batch.num_rows)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

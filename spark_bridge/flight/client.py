@@ -1,0 +1,185 @@
+"""A client of a Flight server of ours: plans, tickets, and batches that go on where a server was lost.
+
+    reader = read_remote("grpc://replica:8815", ScanRequest(("orders",), ("queueId", "body")), token=TOKEN)
+
+A ticket gives the same rows in the same order wherever it is read. So a stream that breaks is asked for again, of the
+same server or another replica's, and the rows that were handed on already are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+import pyarrow as pa
+from pyarrow import flight
+
+from spark_bridge.flight.access import bearer
+from spark_bridge.flight.errors import ServerUnreachable, TooManyStreams
+from spark_bridge.flight.request import STORE_ACTION, ScanRequest
+from spark_bridge.flight.wire_errors import ELSEWHERE, RETRIED, made_again
+from spark_bridge.options.flights import SCHEMES
+from spark_bridge.options.values import InvalidOption
+
+CALL_S = 120.0  # for what is no stream
+RETRY_S = 30.0
+PAUSE_S = 0.2
+AHEAD_BYTES = 8 << 20  # of a stream that may be on their way; gRPC's own guess grows to hundreds of MiB on a fast link
+CHANNEL = [
+    ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", AHEAD_BYTES),
+    # An end that is gone without a word is noticed; to ask more often is a nuisance to gRPC's servers.
+    ("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000),
+]  # fmt: skip
+
+Result = TypeVar("Result")
+
+
+class RemotePlan(NamedTuple):
+    """What a server planned. `records` and `log_bytes` are -1 where they are not known without reading."""
+
+    schema: pa.Schema
+    tickets: tuple[bytes, ...]
+    records: int
+    log_bytes: int
+    broker_name: str
+    end: int
+
+
+class RemoteStore:
+    """One server. A context manager; errors are those of a read in place, and ServerUnreachable."""
+
+    def __init__(self, location: str, token: str | None = None, tls_roots: bytes | None = None) -> None:
+        if not location.startswith(SCHEMES):
+            shapes = "grpc://HOST:PORT or grpc+tls://HOST:PORT"
+            raise InvalidOption(f"{location!r}: no address of a Flight server; give {shapes}")
+        self.location, self._headers = location, bearer(token)
+        try:
+            self._client = flight.FlightClient(location, tls_root_certs=tls_roots, generic_options=CHANNEL)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise ServerUnreachable(location, " ".join(str(error).split())) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._client.close()
+
+    def store(self) -> dict[str, Any]:
+        """Whose log is served: brokerName, minPhysicalOffset, maxPhysicalOffset, segmentBytes, version..."""
+        (result,) = self._asked(lambda options: list(self._client.do_action(STORE_ACTION, options)))
+        status: dict[str, Any] = json.loads(result.body.to_pybytes())
+        return status
+
+    def topics(self, prefix: str = "") -> dict[str, int]:
+        """The topics that are served, and how many messages their queues have."""
+        infos = self._asked(lambda options: list(self._client.list_flights(prefix.encode(), options)))
+        return {json.loads(info.descriptor.command)["topics"][0]: info.total_records for info in infos}
+
+    def schema(self, request: ScanRequest) -> pa.Schema:
+        """What the rows of a request look like."""
+        return self._asked(lambda options: self._client.get_schema(_descriptor(request), options)).schema
+
+    def plan(self, request: ScanRequest) -> RemotePlan:
+        """The tickets of a request, against the log's end as it is now."""
+        info = self._asked(lambda options: self._client.get_flight_info(_descriptor(request), options))
+        beside = json.loads(info.app_metadata)
+        tickets = tuple(endpoint.ticket.ticket for endpoint in info.endpoints)
+        broker, end = beside["brokerName"], beside["maxPhysicalOffset"]
+        return RemotePlan(info.schema, tickets, info.total_records, info.total_bytes, broker, end)
+
+    def read(self, ticket: bytes, skip_rows: int = 0) -> Generator[pa.RecordBatch, None, None]:
+        """A ticket's batches, without the first rows of them."""
+        reader = None
+        try:
+            reader = self._client.do_get(flight.Ticket(ticket), flight.FlightCallOptions(headers=self._headers))
+            for chunk in reader:
+                batch = chunk.data
+                if skip_rows >= batch.num_rows:
+                    skip_rows -= batch.num_rows
+                    continue
+                yield batch.slice(skip_rows)
+                skip_rows = 0
+            reader = None
+        except (pa.ArrowException, OSError) as error:
+            raise made_again(error, self.location) from None
+        finally:
+            if reader is not None:
+                reader.cancel()
+
+    def _asked(self, call: Callable[[Any], Result]) -> Result:
+        """What a call gives; a server that has as many as it takes is asked again, for a while."""
+        deadline = time.monotonic() + RETRY_S
+        while True:
+            try:
+                return call(flight.FlightCallOptions(timeout=CALL_S, headers=self._headers))
+            except (pa.ArrowException, OSError) as error:
+                refusal = made_again(error, self.location)
+            if not isinstance(refusal, TooManyStreams) or time.monotonic() >= deadline:
+                raise refusal
+            time.sleep(PAUSE_S)
+
+
+def read_ticket(stores: Sequence[RemoteStore], ticket: bytes, retry_s: float = RETRY_S) -> Iterator[pa.RecordBatch]:
+    """A ticket's batches from one of some replicas: those of `read_somewhere`."""
+    return (batch for _store, batch in read_somewhere(stores, ticket, retry_s))
+
+
+def read_somewhere(
+    stores: Sequence[RemoteStore], ticket: bytes, retry_s: float = RETRY_S, skip_rows: int = 0
+) -> Iterator[tuple[RemoteStore, pa.RecordBatch]]:
+    """A ticket's batches from one of some replicas, going on at another one where that breaks, and who gave each.
+
+    One that cannot serve the ticket is left out. Raises the last error when nothing came for `retry_s`.
+    """
+    left, done, deadline = list(stores), skip_rows, time.monotonic() + retry_s
+    while True:
+        store = left.pop(0)
+        try:
+            for batch in store.read(ticket, done):
+                done += batch.num_rows
+                deadline = time.monotonic() + retry_s
+                yield store, batch
+            return
+        except Exception as error:
+            code = getattr(error, "code", "")
+            if code in ELSEWHERE and left:
+                continue
+            if code not in RETRIED or time.monotonic() >= deadline:
+                raise
+            left.append(store)
+            time.sleep(PAUSE_S)
+
+
+def read_remote(
+    location: str, request: ScanRequest, token: str | None = None, tls_roots: bytes | None = None
+) -> pa.RecordBatchReader:
+    """The rows of a request, in the order of a read in place; the next ticket is asked for when one is at its end.
+
+    Raises what a read in place raises, at once where planning finds it; and ServerUnreachable.
+    """
+    store = RemoteStore(location, token, tls_roots)
+    try:
+        plan = store.plan(request)
+    except BaseException:
+        store.close()
+        raise
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with store:
+            for ticket in plan.tickets:
+                yield from read_ticket([store], ticket)
+
+    return pa.RecordBatchReader.from_batches(plan.schema, batches())
+
+
+def _descriptor(request: ScanRequest) -> Any:
+    return flight.FlightDescriptor.for_command(request.encoded())

@@ -1,0 +1,250 @@
+"""The Flight service: calls of clients to a served store, inside of limits; errors tell no more than they should.
+
+Writing waits where the client does (gRPC's back-pressure), in a thread of gRPC's, with one batch made and one on its
+way. What gRPC has no bound for, a thread of ours looks after once a second: streams that nobody takes, connections that
+are too many, not allowed, or silent.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from pyarrow import flight
+
+from spark_bridge.flight.access import CALL, Door
+from spark_bridge.flight.connections import Peer, established, hang_up, peer_of
+from spark_bridge.flight.errors import AddressNotAllowed, FlightRefused, NotOffered, ServerStopping, TooManyStreams
+from spark_bridge.flight.request import STORE_ACTION, ScanRequest, parsed
+from spark_bridge.flight.served import ServedStore
+from spark_bridge.flight.streams import DEFAULT_LIMITS, Limits, Stream, Streams
+from spark_bridge.flight.wire_errors import Telling
+from spark_bridge.options.rows import ERROR_COLUMN
+from spark_bridge.options.values import InvalidOption
+
+log = logging.getLogger("slipstream.flight")
+
+LOOK_S = 1.0
+STRANGER_S = 10.0  # in which a connection has to make a call that is let in
+PLAN_WAIT_S = 10.0
+GRACE_S = 2.0
+STOP_S = 30.0
+
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+
+
+class Certificate(NamedTuple):
+    """What a server shows, in PEM; `clients` is who may issue the certificates that clients must show, None: no one."""
+
+    chain: bytes
+    key: bytes
+    clients: bytes | None = None
+
+
+def _in_one_line(method: Callable[Asked, Answer]) -> Callable[Asked, Answer]:
+    """A call of a client's: whatever it raises is told in one line, as an error of Flight's."""
+
+    @wraps(method)
+    def calling(*args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
+        server = args[0]
+        assert isinstance(server, FlightServer)
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:
+            raise server.sent_as(error) from None
+
+    return calling
+
+
+class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
+    """Serves from the moment it is made. Raises FlightRefused where it cannot listen.
+
+    `may_enter` decides by a client's address. `stop` ends it, with what is under way.
+    """
+
+    def __init__(
+        self, store: ServedStore, host: str, port: int, *, token: str | None, certificate: Certificate | None = None,
+        may_enter: Callable[[str], bool] = lambda _host: True, limits: Limits = DEFAULT_LIMITS, version: str = "",
+    ) -> None:  # fmt: skip
+        self._store, self._may_enter, self._limits, self._version = store, may_enter, limits, version
+        self._streams = Streams(limits)
+        self._plans = threading.BoundedSemaphore(limits.plans)
+        self._asking = threading.BoundedSemaphore(limits.plans + limits.plans_waiting)
+        self._known: set[Peer] = set()  # connections that made a call that was let in
+        self._unseen: set[Peer] = set()  # of them, those that the last look did not find
+        self._first_seen: dict[Peer, float] = {}
+        self._stopping = threading.Event()
+        self._telling = Telling(store.broker_name, store.places)
+        self.sent_as = self._telling.sent_as
+        scheme = "grpc" if certificate is None else "grpc+tls"
+        shown = f"[{host}]" if ":" in host else host
+        tls: dict[str, Any] = {}
+        if certificate is not None:
+            tls = {"tls_certificates": [(certificate.chain, certificate.key)]}
+            if certificate.clients is not None:
+                tls |= {"verify_client": True, "root_certificates": certificate.clients}
+        try:
+            super().__init__(f"{scheme}://{shown}:{port}", middleware={CALL: Door(token, self.sent_as)}, **tls)
+        except Exception as error:
+            why = " ".join(str(error).split())
+            what = f"{shown}:{port} cannot be listened on ({why}); another --port (0: any free one), or --host"
+            raise FlightRefused(what) from None
+        self.location = f"{scheme}://{shown}:{self.port}"
+        self._watcher = threading.Thread(target=self._watch, name="flight-watch", daemon=True)
+        self._watcher.start()
+
+    @property
+    def broker_name(self) -> str:
+        """Whose log it serves."""
+        return self._store.broker_name
+
+    def stop(self) -> None:
+        """End: what is under way gets a moment for its batch, and is hung up on then."""
+        self._stopping.set()
+        self._streams.stop()
+        ending = threading.Thread(target=self.shutdown, name="flight-shutdown", daemon=True)
+        ending.start()
+        ending.join(GRACE_S)
+        deadline = time.monotonic() + STOP_S
+        while ending.is_alive() and time.monotonic() < deadline:
+            hang_up(self.port, lambda _peer: True)
+            ending.join(LOOK_S / 10)
+        self._watcher.join(STOP_S)
+        self._store.close()
+
+    @_in_one_line
+    def list_flights(self, context: Any, criteria: bytes) -> list[Any]:
+        """A flight for each topic whose name begins as the criteria say."""
+        self._entered(context)
+        with self._planned():
+            listed = self._store.listed(criteria.decode("utf-8", "replace"))
+            schema = self._store.schema(ScanRequest())
+        return [flight.FlightInfo(schema, _descriptor(ScanRequest((topic,))), [], count, -1) for topic, count in listed]
+
+    @_in_one_line
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        """The plan of a request: an endpoint, of this server, for each part."""
+        self._entered(context)
+        with self._planned():
+            plan = self._store.plan(_request(descriptor))
+        endpoints = [flight.FlightEndpoint(ticket, []) for ticket in plan.tickets]
+        beside = json.dumps({"brokerName": plan.broker_name, "maxPhysicalOffset": plan.end})
+        return flight.FlightInfo(
+            plan.schema, descriptor, endpoints, plan.records, plan.log_bytes, ordered=True, app_metadata=beside
+        )
+
+    @_in_one_line
+    def get_schema(self, context: Any, descriptor: Any) -> Any:
+        """What the rows of a request look like."""
+        self._entered(context)
+        return flight.SchemaResult(self._store.schema(_request(descriptor)))
+
+    @_in_one_line
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        """A ticket's record batches."""
+        stream = Stream(self._entered(context), self.sent_as)
+        self._streams.enter(stream)
+        context.get_middleware(CALL).at_end(lambda: self._streams.leave(stream))
+        opened = self._store.open(ticket.ticket)
+        tells = ERROR_COLUMN in opened.schema.names
+        stream.begin(self._telling.cleaned(opened.batches) if tells else opened.batches, opened.lease)
+        return flight.GeneratorStream(opened.schema, stream)
+
+    @_in_one_line
+    def do_action(self, context: Any, action: Any) -> list[Any]:
+        """`store`: whose log it is, its ends, this program's version."""
+        self._entered(context)
+        if action.type != STORE_ACTION:
+            raise NotOffered(f"there is no action {action.type[:255]!r}; the one there is: {STORE_ACTION}")
+        status = {"version": self._version, **self._store.status()}
+        return [flight.Result(json.dumps(status).encode())]
+
+    @_in_one_line
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        """What do_action takes."""
+        self._entered(context)
+        return [(STORE_ACTION, "whose log it is, from which offset to which, as JSON")]
+
+    @_in_one_line
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Nothing is written through Flight."""
+        self._entered(context)
+        raise NotOffered("this server only reads; messages are written by producers: `slipstream send`")
+
+    @_in_one_line
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Nothing is exchanged, either."""
+        self._entered(context)
+        raise NotOffered("this server has no DoExchange; plan with GetFlightInfo, read with DoGet")
+
+    def _entered(self, context: Any) -> Peer:
+        """Who calls. Raises AddressNotAllowed, ServerStopping."""
+        peer = peer_of(context.peer())
+        if not self._may_enter(peer.host):
+            raise AddressNotAllowed(f"{peer.host} is not allowed here; add it to --allow of this server")
+        if self._stopping.is_set():
+            raise ServerStopping("this server ends now; ask another replica, or this one when it is back")
+        self._known.add(peer)
+        return peer
+
+    @contextmanager
+    def _planned(self) -> Iterator[None]:
+        """Few plans at once: each may look through much of a store. Raises TooManyStreams."""
+        if not self._asking.acquire(blocking=False):
+            raise TooManyStreams("as many plans are waited for as this server takes; try again")
+        try:
+            if not self._plans.acquire(timeout=PLAN_WAIT_S):
+                raise TooManyStreams(f"no plan was begun within {PLAN_WAIT_S:.0f} s, others take all; try again")
+            try:
+                yield
+            finally:
+                self._plans.release()
+        finally:
+            self._asking.release()
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(LOOK_S):
+            try:
+                now = time.monotonic()
+                self._streams.keep(now)
+                self._store.sweep()
+                unwanted = self._streams.idle_peers(now) | self._unwelcome(now)
+                if unwanted:
+                    hang_up(self.port, unwanted.__contains__)
+            except Exception:
+                log.exception("a look at the Flight server's connections failed; the next one is tried")
+
+    def _unwelcome(self, now: float) -> set[Peer]:
+        """Connections of addresses that are not allowed, those that never called, and those beyond the bound."""
+        peers = established(self.port)
+        self._first_seen = {peer: self._first_seen.get(peer, now) for peer in peers}
+        unseen = self._known.difference(peers)  # gone, or here since a moment ago: the next look knows
+        self._known -= unseen & self._unseen
+        self._unseen = unseen
+        over = len(peers) - self._limits.connections
+        strangers = [peer for peer in peers if peer not in self._known]
+        silent = {peer for peer in strangers if over > 0 or now - self._first_seen[peer] > STRANGER_S}
+        callers = [peer for peer in peers if peer in self._known]
+        newest = sorted(callers, key=lambda peer: self._first_seen[peer], reverse=True)
+        surplus = set(newest[: max(0, over - len(strangers))])
+        return silent | surplus | {peer for peer in peers if not self._may_enter(peer.host)}
+
+
+def _request(descriptor: Any) -> ScanRequest:
+    """A command is a request as JSON; a path of one part is a topic."""
+    if descriptor.descriptor_type == flight.DescriptorType.CMD:
+        return parsed(descriptor.command)
+    if descriptor.descriptor_type == flight.DescriptorType.PATH and len(descriptor.path) == 1:
+        return ScanRequest((descriptor.path[0].decode("utf-8", "replace"),))
+    raise InvalidOption("a descriptor is a command, a request as JSON, or a path of one part, a topic")
+
+
+def _descriptor(request: ScanRequest) -> Any:
+    return flight.FlightDescriptor.for_command(request.encoded())

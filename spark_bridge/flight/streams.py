@@ -1,0 +1,145 @@
+"""The streams that a Flight server has under way: how many there may be, and what ends those that nobody takes.
+
+A stream's next batch is made when gRPC has got rid of the one before, so a slow client costs a thread and a batch or
+two, never more. Its lease holds the log for it meanwhile, renewed from outside, since a stream that waits does nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spark_bridge.flight.connections import Peer
+from spark_bridge.flight.errors import ServerStopping, TooManyStreams
+from store.files import pointer
+from store.upkeep.leases import Lease
+
+RENEWED_EACH = 3  # times while a lease lasts
+
+
+class Limits(NamedTuple):
+    """How much a server does at once, and how long it waits for a client that takes nothing."""
+
+    streams: int = 128
+    streams_of_peer: int = 64  # of one address
+    plans: int = 4
+    plans_waiting: int = 64
+    connections: int = 1024
+    idle_s: float = 120.0
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class Stream:
+    """One ticket's batches on their way: an iterator for Flight, which other threads look at."""
+
+    def __init__(self, peer: Peer, sent_as: Callable[[BaseException], BaseException]) -> None:
+        self.peer = peer
+        self.waits_since: float | None = None  # since when the client has not taken what was made
+        self.stopped = False
+        self._sent_as = sent_as
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._lease: Lease | None = None
+        self._renewed = 0.0
+        self._lock = threading.Lock()
+
+    def begin(self, batches: Iterator[pa.RecordBatch], lease: Lease | None) -> None:
+        """What it gives, and what holds the log for it meanwhile."""
+        self._batches, self._lease, self._renewed = batches, lease, time.monotonic()
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        self.waits_since = None
+        try:
+            if self.stopped:
+                raise ServerStopping("this server ends now; give the ticket to another replica, or to it later")
+            batch = next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            raise self._sent_as(error) from None
+        self.waits_since = time.monotonic()
+        return batch
+
+    def idle_s(self, now: float) -> float:
+        """For how long the client has taken nothing."""
+        since = self.waits_since
+        return 0.0 if since is None else now - since
+
+    def keep(self, now: float) -> None:
+        """Renew its lease, if it is time."""
+        with self._lock:
+            if self._lease is None or now < self._renewed + self._lease.ttl_ms / 1000 / RENEWED_EACH:
+                return
+            self._renewed = now
+            try:
+                self._lease.renew()
+            except OSError as error:
+                pointer.say_once(f"a reader's lease cannot be renewed: {error}")
+
+    def end(self) -> None:
+        """Nothing of it is needed any more."""
+        with self._lock:
+            lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+        self._batches = iter(())
+
+
+class Streams:
+    """All of them."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._all: set[Stream] = set()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def enter(self, stream: Stream) -> None:
+        """Count it. Raises TooManyStreams."""
+        with self._lock:
+            of_peer = sum(other.peer.host == stream.peer.host for other in self._all)
+            if len(self._all) >= self._limits.streams:
+                raise TooManyStreams(f"{len(self._all)} streams are under way, as many as are served; try again")
+            if of_peer >= self._limits.streams_of_peer:
+                what = f"{of_peer} streams are under way to {stream.peer.host}"
+                raise TooManyStreams(f"{what}, as many as one address gets; try again when one has ended")
+            self._all.add(stream)
+
+    def leave(self, stream: Stream) -> None:
+        """It has ended."""
+        with self._lock:
+            self._all.discard(stream)
+        stream.end()
+
+    def stop(self) -> None:
+        """Each ends with its next batch."""
+        for stream in self.under_way():
+            stream.stopped = True
+
+    def under_way(self) -> list[Stream]:
+        """Those that have not ended."""
+        with self._lock:
+            return list(self._all)
+
+    def keep(self, now: float) -> None:
+        """Renew what leases they hold."""
+        for stream in self.under_way():
+            stream.keep(now)
+
+    def idle_peers(self, now: float) -> set[Peer]:
+        """The connections none of whose streams has moved for as long as a client may take."""
+        streams = self.under_way()
+        idle = Counter(stream.peer for stream in streams if stream.idle_s(now) > self._limits.idle_s)
+        of_peer = Counter(stream.peer for stream in streams)
+        return {peer for peer, number in idle.items() if number == of_peer[peer]}

@@ -1,0 +1,86 @@
+"""The columns as Spark has them: its types for Arrow's, and what a schema that a user gave says of a read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from spark_bridge.options.rows import DEFAULT_ROWS, ERROR_COLUMN, JSON, RowOptions
+from spark_bridge.options.value_types import KNOWN
+from spark_bridge.options.values import InvalidOption
+from spark_bridge.records.columns import BODY_COLUMNS, columns_of
+
+_JSON_TYPES = (
+    BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType, StringType,
+    TimestampType,
+)  # fmt: skip
+
+
+def schema_of(names: Sequence[str] | None = None, rows: RowOptions = DEFAULT_ROWS) -> StructType:
+    """Spark's schema of the columns named, all of them by default. Raises InvalidOption for an unknown one."""
+    return StructType([StructField(column.name, spark_type(column.kind)) for column in columns_of(names, rows)])
+
+
+def spark_type(kind: pa.DataType) -> DataType:
+    """Spark's type for one of Arrow's."""
+    return from_arrow_type(kind, prefer_timestamp_ntz=True)
+
+
+def settled(schema: StructType, rows: RowOptions) -> RowOptions:
+    """The options after a look at the schema that was given: each of its columns is one of ours, in its type.
+
+    JSON bodies may be given their type there. Raises InvalidOption.
+    """
+    names = schema.fieldNames()
+    if rows.permissive and ERROR_COLUMN not in names:
+        raise InvalidOption(f"mode=permissive tells of damage in column {ERROR_COLUMN}: add '{ERROR_COLUMN} string'")
+    for field in schema.fields:
+        untyped = rows.decode == JSON and rows.value_type == pa.string() and field.name in BODY_COLUMNS
+        if untyped and field.dataType != StringType():
+            if not isinstance(field.dataType, StructType):
+                raise InvalidOption(f"column {field.name}: JSON is decoded to a struct, or checked and kept as string")
+            _check_json_type(f"column {field.name}", field.dataType)
+            rows = replace(rows, value_type=to_arrow_type(field.dataType, timezone="UTC"))
+    for given, ours in zip(schema.fields, schema_of(names, rows).fields, strict=True):
+        if given.dataType != ours.dataType:
+            wanted, given_type = ours.dataType.simpleString(), given.dataType.simpleString()
+            raise InvalidOption(f"column {ours.name} is {wanted}, the schema says {given_type}")
+    return rows
+
+
+def json_schema(schema: StructType, rows: RowOptions) -> str | None:
+    """What JSON bodies are decoded to as the option `valueSchema` says it, where the schema alone tells."""
+    fields = [field.dataType for field in schema.fields if field.name in BODY_COLUMNS]
+    if rows.decode != JSON or rows.value_type != pa.string() or not fields or not isinstance(fields[0], StructType):
+        return None
+    return str(fields[0].json())
+
+
+def _check_json_type(what: str, of_type: DataType) -> None:
+    """Raise InvalidOption for what no JSON value is read as. Maps, dates and binary values are to be read as text."""
+    if isinstance(of_type, StructType):
+        for field in of_type.fields:
+            _check_json_type(f"{what}.{field.name}", field.dataType)
+    elif isinstance(of_type, ArrayType):
+        _check_json_type(f"{what}[]", of_type.elementType)
+    elif not isinstance(of_type, _JSON_TYPES):
+        raise InvalidOption(f"{what}: JSON is not decoded to {of_type.simpleString()}; known: {KNOWN}")

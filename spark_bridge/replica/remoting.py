@@ -1,0 +1,114 @@
+"""A conversation with one name server or broker: questions sent together, answered in any order, before a deadline.
+
+Frames and codes are the engine's, from its room that does no I/O and needs nothing compiled.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
+
+from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
+from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
+
+READ_BYTES = 1 << 16
+PORT_DEFAULT = 9876
+TOGETHER_MAX = 200  # questions that wait for answers: neither side's buffers are full of the other's
+
+
+class Question(NamedTuple):
+    """What is asked, with which fields and body."""
+
+    code: RequestCode
+    fields: Mapping[str, str] | None = None
+    body: bytes = b""
+
+
+class Conversation:
+    """With `address` (`host:port`), for `seconds` in all; a context manager that hangs up. Raises OSError."""
+
+    def __init__(self, address: str, seconds: float) -> None:
+        self.address, self._seconds = address, seconds
+        self._deadline = time.monotonic() + seconds
+        self._opaques = itertools.count(1)
+        self._splitter = FrameSplitter()
+        self._connection = socket.create_connection(host_port(address), seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._connection.close()
+
+    def ask(self, question: Question) -> RemotingCommand:
+        """Its answer, whatever its code. Raises OSError (none in time, hung up) and ValueError (no frame)."""
+        return self.ask_all([question])[0]
+
+    def need(self, question: Question) -> RemotingCommand:
+        """Its answer if that is SUCCESS. Raises OSError, ValueError."""
+        answer = self.ask(question)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ValueError(refusal(self.address, answer))
+        return answer
+
+    def ask_all(self, questions: Sequence[Question]) -> list[RemotingCommand]:
+        """The answers in the order of the questions. Raises as `ask`."""
+        answers: list[RemotingCommand] = []
+        for start in range(0, len(questions), TOGETHER_MAX):
+            answers += self._ask(questions[start : start + TOGETHER_MAX])
+        return answers
+
+    def _ask(self, questions: Sequence[Question]) -> list[RemotingCommand]:
+        numbered = dict(zip(self._opaques, questions, strict=False))
+        requests = [
+            RemotingCommand(one.code, opaque, ext_fields=one.fields, body=one.body, language="PYTHON",
+                            version=REQUEST_VERSION)
+            for opaque, one in numbered.items()
+        ]  # fmt: skip
+        answered: dict[int, RemotingCommand] = {}
+        try:
+            self._connection.settimeout(self._left())
+            self._connection.sendall(b"".join(map(encode, requests)))
+            while len(answered) < len(numbered):
+                for command in map(decode, self._frames()):
+                    if command.is_response and command.opaque in numbered:  # else a notice, which nobody waits for
+                        answered[command.opaque] = command
+        except MalformedFrame as malformed:
+            raise ValueError(f"{self.address}: {malformed}") from malformed
+        return [answered[opaque] for opaque in numbered]
+
+    def _frames(self) -> list[bytes]:
+        """The frames that the next bytes complete. Raises OSError, MalformedFrame."""
+        self._connection.settimeout(self._left())
+        part = self._connection.recv(READ_BYTES)
+        if not part:
+            raise ConnectionResetError("hung up before its answer was whole; one that takes TLS only is not asked here")
+        return list(self._splitter.feed(part))
+
+    def _left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"no answer within {self._seconds:g} s")
+        return left
+
+
+def refusal(address: str, answer: RemotingCommand) -> str:
+    """What an answer says that is no success."""
+    return f"{address} answers with code {answer.code} {answer.remark or ''}".rstrip()
+
+
+def host_port(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`; a name server's port without one. Raises ValueError."""
+    host, separator, port = address.rpartition(":")
+    if not separator or address.endswith("]"):
+        return address.strip("[]"), PORT_DEFAULT
+    return host.strip("[]"), int(port)
+
+
+def properties(body: bytes | memoryview) -> dict[str, str]:
+    """`name=value` lines, as MixAll.properties2String writes them."""
+    pairs = [line.partition("=") for line in bytes(body).decode("utf-8", "replace").splitlines() if "=" in line]
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,122 @@
+"""A store as Arrow record batches, without Spark: for pandas, polars, DuckDB and whoever else reads Arrow.
+
+    from slipstream import scan
+
+    table = scan(STORE, topics=["orders"], columns=["queueId", "body"], where=[("queueId", "==", 3)]).read_all()
+
+What may be asked for is what Spark's source takes, by the same names; the plan is made when `scan` is called, against
+the log's end as it is then, and batches are made one by one as they are taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from spark_bridge.options.read import ReadOptions, parse_options
+from spark_bridge.options.values import InvalidOption, option_text, place_of
+from spark_bridge.options.where import COLUMNS as SELECTING
+from spark_bridge.options.where import where_text
+from spark_bridge.plan.planner import plan_read
+from spark_bridge.records.columns import BODY_COLUMNS, Column, arrow_schema, canonical, columns_of
+from spark_bridge.records.reader import read_split
+from spark_bridge.records.row_filter import RowFilter, parse_conditions
+from spark_bridge.split.splits import Split
+
+Store = str | Path | Sequence[str | Path]
+
+
+def scan(
+    store: Store,
+    *,
+    topics: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    where: list[tuple[str, str, Any]] | tuple[str, str, Any] | None = None,
+    zero_copy: bool = False,
+    **options: Any,
+) -> pa.RecordBatchReader:
+    """The messages of a store, or of several, up to the log's end of now; None is all topics, all columns.
+
+    `where` are conditions that all have to hold, as pyarrow's filters: ("queueId", "in", [0, 1]), ("bornTimestamp",
+    ">=", "2026-05-01T00:00:00+00:00"); any column but bodies, properties and headers. Equalities of topic, queue, tags
+    and broker, and comparisons of offsets and times, leave out what need not be read; the rest is asked of each record
+    before its body is touched.
+    With `zero_copy` bodies are binary views into the mapped segments (compressed ones of their own), which stay mapped
+    as long as a batch lives. `options` are those of a batch read by Spark, with its names (USAGE.md).
+    A store is a directory, or "grpc://HOST:PORT", a server that `slipstream flight` started beside it (`flightToken`).
+
+    Raises InvalidOption, whatever is wrong with the store (StoreError), and while it is read CorruptRecord and others.
+    """
+    given = {name: option_text(value) for name, value in options.items()}
+    row_filter = None if where is None else parse_conditions(where)
+    if topics is not None:
+        given["topic"] = ",".join(topics)
+    if row_filter is not None:
+        given |= _narrowed(row_filter, given)
+    read = _options(store, given)
+    if read.flights is not None:
+        return _remote(read, columns, zero_copy, row_filter)
+    wanted = _columns(columns, read, zero_copy)
+    schema = arrow_schema(wanted)
+    splits = plan_read(read)
+    return pa.RecordBatchReader.from_batches(schema, _batches(splits, wanted, schema, read, row_filter))
+
+
+def _narrowed(row_filter: RowFilter, given: Mapping[str, str]) -> dict[str, str]:
+    """The option `where` for what a plan can leave out."""
+    admitted = {name: values for name, values in row_filter.admitted().items() if name in SELECTING}
+    ranges = row_filter.ranged()
+    if not admitted and not ranges:
+        return {}
+    if any(name.lower() == "where" for name in given):
+        raise InvalidOption("where: give conditions, or the option of that name, not both")
+    return {"where": where_text(admitted, ranges)}
+
+
+def _options(store: Store, given: Mapping[str, str]) -> ReadOptions:
+    read = parse_options({**given, **place_of(store)})
+    if read.table is not None:
+        raise InvalidOption(f"table={read.table}: a scan is of messages; Spark's source has tables")
+    return read
+
+
+def _columns(names: Sequence[str] | None, read: ReadOptions, zero_copy: bool) -> list[Column]:
+    if names is not None and read.columns is not None:
+        raise InvalidOption("columns: name them once")
+    names = read.columns if names is None else names
+    named = columns_of(None if names is None else canonical(names), read.rows)
+    return [_in_place(column) if zero_copy and column.kind == pa.binary() else column for column in named]
+
+
+def _in_place(column: Column) -> Column:
+    """A body that is not copied; keys as bytes are, they are few."""
+    if column.name not in BODY_COLUMNS:
+        return column
+    return column._replace(kind=pa.binary_view(), build=lambda records: records.body_view)
+
+
+def _remote(
+    read: ReadOptions, columns: Sequence[str] | None, zero_copy: bool, row_filter: RowFilter | None
+) -> pa.RecordBatchReader:
+    """The same through the Flight servers that the paths name, or in place where `replicaPath` is a replica."""
+    from spark_bridge.flight.anywhere import plan_anywhere, read_anywhere  # gRPC is for those who need it
+
+    assert read.flights is not None
+    if zero_copy:
+        raise InvalidOption("zero_copy: what comes from another host is a copy; leave it out")
+    schema = arrow_schema(_columns(columns, read, zero_copy=False))
+    splits = plan_anywhere(read.flights, schema.names, where=row_filter.plain() if row_filter else ())
+    return pa.RecordBatchReader.from_batches(schema, (b for split in splits for b in read_anywhere(split, schema)))
+
+
+def _batches(
+    splits: Sequence[Split], columns: Sequence[Column], schema: pa.Schema, read: ReadOptions,
+    row_filter: RowFilter | None,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    for split in splits:
+        for batch in read_split(split, columns, schema, read.rows, row_filter):
+            if len(batch):
+                yield batch

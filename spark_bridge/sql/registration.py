@@ -1,0 +1,182 @@
+"""One call that gives SQL a store: a database with a table a topic, one of all messages, and the metadata tables.
+
+Spark finds catalogues by the names of Java classes, so there is none of ours. A database of the session's own catalogue
+is as good to ask: its tables, unlike a temporary view `USING rocketmq`, are planned anew by each query.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import DataType, StructType
+
+from spark_bridge.catalogue import PLACES, keeping
+from spark_bridge.options.read import TABLE_NAMES, ReadOptions, parse_options
+from spark_bridge.options.values import InvalidOption, nearest, option_text, place_of
+from spark_bridge.plan.names import refuse_missing
+from spark_bridge.plan.stores import resolve_stores
+from spark_bridge.records.columns import canonical
+from spark_bridge.records.spark_schema import schema_of, settled
+from spark_bridge.source import RocketMQSource
+from spark_bridge.sql.database import Table, make_tables
+from spark_bridge.sql.functions import register_functions
+from spark_bridge.sql.names import MESSAGES, quoted, table_names
+from spark_bridge.sql.schema_files import decoding_of
+from spark_bridge.sql.topics import topics_of_stores
+from spark_bridge.tables.reader import table_schema
+
+DATABASE = "rocketmq"
+TABLES_MAX = 10_000
+OWN = ("topic", "subscribe", "subscribepattern", "assign", "table", "columns")  # what register says itself
+
+Columns = str | Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What SQL has now: topics to their tables, ready for a statement, and topics left out to the reason why."""
+
+    database: str
+    tables: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def register(
+    spark: SparkSession,
+    store: str | Path | Sequence[str | Path] | None = None,
+    *,
+    database: str = DATABASE,
+    topics: Iterable[str] | None = None,
+    names: Mapping[str, str] | None = None,
+    columns: Columns = None,
+    schemas: str | Path | None = None,
+    per_topic: Mapping[str, Mapping[str, Any]] | None = None,
+    **options: Any,
+) -> Registration:
+    """The format and its table functions for this session; with a store, or several, its tables in a database.
+
+    `topics` None is every topic there is now; `names` are tables' names where a topic's own will not do; `columns` are
+    names, or DDL with types; `schemas` is a folder with a schema a topic (`orders.avsc`, `.ddl`, `.json`); `per_topic`
+    has more options of some topics, `options` those of all. Called again it is as called for the first time: new
+    topics have tables, changed ones are made anew, those of topics that are gone go. Tables of others stay as they are.
+    Raises InvalidOption, and what reading the stores raises.
+    """
+    spark.dataSource.register(RocketMQSource)
+    register_functions(spark)
+    given = {**_place(store), **{name.lower(): option_text(value) for name, value in options.items()}}
+    if not any(name in PLACES for name in given):
+        if any(value is not None for value in (topics, names, columns, schemas, per_topic)) or given:
+            raise InvalidOption("register: a store is missing; register(spark, STORE, ...), or nameServer='host:9876'")
+        return Registration(database)
+    _refuse_own(given)
+    place = {name: value for name, value in given.items() if name in PLACES}
+    wanted = _topics(given, topics)
+    named = table_names(wanted, names or {})
+    if topics is not None and named.left_out:
+        raise InvalidOption(f"register: no table for {next(iter(named.left_out.values()))}")
+    if len(named.tables) > TABLES_MAX:
+        raise InvalidOption(
+            f"{len(named.tables)} topics, at most {TABLES_MAX} have tables: name some with topics=[...]"
+        )
+    tables = [_messages(MESSAGES, given, columns), *_metadata(place, parse_options(given))]
+    for topic, name in named.tables.items():
+        decoding = decoding_of(schemas, topic) if schemas is not None else {}
+        own = {**given, **decoding, **_own(topic, wanted, per_topic or {}), "topic": topic}
+        tables.append(_messages(name, own, None if "columns" in own else columns))
+    left_out = {**named.left_out, **make_tables(spark, database, tables, place, prune=topics is None)}
+    for reason in left_out.values():
+        warnings.warn(f"register: no table for {reason}", stacklevel=2)
+    made = {topic: quoted(database, name) for topic, name in named.tables.items() if topic not in left_out}
+    return Registration(database, made, left_out)
+
+
+def _refuse_own(given: Mapping[str, str]) -> None:
+    for name in OWN:
+        if name in given:
+            raise InvalidOption(f"register: {name}={given[name]!r}: each table has its own; there is topics=[...]")
+
+
+def _own(topic: str, topics: Iterable[str], per_topic: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """A topic's own options. Raises InvalidOption for those of a topic that is not there."""
+    for name in per_topic:
+        if name not in topics:
+            raise InvalidOption(f"per_topic: no topic {name!r} here; {nearest(name, topics)}")
+    return {name.lower(): option_text(value) for name, value in per_topic.get(topic, {}).items()}
+
+
+def _metadata(place: Mapping[str, str], options: ReadOptions) -> Iterator[Table]:
+    """None of stores that are read through Flight, which serves messages."""
+    for name in TABLE_NAMES if options.flights is None else ():
+        schema = keeping(table_schema(name), {**place, "table": name}, f"{name} of {_place_text(place)}")
+        yield Table(name, schema, name)
+
+
+def _place(store: str | Path | Sequence[str | Path] | None) -> dict[str, str]:
+    if store is None:
+        return {}
+    return place_of(_absolute(store) if isinstance(store, str | Path) else [_absolute(path) for path in store])
+
+
+def _absolute(path: str | Path) -> str:
+    """For queries that run in another directory; lists with commas and URLs are left as they are."""
+    text = str(path)
+    return text if "," in text or ":" in text else os.path.abspath(text)
+
+
+def _topics(given: Mapping[str, str], topics: Iterable[str] | None) -> list[str]:
+    """Those named, which have to be there; else those that there are."""
+    if topics is None:
+        return topics_of_stores(parse_options(given))
+    if isinstance(topics, str):
+        raise InvalidOption(f"topics={topics!r}: a list of topics")
+    named = list(dict.fromkeys(topics))
+    options = parse_options(given)
+    if options.flights is not None:
+        known = topics_of_stores(options)
+        for topic in named:
+            if topic not in known:
+                raise InvalidOption(f"topics: the servers have no topic {topic!r}; {nearest(topic, known)}")
+    elif named:
+        options = parse_options({**given, "topic": ",".join(named)})
+        refuse_missing(options, resolve_stores(options))
+    return named
+
+
+def _messages(name: str, options: Mapping[str, str], columns: Columns) -> Table:
+    """A table of messages. Raises InvalidOption for what a read would not take."""
+    kept = dict(options)
+    if "flighttoken" in kept:
+        raise InvalidOption("register: flightToken would be kept in the catalogue; give flightTokenFile=FILE")
+    if isinstance(columns, str):
+        schema = _by_ddl(columns, parse_options(kept))
+    else:
+        if columns is not None:
+            kept["columns"] = ",".join(columns)
+        parsed = parse_options(kept)
+        schema = schema_of(None if parsed.columns is None else canonical(parsed.columns), parsed.rows)
+    topic = kept.get("topic")
+    what = "all messages" if topic is None else f"messages of topic {topic}"
+    return Table(name, keeping(schema, kept, f"{what}, {_place_text(kept)}"), topic or MESSAGES)
+
+
+def _place_text(options: Mapping[str, str]) -> str:
+    return ", ".join(options[name] for name in PLACES if name in options)
+
+
+def _by_ddl(columns: str, parsed: ReadOptions) -> StructType:
+    """The columns with types. Raises InvalidOption."""
+    try:
+        schema = DataType.fromDDL(columns)
+    except Exception as error:
+        text = str(error).split("\n", 1)[0]
+        raise InvalidOption(f"columns={columns!r}: columns with types, as 'queueId int' ({text})") from error
+    if not isinstance(schema, StructType) or not schema.fields:
+        raise InvalidOption(f"columns={columns!r}: columns with types, as 'queueId int, body binary'")
+    settled(schema, parsed.rows)
+    return schema

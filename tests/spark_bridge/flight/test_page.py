@@ -1,0 +1,26 @@
+"""The blocks of docs/flight.md, as its reader runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.page_blocks import Session, commands_in_path
+from tests.spark_bridge.stores import SmallStore
+from tools.common.local_broker import free_port
+
+
+def test_a_store_is_served_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SmallStore(tmp_path / "shop" / "store")
+    for number in range(50):
+        topic = ("orders", "bills")[number % 2]
+        store.put(topic, b"%d" % number, queue_id=number % 4, store_timestamp_ms=1_700_000_000_000)
+    store.dispatch()
+    port = free_port()
+    instead = {"8815": port, "slipstream flight STORE": f"slipstream flight {store.root} --port {port}"}
+    with commands_in_path(monkeypatch, tmp_path), Session("flight.md", tmp_path, instead) as session:
+        assert session.run() == 2
+        orders = session.names["orders"].to_pylist()
+        assert sorted(int(row["body"]) for row in orders) == list(range(0, 50, 2))
+        session.names["client"].close()

@@ -1,0 +1,190 @@
+"""`slipstream flight`, at work: one store, one port, until a signal to stop."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ipc.extras import require_arrow
+from ipc.stop_signals import handle_stop_signals
+
+if TYPE_CHECKING:
+    from engine.protocol.access.allow_list import AllowList
+    from spark_bridge.flight.server import Certificate
+
+TOKEN_BYTES = 32
+LOOK_SECONDS = 0.5
+GRPC_TALKS = "GRPC_VERBOSITY"
+
+
+class Setting(NamedTuple):
+    """What a broker's file says of a store that is to be served."""
+
+    store: Path
+    tls_config: Path | None = None
+    allowed: AllowList | None = None
+
+
+def serve(
+    store: Path | None, file: str | None, host: str, port: int, token_file: Path | None, no_token: bool,
+    tls_config: Path | None, expose: bool, allow: str | None, topics: tuple[str, ...], streams: int, idle_seconds: int,
+) -> int:  # fmt: skip
+    """Serve until a signal to stop. Raises FlightRefused, TlsUnusable, ConfigError, NotAStore."""
+    require_arrow("slipstream flight")
+    os.environ.setdefault(GRPC_TALKS, "NONE")  # it would tell of each handshake that fails, on our standard error
+    sys.tracebacklimit = 0  # PyArrow would send clients the stack of what is raised in some calls
+    from engine.net import log_lines
+    from spark_bridge.flight.served import ServedStore
+    from spark_bridge.flight.server import FlightServer
+    from spark_bridge.flight.streams import Limits
+
+    log_lines.configure()
+    setting = _setting(store, file)
+    certificate = _certificate(tls_config or setting.tls_config)
+    _check_exposure(host, has_tls=certificate is not None, has_token=token_file is not None, no_token=no_token,
+                    expose=expose)  # fmt: skip
+    token = None if no_token else _token(token_file)
+    allowed = setting.allowed if allow is None else _allow_list(allow)
+    served = ServedStore(os.fspath(setting.store), frozenset(topics) or None)
+    limits = Limits(streams=streams, streams_of_peer=max(1, streams // 2), idle_s=idle_seconds)
+    stopped = threading.Event()
+    handle_stop_signals(lambda _number, _frame: stopped.set())
+    server = FlightServer(
+        served, host, port, token=token, certificate=certificate, may_enter=_entrance(allowed, host), limits=limits,
+        version=_version(),
+    )  # fmt: skip
+    try:
+        _say_ready(server, token if token_file is None else None)
+        while not stopped.wait(LOOK_SECONDS):  # a signal may have come to a thread of gRPC's, and waits for us
+            pass
+    finally:
+        server.stop()
+    return 0
+
+
+def _setting(store: Path | None, file: str | None) -> Setting:
+    """Which store, and what its broker's file says. Raises FlightRefused, ConfigError."""
+    from spark_bridge.flight.errors import FlightRefused
+
+    if (store is None) == (file is None):
+        raise FlightRefused("give a STORE, or -c with the file of its broker, and not both")
+    if store is not None:
+        return Setting(store)
+    from engine.settings.config import load
+    from engine.settings.tls_mode import TlsMode
+
+    assert file is not None
+    config, warnings = load(file)
+    for warning in warnings:
+        click.echo(f"slipstream: warning: {warning}", err=True)
+    tls = None if config.tls_server_mode is TlsMode.DISABLED else config.tls_config_file
+    return Setting(config.store_path_root_dir, tls, config.remoting_allow_list)
+
+
+def _check_exposure(host: str, *, has_tls: bool, has_token: bool, no_token: bool, expose: bool) -> None:
+    """Raises FlightRefused for what would let others read what they should not."""
+    from spark_bridge.flight.errors import FlightRefused
+
+    if has_token and no_token:
+        raise FlightRefused("--token-file and --no-token: give one of them")
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = host == "localhost"
+    if is_loopback:
+        return
+    if not has_token:
+        raise FlightRefused(
+            f"--host {host} can be reached from elsewhere: give --token-file, a file with the token that its clients"
+            " send, or keep loopback"
+        )
+    if not has_tls and not expose:
+        raise FlightRefused(
+            f"--host {host} can be reached from elsewhere: whoever sees the token on the way (there is no TLS here)"
+            " reads all messages. Give --tls-config, or --expose if that is meant"
+        )
+
+
+def _token(file: Path | None) -> str:
+    """The file's, else a new one. Raises FlightRefused."""
+    from spark_bridge.flight.access import TOKEN_CHARACTERS_MAX, TOKEN_CHARACTERS_MIN
+    from spark_bridge.flight.errors import FlightRefused
+
+    if file is None:
+        return secrets.token_urlsafe(TOKEN_BYTES)
+    with file.open("rb") as opened:
+        text = opened.read(TOKEN_CHARACTERS_MAX + 2).decode("ascii", "replace").strip()
+    if not TOKEN_CHARACTERS_MIN <= len(text) <= TOKEN_CHARACTERS_MAX or not text.isascii() or not text.isprintable():
+        what = f"{file}: a token has {TOKEN_CHARACTERS_MIN} to {TOKEN_CHARACTERS_MAX} printable ASCII characters"
+        raise FlightRefused(f"{what}; make one with `openssl rand -base64 32`")
+    if " " in text:
+        raise FlightRefused(f"{file}: a token has no blanks; make one with `openssl rand -base64 32`")
+    return text
+
+
+def _certificate(path: Path | None) -> Certificate | None:
+    """What tls.properties says of a server; None where it says nothing. Raises TlsUnusable, ConfigError."""
+    if path is None:
+        return None
+    from engine.net.tls import TlsUnusable, of_server
+    from engine.settings import tls_file
+    from spark_bridge.flight.server import Certificate
+
+    file = tls_file.load(path)
+    of_server(file)  # what cannot be used is told as every port of ours tells it
+    own = file.server_own
+    assert own is not None
+    if own.password:
+        raise TlsUnusable(path, "gRPC takes a private key without a password", "give one, in a file that only we read")
+    clients = None
+    if file.client_auth is tls_file.ClientAuth.REQUIRE:
+        assert file.server_trusts is not None
+        clients = file.server_trusts.read_bytes()
+    return Certificate(own.certificate.read_bytes(), own.key.read_bytes(), clients)
+
+
+def _allow_list(text: str) -> AllowList:
+    """Raises FlightRefused."""
+    from engine.protocol.access.allow_list import parsed
+    from spark_bridge.flight.errors import FlightRefused
+
+    try:
+        return parsed(text)
+    except ValueError as error:
+        raise FlightRefused(f"--allow {text}: {error}") from None
+
+
+def _entrance(allowed: AllowList | None, host: str) -> Callable[[str], bool]:
+    """Whether an address may enter: as at the broker's ports, this host always may."""
+    from engine.protocol.access.allow_list import may_enter
+
+    try:
+        own = "127.0.0.1" if ipaddress.ip_address(host).is_unspecified else host
+    except ValueError:
+        own = "127.0.0.1"
+    return lambda peer: may_enter(allowed, peer, own)
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    from ipc.module_names import DISTRIBUTION
+
+    return version(DISTRIBUTION)
+
+
+def _say_ready(server: Any, token: str | None) -> None:
+    from tools.run.ready_line import announce
+    from tools.run.service_manager import ServiceManager
+
+    what = f"Flight of {server.broker_name} at {server.location}"
+    announce(f"ready: {what}, process {os.getpid()}" + (f", token {token}" if token else ""))
+    ServiceManager().ready(what)
