@@ -6,6 +6,7 @@ session `spark`; both happen here. A test without these marks that starts one ne
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import shutil
@@ -170,10 +171,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [items[number] for number in order(tests, worker_input.get("seconds", {}))]
 
 
+def _of_the_process() -> tuple[object, ...]:
+    """What a command that serves sets for its whole process: a test that runs one in its own would set it for all."""
+    ours = logging.getLogger("slipstream")
+    handlers = tuple(signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT))
+    return logging.root.level, ours.level, getattr(sys, "tracebacklimit", None), handlers
+
+
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind() -> Iterator[None]:
-    """No test, and no process of one, writes into the folder that it is run from."""
+    """No test, and no process of one, writes into the folder that it is run from, or sets what is the worker's."""
+    before = _of_the_process()
     yield
+    assert _of_the_process() == before, "levels of logs, sys.tracebacklimit, handlers of signals"
     news = REPOSITORY.news()
     assert not news, f"since the last test {sorted(news)} came into the repository's folder, from some worker"
 

@@ -40,13 +40,11 @@ def serve(
     """Serve until a signal to stop. Raises FlightRefused, TlsUnusable, ConfigError, NotAStore."""
     require_arrow("slipstream flight")
     os.environ.setdefault(GRPC_TALKS, "NONE")  # it would tell of each handshake that fails, on our standard error
-    sys.tracebacklimit = 0  # PyArrow would send clients the stack of what is raised in some calls
     from engine.net import log_lines
     from spark_bridge.flight.served import ServedStore
     from spark_bridge.flight.server import FlightServer
     from spark_bridge.flight.streams import Limits
 
-    log_lines.configure()
     setting = _setting(store, file)
     certificate = _certificate(tls_config or setting.tls_config)
     _check_exposure(host, has_tls=certificate is not None, has_token=token_file is not None, no_token=no_token,
@@ -55,12 +53,15 @@ def serve(
     allowed = setting.allowed if allow is None else _allow_list(allow)
     served = ServedStore(os.fspath(setting.store), frozenset(topics) or None)
     limits = Limits(streams=streams, streams_of_peer=max(1, streams // 2), idle_s=idle_seconds)
-    stopped = threading.Event()
-    handle_stop_signals(lambda _number, _frame: stopped.set())
     server = FlightServer(
         served, host, port, token=token, certificate=certificate, may_enter=_entrance(allowed, host), limits=limits,
         version=_version(),
     )  # fmt: skip
+    # What is the whole process's is set when nothing can be refused any more: others run this command in theirs.
+    stopped = threading.Event()
+    handle_stop_signals(lambda _number, _frame: stopped.set())
+    log_lines.configure()
+    sys.tracebacklimit = 0  # PyArrow would send clients the stack of what is raised in some calls
     try:
         _say_ready(server, token if token_file is None else None)
         while not stopped.wait(LOOK_SECONDS):  # a signal may have come to a thread of gRPC's, and waits for us
