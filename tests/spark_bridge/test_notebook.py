@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,12 @@ from pyspark.sql import SparkSession
 from engine.board.cursors import Board
 from store.reading import extent
 from tests.harness.conditions import await_that
+from tests.harness.notebooks import code_of, run, text_of
 from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.spark
 
-NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "examples" / "kafka.ipynb"
+NOTEBOOK = "kafka.ipynb"
 ORDERS, LATER = 1000, 5
 
 
@@ -28,17 +28,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield Path(broker.store)
 
 
-def cells() -> list[dict[str, Any]]:
-    notebook = json.loads(NOTEBOOK.read_text())
-    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
-    found: list[dict[str, Any]] = notebook["cells"]
-    return found
-
-
-def text_of(cell: dict[str, Any]) -> str:
-    return "".join(cell["source"])
-
-
 def await_dispatched(store: Path) -> None:
     """Streams see what is in the queues: until all of the log is."""
     board = Board.attach(extent.require_running(store).region_directory)
@@ -47,18 +36,8 @@ def await_dispatched(store: Path) -> None:
     board.counters.close()
 
 
-def run(cell: dict[str, Any], names: dict[str, Any]) -> None:
-    exec(compile(text_of(cell), f"{NOTEBOOK.name}, cell {cell['id']}", "exec"), names)
-
-
 def test_it_is_a_notebook_and_only_one_of_its_cells_knows_the_format() -> None:
-    found = cells()
-    assert len({cell["id"] for cell in found}) == len(found)
-    for cell in found:
-        assert cell["cell_type"] in ("markdown", "code") and all(isinstance(line, str) for line in cell["source"])
-        if cell["cell_type"] == "code":
-            assert (cell["outputs"], cell["execution_count"]) == ([], None), "outputs are not kept"
-    code = [cell for cell in found if cell["cell_type"] == "code"]
+    code = code_of(NOTEBOOK)
     (changes,) = [cell for cell in code if "changes" in cell["metadata"].get("tags", ())]
     assert changes is code[0]
     for cell in code[1:]:
@@ -67,7 +46,7 @@ def test_it_is_a_notebook_and_only_one_of_its_cells_knows_the_format() -> None:
 
 def test_every_cell_runs_and_a_batch_that_is_run_again_writes_nothing(spark: SparkSession, store: Path) -> None:
     names: dict[str, Any] = {"__name__": "notebook"}
-    code = [cell for cell in cells() if cell["cell_type"] == "code"]
+    code = code_of(NOTEBOOK)
     for cell in code:
         await_dispatched(store)
         run(cell, names)

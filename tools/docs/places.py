@@ -17,6 +17,7 @@ PLACED = {  # page of the site: document that does not lie in docs/, or is not w
     "project/contributing.md": "CONTRIBUTING.md",
     "project/security.md": "SECURITY.md",
     "examples/kafka.md": "docs/examples/kafka.ipynb",
+    "examples/unseen-store.md": "docs/examples/unseen-store.ipynb",
     "examples/host-topics.md": "docs/examples/host_topics.py",
 }
 _PAGES = {path: uri for uri, path in PLACED.items()}
