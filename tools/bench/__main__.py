@@ -79,6 +79,7 @@ WORKS = {
     "opening": Work("opening", _repeated, "the start on a store that is there"),
     "scan": Work("scan", _repeated, "record batches without Spark"),
     "flight": Work("flight", _repeated, "a store through Arrow Flight, beside reads in place"),
+    "shared-pages": Work("shared_pages", _repeated, "memory of two executors on one host"),
     "spark": Work("spark", _spark, "batch reads, beside Kafka's"),
     "spark-stream": Work(
         "spark_stream",
