@@ -21,6 +21,7 @@ TIMER_CHECKPOINT = "timercheck"  # 5.x, no JSON
 POINTER, MARK, DIGESTS = "slipstream.run", "slipstream.mark", "slipstream.digests.json"
 LEASES, AUDIT, CONFIG_LOCK = "slipstream.leases", "slipstream.audit.jsonl", "slipstream.lock"
 SNAPSHOTS = "slipstream.snapshots"  # a folder: NAME.json
+COLUMNS = "slipstream.columns"  # a folder: side files of sealed segments, OFFSET.parquet and OFFSET.json
 CUT_JOURNAL, REPAIR_JOURNAL = "slipstream.cut", "slipstream.repair"
 EPOCHS, DIVERGED = "slipstream.epochs", "slipstream.diverged"
 REWIND_JOURNAL, KEPT_CUT = "slipstream.rewind", "slipstream.kept"  # ... with an offset behind its name
