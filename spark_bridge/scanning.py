@@ -11,18 +11,20 @@ the log's end as it is then, and batches are made one by one as they are taken.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from spark_bridge.columnar.reader import SideFigures, read_split
 from spark_bridge.options.read import ReadOptions, parse_options
+from spark_bridge.options.rows import SIDE_OPTION
 from spark_bridge.options.values import InvalidOption, option_text, place_of
 from spark_bridge.options.where import COLUMNS as SELECTING
 from spark_bridge.options.where import where_text
 from spark_bridge.plan.planner import plan_read
 from spark_bridge.records.columns import BODY_COLUMNS, Column, arrow_schema, canonical, columns_of
-from spark_bridge.records.reader import read_split
 from spark_bridge.records.row_filter import RowFilter, parse_conditions
 from spark_bridge.split.splits import Split
 
@@ -36,6 +38,7 @@ def scan(
     columns: Sequence[str] | None = None,
     where: list[tuple[str, str, Any]] | tuple[str, str, Any] | None = None,
     zero_copy: bool = False,
+    figures: dict[str, int] | None = None,
     **options: Any,
 ) -> pa.RecordBatchReader:
     """The messages of a store, or of several, up to the log's end of now; None is all topics, all columns.
@@ -46,6 +49,9 @@ def scan(
     before its body is touched.
     With `zero_copy` bodies are binary views into the mapped segments (compressed ones of their own), which stay mapped
     as long as a batch lives. `options` are those of a batch read by Spark, with its names (USAGE.md).
+    Segments that have a valid side file (`slipstream log sidecar`) give what its columns say from there, the same rows
+    in the same order; `columnarSidecar="false"` reads all in place. A dictionary given as `figures` holds, as batches
+    are taken, how many segments came from side files (`fromSideFiles`), how many were looked through (`inPlace`).
     A store is a directory, or "grpc://HOST:PORT", a server that `slipstream flight` started beside it (`flightToken`).
 
     Raises InvalidOption, whatever is wrong with the store (StoreError), and while it is read CorruptRecord and others.
@@ -61,8 +67,8 @@ def scan(
         return _remote(read, columns, zero_copy, row_filter)
     wanted = _columns(columns, read, zero_copy)
     schema = arrow_schema(wanted)
-    splits = plan_read(read)
-    return pa.RecordBatchReader.from_batches(schema, _batches(splits, wanted, schema, read, row_filter))
+    batches = _batches(plan_read(read), wanted, schema, read, row_filter, {} if figures is None else figures)
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _narrowed(row_filter: RowFilter, given: Mapping[str, str]) -> dict[str, str]:
@@ -80,6 +86,8 @@ def _options(store: Store, given: Mapping[str, str]) -> ReadOptions:
     read = parse_options({**given, **place_of(store)})
     if read.table is not None:
         raise InvalidOption(f"table={read.table}: a scan is of messages; Spark's source has tables")
+    if read.flights is None and not any(name.lower() == SIDE_OPTION.lower() for name in given):
+        return replace(read, rows=replace(read.rows, side_files=True))
     return read
 
 
@@ -114,9 +122,12 @@ def _remote(
 
 def _batches(
     splits: Sequence[Split], columns: Sequence[Column], schema: pa.Schema, read: ReadOptions,
-    row_filter: RowFilter | None,
+    row_filter: RowFilter | None, figures: dict[str, int],
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    counted = SideFigures()
     for split in splits:
-        for batch in read_split(split, columns, schema, read.rows, row_filter):
+        for batch in read_split(split, columns, schema, read.rows, row_filter, counted):
+            figures |= counted.by_name()
             if len(batch):
                 yield batch
+    figures |= counted.by_name()

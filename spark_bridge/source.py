@@ -25,10 +25,10 @@ from pyspark.sql.types import StructType
 
 from spark_bridge import worker_process
 from spark_bridge.catalogue import keeping, kept_options, options_of_creation
+from spark_bridge.columnar.reader import read_split
 from spark_bridge.options.read import ReadOptions, parse_options
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.columns import canonical, columns_of
-from spark_bridge.records.reader import read_split
 from spark_bridge.records.spark_schema import json_schema, schema_of, settled
 from spark_bridge.stream.options import without_stream_only
 from spark_bridge.tables.reader import TableReader, table_schema

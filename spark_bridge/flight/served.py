@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_bridge.columnar.reader import read_split
 from spark_bridge.flight.errors import InvalidTicket, OtherBroker, TicketBehind, TopicNotServed
 from spark_bridge.flight.request import ScanRequest
 from spark_bridge.flight.schemas import Wanted, wanted_of
@@ -29,7 +30,6 @@ from spark_bridge.options.where import where_text
 from spark_bridge.plan import inventory
 from spark_bridge.plan.planner import plan_under_leases
 from spark_bridge.plan.stores import broker_name_of
-from spark_bridge.records.reader import read_split
 from spark_bridge.records.row_filter import parse_conditions
 from spark_bridge.replica.replica import end_of, stamp_of
 from spark_bridge.split.leases import low_offset, without_lease

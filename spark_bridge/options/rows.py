@@ -14,6 +14,7 @@ import pyarrow as pa
 from spark_bridge.options.value_types import avro_type, named_type
 from spark_bridge.options.values import InvalidOption, choice, count, flag
 
+SIDE_OPTION = "columnarSidecar"
 ROW_OPTION_NAMES = (
     "schema",
     "decode",
@@ -25,6 +26,7 @@ ROW_OPTION_NAMES = (
     "verifyCrc",
     "failOnDataLoss",
     "replicaWaitSeconds",
+    SIDE_OPTION,
 )
 ROCKETMQ, KAFKA = "rocketmq", "kafka"
 RAW, JSON, AVRO = "raw", "json", "avro"
@@ -47,6 +49,7 @@ class RowOptions:
     verify_body_crc: bool = False
     fail_on_data_loss: bool = True
     replica_wait_s: float = REPLICA_WAIT_SECONDS
+    side_files: bool = False
 
     @property
     def permissive(self) -> bool:
@@ -78,6 +81,7 @@ def parse_row_options(given: Mapping[str, str]) -> RowOptions:
         verify_body_crc=choice("verifyCrc", options.get("verifycrc", "none"), ("none", "body")) == "body",
         fail_on_data_loss=flag("failOnDataLoss", options.get("failondataloss", "true")),
         replica_wait_s=REPLICA_WAIT_SECONDS if replica_wait is None else replica_wait,
+        side_files=flag(SIDE_OPTION, options.get(SIDE_OPTION.lower(), "false")),
     )
 
 

@@ -250,7 +250,7 @@ def _batches(chunks: Iterable[Chunk | Damage], heavy: bool) -> Iterator[Chunk | 
             held.damages.append(chunk)
             continue
         window, positions = chunk
-        for part, part_bytes in _cut(window, positions, heavy):
+        for part, part_bytes in cut(window, positions, heavy):
             full = held.rows + len(part) > BATCH_ROWS_MAX or held.weight + part_bytes > BATCH_BYTES_MAX
             if held.damages or (held.positions and (full or window is not held.window)):
                 yield held.taken()
@@ -284,7 +284,7 @@ class _Held:
         return damages if window is None else (window, np.concatenate(positions))
 
 
-def _cut(window: LogWindow, chunk: Positions, heavy: bool) -> Iterator[tuple[Positions, int]]:
+def cut(window: LogWindow, chunk: Positions, heavy: bool) -> Iterator[tuple[Positions, int]]:
     """Parts of a chunk that are within a batch's bytes, unless one record alone is above them."""
     if not heavy:
         yield chunk, 0

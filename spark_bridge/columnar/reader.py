@@ -1,0 +1,194 @@
+"""A split of one segment's records from its side file where that may be believed, and from the segment where not.
+
+Rows, their order and their types are the same either way. What only records have (bodies, properties, a condition on
+them) is taken from the segment, of those rows that are left after the columns were asked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from spark_bridge.columnar.conditions import Limits, SideRows, Wanted
+from spark_bridge.columnar.names import CONSTANT, POSITION, SIZE, side_name
+from spark_bridge.columnar.opened import NAMES, OpenSide, SideDamaged
+from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
+from spark_bridge.records import reader as in_place
+from spark_bridge.records.bodies import with_bodies
+from spark_bridge.records.columns import Column
+from spark_bridge.records.records import Records
+from spark_bridge.records.row_filter import RowFilter
+from spark_bridge.records.scan import LogWindow, Positions, what_is_wrong
+from spark_bridge.records.selection import records_at
+from spark_bridge.replica.replica import await_planned
+from spark_bridge.split.splits import RangeSplit, Split
+from store.errors import SegmentRemoved, SegmentSizeMismatch
+
+logger = logging.getLogger("slipstream.spark")
+
+
+class SideFigures:
+    """Of which segments the rows came from side files, and which were looked through in place, whole or in part."""
+
+    def __init__(self) -> None:
+        self.from_side_files: set[tuple[str, int]] = set()
+        self.in_place: set[tuple[str, int]] = set()
+
+    def by_name(self) -> dict[str, int]:
+        """How many segments, of either kind."""
+        return {"fromSideFiles": len(self.from_side_files), "inPlace": len(self.in_place)}
+
+
+class _Asked(NamedTuple):
+    columns: Sequence[Column]
+    schema: pa.Schema
+    rows: RowOptions
+
+
+def read_split(
+    split: Split, columns: Sequence[Column], schema: pa.Schema, rows: RowOptions = DEFAULT_ROWS,
+    row_filter: RowFilter | None = None, figures: SideFigures | None = None,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """As `records.reader.read_split`, by side files where `rows` wants them and they cover what is asked.
+
+    Damage that is looked for (`mode=permissive`, `verifyCrc=body`) is looked for in the segment. Raises the same.
+    """
+    figures = SideFigures() if figures is None else figures
+    place = (split.log.commitlog, split.base_offset) if isinstance(split, RangeSplit) else None
+    if rows.side_files and isinstance(split, RangeSplit) and not (rows.permissive or rows.verify_body_crc):
+        wanted = Wanted.of(split, row_filter, NAMES)
+        side = None if wanted is None else OpenSide.of(split.log, split.base_offset)
+        if wanted is not None and side is not None:
+            await_planned(split, rows.replica_wait_s, queues_too=False)
+            try:
+                done = yield from _batches(side, wanted, split, _Asked(columns, schema, rows))
+            finally:
+                side.close()
+            if place is not None and done > split.start:
+                figures.from_side_files.add(place)
+            if done >= split.end:
+                return
+            split = replace(split, start=max(split.start, done))
+    if place is not None:
+        figures.in_place.add(place)
+    yield from in_place.read_split(split, columns, schema, rows, row_filter)
+
+
+def _batches(side: OpenSide, wanted: Wanted, split: RangeSplit, asked: _Asked) -> Generator[pa.RecordBatch, None, int]:
+    """The rows of a split; returns up to where: its end, or where damage begins, which is left to the segment."""
+    window = None
+    if wanted.later is not None or not _only_columns(asked.columns):
+        try:
+            window = in_place.open_window(split.log, split.base_offset)
+        except (SegmentRemoved, SegmentSizeMismatch):  # who reads it in place tells
+            return split.start
+    names = _names(asked.columns, window is not None)
+    for group, limits in enumerate(side.limits):
+        if wanted.none_within(limits):
+            continue
+        _keep_lease(split)
+        try:
+            table = _rows_of(side, group, wanted, limits, names)
+        except SideDamaged as error:
+            logger.warning("read in the segment instead: %s", error)
+            return int(limits[POSITION][0])
+        if not len(table):
+            continue
+        if window is None:
+            yield from _of_columns(table, asked, split.log.broker_name)
+        else:
+            yield from _with_records(table, window, wanted.later, asked)
+    return split.end
+
+
+def _keep_lease(split: RangeSplit) -> None:
+    if split.log.lease is not None:
+        from spark_bridge.split.leases import keep  # it has to know processes, which reading does not
+
+        keep(split.log.lease)
+
+
+def _only_columns(columns: Sequence[Column]) -> bool:
+    """Whether no record has to be looked at."""
+    return all(side_name(column.name) in NAMES or column.name in CONSTANT for column in columns)
+
+
+def _names(columns: Sequence[Column], with_records: bool) -> list[str]:
+    """What is read of the side file to make these columns."""
+    names = {side_name(column.name) for column in columns} & NAMES
+    if with_records:
+        names |= {POSITION, SIZE}
+    return sorted(names or {POSITION})
+
+
+def _rows_of(side: OpenSide, group: int, wanted: Wanted, limits: Limits, names: list[str]) -> pa.Table:
+    """The wanted rows of a group, with these columns; what is asked about is read before the rest."""
+    first = sorted({name for question in wanted.questions(limits) for name in question.columns})
+    if not first:
+        return side.read(group, names)
+    table = side.read(group, first)
+    mask = wanted.mask(SideRows(table.column), limits)
+    if mask is not None and not mask.any():
+        return table.slice(0, 0)
+    others = [name for name in names if name not in first]
+    rest = side.read(group, others) if others else table
+    whole = pa.table({name: (rest if name in others else table).column(name) for name in names})
+    return whole if mask is None else whole.filter(pa.array(mask))
+
+
+def _of_columns(table: pa.Table, asked: _Asked, broker_name: str) -> Iterator[pa.RecordBatch]:
+    """Batches for which no record is looked at."""
+    nowhere = LogWindow("", 0, np.empty(0, np.uint8), 0, broker_name)
+    for start in range(0, len(table), in_place.BATCH_ROWS_MAX):
+        part = table.slice(start, in_place.BATCH_ROWS_MAX)
+        yield _batch(part, Records(nowhere, np.zeros(len(part), np.int64)), asked)
+
+
+def _with_records(
+    table: pa.Table, window: LogWindow, later: RowFilter | None, asked: _Asked
+) -> Iterator[pa.RecordBatch]:
+    """Batches whose rows are records of the segment, too."""
+    positions = table.column(POSITION).to_numpy() - window.base_offset
+    _check_heads(window, positions, table.column(SIZE).to_numpy())
+    if later is not None:
+        kept = later.kept(Records(window, positions)).starts
+        table, positions = table.take(pa.array(np.searchsorted(positions, kept))), kept
+    heavy, bodies = (any(getattr(column, what) for column in asked.columns) for what in ("heavy", "reads_body"))
+    done = 0
+    for part, _ in in_place.cut(window, positions, heavy) if len(positions) else ():
+        for first in range(0, len(part), in_place.BATCH_ROWS_MAX):
+            of_batch = part[first : first + in_place.BATCH_ROWS_MAX]
+            for records in with_bodies(Records(window, of_batch), asked.rows, bodies):
+                yield _batch(table.slice(done, len(records)), records, asked)
+                done += len(records)
+
+
+def _check_heads(window: LogWindow, positions: Positions, sizes: Positions) -> None:
+    """Raise CorruptRecord unless a record of its size begins at each position."""
+    if len(records_at(window, positions)) == len(positions):
+        wrong = np.flatnonzero(window.int32(positions) != sizes)
+        if len(wrong):
+            at = int(positions[wrong[0]])
+            raise window.corrupt(at, f"size {int(window.view('>i4')[at])}, {int(sizes[wrong[0]])} in its side file")
+        return
+    at = next(at for at in positions.tolist() if not len(records_at(window, np.array([at]))))
+    raise window.corrupt(at, what_is_wrong(window, at) or "it is cut off")
+
+
+def _batch(table: pa.Table, records: Records, asked: _Asked) -> pa.RecordBatch:
+    """The columns of some rows, exactly in the schema."""
+    arrays = []
+    for column, field in zip(asked.columns, asked.schema, strict=True):
+        name = side_name(column.name)
+        array = _joined(table.column(name)) if name in NAMES else column.build(records)
+        arrays.append(array if array.type == field.type else array.cast(field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=asked.schema)
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
