@@ -38,7 +38,8 @@ SAMPLES_MAX = 8
 SAMPLE_BYTES_MAX = 4096
 TOPICS_MAX, TOPIC_CHARACTERS_MAX = 1000, 255
 SUM_HEX_DIGITS = 16  # of the SHA-256 of a column chunk
-MAGIC_BYTES, FOOTER_TAIL_BYTES = 4, 8  # "PAR1"; the footer's length and "PAR1"
+MAGIC = b"PAR1"
+MAGIC_BYTES, FOOTER_TAIL_BYTES = len(MAGIC), 4 + len(MAGIC)  # behind the footer: its length, and the same
 READ_BYTES = 1 << 20
 SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 SUMS_HEX = re.compile(r"(?:[0-9a-f]{16})*")
@@ -227,8 +228,12 @@ def _footer_damage(path: Path, data: DataFile) -> str:
         length = os.fstat(fd).st_size
         if length != data.file_bytes:
             return f"it has {length} bytes, {data.file_bytes} were written"
+        if os.pread(fd, MAGIC_BYTES, 0) != MAGIC:
+            return "it does not begin as a Parquet file"
         if digest_of(fd, data.file_bytes - data.footer_bytes, data.file_bytes) != data.footer_sha256:
             return "its footer has other bytes than were written"
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
     finally:
         os.close(fd)
     return ""

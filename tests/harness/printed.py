@@ -101,6 +101,7 @@ def lines_on(broker: LocalBroker, scratch: Path) -> list[Line]:
         Line(("log", "find", "--key", "k", live), ("message",)),
         Line(("log", "find", "--queue", "T:0", "--time", "0", live), ("log.find.time",)),
         Line(("log", "digest", alone), ("log.digest",)),
+        Line(("log", "sidecar", live), ("log.sidecar",)),
         Line(("log", "rebuild", "queue", alone), ("log.rebuild",)),
         Line(("log", "rebuild", "index", alone), ("log.rebuild",)),
         Line(("log", "repair", "--from", other, "--dry-run", alone), ("log.repair",)),

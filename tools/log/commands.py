@@ -1,7 +1,7 @@
 """`slipstream log`: looks into a store's commit log and queues, with or without a broker; never writes there.
 
-Exit codes: 0 all well; 1 `verify` found something, `diff` a difference; 2 wrong arguments, or no store at that path;
-3 `cat --follow` without a broker; 4 the log is damaged where it was to be read.
+Exit codes: 0 all well; 1 `verify` or `sidecar --check` found something, `diff` a difference; 2 wrong arguments, or no
+store at that path; 3 `cat --follow` without a broker; 4 the log is damaged where it was to be read.
 """
 
 from __future__ import annotations
@@ -112,6 +112,24 @@ def digest() -> None:
 
     A sealed segment never changes again, so a digest also covers what no CRC does. Segments that do not verify get
     none. The file is STORE/slipstream.digests.json; RocketMQ takes no notice of it.
+    """
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@click.option("--segment", "segments", type=click.IntRange(min=0), multiple=True,
+              help="Only the segment that begins at this offset; may be given several times.")  # fmt: skip
+@click.option("--check", "is_check", is_flag=True, help="Build nothing: compare all bytes and rows with the log.")
+@click.option("--drop", "is_drop", is_flag=True, help="Remove the side files.")
+@OPTION
+@form("One JSON object.")
+@store_command("tools.log.sidecar:sidecar")
+def sidecar() -> None:
+    """Build the columnar side files of STORE's sealed segments that are missing or stale (needs the package pyarrow).
+
+    A side file is Parquet in STORE/slipstream.columns: of each record all but body and properties. Who reads it checks
+    that it is of its segment, and reads the log else. RocketMQ takes no notice of it. --check ends with 1 when one is
+    stale or damaged.
     """
 
 
