@@ -109,8 +109,13 @@ class RocketMQSource(DataSource):
         try:
             with one_line():
                 options = kept_options(schema, self.options)
-                _refuse_two_lists(parse_options(without_stream_only(options)), schema)
-                return RocketMQStreamReader(schema, options)
+                read = parse_options(without_stream_only(options))
+                _refuse_two_lists(read, schema)
+                if read.flights is None:
+                    return RocketMQStreamReader(schema, options)
+                from spark_bridge.flight.stream_reader import RemoteStreamReader
+
+                return RemoteStreamReader(schema, options)
         except Exception as error:
             return RefusedStream(error)
 

@@ -73,11 +73,16 @@ class RemoteStore:
         """Let go of the connection."""
         self._client.close()
 
-    def store(self) -> dict[str, Any]:
+    def store(self, timeout_s: float = CALL_S) -> dict[str, Any]:
         """Whose log is served: brokerName, minPhysicalOffset, maxPhysicalOffset, segmentBytes, version..."""
-        (result,) = self._asked(lambda options: list(self._client.do_action(STORE_ACTION, options)))
-        status: dict[str, Any] = json.loads(result.body.to_pybytes())
+        status: dict[str, Any] = self.ask(STORE_ACTION, b"", timeout_s)
         return status
+
+    def ask(self, action: str, body: bytes, timeout_s: float = CALL_S) -> Any:
+        """What an action answers with, from JSON."""
+        asked = flight.Action(action, body)
+        (result,) = self._asked(lambda options: list(self._client.do_action(asked, options)), timeout_s)
+        return json.loads(result.body.to_pybytes())
 
     def topics(self, prefix: str = "") -> dict[str, int]:
         """The topics that are served, and how many messages their queues have."""
@@ -115,12 +120,12 @@ class RemoteStore:
             if reader is not None:
                 reader.cancel()
 
-    def _asked(self, call: Callable[[Any], Result]) -> Result:
+    def _asked(self, call: Callable[[Any], Result], timeout_s: float = CALL_S) -> Result:
         """What a call gives; a server that has as many as it takes is asked again, for a while."""
         deadline = time.monotonic() + RETRY_S
         while True:
             try:
-                return call(flight.FlightCallOptions(timeout=CALL_S, headers=self._headers))
+                return call(flight.FlightCallOptions(timeout=timeout_s, headers=self._headers))
             except (pa.ArrowException, OSError) as error:
                 refusal = made_again(error, self.location)
             if not isinstance(refusal, TooManyStreams) or time.monotonic() >= deadline:

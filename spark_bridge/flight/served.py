@@ -110,7 +110,7 @@ class ServedStore:
         Raises what a plan in place raises, and TopicNotServed.
         """
         options, wanted = self._asked(request)
-        resolved = self._resolved(options)
+        resolved = self.resolved(options)
         splits, held = plan_under_leases(resolved)
         self._hold(held, options.lease_ms)
         rows = request.row_options
@@ -129,7 +129,7 @@ class ServedStore:
             raise InvalidOption(f"leaseSeconds={options.lease_ms // 1000}: {LEASE_SECONDS_MAX} at most through Flight")
         return options, wanted_of(options.columns, options.rows)
 
-    def _resolved(self, options: ReadOptions) -> ReadOptions:
+    def resolved(self, options: ReadOptions) -> ReadOptions:
         """The options with the topics by name that a pattern, or this server's list, leaves of them."""
         if options.topic_pattern is not None:
             matching = self._matching(options.topic_pattern)

@@ -11,8 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -20,10 +19,12 @@ from pyarrow import flight
 
 from spark_bridge.flight.access import CALL, Door
 from spark_bridge.flight.connections import Peer, established, hang_up, peer_of
-from spark_bridge.flight.errors import AddressNotAllowed, FlightRefused, NotOffered, ServerStopping, TooManyStreams
+from spark_bridge.flight.errors import AddressNotAllowed, FlightRefused, NotOffered, ServerStopping
+from spark_bridge.flight.followed import FollowedStore
+from spark_bridge.flight.questions import STREAM_ACTION
 from spark_bridge.flight.request import STORE_ACTION, ScanRequest, parsed
 from spark_bridge.flight.served import ServedStore
-from spark_bridge.flight.streams import DEFAULT_LIMITS, Limits, Stream, Streams
+from spark_bridge.flight.streams import DEFAULT_LIMITS, Limits, Stream, Streams, Turns
 from spark_bridge.flight.wire_errors import Telling
 from spark_bridge.options.rows import ERROR_COLUMN
 from spark_bridge.options.values import InvalidOption
@@ -32,7 +33,6 @@ log = logging.getLogger("slipstream.flight")
 
 LOOK_S = 1.0
 STRANGER_S = 10.0  # in which a connection has to make a call that is let in
-PLAN_WAIT_S = 10.0
 GRACE_S = 2.0
 STOP_S = 30.0
 
@@ -75,8 +75,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         self._store, self._may_enter, self._limits, self._version = store, may_enter, limits, version
         self._streams = Streams(limits)
-        self._plans = threading.BoundedSemaphore(limits.plans)
-        self._asking = threading.BoundedSemaphore(limits.plans + limits.plans_waiting)
+        self._followed = FollowedStore(store)
+        self._plans = Turns("plans", limits.plans, limits.plans_waiting)
+        self._looks = Turns("looks of streams", limits.looks, limits.looks_waiting)
         self._known: set[Peer] = set()  # connections that made a call that was let in
         self._unseen: set[Peer] = set()  # of them, those that the last look did not find
         self._first_seen: dict[Peer, float] = {}
@@ -117,13 +118,14 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             hang_up(self.port, lambda _peer: True)
             ending.join(LOOK_S / 10)
         self._watcher.join(STOP_S)
+        self._followed.close()
         self._store.close()
 
     @_in_one_line
     def list_flights(self, context: Any, criteria: bytes) -> list[Any]:
         """A flight for each topic whose name begins as the criteria say."""
         self._entered(context)
-        with self._planned():
+        with self._plans.taken():
             listed = self._store.listed(criteria.decode("utf-8", "replace"))
             schema = self._store.schema(ScanRequest())
         return [flight.FlightInfo(schema, _descriptor(ScanRequest((topic,))), [], count, -1) for topic, count in listed]
@@ -132,7 +134,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         """The plan of a request: an endpoint, of this server, for each part."""
         self._entered(context)
-        with self._planned():
+        with self._plans.taken():
             plan = self._store.plan(_request(descriptor))
         endpoints = [flight.FlightEndpoint(ticket, []) for ticket in plan.tickets]
         beside = json.dumps({"brokerName": plan.broker_name, "maxPhysicalOffset": plan.end})
@@ -159,10 +161,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @_in_one_line
     def do_action(self, context: Any, action: Any) -> list[Any]:
-        """`store`: whose log it is, its ends, this program's version."""
+        """`store`: whose log it is, its ends, this program's version; `stream`: what the driver of one asks."""
         self._entered(context)
+        if action.type == STREAM_ACTION:
+            with self._looks.taken():
+                return [flight.Result(self._followed.answer(action.body.to_pybytes()))]
         if action.type != STORE_ACTION:
-            raise NotOffered(f"there is no action {action.type[:255]!r}; the one there is: {STORE_ACTION}")
+            raise NotOffered(f"there is no action {action.type[:255]!r}; there are {STORE_ACTION} and {STREAM_ACTION}")
         status = {"version": self._version, **self._store.status()}
         return [flight.Result(json.dumps(status).encode())]
 
@@ -170,7 +175,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
         """What do_action takes."""
         self._entered(context)
-        return [(STORE_ACTION, "whose log it is, from which offset to which, as JSON")]
+        return [
+            (STORE_ACTION, "whose log it is, from which offset to which, as JSON"),
+            (STREAM_ACTION, "how far queues reach, and what a batch of a stream may take: JSON to JSON"),
+        ]
 
     @_in_one_line
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
@@ -194,27 +202,13 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._known.add(peer)
         return peer
 
-    @contextmanager
-    def _planned(self) -> Iterator[None]:
-        """Few plans at once: each may look through much of a store. Raises TooManyStreams."""
-        if not self._asking.acquire(blocking=False):
-            raise TooManyStreams("as many plans are waited for as this server takes; try again")
-        try:
-            if not self._plans.acquire(timeout=PLAN_WAIT_S):
-                raise TooManyStreams(f"no plan was begun within {PLAN_WAIT_S:.0f} s, others take all; try again")
-            try:
-                yield
-            finally:
-                self._plans.release()
-        finally:
-            self._asking.release()
-
     def _watch(self) -> None:
         while not self._stopping.wait(LOOK_S):
             try:
                 now = time.monotonic()
                 self._streams.keep(now)
                 self._store.sweep()
+                self._followed.sweep(now)
                 unwanted = self._streams.idle_peers(now) | self._unwelcome(now)
                 if unwanted:
                     hang_up(self.port, unwanted.__contains__)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from store.files import pointer
 from store.upkeep.leases import Lease
 
 RENEWED_EACH = 3  # times while a lease lasts
+TURN_WAIT_S = 10.0
 
 
 class Limits(NamedTuple):
@@ -29,11 +31,37 @@ class Limits(NamedTuple):
     streams_of_peer: int = 64  # of one address
     plans: int = 4
     plans_waiting: int = 64
+    looks: int = 8  # of drivers of streams
+    looks_waiting: int = 256
     connections: int = 1024
     idle_s: float = 120.0
 
 
 DEFAULT_LIMITS = Limits()
+
+
+class Turns:
+    """So many of a kind at once, and so many that wait for their turn."""
+
+    def __init__(self, what: str, at_once: int, waiting: int) -> None:
+        self._what = what
+        self.running, self.asking = threading.BoundedSemaphore(at_once), threading.BoundedSemaphore(at_once + waiting)
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """One turn. Raises TooManyStreams."""
+        if not self.asking.acquire(blocking=False):
+            raise TooManyStreams(f"as many {self._what} are waited for as this server takes; try again")
+        try:
+            if not self.running.acquire(timeout=TURN_WAIT_S):
+                what = f"no turn for {self._what} came within {TURN_WAIT_S:.0f} s"
+                raise TooManyStreams(f"{what}, others take all; try again")
+            try:
+                yield
+            finally:
+                self.running.release()
+        finally:
+            self.asking.release()
 
 
 class Stream:

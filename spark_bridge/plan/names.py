@@ -122,7 +122,7 @@ def refuse_unstreamable(options: ReadOptions, stores: Iterable[StoreAt]) -> None
     """Raises InvalidOption for a topic that is named and that no stream can read: it would wait for ever."""
     for topic in options.topics or ():
         for store in stores:
-            if has_batch_queues(store.root, topic) and not options.allow_missing_topics:
+            if not options.allow_missing_topics and has_batch_queues(store.root, topic):
                 what = f"{store.root}: topic {topic!r} has batch queues, whose entries are no messages"
                 raise InvalidOption(f"{what}: a stream cannot read it; read it as a batch, or name other topics")
 

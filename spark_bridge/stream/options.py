@@ -56,9 +56,6 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
         if name.lower() in given:
             raise InvalidOption(f"option {name} is one of batch reads: a stream has no end and reads whole queues")
     read = parse_options(without_stream_only(options))
-    if read.flights is not None:
-        what = f"path={read.flights.stores[0][0]!r}: a stream follows a log that the driver's host has"
-        raise InvalidOption(f"{what}; give the directory of a replica there, or read batches")
     limits = Limits(
         rows_max=count("maxOffsetsPerTrigger", given.get("maxoffsetspertrigger"), 1),
         rows_min=count("minOffsetsPerTrigger", given.get("minoffsetspertrigger"), 1),
@@ -67,13 +64,17 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     )
     if limits.rows_min is not None and limits.rows_max is not None and limits.rows_min > limits.rows_max:
         raise InvalidOption(f"minOffsetsPerTrigger={limits.rows_min} is above maxOffsetsPerTrigger={limits.rows_max}")
+    commits = parse_commits(given)
+    if read.flights is not None and commits is not None and not commits.brokers:
+        what = f"commitGroup={commits.group}: through Flight nobody says where the master's broker takes commits"
+        raise InvalidOption(f"{what}; give commitBroker=HOST:PORT")
     text = given.get(STARTING.lower(), _default_start(read, given)).strip()
     return StreamOptions(
         read=read,
         limits=limits,
         starts_latest=text.lower() == "latest",
         starting=_starting(text),
-        commits=parse_commits(given),
+        commits=commits,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,14 +25,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_bridge.plan.names import refuse_missing, refuse_unstreamable
 from spark_bridge.plan.stores import StoreAt
 from spark_bridge.records.columns import columns_of
 from spark_bridge.records.reader import read_split
 from spark_bridge.records.spark_schema import settled
 from spark_bridge.split.splits import Selection
 from spark_bridge.stream.group_commits import GroupCommits
-from spark_bridge.stream.limits import Limits, Span, cut_to_bytes, cut_to_rows
+from spark_bridge.stream.limits import Limits
 from spark_bridge.stream.offsets import (
     Bounds,
     DataLost,
@@ -47,10 +46,9 @@ from spark_bridge.stream.offsets import (
     to_json,
 )
 from spark_bridge.stream.options import parse_stream_options
-from spark_bridge.stream.plan import Part, pack
+from spark_bridge.stream.plan import Part, Task, pack
 from spark_bridge.stream.progress import with_commits
-from spark_bridge.stream.start import starting_offsets
-from spark_bridge.stream.stores import StreamStores
+from spark_bridge.stream.stores import StreamStores, Unread
 from spark_bridge.user_errors import in_one_line
 
 log = logging.getLogger("slipstream.spark")
@@ -82,7 +80,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query without a checkpoint starts."""
         there = self._stores.await_all(READY_S)
         self._refuse_missing({})
-        self._not_done = self._json(starting_offsets(self.options, self._stores, there))
+        self._not_done = self._json(self._stores.starts(self.options, there))
         return self._not_done
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -131,8 +129,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _refuse_missing(self, done: Offsets) -> None:
         """Once, raise UnknownTopic for a name that no store has; what the query has read already is another matter."""
         if not self._are_names_known:
-            refuse_missing(self.options.read, self._stores.places, {key.topic for key in done})
-            refuse_unstreamable(self.options.read, self._stores.places)
+            self._stores.refuse_missing({key.topic for key in done})
             self._are_names_known = True
 
     def _limited(self, done: Offsets, end: Offsets, there: Bounds, limits: Limits) -> Offsets:
@@ -148,11 +145,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limited = dict(end)
         for store in backlogs:
             own = [key for key in keys if key.store == store]
-            spans = [Span(self._tail(key), _from(key, done, there), end[key]) for key in own]
-            ends = cut_to_rows(spans, rows[store])
-            if size is not None:
-                spans = [span._replace(end=until) for span, until in zip(spans, ends, strict=True)]
-                ends = cut_to_bytes(spans, size[store]) if spans and size[store] else [span.start for span in spans]
+            spans = [Unread(key, _from(key, done, there), end[key]) for key in own]
+            ends = self._stores.cut(spans, rows[store], None if size is None else size[store])
             limited.update(zip(own, ends, strict=True))
         return limited
 
@@ -180,14 +174,19 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for key in short
         ]
         self._lost([*losses, *given_up(done, until), *deleted(done, until, there)])
-        parts, wanted = [], Selection(tags=self.options.read.tags)
+        spans = []
         for key, stop in until.items():
             first, last = _from(key, done, there), min(stop, there.get(key, (0, 0))[1])
             if first < last:
-                parts.append(self._part(key, first, last, wanted))
+                spans.append(Unread(key, first, last))
+        parts = self._parts(spans)
         asked = self.options.read.partitions_min
         tasks = pack(parts, TASKS_PER_CPU * (os.cpu_count() or 1)) if asked is None else pack(parts, asked, least=1)
-        return [InputPartition(task) for task in tasks]
+        return [InputPartition(self._as_sent(task)) for task in tasks]
+
+    def _as_sent(self, task: Task) -> Any:
+        """What a task's executor is told."""
+        return task
 
     def _can_serve(self, until: Offsets, there: Bounds) -> bool:
         """Whether every queue has what a batch needs, or certainly will never have it."""
@@ -197,15 +196,14 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for key, offset in until.items()
         )
 
-    def _part(self, key: QueueKey, first: int, last: int, wanted: Selection) -> Part:
-        tail, extent = self._tail(key), self._stores.views[key.store].extent
-        size = tail.mean_bytes(first, last)
-        return Part(extent, tail.directory, key.topic, key.queue_id, first, last, size, wanted)
-
-    def _tail(self, key: QueueKey) -> Any:
-        tail = self._stores.tail_of(key)
-        assert tail is not None, "only queues that are there are planned"
-        return tail
+    def _parts(self, spans: Sequence[Unread]) -> list[Part]:
+        wanted, views = Selection(tags=self.options.read.tags), self._stores.views
+        return [
+            Part(
+                views[key.store].extent, self._stores.directory(key), key.topic, key.queue_id, first, last, size, wanted
+            )
+            for (key, first, last), size in zip(spans, self._stores.entry_bytes(spans), strict=True)
+        ]
 
     def _lost(self, losses: list[Loss]) -> None:
         """Say what is lost: as an error, or in the log when the query shall go on."""
@@ -233,8 +231,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _stores(self) -> StreamStores:
         if self._opened is None:
-            self._opened = StreamStores(self.options.read)
+            self._opened = self._open()
         return self._opened
+
+    def _open(self) -> StreamStores:
+        """The stores, on the driver."""
+        return StreamStores(self.options.read)
 
     def _offsets(self, value: dict[str, Any]) -> Offsets:
         return from_json(value, self._stores.by_store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from spark_bridge.options.queues import EARLIEST, LATEST
 from spark_bridge.options.values import InvalidOption
@@ -13,11 +13,13 @@ from spark_bridge.plan.log_times import LogTimes
 from spark_bridge.split.splits import Queue
 from spark_bridge.split.stored import StoredByQueue
 from spark_bridge.stream.offsets import Bounds, Offsets, QueueKey
-from spark_bridge.stream.options import StreamOptions
-from spark_bridge.stream.stores import StreamStores
 from spark_bridge.stream.tail import QueueTail
 from store.upkeep import snapshots
 from store.upkeep.snapshots import Snapshot, SnapshotGone
+
+if TYPE_CHECKING:
+    from spark_bridge.stream.options import StreamOptions
+    from spark_bridge.stream.stores import StreamStores
 
 
 def starting_offsets(options: StreamOptions, stores: StreamStores, there: Bounds) -> Offsets:

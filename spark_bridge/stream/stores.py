@@ -9,17 +9,24 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.inventory import selection_of
+from spark_bridge.plan.names import refuse_missing, refuse_unstreamable
 from spark_bridge.plan.stores import GLOB_MARKS, StoreAt, resolve_stores
 from spark_bridge.split.leases import without_lease
+from spark_bridge.stream.limits import Span, cut_to_bytes, cut_to_rows
 from spark_bridge.stream.offsets import ONLY_STORE, Bounds, Offsets, QueueKey
+from spark_bridge.stream.start import starting_offsets
 from spark_bridge.stream.tail import QueueTail, StoreTail, StoreView
 from store.upkeep import leases
 from store.upkeep.leases import Lease
+
+if TYPE_CHECKING:
+    from spark_bridge.stream.options import StreamOptions
 
 log = logging.getLogger("slipstream.spark")
 
@@ -45,13 +52,33 @@ class StoreNotReady(RuntimeError):
         )
 
 
+class Unread(NamedTuple):
+    """The entries [start, end) of one queue that a batch may take."""
+
+    key: QueueKey
+    start: int
+    end: int
+
+
+class Tail(Protocol):
+    """One store as it grows: `stream.tail.StoreTail`, or who asks for it elsewhere."""
+
+    root: str
+    broker_name: str
+
+    @property
+    def is_served(self) -> bool: ...
+    def look(self) -> StoreView | None: ...
+    def close(self) -> None: ...
+
+
 class StreamStores:
     """The stores of one query by their names in offsets; where several may be, new ones are found while it runs."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.by_store = _may_be_several(options)
-        self.tails: dict[str, StoreTail] = {}
+        self.tails: dict[str, Tail] = {}
         self.views: dict[str, StoreView] = {}
         self._leases: dict[str, Lease] = {}
         self._moved: dict[str, float] = {}
@@ -146,6 +173,37 @@ class StreamStores:
         view = self.views.get(key.store)
         return None if view is None else view.queues.get((key.topic, key.queue_id))
 
+    def starts(self, options: StreamOptions, there: Bounds) -> Offsets:
+        """Where a query without a checkpoint begins. Raises as `starting_offsets`."""
+        return starting_offsets(options, self, there)
+
+    def refuse_missing(self, read: Iterable[str]) -> None:
+        """Raises UnknownTopic for a name that no store has, but for topics that were read already."""
+        refuse_missing(self.options, self.places, read)
+        refuse_unstreamable(self.options, self.places)
+
+    def cut(self, spans: Sequence[Unread], rows_max: int, bytes_max: int | None) -> list[int]:
+        """The ends of spans of one store such that they keep to the limits: what comes first in the log."""
+        cut = [Span(self._tail(key), start, end) for key, start, end in spans]
+        ends = cut_to_rows(cut, rows_max)
+        if bytes_max is None or not spans:
+            return ends
+        cut = [span._replace(end=until) for span, until in zip(cut, ends, strict=True)]
+        return cut_to_bytes(cut, bytes_max) if bytes_max else [span.start for span in cut]
+
+    def entry_bytes(self, spans: Sequence[Unread]) -> list[int]:
+        """About how long the records of each span are."""
+        return [self._tail(key).mean_bytes(start, end) for key, start, end in spans]
+
+    def directory(self, key: QueueKey) -> str:
+        """Where the queue lies on hosts that have the store."""
+        return self._tail(key).directory
+
+    def _tail(self, key: QueueKey) -> QueueTail:
+        tail = self.tail_of(key)
+        assert tail is not None, "only queues that are there are planned"
+        return tail
+
     def hold(self, done: Offsets) -> None:
         """Keep retention from what lies behind these offsets."""
         now = time.monotonic()
@@ -154,7 +212,7 @@ class StreamStores:
                 continue
             self._moved[name] = now
             try:
-                self._hold(name, self._lowest(name, view, done))
+                self._hold(name, self.lowest(name, view, done))
             except OSError as error:
                 log.warning("%s", without_lease(self.tails[name].root, error))
 
@@ -165,7 +223,7 @@ class StreamStores:
         else:
             lease.renew(low)
 
-    def _lowest(self, name: str, view: StoreView, done: Offsets) -> int:
+    def lowest(self, name: str, view: StoreView, done: Offsets) -> int:
         """The first offset of the log that is still to be read."""
         low = view.extent.reput_from_offset
         for (topic, queue_id), tail in view.queues.items():

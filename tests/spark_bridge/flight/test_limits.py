@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from spark_bridge.flight import client
+from spark_bridge.flight import client, streams
 from spark_bridge.flight import server as server_module
 from spark_bridge.flight.client import RemoteStore
 from spark_bridge.flight.connections import Peer, established, hang_up, peer_of
@@ -91,12 +91,12 @@ def test_more_streams_than_there_may_be_are_told_so(large: SmallStore) -> None:
     with served(large.root, limits=Limits(streams=3, streams_of_peer=2)) as running:
         ticket = first_ticket(running, BODY)
         with RemoteStore(running.location, TOKEN) as store:
-            streams = [store.read(ticket) for _ in range(2)]
-            for stream in streams:
+            taken = [store.read(ticket) for _ in range(2)]
+            for stream in taken:
                 next(stream)
             with pytest.raises(TooManyStreams, match="one address"):
                 next(store.read(ticket))
-            for stream in streams:
+            for stream in taken:
                 stream.close()
             await_that(lambda: len(running._streams) == 0, "a client that leaves gives its place back")
             assert sum(batch.num_rows for batch in store.read(ticket)) == BODIES
@@ -157,7 +157,7 @@ def test_plans_beyond_those_that_may_wait_are_told_so(large: SmallStore, monkeyp
         raise ServerStopping("as a plan that takes its time ends here")
 
     monkeypatch.setattr(ServedStore, "plan", slow)
-    monkeypatch.setattr(server_module, "PLAN_WAIT_S", 0.2)
+    monkeypatch.setattr(streams, "TURN_WAIT_S", 0.2)
     monkeypatch.setattr(client, "RETRY_S", 0.0)
     limits = Limits(plans=2, plans_waiting=1)
     with served(large.root, limits=limits) as running, ThreadPoolExecutor(2) as pool:
@@ -166,7 +166,7 @@ def test_plans_beyond_those_that_may_wait_are_told_so(large: SmallStore, monkeyp
             assert begun.acquire(timeout=120)
         with pytest.raises(TooManyStreams, match="within 0 s"):
             remote_rows(running.location, BODY)
-        assert running._asking.acquire(blocking=False), "one more may wait"
+        assert running._plans.asking.acquire(blocking=False), "one more may wait"
         with pytest.raises(TooManyStreams, match="as many plans"):
             remote_rows(running.location, BODY)
         go_on.set()

@@ -1,0 +1,68 @@
+"""`spark.readStream` where the driver has no replica: a stream as in place, whose stores are asked through Flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from spark_bridge.flight.anywhere import RemoteSplit, read_anywhere
+from spark_bridge.flight.questions import told_options
+from spark_bridge.flight.remote_tails import RemoteStores
+from spark_bridge.flight.tickets import encoded, tickets_of
+from spark_bridge.options.flights import Flights
+from spark_bridge.options.rows import ROW_OPTION_NAMES
+from spark_bridge.records.spark_schema import json_schema
+from spark_bridge.stream.plan import Task
+from spark_bridge.stream.reader import RocketMQStreamReader
+from spark_bridge.stream.stores import StreamStores
+from spark_bridge.user_errors import in_one_line
+
+
+class RemoteStreamReader(RocketMQStreamReader):
+    """One streaming query's source; offsets and checkpoints are those of a store in place."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
+        super().__init__(schema, options)
+        self._sent = told_options(options)
+        value_schema = json_schema(schema, self.options.read.rows)
+        if value_schema is not None:
+            self._sent["valueSchema"] = value_schema
+
+    @property
+    def _flights(self) -> Flights:
+        flights = self.options.read.flights
+        assert flights is not None
+        return flights
+
+    def _open(self) -> StreamStores:
+        return RemoteStores(self.options.read, self._flights, self._sent)
+
+    def _as_sent(self, task: Task) -> tuple[RemoteSplit, ...]:
+        """Tickets, that any replica of their broker serves."""
+        names = {name.lower() for name in ROW_OPTION_NAMES}
+        rows = {name: text for name, text in self._sent.items() if name.lower() in names}
+        flights = self._flights
+        sent: list[RemoteSplit] = []
+        for split in task:
+            locations = self._locations(split.log.broker_name)
+            for ticket in tickets_of(split, self.column_names, rows):
+                turn = (split.pieces[0].queue_id + len(sent)) % len(locations)
+                turned = locations[turn:] + locations[:turn]
+                sent.append(RemoteSplit(encoded(ticket), turned, flights.token, flights.roots, flights.replica_path))
+        return tuple(sent)
+
+    def _locations(self, broker_name: str) -> tuple[str, ...]:
+        stores = self._flights.stores
+        if len(stores) == 1:
+            return stores[0]
+        roots = {tail.broker_name: tail.root for tail in self._stores.tails.values()}
+        return next(locations for locations in stores if ",".join(locations) == roots[broker_name])
+
+    @in_one_line
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of one task."""
+        for split in partition.value or ():
+            yield from read_anywhere(split, self.arrow_schema)
