@@ -102,6 +102,11 @@ def _offset(value: object) -> int:
     return value
 
 
+def first_unread(key: QueueKey, done: Offsets, there: Bounds) -> int:
+    """The first entry of a queue that is to be read and is there."""
+    return max(done.get(key, 0), there[key][0] if key in there else 0)
+
+
 def advance(start: Offsets, there: Bounds, judged: Container[str]) -> Step:
     """How far the queues reach that a query has read up to `start`; new ones are read from their beginning.
 
@@ -160,3 +165,12 @@ def share(limit: int, backlogs: Mapping[str, int]) -> dict[str, int]:
     if waiting:
         shares[max(waiting, key=lambda name: waiting[name])] += left
     return shares
+
+
+def not_beyond(end: Offsets, target: Offsets, done: Offsets) -> Offsets:
+    """No queue goes beyond the target, nor back; those that appeared since are left for the next query."""
+    return {
+        key: max(done.get(key, 0), min(offset, target.get(key, 0)))
+        for key, offset in end.items()
+        if key in target or key in done
+    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -40,13 +40,14 @@ from spark_bridge.stream.offsets import (
     QueueKey,
     advance,
     deleted,
+    first_unread,
     from_json,
     given_up,
-    share,
+    not_beyond,
     to_json,
 )
 from spark_bridge.stream.options import parse_stream_options
-from spark_bridge.stream.plan import Part, Task, pack
+from spark_bridge.stream.plan import Task, pack
 from spark_bridge.stream.progress import with_commits
 from spark_bridge.stream.stores import StreamStores, Unread
 from spark_bridge.user_errors import in_one_line
@@ -102,15 +103,15 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         step = advance(done, there, self._stores.judged)
         if self.rows.fail_on_data_loss:
             self._lost(step.losses)
-        end = step.end if self._target is None else _not_beyond(step.end, self._target, done)
+        end = step.end if self._target is None else not_beyond(step.end, self._target, done)
         self._stores.hold(done)
-        rows = sum(max(0, until - _from(key, done, there)) for key, until in end.items())
+        rows = sum(max(0, until - first_unread(key, done, there)) for key, until in end.items())
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self.options.limits
         if self._target is None and limits.waits(rows, (time.monotonic() - self._last_batch_s) * 1000):
             return start
         if rows:
             self._last_batch_s = time.monotonic()
-        planned = self._json(self._limited(done, end, there, limits))
+        planned = self._json(self._stores.limited(done, end, there, limits))
         if self._commits is not None and self._target is not None and planned == start:
             self._commits.settle()  # such a query ends here
         return planned
@@ -131,24 +132,6 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._are_names_known:
             self._stores.refuse_missing({key.topic for key in done})
             self._are_names_known = True
-
-    def _limited(self, done: Offsets, end: Offsets, there: Bounds, limits: Limits) -> Offsets:
-        """The end of a batch within its limits, each store's part of them."""
-        if limits.rows_max is None and limits.bytes_max is None:
-            return end
-        keys = [key for key in end if key in there and _from(key, done, there) < end[key]]
-        backlogs = dict.fromkeys(self._stores.tails, 0)
-        for key in keys:
-            backlogs[key.store] += end[key] - _from(key, done, there)
-        rows = share(limits.rows_max, backlogs) if limits.rows_max is not None else backlogs
-        size = share(limits.bytes_max, backlogs) if limits.bytes_max is not None else None
-        limited = dict(end)
-        for store in backlogs:
-            own = [key for key in keys if key.store == store]
-            spans = [Unread(key, _from(key, done, there), end[key]) for key in own]
-            ends = self._stores.cut(spans, rows[store], None if size is None else size[store])
-            limited.update(zip(own, ends, strict=True))
-        return limited
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Where the queues ended at the last look: in the query's progress, beside how far it has read."""
@@ -176,10 +159,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lost([*losses, *given_up(done, until), *deleted(done, until, there)])
         spans = []
         for key, stop in until.items():
-            first, last = _from(key, done, there), min(stop, there.get(key, (0, 0))[1])
+            first, last = first_unread(key, done, there), min(stop, there.get(key, (0, 0))[1])
             if first < last:
                 spans.append(Unread(key, first, last))
-        parts = self._parts(spans)
+        parts = self._stores.parts(spans, Selection(tags=self.options.read.tags))
         asked = self.options.read.partitions_min
         tasks = pack(parts, TASKS_PER_CPU * (os.cpu_count() or 1)) if asked is None else pack(parts, asked, least=1)
         return [InputPartition(self._as_sent(task)) for task in tasks]
@@ -195,15 +178,6 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             key.store in judged or (key in there and there[key][1] >= offset) or offset == 0
             for key, offset in until.items()
         )
-
-    def _parts(self, spans: Sequence[Unread]) -> list[Part]:
-        wanted, views = Selection(tags=self.options.read.tags), self._stores.views
-        return [
-            Part(
-                views[key.store].extent, self._stores.directory(key), key.topic, key.queue_id, first, last, size, wanted
-            )
-            for (key, first, last), size in zip(spans, self._stores.entry_bytes(spans), strict=True)
-        ]
 
     def _lost(self, losses: list[Loss]) -> None:
         """Say what is lost: as an error, or in the log when the query shall go on."""
@@ -254,21 +228,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_split(split, columns, self.arrow_schema, self.rows)
 
 
-def _from(key: QueueKey, done: Offsets, there: Bounds) -> int:
-    """The first entry of a queue that is to be read and is there."""
-    return max(done.get(key, 0), there[key][0] if key in there else 0)
-
-
 def _where_it_ends(key: QueueKey, there: Bounds) -> str:
     if key not in there:
         return "and the queue is not there: start the query on a replica that has it"
     return f"and the queue ends at {there[key][1]}: start the query on a replica that has all of it"
-
-
-def _not_beyond(end: Offsets, target: Offsets, done: Offsets) -> Offsets:
-    """No queue goes beyond the target, nor back; those that appeared since are left for the next query."""
-    return {
-        key: max(done.get(key, 0), min(offset, target.get(key, 0)))
-        for key, offset in end.items()
-        if key in target or key in done
-    }

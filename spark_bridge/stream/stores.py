@@ -18,8 +18,10 @@ from spark_bridge.plan.inventory import selection_of
 from spark_bridge.plan.names import refuse_missing, refuse_unstreamable
 from spark_bridge.plan.stores import GLOB_MARKS, StoreAt, resolve_stores
 from spark_bridge.split.leases import without_lease
-from spark_bridge.stream.limits import Span, cut_to_bytes, cut_to_rows
-from spark_bridge.stream.offsets import ONLY_STORE, Bounds, Offsets, QueueKey
+from spark_bridge.split.splits import Selection
+from spark_bridge.stream.limits import Limits, Span, cut_to_bytes, cut_to_rows
+from spark_bridge.stream.offsets import ONLY_STORE, Bounds, Offsets, QueueKey, first_unread, share
+from spark_bridge.stream.plan import Part
 from spark_bridge.stream.start import starting_offsets
 from spark_bridge.stream.tail import QueueTail, StoreTail, StoreView
 from store.upkeep import leases
@@ -190,6 +192,31 @@ class StreamStores:
             return ends
         cut = [span._replace(end=until) for span, until in zip(cut, ends, strict=True)]
         return cut_to_bytes(cut, bytes_max) if bytes_max else [span.start for span in cut]
+
+    def limited(self, done: Offsets, end: Offsets, there: Bounds, limits: Limits) -> Offsets:
+        """The end of a batch within its limits, each store's part of them."""
+        if limits.rows_max is None and limits.bytes_max is None:
+            return end
+        keys = [key for key in end if key in there and first_unread(key, done, there) < end[key]]
+        backlogs = dict.fromkeys(self.tails, 0)
+        for key in keys:
+            backlogs[key.store] += end[key] - first_unread(key, done, there)
+        rows = share(limits.rows_max, backlogs) if limits.rows_max is not None else backlogs
+        size = share(limits.bytes_max, backlogs) if limits.bytes_max is not None else None
+        limited = dict(end)
+        for store in backlogs:
+            own = [key for key in keys if key.store == store]
+            spans = [Unread(key, first_unread(key, done, there), end[key]) for key in own]
+            ends = self.cut(spans, rows[store], None if size is None else size[store])
+            limited.update(zip(own, ends, strict=True))
+        return limited
+
+    def parts(self, spans: Sequence[Unread], wanted: Selection) -> list[Part]:
+        """The same spans for a plan."""
+        return [
+            Part(self.views[key.store].extent, self.directory(key), key.topic, key.queue_id, first, last, size, wanted)
+            for (key, first, last), size in zip(spans, self.entry_bytes(spans), strict=True)
+        ]
 
     def entry_bytes(self, spans: Sequence[Unread]) -> list[int]:
         """About how long the records of each span are."""
