@@ -1,9 +1,10 @@
-"""Slipstream's public face: `from slipstream import Producer, open_store, read, scan, session`.
+"""Slipstream's public face: `from slipstream import Producer, lake, open_store, read, scan, session`.
 
     Producer     appends to the store of a broker on this machine
     open_store   reads a store, with a broker or without
     session      a Spark session that finds the format "rocketmq"
     scan         a store, or several, as Arrow record batches, without Spark
+    lake         loads a store into a table of Iceberg or Delta, without Spark
     read         a store, or several, as a Spark DataFrame of the columns and topics that are named
     map_segments a function on the mapped segments inside Spark's executors
     lag          how far a stream is behind, from its progress
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from engine.producer import Producer
     from spark_bridge.driver import explain_read, read, session
     from spark_bridge.kernels import map_segments
+    from spark_bridge.lake.tables import lake
     from spark_bridge.scanning import scan
     from spark_bridge.sql.registration import register
     from spark_bridge.stream.progress import Lag, lag
@@ -32,13 +34,15 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "Lag", "OpenStore", "Producer", "__version__", "explain_read", "lag", "main", "map_segments", "open_store",
+    "Lag", "OpenStore", "Producer", "__version__", "explain_read", "lag", "lake", "main", "map_segments", "open_store",
     "read", "register", "scan", "session",
 ]  # fmt: skip
 _NEED_SPARK = frozenset("Lag explain_read lag map_segments read register session".split())
+_NEED_ARROW = frozenset({"lake", "scan"})
 _LIES_IN = {
     "OpenStore": named("store.reading.opened"),
     "Producer": named("engine.producer"),
+    "lake": named("spark_bridge.lake.tables"),
     "open_store": named("store.reading.opened"),
     "scan": named("spark_bridge"),
     **dict.fromkeys(_NEED_SPARK, named("spark_bridge")),
@@ -64,10 +68,10 @@ def __getattr__(name: str) -> Any:
         from ipc.extras import require_spark
 
         require_spark(f"slipstream.{name}")
-    if name == "scan":
+    if name in _NEED_ARROW:
         from ipc.extras import require_arrow
 
-        require_arrow("slipstream.scan")
+        require_arrow(f"slipstream.{name}")
     value = globals()[name] = getattr(import_module(_LIES_IN[name]), name)
     return value
 

@@ -38,6 +38,11 @@ def require_web(what: str) -> None:
     _require(what, "web", "starlette", "uvicorn")
 
 
+def require_lake(what: str, kind: str) -> None:
+    """Raise ExtraMissing unless what writes tables of that kind, iceberg or delta, is there."""
+    _require(what, "lake", "pyarrow", "pyiceberg" if kind == "iceberg" else "deltalake")
+
+
 def _require(what: str, extra: str, *packages: str) -> None:
     for package in packages:
         if find_spec(package) is None:

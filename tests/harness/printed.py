@@ -82,6 +82,7 @@ def lines_on(broker: LocalBroker, scratch: Path) -> list[Line]:
         Line(("produce", "--store", live, "--topic", "printed", "--timeout", "120", str(file)), ("produce",)),
         Line(("send", *at, "-t", "printed", str(file)), ("send",)),
         Line(("consume", *at, "-t", "printed", "-g", "people", "--from", "first", "--count", "2"), ("message",)),
+        Line(("lake", live, "--to", "delta", "--table", str(scratch / "lake"), "--once"), ("lake",)),
         Line(("status", live), ("status",)),
         Line(("counters", live), ()),
         Line(("stats", live), ("stats",)),

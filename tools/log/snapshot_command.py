@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import click
 
+from tools.common.duration import Duration
 from tools.common.lazy_group import done_by
-from tools.common.moments import UNITS_MS
 from tools.common.output_form import form
-
-DURATION = re.compile(r"([0-9]{1,9})(s|m|h|d|w)")
-
-
-class Duration(click.ParamType[int]):
-    """A time as 90m, 24h or 7d; the command gets milliseconds."""
-
-    name = "duration"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        match = DURATION.fullmatch(value.strip())
-        if match is None or not int(match[1]):
-            self.fail(f"{value!r} is no duration; give a number with s, m, h, d or w, as 90m, 24h or 7d", param, ctx)
-        return int(match[1]) * UNITS_MS[match[2]]
 
 
 @click.command()

@@ -25,6 +25,7 @@ RUN_BY = {
     "clients.md": "test_a_name_server_and_a_broker_for_clients",
     "flight.md": "tests/spark_bridge/flight/test_page.py",
     "arrow.md": "tests/spark_bridge/test_arrow_page.py",
+    "lake.md": "tests/spark_bridge/lake/test_page.py",
     "monitoring/README.md": "test_prometheus_takes_the_scrape_configuration",
     "operations.md": "test_an_old_master_comes_back",
     "security.md": "test_the_files_of_the_page_on_security_are_taken",

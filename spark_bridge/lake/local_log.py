@@ -1,0 +1,257 @@
+"""What is to be loaded from stores of this host: queue by queue behind the table's offsets, under a lease.
+
+How far queues reach, and when something is lost, is decided where streams decide it. Added is what a table needs that
+is loaded by whoever comes next: that the log is the one that its offsets are of.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spark_bridge.lake import marks
+from spark_bridge.lake.errors import OtherLog
+from spark_bridge.lake.load import Portion
+from spark_bridge.lake.progress import UNKNOWN, Progress, QueueAt, refuse_other_brokers
+from spark_bridge.lake.schema import table_rows
+from spark_bridge.plan.inventory import selection_of
+from spark_bridge.records.columns import arrow_schema, columns_of
+from spark_bridge.records.reader import read_split
+from spark_bridge.split.splits import QueueSplit, Selection
+from spark_bridge.stream.offsets import (
+    ONLY_STORE,
+    Bounds,
+    DataLost,
+    Loss,
+    Offsets,
+    QueueKey,
+    advance,
+    first_unread,
+    not_beyond,
+)
+from spark_bridge.stream.options import StreamOptions
+from spark_bridge.stream.plan import pack
+from spark_bridge.stream.stores import StreamStores, Unread
+
+log = logging.getLogger("slipstream.lake")
+
+READY_S = 60.0  # for a broker that is being started
+PIECE_BYTES, PIECES_MAX = 4 << 20, 100_000  # what is read at a time
+LEFT_SHARE = 8  # a commit is as large as it may be when so small a part of its room is left
+MADE_ANEW = "its message before offset {} is another one than the table has: the topic was made anew"
+GO_ON = "--on-loss go-on loads what there is"
+
+
+class Backlog(NamedTuple):
+    """What waits to be loaded; full, when it is as much as a commit takes."""
+
+    rows: int
+    is_full: bool
+    done: Offsets
+    end: Offsets
+    losses: list[Loss]
+    there: Bounds
+
+
+class LocalLog:
+    """The stores of one table. Offsets and keys here have stores as streams name them, progress has brokers."""
+
+    def __init__(self, table: str, options: StreamOptions, names: list[str], schema: pa.Schema) -> None:
+        self._table, self._options, self._schema = table, options, schema
+        self._rows = options.read.rows
+        self._columns = columns_of(names, self._rows)
+        self._read_schema = arrow_schema(self._columns)
+        self._stores = StreamStores(options.read)
+        self._target: Offsets | None = None
+        self._said: set[Loss] = set()
+
+    def open(self, progress: Progress) -> Progress:
+        """Look whether the table goes on here; its progress, with where new queues begin that do not at their first.
+
+        Raises OtherLog, DataLost, StoreNotReady, InvalidOption, and what stores are found wrong with.
+        """
+        there = self._stores.await_all(READY_S)
+        other = refuse_other_brokers(self._table, progress, map(self._broker, self._stores.tails))
+        if other is not None:
+            raise OtherLog(other)
+        self._stores.refuse_missing({key.topic for key in progress.offsets})
+        self._require_marks(progress)
+        known = {(key.store, key.topic) for key in progress.offsets}
+        begins = {key: offset for key, offset in self._stores.starts(self._options, there).items()
+                  if (self._broker(key.store), key.topic) not in known and offset > there[key][0]}  # fmt: skip
+        return self._advanced(progress, begins) if begins else progress
+
+    def settle(self) -> None:
+        """What was acknowledged before this moment is loaded, what comes after it is not. Raises StoreNotReady."""
+        self._target = {key: end for key, (_, end) in self._stores.await_dispatched(READY_S).items()}
+
+    def backlog(self, progress: Progress) -> Backlog | None:
+        """What waits behind the table's offsets; None without anything. Raises DataLost."""
+        there = self._stores.look()
+        done = self._done(progress)
+        anew = {key: Loss(key, MADE_ANEW.format(done[key])) for key in done if self._is_anew(key, progress, there)}
+        done |= {key: there[key][0] for key in anew}
+        step = advance(done, there, self._stores.judged)
+        losses = [*anew.values(), *step.losses]
+        if losses and self._rows.fail_on_data_loss:
+            raise DataLost(f"{'; '.join(map(str, losses[:3]))}. {self._table} goes on at its offsets, {GO_ON}")
+        end = step.end if self._target is None else not_beyond(step.end, self._target, done)
+        self._stores.hold(done)
+        waiting = {key: until - first_unread(key, done, there) for key, until in end.items()}
+        rows = sum(count for count in waiting.values() if count > 0)
+        if not rows and all(end[key] == progress_at for key, progress_at in self._done(progress).items() if key in end):
+            return None
+        return Backlog(rows, self._is_full(rows, waiting, end), done, end, losses, there)
+
+    def read(self, backlog: Backlog, progress: Progress, bytes_max: int) -> Portion:
+        """The rows of the next commit, about so many bytes of memory at most, and the progress behind them.
+
+        Raises what reading finds wrong, and OtherLog where the log is not the one that was read before.
+        """
+        self._require_marks(progress)
+        self._say(backlog.losses)
+        done, there = backlog.done, backlog.there
+        until = self._stores.limited(done, backlog.end, there, self._options.limits)
+        spans = []
+        for key, stop in until.items():
+            first, last = first_unread(key, done, there), min(stop, there.get(key, (0, 0))[1])
+            if first < last:
+                spans.append(Unread(key, first, last))
+        parts = self._stores.parts(spans, Selection(tags=self._options.read.tags))
+        held = {key: offset for key, offset in until.items() if offset <= first_unread(key, done, there)}
+        tables: list[pa.Table] = []
+        waiting = [split for task in reversed(pack(parts, PIECES_MAX, PIECE_BYTES)) for split in _single(task)]
+        room = bytes_max
+        while waiting and room * LEFT_SHARE > bytes_max:
+            split = waiting.pop()
+            piece = split.pieces[0]
+            taken = self._within(split, room)
+            if taken is None:
+                waiting += _halves(split)
+                continue
+            tables += taken
+            room -= sum(table.nbytes for table in taken)
+            store = split.log.broker_name if self._stores.by_store else ONLY_STORE
+            held[QueueKey(store, piece.topic, piece.queue_id)] = piece.end
+        rows = pa.concat_tables(tables) if tables else self._schema.empty_table()
+        return Portion(rows, self._advanced(progress, held))
+
+    def _within(self, split: QueueSplit, room: int) -> list[pa.Table] | None:
+        """The rows of a piece of a queue; None when they need more room, unless it is one message."""
+        tables: list[pa.Table] = []
+        may_grow = split.pieces[0].end - split.pieces[0].start == 1
+        for batch in read_split(split, self._columns, self._read_schema, self._rows):
+            tables.append(table_rows(batch, self._schema, self._rows))
+            room -= tables[-1].nbytes
+            if room < 0 and not may_grow:
+                return None
+        return tables
+
+    def _say(self, losses: list[Loss]) -> None:
+        for loss in losses:
+            if loss not in self._said:
+                log.warning("DATA_LOST: %s; goes on, as --on-loss says", loss)
+        self._said = set(losses)
+
+    def close(self) -> None:
+        """Give the leases back."""
+        self._stores.close()
+
+    def _is_full(self, rows: int, waiting: dict[QueueKey, int], end: Offsets) -> bool:
+        limits = self._options.limits
+        if limits.rows_max is not None and rows >= limits.rows_max:
+            return True
+        if limits.bytes_max is None:
+            return False
+        spans = [Unread(key, end[key] - count, end[key]) for key, count in waiting.items() if count > 0]
+        sizes = self._stores.entry_bytes(spans)
+        waits = sum(size * (last - first) for size, (_, first, last) in zip(sizes, spans, strict=True))
+        return waits >= limits.bytes_max
+
+    def _broker(self, store: str) -> str:
+        """The name of the broker of a store, whose own name is empty where there is one only."""
+        return self._stores.tails[store].broker_name
+
+    def _done(self, progress: Progress) -> Offsets:
+        """The table's offsets of the queues that are loaded now."""
+        stores = {self._broker(store): store for store in self._stores.tails}
+        selections = {broker: selection_of(self._options.read, broker) for broker in stores}
+        return {
+            key._replace(store=stores[key.store]): offset
+            for key, offset in progress.offsets.items()
+            if selections[key.store].admits(key.topic)
+        }
+
+    def _is_anew(self, key: QueueKey, progress: Progress, there: Bounds) -> bool:
+        """Whether the queue is another one than the table has, as far as its last message tells."""
+        at, tail = progress.at(key._replace(store=self._broker(key.store))), self._stores.tail_of(key)
+        if at is None or tail is None or at.physical_offset == UNKNOWN:
+            return False
+        if tail.end < at.offset:
+            return key.store in self._stores.judged
+        if tail.first >= at.offset:
+            return False
+        return tail.physical_offset(at.offset - 1) not in (at.physical_offset, UNKNOWN)
+
+    def _advanced(self, progress: Progress, queues: Offsets) -> Progress:
+        """The progress with these queues so far, and the sums of the new marks."""
+        at = {
+            key._replace(store=self._broker(key.store)): QueueAt(offset, self._lies_at(key, offset, progress))
+            for key, offset in queues.items()
+        }
+        advanced = progress.advanced(at)
+        sums = {}
+        for store in {key.store for key in queues}:
+            mark = advanced.stores[self._broker(store)].mark
+            if mark is not None:
+                summed = marks.sum_at(self._stores.views[store].extent, mark[1].physical_offset)
+                sums[self._broker(store)] = summed or marks.DAMAGED
+        return advanced.summed(sums)
+
+    def _lies_at(self, key: QueueKey, offset: int, progress: Progress) -> int:
+        """Where the message before that offset lies."""
+        at = progress.at(key._replace(store=self._broker(key.store)))
+        if at is not None and at.offset == offset:
+            return at.physical_offset
+        tail = self._stores.tail_of(key)
+        return UNKNOWN if tail is None or offset <= tail.first else tail.physical_offset(offset - 1)
+
+    def _require_marks(self, progress: Progress) -> None:
+        """Raise OtherLog where a log is not the one that the table's offsets are of.
+
+        One that is behind them and may come (a slave's) is not told yet.
+        """
+        for store, view in self._stores.views.items():
+            known = progress.stores.get(self._broker(store))
+            mark = None if known is None else known.mark
+            if known is None or mark is None or known.sum == marks.DAMAGED:
+                continue
+            offset, root = mark[1].physical_offset, self._stores.tails[store].root
+            if offset < view.extent.min_physical_offset:
+                continue
+            what = f"{self._table} has the message at offset {offset} of the log of {self._broker(store)}"
+            do = "give the store that it was loaded from, a replica that has it, or name another table"
+            if offset >= view.extent.max_physical_offset:
+                if store in self._stores.judged:
+                    end = view.extent.max_physical_offset
+                    raise OtherLog(f"{what}, and {root} ends at {end} (cut since, or a replica that was behind); {do}")
+                continue
+            summed = marks.sum_at(view.extent, offset)
+            if summed not in (known.sum, marks.DAMAGED):
+                raise OtherLog(f"{what}, and {root} has another one there: another history; {do}")
+
+
+def _single(splits: Sequence[QueueSplit]) -> list[QueueSplit]:
+    """A split for each piece, the last one first."""
+    return [replace(split, pieces=(piece,)) for split in reversed(splits) for piece in reversed(split.pieces)]
+
+
+def _halves(split: QueueSplit) -> list[QueueSplit]:
+    """Both halves of a split of one piece, the second one first."""
+    piece = split.pieces[0]
+    middle = (piece.start + piece.end) // 2
+    return [replace(split, pieces=(half,)) for half in (piece._replace(start=middle), piece._replace(end=middle))]

@@ -1,0 +1,165 @@
+"""`slipstream lake`, at work: commit after commit, until all is loaded or a signal to stop."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ipc.extras import require_arrow
+from ipc.stop_signals import handle_stop_signals
+from tools.common.output_form import json_text
+
+if TYPE_CHECKING:
+    from spark_bridge.lake.load import Committed
+    from spark_bridge.lake.tables import Request, Tables
+
+LOOK_SECONDS = 0.2
+SCHEMA_BYTES_MAX = 1 << 20
+SCHEMA_OPTIONS = {"json": "valueSchema", "avro": "avroSchema"}
+SQLITE = "sqlite:///"
+
+
+def load(
+    store: tuple[str, ...], to: str, table: str, catalog: str | None, warehouse: str | None, storage: str | None,
+    topics: tuple[str, ...], decode: str | None, schema_file: str | None, columns: str | None, permissive: bool,
+    start: str, confirmed: bool, on_loss: str, more: tuple[str, ...], once: bool, every_ms: int, max_rows: int,
+    max_bytes: int, as_json: bool,
+) -> int:  # fmt: skip
+    """Load. Raises LakeError, InvalidOption, DataLost, StoreNotReady, ConfigError, ExtraMissing, and StoreError."""
+    require_arrow("slipstream lake")
+    from spark_bridge.lake.tables import Request, Tables
+
+    options: dict[str, object] = {"startingOffsets": start, "failOnDataLoss": on_loss == "stop", **_given(more)}
+    options |= _decoding(decode, schema_file)
+    if permissive:
+        options["mode"] = "permissive"
+    if confirmed:
+        options["onlyConfirmed"] = True
+    properties = _catalog(catalog, warehouse) if to == "iceberg" else _file(storage)
+    _refuse_misplaced(to, catalog or warehouse, storage)
+    named = None if columns is None else tuple(name.strip() for name in columns.split(",") if name.strip())
+    stores = store[0] if len(store) == 1 else store
+    request = Request(stores, to, table, properties, topics or None, named, max_rows, max_bytes, options)
+    with Tables(request, is_once=once) as tables:
+        tables.open()
+        if once:
+            _load_all(tables, request, as_json)
+        else:
+            _follow(tables, request, store, every_ms / 1000, as_json)
+    return 0
+
+
+def _load_all(tables: Tables, request: Request, as_json: bool) -> None:
+    rows = commits = 0
+    for committed in tables.commits(is_due=True):
+        _say(committed, request, as_json)
+        rows, commits = rows + committed.rows, commits + 1
+    if not as_json:
+        click.echo(f"{rows} rows in {commits} commits" if commits else "nothing new")
+
+
+def _follow(tables: Tables, request: Request, store: Sequence[str], every_s: float, as_json: bool) -> None:
+    """Until a signal to stop; what is being committed then is."""
+    from engine.net import log_lines
+    from tools.run.ready_line import announce
+    from tools.run.service_manager import ServiceManager
+
+    stopped = threading.Event()
+    handle_stop_signals(lambda _number, _frame: stopped.set())
+    log_lines.configure()
+    what = f"{', '.join(store)} into {request.table}"
+    if not as_json:
+        announce(f"ready: {what}, process {os.getpid()}")
+    ServiceManager().ready(what)
+    due = time.monotonic()
+    while not stopped.wait(LOOK_SECONDS):
+        tables.open()
+        is_due = time.monotonic() >= due
+        for committed in tables.commits(is_due=is_due, is_stopped=stopped.is_set):
+            _say(committed, request, as_json)
+        if is_due:
+            due = time.monotonic() + every_s
+
+
+def _say(committed: Committed, request: Request, as_json: bool) -> None:
+    if as_json:
+        fields = {"table": committed.table, "version": committed.version, "rows": committed.rows,
+                  "bytes": committed.nbytes}  # fmt: skip
+        click.echo(json_text("lake", fields))
+        return
+    kind = "snapshot" if request.to == "iceberg" else "version"
+    click.echo(f"{committed.table}: {committed.rows} rows in {kind} {committed.version}")
+
+
+def _given(more: tuple[str, ...]) -> dict[str, str]:
+    """Options as NAME=VALUE. Raises InvalidOption."""
+    from spark_bridge.options.values import InvalidOption
+
+    options = {}
+    for text in more:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise InvalidOption(f"--option {text!r}: NAME=VALUE, as --option subExpression=new")
+        options[name.strip()] = value
+    return options
+
+
+def _decoding(decode: str | None, schema_file: str | None) -> dict[str, str]:
+    """Raises InvalidOption, OSError."""
+    from spark_bridge.options.values import InvalidOption
+
+    if decode is None:
+        if schema_file is not None:
+            raise InvalidOption(f"--schema {schema_file}: of what? give --decode, one of {', '.join(SCHEMA_OPTIONS)}")
+        return {}
+    if schema_file is None:
+        return {"decode": decode}
+    with Path(schema_file).open("rb") as file:
+        data = file.read(SCHEMA_BYTES_MAX + 1)
+    try:
+        text = data.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise InvalidOption(f"--schema {schema_file}: no UTF-8 ({error.reason} at byte {error.start})") from None
+    if len(data) > SCHEMA_BYTES_MAX or not text:
+        raise InvalidOption(f"--schema {schema_file}: {len(data)} bytes; is it the file that was meant?")
+    return {"decode": decode, SCHEMA_OPTIONS[decode]: text}
+
+
+def _catalog(catalog: str | None, warehouse: str | None) -> dict[str, str]:
+    """PyIceberg's properties of the catalog. Raises InvalidOption, ConfigError."""
+    from spark_bridge.options.values import InvalidOption
+
+    if catalog is None:
+        what = "--catalog is missing: a URI, as sqlite:////srv/lake.db or https://catalog:8181"
+        raise InvalidOption(f"{what}, or a file with PyIceberg's properties of it")
+    properties = {"uri": catalog} if "://" in catalog else _file(catalog)
+    if warehouse is not None:
+        properties["warehouse"] = warehouse
+    uri = properties.get("uri", "")
+    if uri.startswith(SQLITE) and "warehouse" not in properties:
+        properties["warehouse"] = Path(uri.removeprefix(SQLITE)).absolute().with_suffix(".warehouse").as_uri()
+    return properties
+
+
+def _file(name: str | None) -> dict[str, str]:
+    """A file of properties, as brokers have them. Raises ConfigError."""
+    if name is None:
+        return {}
+    from engine.settings.config import entries_of
+
+    return {entry.key: entry.value for entry in entries_of(name)}
+
+
+def _refuse_misplaced(to: str, catalog: str | None, storage: str | None) -> None:
+    from spark_bridge.options.values import InvalidOption
+
+    if to == "iceberg" and storage is not None:
+        raise InvalidOption("--storage belongs to --to delta; Iceberg's storage is told in the catalog's file")
+    if to == "delta" and catalog is not None:
+        raise InvalidOption("--catalog and --warehouse belong to --to iceberg; a Delta table is its directory or URL")
