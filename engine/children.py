@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from engine.board.cursors import FRONTS, Board, BrokerState
+from engine.board.cursors import FRONTS, SPARE_ROLES, Board, BrokerState
 from engine.board.failures import STUCK_MAX, Failures, exit_text, first_line, is_passing, needs_no_traceback
 from engine.role import Role, enter_child, run_role
 from engine.settings import affinity
@@ -76,8 +76,9 @@ class Children:
         return iter(self._all)
 
     def failed(self, times: int) -> list[tuple[str, str]]:
-        """(role, its error) of those that died so often."""
-        return [(one.name, self._failures.text_of(one.name)) for one in self._all if len(one.deaths) >= times]
+        """(role, its error) of those that died so often, and without which not all are served."""
+        needed = [one for one in self._all if one.name not in SPARE_ROLES]
+        return [(one.name, self._failures.text_of(one.name)) for one in needed if len(one.deaths) >= times]
 
     # while they run
 
@@ -247,6 +248,7 @@ def _progress_of(board: Board) -> dict[str, tuple[Cursor, ...]]:
         "dispatcher": (board.reput_from_offset,),
         "group_transfer": (board.confirm_offset,),
         "housekeeper": (board.min_physical_offset,),
+        "sidecar": (board.sidecar.done_offset,),
         "ha_listener": (),
         "clients": (),
         **dict.fromkeys((*FRONTS, "delay", "transactions"), ()),

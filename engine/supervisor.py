@@ -18,7 +18,7 @@ from pathlib import Path
 
 from engine import store_opening
 from engine.board import dead_run, live_settings, regions
-from engine.board.cursors import FRONTS, Board, BrokerState, Serving
+from engine.board.cursors import FRONTS, SPARE_ROLES, Board, BrokerState, Serving
 from engine.board.delay_table import DelayTable
 from engine.board.failures import Failures
 from engine.board.latencies import create_latencies
@@ -65,10 +65,11 @@ YIELDING_NICENESS = 10
 ROLE_SIGNAL = signal.SIGUSR1  # says that a role is asked for
 # The order of the stop: who makes new bytes first, who keeps them safe last.
 STOP_ORDER = (
-    *FRONTS, "delay", "transactions", "clients", "writer", "receiver", "dispatcher", "ha_listener", "group_transfer",
-    "housekeeper", "flusher", "allocator",
+    *SPARE_ROLES, *FRONTS, "delay", "transactions", "clients", "writer", "receiver", "dispatcher", "ha_listener",
+    "group_transfer", "housekeeper", "flusher", "allocator",
 )  # fmt: skip
-HOLD_NOTHING = ("ha_listener", "group_transfer")  # whose end loses nothing, however it comes
+OpenSidecar = Callable[[BrokerConfig, Board], Role]
+HOLD_NOTHING = ("ha_listener", "group_transfer", *SPARE_ROLES)  # whose end loses nothing, however it comes
 
 
 class Supervisor:
@@ -76,9 +77,10 @@ class Supervisor:
 
     def __init__(
         self, config: BrokerConfig, directory: StoreDirectory, only: Collection[str] = (),
-        reload: Reload | None = None,
+        reload: Reload | None = None, sidecar: OpenSidecar | None = None,
     ) -> None:  # fmt: skip
         self._config, self._directory, self._only, self._reload = config, directory, only, reload
+        self._sidecar = sidecar
         self._change = RoleChange(config)
         self._regions: Path | None = None
         self._bells: exchange.Bells | None = None
@@ -263,6 +265,8 @@ class Supervisor:
         open_listener = partial(
             ha_listener.open_role, config, board, self._failures_there(), sender.open_role, self._tls
         )
+        if config.columnar_sidecar and self._sidecar is not None:
+            shared.append(("sidecar", partial(self._sidecar, config, board)))
         return [*shared, ("ha_listener", open_listener)]
 
     def _chosen_roles(self) -> list[tuple[str, Callable[[], Role]]]:
@@ -382,10 +386,12 @@ def _yielding(open_role: Callable[[], Role]) -> Role:
 def run_broker(
     config: BrokerConfig, directory: StoreDirectory, *, only: Collection[str] = (),
     on_ready: Callable[[], None] | None = None, on_turn: Callable[[], None] | None = None, reload: Reload | None = None,
+    sidecar: OpenSidecar | None = None,
 ) -> int:  # fmt: skip
     """Run a broker in this process and its children until it is told to stop; the exit code.
 
     `directory` is the store's, made and locked; it is given back at the end. With `only` these roles are started and no
     others, to be looked at: what the others keep stays as recovery left it. `reload` reads its file again at SIGHUP.
+    `sidecar` opens the role of that name, which is made of more than this package, where columnarSidecar asks for it.
     """
-    return Supervisor(config, directory, only, reload).run(on_ready, on_turn)
+    return Supervisor(config, directory, only, reload, sidecar).run(on_ready, on_turn)

@@ -13,7 +13,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from engine.board.declarations import Address, Counter, Family, Group, One
-from engine.board.service_cursors import DelayCursors, TransactionCursors
+from engine.board.service_cursors import DelayCursors, SidecarCursors, TransactionCursors
 from engine.protocol.ha.wire import CloseReason
 from engine.settings.client_keys import FRONTS_MAX
 from ipc.counters import Counters, Cursor
@@ -68,8 +68,9 @@ REASONS = {CloseReason(reason): reason.name for reason in CloseReason if reason}
 FRONTS = tuple(f"front.{number}" for number in range(FRONTS_MAX))
 ROLES = (
     "writer", "allocator", "flusher", "dispatcher", "ha_listener", "group_transfer", "receiver", "housekeeper",
-    "clients", *FRONTS, "delay", "transactions",
+    "clients", *FRONTS, "delay", "transactions", "sidecar",
 )  # fmt: skip
+SPARE_ROLES = ("sidecar",)  # without which everybody is served: their end is told, and no more
 SENDERS = tuple(f"sender.{slot}" for slot in range(HA_CONNECTIONS_MAX))
 _BY_ROLE = {role: role for role in ROLES}
 _BY_PROCESS = {role: role for role in (*ROLES, *SENDERS)}
@@ -278,13 +279,14 @@ class Board(Group):
         self.ha_client = HaClientCursors(counters, self.ha_client_ended)
         self.fronts = [FrontCursors(counters, number) for number in range(FRONTS_MAX)]
         self.delay, self.transactions = DelayCursors(counters), TransactionCursors(counters)
+        self.sidecar = SidecarCursors(counters)
 
     @classmethod
     def every(cls) -> list[Counter]:
         """All counters of a broker, as they lie in the region."""
         slots = [counter for slot in range(HA_CONNECTIONS_MAX) for counter in HaConnectionCursors.declared(slot)]
         fronts = [counter for number in range(FRONTS_MAX) for counter in FrontCursors.declared(number)]
-        services = [*DelayCursors.declared(), *TransactionCursors.declared()]
+        services = [*DelayCursors.declared(), *TransactionCursors.declared(), *SidecarCursors.declared()]
         return [*cls.declared(), *slots, *HaClientCursors.declared(), *fronts, *services]
 
     @classmethod

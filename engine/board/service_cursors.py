@@ -1,4 +1,4 @@
-"""The counters of a master's services: delayed messages, transactions."""
+"""The counters of services: delayed messages and transactions of a master, side files of any broker."""
 
 from __future__ import annotations
 
@@ -33,3 +33,16 @@ class TransactionCursors(Group):
     checks = One("tally", "transactions", "status", "how often a producer was asked (39)")
     put_back = One("tally", "transactions", "status", "half messages put at their queue's end again")
     given_up = One("tally", "transactions", "status", "half messages moved to TRANS_CHECK_MAX_TIME_TOPIC")
+
+
+class SidecarCursors(Group):
+    """The words of the sidecar role: what it has built since its last start, and how far it is."""
+
+    prefix = "sidecar."
+    done_offset = One(
+        "gauge", "sidecar", "status",
+        "sealed segments below have side files, or a reason for none; lower while one is built anew",
+    )  # fmt: skip
+    built = One("gauge", "sidecar", "status", "side files built")
+    refused = One("gauge", "sidecar", "status", "segments that can have none")
+    waits_for = One("gauge", "sidecar", "status", "error number of what it waits for (28: no room); 0: of nothing")

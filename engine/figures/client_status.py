@@ -43,8 +43,8 @@ def _front(name: str, words: FrontCursors) -> FrontStatus:
 
 
 def services_of(board: Board) -> dict[str, dict[str, int]]:
-    """What a master's services did since its start, by service and counter; of those that run."""
-    delay, transactions = board.delay, board.transactions
+    """What services did since their start, by service and counter; of those that run."""
+    delay, transactions, sidecar = board.delay, board.transactions, board.sidecar
     counted = {
         "delay": {
             "delivered": delay.delivered, "under way": delay.under_way, "refused": delay.refused,
@@ -53,6 +53,10 @@ def services_of(board: Board) -> dict[str, dict[str, int]]:
         "transactions": {
             "rounds": transactions.rounds, "checks": transactions.checks, "put back": transactions.put_back,
             "given up": transactions.given_up,
+        },
+        "sidecar": {
+            "built": sidecar.built, "refused": sidecar.refused, "done up to": sidecar.done_offset,
+            "waits for": sidecar.waits_for,
         },
     }  # fmt: skip
     return {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.board.addresses import host_and_port
-from engine.board.cursors import Board, BrokerState
+from engine.board.cursors import SPARE_ROLES, Board, BrokerState
 from engine.board.failures import failing
 from engine.figures.finding import lines_of
 from engine.figures.ha_status import BROKER_STATES, client
@@ -78,7 +78,7 @@ def _dead(board: Board, directory: Path) -> list[Reason]:
     """What a restart, or a new disk, is needed for."""
     reasons = []
     for one in failing(board, directory):
-        if one.is_given_up:
+        if one.is_given_up and one.role not in SPARE_ROLES:
             dead = of_a_role(one)
             reasons.append(Reason(dead.reason, dead.at_length[0]))
     if board.flush_errno.read():

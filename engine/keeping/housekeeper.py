@@ -35,12 +35,12 @@ from engine.settings.config import BrokerConfig
 from ipc import waiting
 from ipc.clock import monotonic_ms, wall_of
 from store.compat import line_of
-from store.errors import IndexFileDamaged
+from store.errors import IndexFileDamaged, StoreError
 from store.files import checkpoint as checkpoint_file
 from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles, stated_files
-from store.upkeep import expiry, leases, snapshots
+from store.upkeep import expiry, leases, side_files, snapshots
 from store.upkeep.audit import INDEX, QUEUE, SEGMENT
 
 log = logging.getLogger("slipstream.housekeeper")
@@ -224,6 +224,10 @@ class Housekeeper:
         self._note("delete", SEGMENT, path, reason, **facts)
         self._audit.forget(path)
         self._files.remove(base)
+        try:
+            side_files.remove(self._directory.root, base)
+        except (StoreError, OSError) as error:
+            self._tell_once([f"{error}; side files of the segment at {base} stay"])
 
     # queues and index
 

@@ -159,6 +159,7 @@ class BrokerConfig(ClientSettings):
     producers_max: int
     affinity: str
     promoted_role: BrokerRole
+    columnar_sidecar: bool
 
     @property
     def rings(self) -> int:

@@ -242,6 +242,8 @@ KEYS = (
              "`0,2-3`"),
     Key("promotedRole", "promoted_role", "role", "ASYNC_MASTER",
         says="what a slave becomes by `slipstream promote`: `ASYNC_MASTER` or `SYNC_MASTER`"),
+    Key("columnarSidecar", "columnar_sidecar", "bool", False,
+        says="builds Parquet side files of sealed segments, for reads of columns; needs the package pyarrow"),
     *LOG_KEYS,
     *CLIENT_KEYS,
 )  # fmt: skip
@@ -250,7 +252,7 @@ OWN_KEYS = OWN_CLIENT_KEYS | frozenset(
     compat regionPath storeGroup ringSizeInBytes maxProducers affinity haReconnectInterval remotingAllowList
     adminAllowList haAllowList metricsAllowList remotingConnectionsMax haCallersMax metricsConnectionsMax
     promotedRole haTlsMode haTlsConfigFile maxHaCatchUpByteInSecond haStartFromMin haSecretFile haAckFlushed
-    haSecretRequired logLevel logForm logFile logFileMaxBytes logFilesKept
+    haSecretRequired logLevel logForm logFile logFileMaxBytes logFilesKept columnarSidecar
     """.split()
 )
 

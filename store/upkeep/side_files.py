@@ -61,7 +61,8 @@ def listed(root: Path | str) -> dict[int, set[str]]:
 
 
 def remove(root: Path | str, base_offset: int) -> bool:
-    """Remove the side files of one segment, whatever they say; whether there were any. Raises OSError."""
+    """Remove the side files of one segment, whatever they say; whether there were any. Raises ForeignFile, OSError."""
+    refuse_foreign(folder_of(root))
     paths = manifest_path(root, base_offset), data_path(root, base_offset)
     were_there = [path for path in paths if os.path.lexists(path)]
     for path in were_there:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ipc.extras import require_arrow
 from tools.common.given_path import GivenPath
 from tools.run.ready_line import announce
 from tools.run.service_manager import ServiceManager
@@ -30,6 +31,8 @@ def broker(file: str, roles: tuple[str, ...]) -> int:
     from engine.settings.config import load
 
     config, warnings = load(file)
+    if config.columnar_sidecar:
+        require_arrow("columnarSidecar=true")
     from store.files.directory import StoreDirectory
 
     directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
@@ -39,6 +42,7 @@ def broker(file: str, roles: tuple[str, ...]) -> int:
     from engine.net import log_lines
     from engine.reload import Reload
     from engine.supervisor import run_broker  # some time later: what keeps it from running is told at once
+    from tools.run.sidecar_role import opened as open_sidecar
 
     log_lines.configure(config)
     for warning in warnings:
@@ -55,7 +59,9 @@ def broker(file: str, roles: tuple[str, ...]) -> int:
         manager.ready(what)
 
     reload = Reload(os.path.abspath(file), manager.reloading, manager.ready)
-    return run_broker(config, directory, only=roles, on_ready=on_ready, on_turn=manager.beat, reload=reload)
+    return run_broker(
+        config, directory, only=roles, on_ready=on_ready, on_turn=manager.beat, reload=reload, sidecar=open_sidecar
+    )
 
 
 def _keep_log_out_of(config: BrokerConfig) -> None:

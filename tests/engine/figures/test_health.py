@@ -57,6 +57,13 @@ def test_who_starts_or_stops_is_alive_and_not_ready(state: BrokerState, said: st
     assert ready(MASTER, board, None).state == said
 
 
+def test_a_role_that_can_be_spared_takes_nobody_the_broker(board: Board) -> None:
+    waiting.publish(board.given_up["sidecar"], 1)
+    assert alive(MASTER, board).ok and reasons(MASTER, board) == []
+    waiting.publish(board.given_up["delay"], 1)
+    assert not alive(MASTER, board).ok
+
+
 def test_a_port_that_is_not_bound_is_named(board: Board) -> None:
     waiting.publish(board.listen_port, 0)
     waiting.publish(board.ha_listen_port, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from ipc.clock import monotonic_ms
 from store.compat import LINES
 from store.files import file_io
 from store.queues.consume_queue import ConsumeQueue
-from store.upkeep import leases, snapshot_state, snapshots
+from store.upkeep import leases, side_files, snapshot_state, snapshots
 from tests.harness.housekeeping import FOUR, NOW, SETTINGS, Bench
 from tests.harness.logs import QUEUE_FILE_BYTES, SEGMENT_BYTES, SmallLog
 
@@ -58,6 +59,24 @@ def test_expired_segments_go_in_order_and_queues_and_index_follow(bench: Bench) 
     times = {Path(line["path"]).parent: line["at_ms"] for line in deleted[3:]}
     first, second, last = sorted(times.values())
     assert (second - first, last - second) == (100, 100), "a pause between one queue, the next, and the index"
+
+
+def test_side_files_go_with_their_segments(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    folder = side_files.make_folder(bench.log.root)
+    for number in bench.segments():
+        for suffix in side_files.SUFFIXES:
+            (folder / f"{number * SEGMENT_BYTES:020d}{suffix}").touch()
+    before = bench.segments()
+    bench.age(73, *before[:2])
+    bench.hour = FOUR
+    bench.run(FIRST_ROUND_MS + 20_000)
+    assert bench.segments() == before[2:]
+    assert list(side_files.listed(bench.log.root)) == [number * SEGMENT_BYTES for number in bench.segments()]
+    shutil.rmtree(folder)
+    folder.symlink_to(bench.log.root)
+    bench.age(73, before[2])
+    bench.run(20_000)
+    assert bench.segments() == before[3:] and "no folder (a link, a file)" in caplog.text
 
 
 def test_the_beginning_moves_before_the_file_goes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,105 @@
+"""`columnarSidecar=true`: a broker whose sealed segments get side files, and that needs nobody for its messages."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.board.cursors import Board
+from engine.producer import Producer
+from engine.protocol.store.retention import DiskState
+from ipc import extras, waiting
+from spark_bridge.columnar import rounds
+from spark_bridge.columnar.keeper import Keeper
+from spark_bridge.columnar.side_file import State
+from store.names import ABORT
+from store.reading import extent
+from store.upkeep import side_files
+from tests.harness import command_line
+from tests.harness.conditions import await_that
+from tests.harness.logs import SmallLog
+from tools.common.exit_codes import ExitCode
+from tools.common.local_broker import LocalBroker
+from tools.run.sidecar_role import NICENESS, Sidecar
+
+SEGMENT_BYTES = 1 << 20
+
+
+def seal(broker: LocalBroker, segments: int) -> None:
+    """Until the log goes on behind so many."""
+    with Producer(broker.store, timeout=60.0) as producer:
+        while producer.send("T", b"x" * 30_000, keys="k", tags="t").physical_offset < segments * SEGMENT_BYTES:
+            continue
+
+
+@pytest.mark.broker
+def test_a_broker_builds_them_and_goes_on_when_their_builder_dies(tmp_path: Path) -> None:
+    with LocalBroker(tmp_path / "b", mappedFileSizeCommitLog=SEGMENT_BYTES, columnarSidecar="true") as broker:
+        board = Board.attach(extent.require_running(broker.store).region_directory)
+        words, pid = board.sidecar, board.pids["sidecar"]
+        seal(broker, 2)
+        await_that(lambda: words.done_offset.read() >= 2 * SEGMENT_BYTES, "two segments have side files")
+        assert psutil.Process(pid.read()).nice() == NICENESS
+        before = pid.read()
+        os.kill(before, signal.SIGKILL)
+        await_that(lambda: pid.read() not in (0, before), "it is started again")
+        seal(broker, 4)
+        await_that(lambda: words.done_offset.read() >= 4 * SEGMENT_BYTES, "the others, too")
+        status = command_line.run("status", "--json", broker.store)
+        assert '"sidecar": {"built": 2, "refused": 0, "done up to": 4194304, "waits for": 0}' in status.stdout
+        store = rounds.sealed(broker.store)
+        assert {store.check(base).state for base in store.bases[:4]} == {State.VALID}
+        checked = command_line.run("log", "sidecar", "--check", broker.store)
+        assert checked.exit_code == ExitCode.WELL, checked.output
+        broker.stop()
+        assert not (broker.store / ABORT).exists()  # it was left in order
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    return Board.create(tmp_path / "counters")
+
+
+def test_a_disk_that_is_nearly_full_gets_nothing_more(board: Board, tmp_path: Path) -> None:
+    log = SmallLog(tmp_path / "store")
+    while log.end <= 2 * log.segment_bytes:
+        log.append(body=b"x" * 100)
+    for cursor in (board.max_physical_offset, board.flushed_offset):
+        waiting.publish(cursor, log.end)
+    role = Sidecar(board, Keeper(log.root, log.files))
+    assert role.do_work(0) and role.do_work(0)
+    waiting.publish(board.disk_state, DiskState.WARNING)
+    assert not role.do_work(0) and board.sidecar.waits_for.read() == errno.ENOSPC
+    assert not [path for path in side_files.folder_of(log.root).iterdir() if path.suffix == ".creating"]
+    waiting.publish(board.disk_state, DiskState.NORMAL)
+    while role.do_work(0):
+        continue
+    assert (board.sidecar.done_offset.read(), board.sidecar.waits_for.read()) == (2 * log.segment_bytes, 0)
+    role.close()
+
+
+def test_what_is_not_on_disk_yet_is_left(board: Board, tmp_path: Path) -> None:
+    log = SmallLog(tmp_path / "store")
+    while log.end <= 2 * log.segment_bytes:
+        log.append(body=b"x" * 100)
+    waiting.publish(board.max_physical_offset, log.end)
+    waiting.publish(board.flushed_offset, log.segment_bytes)
+    role = Sidecar(board, Keeper(log.root, log.files))
+    while role.do_work(0):
+        continue
+    assert board.sidecar.done_offset.read() == log.segment_bytes and list(side_files.listed(log.root)) == [0]
+
+
+def test_without_its_packages_the_broker_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "broker.properties"
+    file.write_text(f"columnarSidecar=true\nstorePathRootDir={tmp_path / 'store'}\n")
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "pyarrow" else object())
+    ran = command_line.run("broker", "-c", file)
+    assert ran.exit_code == ExitCode.USAGE and not (tmp_path / "store").exists()
+    assert "EXTRA_MISSING: columnarSidecar=true needs" in ran.stderr and "[arrow]" in ran.stderr
+    assert ran.stderr.count("\n") == 1

@@ -1,0 +1,93 @@
+"""The role of a broker that builds side files of its sealed segments, with the CPU time and the disk that others leave.
+
+Follows:    min_physical_offset, max_physical_offset, flushed_offset, segment_request_offset, disk_state
+Publishes:  sidecar.*
+It lies here because it is made of the engine's turns and of Spark's columns, which do not know each other. The
+latter are loaded in its own process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from engine.board.cursors import Board
+from engine.protocol.store.retention import DiskState
+from engine.role import stop_alarm
+from engine.settings.config import BrokerConfig
+from ipc import descriptors, waiting
+from store.files.segment_files import SegmentFiles
+
+if TYPE_CHECKING:
+    from spark_bridge.columnar.keeper import Keeper
+
+NICENESS = 19
+OOM_SCORE = 500  # who can be spared goes first
+
+
+class Sidecar:
+    """The role: one small step of the keeper a turn."""
+
+    name = "sidecar"
+
+    def __init__(self, board: Board, keeper: Keeper) -> None:
+        self._board, self._keeper = board, keeper
+        self._request = 0
+
+    def do_work(self, now_ms: int) -> int:
+        """A step; 0 when all is done, while the disk is nearly full, and once the broker stops."""
+        board = self._board
+        self._request = board.segment_request_offset.read()
+        if descriptors.await_readable(stop_alarm(), timeout_ms=0):
+            return 0
+        if board.disk_state.read() != DiskState.NORMAL:
+            self._keeper.close()  # what was begun takes room, too
+            waiting.note(board.sidecar.waits_for, errno.ENOSPC)
+            return 0
+        end = min(board.max_physical_offset.read(), board.flushed_offset.read())  # a power cut takes no more than that
+        moved = self._keeper.step(board.min_physical_offset.read(), end, now_ms)
+        self._publish()
+        return moved
+
+    def idle(self, timeout_ms: int) -> None:
+        """Sleep until the log goes on in another segment."""
+        waiting.await_change(self._board.segment_request_offset, self._request, timeout_ms)
+
+    def close(self) -> None:
+        """Nothing half done stays."""
+        self._keeper.close()
+
+    def _publish(self) -> None:
+        words, keeper = self._board.sidecar, self._keeper
+        for word, value in (
+            (words.done_offset, keeper.done_offset), (words.built, keeper.built), (words.refused, keeper.refused),
+            (words.waits_for, keeper.waits_for),
+        ):  # fmt: skip
+            waiting.note(word, value)
+
+
+def opened(config: BrokerConfig, board: Board) -> Sidecar:
+    """The role, in its own process, which yields to all others from here on."""
+    yield_to_others()
+    import pyarrow as pa
+
+    from spark_bridge.columnar.keeper import Keeper
+
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
+    return Sidecar(board, Keeper(config.store_path_root_dir, files))
+
+
+def yield_to_others() -> None:
+    """This process: the least CPU time, the disk when nobody else wants it, and the first to go for want of memory."""
+    os.nice(NICENESS)
+    with suppress(OSError, psutil.Error):  # what a container's rules forbid is done without
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
