@@ -37,8 +37,8 @@ def placed(spark: SparkSession, schema: StructType, options: ReadOptions) -> Dat
         raise InvalidOption("placed: Spark Connect knows no hosts of tasks; leave it out")
     if find_spec("pandas") is None:
         raise InvalidOption("placed: Spark needs the package pandas for it; `pip install 'pandas<3'`")
-    settled(schema, options.rows)
-    splits = plan_anywhere(options.flights, schema.fieldNames(), json_schema(schema, options.rows))
+    rows = settled(schema, options.rows)
+    splits = plan_anywhere(options.flights, schema.fieldNames(), rows, json_schema(schema, options.rows))
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -116,7 +116,7 @@ def _remote(
     if zero_copy:
         raise InvalidOption("zero_copy: what comes from another host is a copy; leave it out")
     schema = arrow_schema(_columns(columns, read, zero_copy=False))
-    splits = plan_anywhere(read.flights, schema.names, where=row_filter.plain() if row_filter else ())
+    splits = plan_anywhere(read.flights, schema.names, read.rows, where=row_filter.plain() if row_filter else ())
     return pa.RecordBatchReader.from_batches(schema, (b for split in splits for b in read_anywhere(split, schema)))
 
 

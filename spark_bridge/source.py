@@ -142,7 +142,7 @@ class RocketMQReader(DataSourceReader):
             return [InputPartition(split) for split in plan_read(self.options)]
         from spark_bridge.flight.anywhere import plan_anywhere
 
-        planned = plan_anywhere(self.options.flights, self.column_names, self.value_schema)
+        planned = plan_anywhere(self.options.flights, self.column_names, self.rows, self.value_schema)
         return [InputPartition(split) for split in planned]
 
     @in_one_line

@@ -42,9 +42,9 @@ ROOMS = (
      " < remoting.loop | remoting.sockets < remoting.links | remoting.files | remoting.peers < remoting.desks"
      " < remoting < services < front.frames < front.connections < front.sends | front.pulls < front"
      " < children | warm | role_change | store_opening | reload < supervisor"),
-    ("spark_bridge", "options | worker_process < split | user_errors | catalogue | java_home | spark_home < replica"
-     " < records < columnar < plan < stream | tables | sink < flight < source < placed < driver | kernels < scanning"
-     " < sql | lake < ."),
+    ("spark_bridge", "registry < options | worker_process < split | user_errors | catalogue | java_home | spark_home"
+     " < replica < records < columnar < plan < stream | tables | sink < flight < source < placed < driver | kernels"
+     " < scanning < sql | lake < ."),
     ("tools", "common | packaging < client < admin | log | run | show | bench.bed < demo | doctor | replica | debug"
      " | top | bench.works < bench | web.state < web.views < web < . < docs"),
 )  # fmt: skip

@@ -18,9 +18,11 @@ import pyarrow as pa
 
 from spark_bridge.flight.client import RemotePlan, RemoteStore, read_somewhere
 from spark_bridge.flight.errors import FlightError, OtherBroker, ServerUnreachable
+from spark_bridge.flight.reader_decoding import decoded_batch, decodes_here, placed_columns, undecoded
 from spark_bridge.flight.request import Condition, ScanRequest
 from spark_bridge.flight.served import ServedStore
 from spark_bridge.options.flights import Flights
+from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.columns import REPLICA_COLUMN
 from store.errors import StoreError
@@ -42,10 +44,15 @@ class RemoteSplit:
     token: str | None = field(default=None, repr=False)
     roots: bytes | None = field(default=None, repr=False)
     replica_path: str | None = None
+    rows: RowOptions | None = None  # where bodies are decoded by who reads: a registry is the reader's
 
 
 def plan_anywhere(
-    flights: Flights, columns: Sequence[str], value_schema: str | None = None, where: tuple[Condition, ...] = ()
+    flights: Flights,
+    columns: Sequence[str],
+    rows: RowOptions = DEFAULT_ROWS,
+    value_schema: str | None = None,
+    where: tuple[Condition, ...] = (),
 ) -> list[RemoteSplit]:
     """The tickets of a read, of each store from the one of its replicas that has come furthest.
 
@@ -56,6 +63,9 @@ def plan_anywhere(
     asked = {name: text for name, text in flights.asked.items() if name != "columns"}
     if value_schema is not None:
         asked["valueSchema"] = value_schema
+    here = decodes_here(rows)
+    if here:
+        asked, columns = undecoded(asked), placed_columns(columns)
     request = ScanRequest(columns=tuple(columns), options=asked, where=where)
     splits: list[RemoteSplit] = []
     brokers: dict[str, str] = {}
@@ -67,7 +77,8 @@ def plan_anywhere(
         brokers[plan.broker_name] = locations[0]
         for number, ticket in enumerate(plan.tickets):
             turned = replicas[number % len(replicas) :] + replicas[: number % len(replicas)]
-            splits.append(RemoteSplit(ticket, turned, flights.token, flights.roots, flights.replica_path))
+            own = (flights.token, flights.roots, flights.replica_path, rows if here else None)
+            splits.append(RemoteSplit(ticket, turned, *own))
     return splits
 
 
@@ -100,11 +111,17 @@ def read_anywhere(split: RemoteSplit, schema: pa.Schema) -> Iterator[pa.RecordBa
 
     Raises what a read in place raises, and ServerUnreachable when no server gave anything for long.
     """
+    for batch, location in _batches(split):
+        yield _as(batch, schema, location, split.rows)
+
+
+def _batches(split: RemoteSplit) -> Iterator[tuple[pa.RecordBatch, str | None]]:
+    """The batches as who has them gives them, each with the server's address; None is in place."""
     done = 0
     try:
         for batch in _in_place(split):
             done += batch.num_rows
-            yield _as(batch, schema, None)
+            yield batch, None
         return
     except _NoReplica as reason:
         log.debug("%s", reason)
@@ -113,7 +130,7 @@ def read_anywhere(split: RemoteSplit, schema: pa.Schema) -> Iterator[pa.RecordBa
     with ExitStack() as opened:
         stores = [opened.enter_context(RemoteStore(at, split.token, split.roots)) for at in split.locations]
         for store, batch in read_somewhere(stores, split.ticket, skip_rows=done):
-            yield _as(batch, schema, store.location)
+            yield batch, store.location
 
 
 class _NoReplica(Exception):
@@ -144,8 +161,10 @@ def _store_at(root: str) -> ServedStore:
     return _served[key]
 
 
-def _as(batch: pa.RecordBatch, schema: pa.Schema, location: str | None) -> pa.RecordBatch:
+def _as(batch: pa.RecordBatch, schema: pa.Schema, location: str | None, rows: RowOptions | None) -> pa.RecordBatch:
     """The batch in Spark's schema, telling where it came from."""
+    batch = batch if rows is None else decoded_batch(batch, rows)
+    batch = batch.select(schema.names)
     arrays = [array.cast(field.type, safe=True) for array, field in zip(batch.columns, schema, strict=True)]
     if location is not None and REPLICA_COLUMN in schema.names:
         arrays[schema.names.index(REPLICA_COLUMN)] = pa.repeat(pa.scalar(location), batch.num_rows)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from spark_bridge.options.decoding import LOCAL_OPTION_NAMES
 from spark_bridge.options.flights import FLIGHT_OPTION_NAMES
 from spark_bridge.options.read import KAFKA_SERVERS, STORE_OPTION_NAMES, STREAM_OPTION_NAMES
 from spark_bridge.options.values import InvalidOption
@@ -28,7 +29,10 @@ NAME_CHARACTERS_MAX = 128  # of who holds, of what was seen
 OFFSET_MAX = 2**63 - 1
 FIELDS = frozenset({"version", "ask", "options", "seen", "spans", "rows", "bytes", "done", "topics", "holder"})
 NOT_TOLD = frozenset(
-    name.lower() for name in (*STORE_OPTION_NAMES, KAFKA_SERVERS, *FLIGHT_OPTION_NAMES, *STREAM_OPTION_NAMES, "columns")
+    name.lower()
+    for name in (
+        *STORE_OPTION_NAMES, KAFKA_SERVERS, *FLIGHT_OPTION_NAMES, *STREAM_OPTION_NAMES, *LOCAL_OPTION_NAMES, "columns",
+    )
 )
 Queue = tuple[str, int]
 Nested = dict[str, dict[str, Any]]

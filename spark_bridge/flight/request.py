@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from spark_bridge.options.decoding import LOCAL_OPTION_NAMES
 from spark_bridge.options.flights import FLIGHT_OPTION_NAMES
 from spark_bridge.options.read import KAFKA_SERVERS, STORE_OPTION_NAMES, STREAM_OPTION_NAMES, TOPIC_OPTION_NAMES
 from spark_bridge.options.rows import ROW_OPTION_NAMES
@@ -28,6 +29,7 @@ FIELDS = frozenset({"version", "topics", "columns", "options", "where"})
 TOPIC_SELECTIONS = frozenset(name.lower() for name in TOPIC_OPTION_NAMES[:4])
 EXAMPLE = '{"version": 1, "topics": ["orders"], "columns": ["queueId", "body"], "options": {"keys": "k-1"}}'
 _PLACES = frozenset(name.lower() for name in (*STORE_OPTION_NAMES, KAFKA_SERVERS, *FLIGHT_OPTION_NAMES))
+_OF_READERS = frozenset(name.lower() for name in LOCAL_OPTION_NAMES)
 _OF_STREAMS = frozenset(name.lower() for name in STREAM_OPTION_NAMES)
 _OF_ROWS = frozenset(name.lower() for name in ROW_OPTION_NAMES)
 
@@ -52,6 +54,8 @@ class ScanRequest:
         for lower, name in given.items():
             if lower in _PLACES:
                 raise InvalidOption(f"{name} names a place: which store is read, the Flight server knows; leave it out")
+            if lower in _OF_READERS:
+                raise InvalidOption(f"{name}: no Flight server asks a registry for others; decode where you read")
             if lower in _OF_STREAMS:
                 raise InvalidOption(f"{name} belongs to a stream; Flight serves batch reads, leave it out")
             if lower == "table":

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from spark_bridge.flight.anywhere import RemoteSplit, read_anywhere
 from spark_bridge.flight.questions import told_options
+from spark_bridge.flight.reader_decoding import decodes_here, placed_columns, undecoded
 from spark_bridge.flight.remote_tails import RemoteStores
 from spark_bridge.flight.tickets import encoded, tickets_of
 from spark_bridge.options.flights import Flights
@@ -27,6 +28,10 @@ class RemoteStreamReader(RocketMQStreamReader):
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         super().__init__(schema, options)
         self._sent = told_options(options)
+        self._own_rows = self.rows if decodes_here(self.rows) else None
+        if self._own_rows is not None:
+            self._sent = undecoded(self._sent)
+            return
         value_schema = json_schema(schema, self.options.read.rows)
         if value_schema is not None:
             self._sent["valueSchema"] = value_schema
@@ -44,14 +49,16 @@ class RemoteStreamReader(RocketMQStreamReader):
         """Tickets, that any replica of their broker serves."""
         names = {name.lower() for name in ROW_OPTION_NAMES}
         rows = {name: text for name, text in self._sent.items() if name.lower() in names}
+        columns = self.column_names if self._own_rows is None else placed_columns(self.column_names)
         flights = self._flights
+        own = (flights.token, flights.roots, flights.replica_path, self._own_rows)
         sent: list[RemoteSplit] = []
         for split in task:
             locations = self._locations(split.log.broker_name)
-            for ticket in tickets_of(split, self.column_names, rows):
+            for ticket in tickets_of(split, columns, rows):
                 turn = (split.pieces[0].queue_id + len(sent)) % len(locations)
                 turned = locations[turn:] + locations[:turn]
-                sent.append(RemoteSplit(encoded(ticket), turned, flights.token, flights.roots, flights.replica_path))
+                sent.append(RemoteSplit(encoded(ticket), turned, *own))
         return tuple(sent)
 
     def _locations(self, broker_name: str) -> tuple[str, ...]:

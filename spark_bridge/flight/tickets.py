@@ -14,6 +14,7 @@ from typing import Any
 
 from spark_bridge.flight.errors import InvalidTicket
 from spark_bridge.flight.request import Condition, conditions_of
+from spark_bridge.options.decoding import LOCAL_OPTION_NAMES
 from spark_bridge.options.ranges import UNLIMITED, Range, Ranges
 from spark_bridge.options.rows import ROW_OPTION_NAMES
 from spark_bridge.options.values import InvalidOption
@@ -44,7 +45,8 @@ FIELDS = frozenset(
     {"version", "broker", "segment", "log", "range", "queues", "records", "select", "columns", "rows", "where"}
 )
 SELECTED = frozenset({"topics", "queueIds", "bounds", "system", "queues", "stored", "tags", "keys", "ranges"})
-_ROW_NAMES = frozenset(name.lower() for name in ROW_OPTION_NAMES)
+SERVED_ROW_NAMES = tuple(name for name in ROW_OPTION_NAMES if name not in LOCAL_OPTION_NAMES)
+_ROW_NAMES = frozenset(name.lower() for name in SERVED_ROW_NAMES)
 
 
 @dataclass(frozen=True)
@@ -257,7 +259,7 @@ def _rows(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise _wrong("rows", "no options with texts")
     if not {name.lower() for name in value} <= _ROW_NAMES:
-        raise _wrong("rows", f"options that are not among {', '.join(ROW_OPTION_NAMES)}")
+        raise _wrong("rows", f"options that are not among {', '.join(SERVED_ROW_NAMES)}")
     return dict(value)
 
 

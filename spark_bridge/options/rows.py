@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_bridge.options.value_types import avro_type, named_type
+from spark_bridge.options.decoding import AVRO, DECODE_OPTION_NAMES, JSON, RAW, parse_decoding
+from spark_bridge.options.protobuf_types import MessageType
 from spark_bridge.options.values import InvalidOption, choice, count, flag
+from spark_bridge.registry.place import RegistryPlace
 
 SIDE_OPTION = "columnarSidecar"
 ROW_OPTION_NAMES = (
     "schema",
-    "decode",
-    "valueSchema",
-    "avroSchema",
+    *DECODE_OPTION_NAMES,
     "mode",
     "includeProperties",
     "includeHeaders",
@@ -29,7 +29,6 @@ ROW_OPTION_NAMES = (
     SIDE_OPTION,
 )
 ROCKETMQ, KAFKA = "rocketmq", "kafka"
-RAW, JSON, AVRO = "raw", "json", "avro"
 PERMISSIVE, FAILFAST = "permissive", "failfast"
 ERROR_COLUMN = "_error"
 REPLICA_WAIT_SECONDS = 30
@@ -37,7 +36,8 @@ REPLICA_WAIT_SECONDS = 30
 
 @dataclass(frozen=True)
 class RowOptions:
-    """What rows say. `value_type` is what bodies are decoded to, as JSON or Avro; None is bytes."""
+    """What rows say. `value_type` is what bodies are decoded to, None is bytes; with `registry` their first bytes name
+    the schema that they were written by."""
 
     schema: str = ROCKETMQ
     decode: str = RAW
@@ -50,6 +50,8 @@ class RowOptions:
     fail_on_data_loss: bool = True
     replica_wait_s: float = REPLICA_WAIT_SECONDS
     side_files: bool = False
+    protobuf: MessageType | None = None
+    registry: RegistryPlace | None = None
 
     @property
     def permissive(self) -> bool:
@@ -64,17 +66,17 @@ def parse_row_options(given: Mapping[str, str]) -> RowOptions:
     """The options of this module among `given`, whatever case their names have. Raises InvalidOption."""
     options = {name.lower(): value for name, value in given.items()}
     schema = choice("schema", options.get("schema", ROCKETMQ), (ROCKETMQ, KAFKA))
-    decode = choice("decode", options.get("decode", RAW), (RAW, JSON, AVRO))
     _refuse(options, "includeHeaders", schema == KAFKA, "schema=kafka; the column properties is there without it")
     _refuse(options, "includeProperties", schema == ROCKETMQ, "schema=rocketmq; schema=kafka has includeHeaders")
-    _refuse(options, "valueSchema", decode == JSON, "decode=json")
-    _refuse(options, "avroSchema", decode == AVRO, "decode=avro")
+    decoding = parse_decoding(options)
     replica_wait = count("replicaWaitSeconds", options.get("replicawaitseconds"), 0)
     return RowOptions(
         schema=schema,
-        decode=decode,
-        value_type=_value_type(decode, options),
-        avro_schema=options.get("avroschema"),
+        decode=decoding.decode,
+        value_type=decoding.value_type,
+        avro_schema=decoding.avro_schema,
+        protobuf=decoding.protobuf,
+        registry=decoding.registry,
         mode=choice("mode", options.get("mode", FAILFAST), (PERMISSIVE, FAILFAST)),
         include_properties=flag("includeProperties", options.get("includeproperties", "true")),
         include_headers=flag("includeHeaders", options.get("includeheaders", "false")),
@@ -85,17 +87,9 @@ def parse_row_options(given: Mapping[str, str]) -> RowOptions:
     )
 
 
-def _value_type(decode: str, options: Mapping[str, str]) -> pa.DataType | None:
-    """What bodies are decoded to. JSON without a schema stays text, looked through."""
-    if decode == AVRO:
-        if "avroschema" not in options:
-            raise InvalidOption("decode=avro needs avroSchema: the schema of the bodies, as Avro's JSON")
-        return avro_type("avroSchema", options["avroschema"])
-    if decode == JSON:
-        return named_type("valueSchema", options["valueschema"]) if "valueschema" in options else pa.string()
-    return None
-
-
 def _refuse(options: Mapping[str, str], option: str, fits: bool, belongs_to: str) -> None:
     if option.lower() in options and not fits:
         raise InvalidOption(f"{option} belongs to {belongs_to}")
+
+
+__all__ = ["AVRO", "JSON", "RAW", "RowOptions", "parse_row_options"]

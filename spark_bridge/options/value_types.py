@@ -1,8 +1,7 @@
-"""Arrow's types of decoded bodies: from Spark's DDL or the JSON of its types, and from an Avro schema.
+"""Arrow's types of decoded bodies, from Spark's DDL or the JSON of its types.
 
 They are read here, `a bigint, b array<string>`: Spark makes a source in a process that has no JVM to ask, and who reads
-a store without Spark has neither. Each is the Arrow type that Spark takes for its own; Avro's types map as Spark's own
-Avro source maps them.
+a store without Spark has neither. Each is the Arrow type that Spark takes for its own.
 """
 
 from __future__ import annotations
@@ -16,27 +15,13 @@ from spark_bridge.options.values import InvalidOption, json_value
 
 _WORDS = re.compile(r"\s*(?:(`[^`]+`)|(\w+)|([<>(),:]))")
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+TEXT = pa.string()
 TIMESTAMP, LOCAL_TIMESTAMP = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
 _NAMED: dict[str, pa.DataType] = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "byte": pa.int8(), "smallint": pa.int16(), "short": pa.int16(),
     "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(), "long": pa.int64(), "float": pa.float32(),
     "real": pa.float32(), "double": pa.float64(), "string": pa.string(), "timestamp": TIMESTAMP,
 }  # fmt: skip
-_AVRO: dict[str, pa.DataType] = {
-    "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),
-    "string": pa.string(), "bytes": pa.binary(), "enum": pa.string(), "fixed": pa.binary(), "null": pa.null(),
-}  # fmt: skip
-_AVRO_LOGICAL: dict[tuple[str, str], pa.DataType] = {
-    ("int", "date"): pa.date32(),
-    ("long", "timestamp-millis"): TIMESTAMP,
-    ("long", "timestamp-micros"): TIMESTAMP,
-    ("long", "local-timestamp-millis"): LOCAL_TIMESTAMP,
-    ("long", "local-timestamp-micros"): LOCAL_TIMESTAMP,
-}
-_WIDER = {
-    frozenset({"int", "long"}): "long",
-    frozenset({"float", "double"}): "double",
-}
 KNOWN = ", ".join(sorted({*_NAMED, "decimal", "array", "struct"}))
 
 
@@ -45,9 +30,9 @@ def array_of(element: pa.DataType, nullable: bool = True) -> pa.ListType:
     return pa.list_(pa.field("element", element, nullable))
 
 
-def map_of(value: pa.DataType) -> pa.MapType:
-    """A map from texts, its fields named as Spark names them."""
-    return pa.map_(pa.field("key", pa.string(), nullable=False), pa.field("value", value))
+def map_of(value: pa.DataType, key: pa.DataType = TEXT) -> pa.MapType:
+    """A map, from texts unless told otherwise, its fields named as Spark names them."""
+    return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value))
 
 
 def named_type(option: str, text: str) -> pa.StructType:
@@ -156,64 +141,3 @@ class _Ddl:
         if scale is not None:
             self._take(")")
         return _decimal(precision, scale or 0)
-
-
-def avro_type(option: str, text: str) -> pa.DataType:
-    """The type of values of an Avro schema. Raises InvalidOption."""
-    try:
-        from fastavro.schema import parse_schema
-    except ImportError as error:
-        raise InvalidOption("decode=avro needs the package fastavro on the driver and the executors") from error
-    try:
-        named: dict[str, Any] = {}
-        parsed = parse_schema(json_value(option, text, "give an Avro schema as JSON"), named)
-        return _avro(parsed, named, ())
-    except InvalidOption:
-        raise
-    except Exception as error:  # whatever the library finds wrong with it
-        raise InvalidOption(f"{option}={text!r} ({error!r}): an Avro schema as JSON") from error
-
-
-def _avro(schema: Any, named: dict[str, Any], inside: tuple[str, ...]) -> pa.DataType:
-    if isinstance(schema, list):
-        return _avro_union(schema, named, inside)
-    if isinstance(schema, str) and schema in named:
-        return _avro(named[schema], named, inside)
-    kind, logical = (schema, None) if isinstance(schema, str) else (schema["type"], schema.get("logicalType"))
-    if kind in ("record", "error"):
-        if schema["name"] in inside:
-            raise InvalidOption(f"avroSchema: {schema['name']} holds itself; Spark has no such type")
-        fields = [(one["name"], _avro(one["type"], named, (*inside, schema["name"]))) for one in schema["fields"]]
-        return pa.struct(fields)
-    if kind == "array":
-        items = _avro(schema["items"], named, inside)
-        if _takes_no_bytes(items):
-            raise InvalidOption("avroSchema: an array whose items take no bytes has no bound")
-        return array_of(items)
-    if kind == "map":
-        return map_of(_avro(schema["values"], named, inside))
-    if kind == "fixed" and schema["size"] < 1:
-        raise InvalidOption(f"avroSchema: fixed {schema['name']} has no bytes")
-    if logical == "decimal":
-        return pa.decimal128(schema["precision"], schema.get("scale", 0))
-    if isinstance(kind, dict | list) or kind in named:
-        return _avro(kind, named, inside)
-    return _AVRO_LOGICAL.get((kind, logical or ""), _AVRO[kind])
-
-
-def _takes_no_bytes(of_type: pa.DataType) -> bool:
-    """Whether a count of such values alone could be endless data."""
-    if pa.types.is_struct(of_type):
-        return all(_takes_no_bytes(field.type) for field in of_type)
-    return bool(pa.types.is_null(of_type))
-
-
-def _avro_union(schema: list[Any], named: dict[str, Any], inside: tuple[str, ...]) -> pa.DataType:
-    """One type beside null, or two numbers of which the wider holds both."""
-    others = [one for one in schema if one != "null"]
-    if len(others) == 1:
-        return _avro(others[0], named, inside)
-    plain = frozenset(one for one in others if isinstance(one, str))
-    if len(plain) == len(others) and plain in _WIDER:
-        return _AVRO[_WIDER[plain]]
-    raise InvalidOption(f"avroSchema: the union {schema} is of several types; Spark has no such type")

@@ -1,17 +1,17 @@
-"""Bodies decoded as JSON or Avro into Arrow's types; a body that does not fit is told, and its value is null.
+"""Bodies decoded as JSON, Avro or Protobuf into Arrow's types; a body that does not fit is told, its value is null.
 
 JSON is read by Arrow, all bodies of a batch in one call. That is exact: each body begins with `{` and ends with `}`, a
 line feed stands between two, and no JSON string holds one, so every border between bodies lies between whole values,
 and as many values as bodies means one each. Where it fails the batch is halved until those that do not fit are found.
-Avro goes through fastavro, body by body.
+Avro goes through fastavro, Protobuf through its own library, body by body. With a registry each body says by which
+schema it was written; a number that the registry does not know is that body's fault, a registry that cannot be asked
+ends the read.
 """
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,19 +19,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from spark_bridge.options.rows import JSON, RowOptions
+from ipc.extras import ExtraMissing
+from spark_bridge.options.avro_types import self_contained
+from spark_bridge.options.protobuf_types import MessageType
+from spark_bridge.options.rows import AVRO, JSON, RowOptions
+from spark_bridge.records.avro_bodies import avro_reader
 from spark_bridge.records.bodies import note
+from spark_bridge.records.protobuf_bodies import protobuf_reader, refusal
 from spark_bridge.records.records import Records
+from spark_bridge.records.wire_form import Bad, framed, message_indexes
+from spark_bridge.registry.answers import JSON as JSON_SCHEMA
+from spark_bridge.registry.errors import RegistryError, SchemaUnknown, SchemaUnusable
+from spark_bridge.registry.place import RegistryPlace
+from spark_bridge.registry.schemas import schemas_of
 from store.errors import MalformedData
 
 NOBODYS_FIELD = "\x00nobody's"  # a column that no body has: its nulls count the rows, nothing is converted
-KEPT_LOGICAL_TYPES = frozenset({
-    "date", "decimal", "timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros",
-})  # fmt: skip
-PARTS_OF_SCHEMAS = ("type", "items", "values", "fields")
 SPACE = " \t\r\n"  # of JSON
-
-_Bad = Callable[[int, str], None]
+PART_BYTES = 1 << 20  # of bodies whose values are Python's objects at one time
 
 
 def decoded(records: Records, options: RowOptions) -> pa.Array:
@@ -39,11 +44,8 @@ def decoded(records: Records, options: RowOptions) -> pa.Array:
     kept: pa.Array | None = records.__dict__.get("_decoded")
     if kept is not None:
         return kept
-    bodies, failures = records.body, dict[int, str]()
-    if options.decode == JSON:
-        values = _json(bodies, options.value_type or pa.string(), failures.__setitem__)
-    else:
-        values = _avro(bodies, options, failures.__setitem__)
+    failures = dict[int, str]()
+    values = decoded_bodies(records.body, options, failures)
     for row, reason in sorted(failures.items()):
         what = f"{records.place(row)}: its body as {options.decode}"
         note(records, row, MalformedData(what, reason), options)
@@ -51,7 +53,16 @@ def decoded(records: Records, options: RowOptions) -> pa.Array:
     return values
 
 
-def _json(bodies: pa.BinaryArray, kind: pa.DataType, bad: _Bad) -> pa.Array:
+def decoded_bodies(bodies: pa.BinaryArray, options: RowOptions, failures: dict[int, str]) -> pa.Array:
+    """Values of the type that options say, null where `failures` gets why, by row. Raises RegistryError."""
+    bad = failures.__setitem__
+    if options.decode == JSON:
+        values = bodies if options.registry is None else _unframed(bodies, options.registry, bad)
+        return _json(values, options.value_type or pa.string(), bad)
+    return _values(bodies, options, bad)
+
+
+def _json(bodies: pa.BinaryArray, kind: pa.DataType, bad: Bad) -> pa.Array:
     """Structs of the type, or the JSON texts themselves where a string is wanted."""
     text = _as_text(bodies, bad)
     trimmed = pc.utf8_trim(text, SPACE)
@@ -81,7 +92,7 @@ def _json(bodies: pa.BinaryArray, kind: pa.DataType, bad: _Bad) -> pa.Array:
 
 
 def _parsed(
-    texts: pa.StringArray, rows: Callable[[], list[int]], first: int, schema: pa.Schema, refuse: _Bad
+    texts: pa.StringArray, rows: Callable[[], list[int]], first: int, schema: pa.Schema, refuse: Bad
 ) -> Iterator[pa.StructArray]:
     """The texts' values, as many as texts; one that cannot be read becomes nulls, and is refused under its row."""
     if not len(texts):
@@ -108,14 +119,14 @@ def _parsed(
         yield from _parsed(texts[half:], rows, first + half, schema, refuse)
 
 
-def _as_text(bodies: pa.BinaryArray, bad: _Bad) -> pa.StringArray:
+def _as_text(bodies: pa.BinaryArray, bad: Bad) -> pa.StringArray:
     try:
         return bodies.cast(pa.string())
     except pa.ArrowInvalid:
         return pa.array([_utf8(row, body, bad) for row, body in enumerate(bodies.to_pylist())], pa.string())
 
 
-def _utf8(row: int, body: bytes | None, bad: _Bad) -> str | None:
+def _utf8(row: int, body: bytes | None, bad: Bad) -> str | None:
     try:
         return None if body is None else body.decode()
     except UnicodeDecodeError as error:
@@ -136,29 +147,93 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _avro(bodies: pa.BinaryArray, options: RowOptions, bad: _Bad) -> pa.Array:
-    """Values of the Avro schema, each the whole of its body."""
-    from fastavro import schemaless_reader
+def _unframed(bodies: pa.BinaryArray, place: RegistryPlace, bad: Bad) -> pa.BinaryArray:
+    """The values behind the schemas' numbers, which are schemas of JSON."""
+    schemas = schemas_of(place)
 
-    kind = options.value_type or pa.string()
-    schema = _avro_schema(options.avro_schema or "")
+    def value(body: bytes) -> bytes:
+        schema_id, rest = framed(body)
+        kind = schemas.by_id(schema_id).kind
+        if kind != JSON_SCHEMA:
+            raise SchemaUnusable(f"schema {schema_id} is of kind {kind}, the bodies are read as JSON")
+        return rest
+
+    return pa.array([_made(value, row, body, bad) for row, body in enumerate(bodies.to_pylist())], pa.binary())
+
+
+def _values(bodies: pa.BinaryArray, options: RowOptions, bad: Bad) -> pa.Array:
+    """Values of Avro or Protobuf, each the whole of its body; some at a time, as Python's objects are large."""
+    kind, value = options.value_type or pa.string(), _reader(options)
+    parts = [pa.array([], kind)]
     values: list[Any] = []
-    for row, body in enumerate(bodies.to_pylist()):
-        value = None
-        if body is not None:
-            stream = io.BytesIO(body)
+    size = first = 0
+    for row, body in enumerate(bodies):
+        held = body.as_py()
+        values.append(_made(value, row, held, bad))
+        size += len(held or b"")
+        if size > PART_BYTES or row + 1 == len(bodies):
+            parts += _converted(values, first, kind, bad)
+            values, size, first = [], 0, row + 1
+    return pa.concat_arrays(parts)
+
+
+def _made(value: Callable[[bytes], Any], row: int, body: bytes | None, bad: Bad) -> Any:
+    if body is None:
+        return None
+    try:
+        return value(body)
+    except (SchemaUnknown, SchemaUnusable) as error:
+        bad(row, str(error))
+    except (RegistryError, ExtraMissing):
+        raise
+    except Exception as error:  # the libraries raise whatever the bytes lead them to
+        bad(row, f"{type(error).__name__}: {error}".rstrip(": "))
+    return None
+
+
+def _reader(options: RowOptions) -> Callable[[bytes], Any]:
+    """What makes a value of a body."""
+    if options.decode == AVRO:
+        schema = options.avro_schema or ""
+        return avro_reader(schema) if options.registry is None else _by_writers(schema, options.registry)
+    assert options.protobuf is not None
+    if options.registry is None:
+        return protobuf_reader(options.protobuf)
+    return _by_messages(options.protobuf, options.registry)
+
+
+def _by_writers(reader: str, place: RegistryPlace) -> Callable[[bytes], Any]:
+    schemas, readers = schemas_of(place), dict[int, Callable[[bytes], Any]]()
+
+    def value(body: bytes) -> Any:
+        schema_id, rest = framed(body)
+        if schema_id not in readers:
+            what = f"schema {schema_id}"
+            written = self_contained(schemas, schemas.by_id(schema_id), what)
             try:
-                value = schemaless_reader(stream, schema, None)
-                if stream.tell() != len(body):
-                    raise ValueError(f"{len(body) - stream.tell()} bytes are left over")
-            except Exception as error:  # the library raises whatever the bytes lead it to
-                bad(row, f"{type(error).__name__}: {error}".rstrip(": "))
-                value = None
-        values.append(value)
-    return pa.concat_arrays(list(_converted(values, 0, kind, bad)) or [pa.array([], kind)])
+                readers[schema_id] = avro_reader(reader, written)
+            except SchemaUnusable as error:
+                raise SchemaUnusable(f"{what}: {error}") from error
+        return readers[schema_id](rest)
+
+    return value
 
 
-def _converted(values: list[Any], first: int, kind: pa.DataType, bad: _Bad) -> Iterator[pa.Array]:
+def _by_messages(message: MessageType, place: RegistryPlace) -> Callable[[bytes], Any]:
+    schemas, read = schemas_of(place, serialized=True), protobuf_reader(message)
+
+    def value(body: bytes) -> Any:
+        schema_id, rest = framed(body)
+        indexes, rest = message_indexes(rest)
+        refused = refusal(schemas.by_id(schema_id), indexes, message, f"schema {schema_id}")
+        if refused:
+            raise SchemaUnusable(refused)
+        return read(rest)
+
+    return value
+
+
+def _converted(values: list[Any], first: int, kind: pa.DataType, bad: Bad) -> Iterator[pa.Array]:
     """Python's values as Arrow's; one that does not fit (a time before year 1, a number too large) becomes null."""
     try:
         yield pa.array(values, kind)
@@ -170,22 +245,3 @@ def _converted(values: list[Any], first: int, kind: pa.DataType, bad: _Bad) -> I
         half = len(values) // 2
         yield from _converted(values[:half], first, kind, bad)
         yield from _converted(values[half:], first + half, kind, bad)
-
-
-@lru_cache(maxsize=8)
-def _avro_schema(text: str) -> Any:
-    """fastavro's form of a schema, without the logical types that Spark takes as plain numbers and texts."""
-    from fastavro.schema import parse_schema
-
-    return parse_schema(_plain(json.loads(text)))
-
-
-def _plain(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_plain(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = {name: _plain(value) if name in PARTS_OF_SCHEMAS else value for name, value in schema.items()}
-    if kept.get("logicalType") not in KEPT_LOGICAL_TYPES:
-        kept.pop("logicalType", None)
-    return kept

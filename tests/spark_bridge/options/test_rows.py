@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_type
 
+from spark_bridge.options.avro_types import avro_type
 from spark_bridge.options.rows import RowOptions, parse_row_options
-from spark_bridge.options.value_types import avro_type, named_type
+from spark_bridge.options.value_types import named_type
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.spark_schema import spark_type
 
