@@ -93,7 +93,9 @@ def read(
     Spark does not prune the columns of a Python source itself: those left out here cost nothing, others are decoded.
     `where` may name any column; of its equalities those on topic, queue, tags and broker, and of its comparisons those
     on offsets and times become options of the read, so that nothing else is touched. What Spark is told later,
-    `read(...).filter(...)`, is its own to do. With `placed` tasks of a read through Flight prefer the servers' hosts.
+    `read(...).filter(...)`, is its own to do. With `columnarSidecar=True` sealed segments that have a valid side file
+    are read by Spark as Parquet, planned when this is called, bodies only of rows that meet `where`. With `placed`
+    tasks of a read through Flight prefer the servers' hosts.
     """
     rows = parse_row_options({name: option_text(value) for name, value in options.items()})
     if topics is not None:
@@ -109,20 +111,29 @@ def read(
     ranges = ranged(every, where)
     if wanted or ranges:
         options["where"] = where_text(wanted, ranges)
-    frame = _frame(spark, store, schema_of(needed, rows), options, placed).filter(where)
+    frame = _frame(spark, store, schema_of(needed, rows), options, placed, (where, sorted(columns_named(every, where))))
     return frame if columns is None or needed == list(columns) else frame.select(*columns)
 
 
 def _frame(
     spark: SparkSession, store: str | Path | Sequence[str | Path], schema: StructType, options: Mapping[str, Any],
-    placed: bool,
+    placed: bool, where: tuple[str | Column, Sequence[str]] | None = None,
 ) -> DataFrame:  # fmt: skip
-    if not placed:
-        return _reader(spark, store, schema, options).load()
-    from spark_bridge.placed import placed as placed_frame  # gRPC is for those who need it
-
+    """The rows that meet a condition, which is given with the columns that it names."""
     given = {name: option_text(value) for name, value in options.items()}
-    return placed_frame(spark, schema, parse_options(given | place_of(store)))
+    frame = None
+    if placed:
+        from spark_bridge.placed import placed as placed_frame  # gRPC is for those who need it
+
+        frame = placed_frame(spark, schema, parse_options(given | place_of(store)))
+    elif parse_row_options(given).side_files:
+        from spark_bridge.sealed.frame import sealed_frame
+
+        frame = sealed_frame(spark, schema, parse_options(given | place_of(store)), where)
+        if frame is not None:
+            return frame
+    frame = _reader(spark, store, schema, options).load() if frame is None else frame
+    return frame if where is None else frame.filter(where[0])
 
 
 def _reader(
@@ -139,7 +150,8 @@ def explain_read(frame: DataFrame) -> ReadPlan:
     """
     plans = [explain_options(options) for options in _options_read(frame)]
     if not plans:
-        raise InvalidOption("explain_read: this frame reads no store; give one of read(...), or a table")
+        what = "this frame reads no store; give one of read(...), or a table (what reads side files is planned already:"
+        raise InvalidOption(f"explain_read: {what} frame.inputFiles() names them)")
     return ReadPlan([store for plan in plans for store in plan.stores])
 
 

@@ -46,7 +46,8 @@ def placed(spark: SparkSession, schema: StructType, options: ReadOptions) -> Dat
             for value in batch.column(0):
                 yield from read_anywhere(pickle.loads(value.as_py()), arrow_schema)
 
-    return _tickets(spark, splits).mapInArrow(read, schema)
+    tickets = [(pickle.dumps(split), hosts_of(split)) for split in splits]
+    return tickets_frame(spark, tickets).mapInArrow(read, schema)
 
 
 def hosts_of(split: RemoteSplit) -> list[str]:
@@ -55,21 +56,21 @@ def hosts_of(split: RemoteSplit) -> list[str]:
     return list(dict.fromkeys(place[0] for place in places if place is not None))
 
 
-def _tickets(spark: SparkSession, splits: Sequence[RemoteSplit]) -> DataFrame:
-    """A row and a partition for each split, with its hosts."""
+def tickets_frame(spark: SparkSession, tickets: Sequence[tuple[bytes, Sequence[str]]]) -> DataFrame:
+    """A row and a partition for each ticket, with the hosts that it would like."""
     jvm: Any = spark._jvm
     gateway: Any = spark.sparkContext._gateway
     scala = jvm.scala.jdk.javaapi.CollectionConverters
     pairs = jvm.java.util.ArrayList()
-    for split in splits:
+    for ticket, likes in tickets:
         values = gateway.new_array(jvm.java.lang.Object, 1)
-        values[0] = pickle.dumps(split)
+        values[0] = ticket
         hosts = jvm.java.util.ArrayList()
-        for host in hosts_of(split):
+        for host in likes:
             hosts.add(host)
         row = jvm.org.apache.spark.sql.RowFactory.create(values)
         pairs.add(jvm.scala.Tuple2(row, scala.asScala(hosts).toSeq()))
-    if not splits:
+    if not tickets:
         return spark.createDataFrame([], SPLIT)
     schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(SPLIT)
     tags = getattr(jvm.scala.reflect, "ClassTag$").__getattr__("MODULE$")

@@ -43,8 +43,8 @@ ROOMS = (
      " < remoting < services < front.frames < front.connections < front.sends | front.pulls < front"
      " < children | warm | role_change | store_opening | reload < supervisor"),
     ("spark_bridge", "registry < options | worker_process < split | user_errors | catalogue | java_home | spark_home"
-     " < replica < records < columnar < plan < stream | tables | sink < flight < source < placed < driver | kernels"
-     " < scanning < sql | lake < ."),
+     " < replica < records < columnar < plan < stream | tables | sink < flight < source < placed < sealed"
+     " < driver | kernels < scanning < sql | lake < ."),
     ("tools", "common | packaging < client < admin | log | run | show | bench.bed < demo | doctor | replica | debug"
      " | top | bench.works < bench | web.state < web.views < web < . < docs"),
 )  # fmt: skip

@@ -42,7 +42,8 @@ class OpenSide:
     """One segment's side file; to be closed."""
 
     def __init__(self, side_file: SideFile, fd: int) -> None:
-        self.path, self._data, self._fd = side_file.path, side_file.data, fd
+        assert side_file.manifest is not None
+        self.path, self.manifest, self._data, self._fd = side_file.path, side_file.manifest, side_file.data, fd
         status = os.fstat(fd)
         self._identity = status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
         if status.st_size != self._data.file_bytes:
@@ -73,6 +74,11 @@ class OpenSide:
         except (SideDamaged, *READ_ERRORS):
             os.close(fd)
             return None
+
+    def compare(self, names: Sequence[str]) -> None:
+        """Raise SideDamaged unless all of these columns are what was written."""
+        for group in range(len(self.limits)):
+            self._compare(group, names)
 
     def read(self, group: int, names: Sequence[str]) -> pa.Table:
         """The columns of one row group. Raises SideDamaged."""

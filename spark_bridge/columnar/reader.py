@@ -154,7 +154,7 @@ def _with_records(
 ) -> Iterator[pa.RecordBatch]:
     """Batches whose rows are records of the segment, too."""
     positions = table.column(POSITION).to_numpy() - window.base_offset
-    _check_heads(window, positions, table.column(SIZE).to_numpy())
+    check_heads(window, positions, table.column(SIZE).to_numpy())
     if later is not None:
         kept = later.kept(Records(window, positions)).starts
         table, positions = table.take(pa.array(np.searchsorted(positions, kept))), kept
@@ -168,7 +168,7 @@ def _with_records(
                 done += len(records)
 
 
-def _check_heads(window: LogWindow, positions: Positions, sizes: Positions) -> None:
+def check_heads(window: LogWindow, positions: Positions, sizes: Positions) -> None:
     """Raise CorruptRecord unless a record of its size begins at each position."""
     if len(records_at(window, positions)) == len(positions):
         wrong = np.flatnonzero(window.int32(positions) != sizes)

@@ -115,7 +115,7 @@ def _of_store(part: StorePart, splits: list[Split]) -> StorePlan:
         splits=len(splits),
         bytes=sum(map(bytes_of, splits)),
         queues=_queues(splits),
-        ranges=_joined((split.start, split.end) for split in splits if isinstance(split, RangeSplit)),
+        ranges=joined((split.start, split.end) for split in splits if isinstance(split, RangeSplit)),
         records=sum(len(split.offsets) for split in splits if isinstance(split, RecordSplit)),
     )
 
@@ -158,14 +158,15 @@ def _queues(splits: Iterable[Split]) -> dict[str, int]:
     return entries
 
 
-def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    joined: list[tuple[int, int]] = []
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending; those that touch are one."""
+    parts: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        if parts and start <= parts[-1][1]:
+            parts[-1] = parts[-1][0], max(end, parts[-1][1])
         else:
-            joined.append((start, end))
-    return joined
+            parts.append((start, end))
+    return parts
 
 
 def _counted(splits: int, size: int) -> str:

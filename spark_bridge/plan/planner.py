@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple
@@ -22,8 +22,9 @@ from spark_bridge.plan.stores import StoreAt, resolve_stores
 from spark_bridge.plan.time_ranges import cut_by_time, narrowed
 from spark_bridge.records.reader import open_window
 from spark_bridge.records.scan import record_starts
+from spark_bridge.split.apart import apart
 from spark_bridge.split.leases import hold_log, hold_plan
-from spark_bridge.split.splits import Cuts, LogExtent, Selection, Split, bounded_list, plan, split_bytes_of
+from spark_bridge.split.splits import Cuts, Extent, LogExtent, Selection, Split, bounded_list, plan, split_bytes_of
 from store.errors import CorruptRecord
 from store.message.topics import is_lmq
 from store.names import BATCH_QUEUES
@@ -32,15 +33,19 @@ from store.upkeep.leases import Lease
 SPLITS_PER_CPU = 2  # a Python task costs about 40 ms, so few; two, so that a slow one does not leave a CPU idle
 
 
-def plan_read(options: ReadOptions) -> list[Split]:
+ByRange = Callable[[LogExtent], Sequence[Extent]]
+
+
+def plan_read(options: ReadOptions, by_range: ByRange | None = None) -> list[Split]:
     """The splits of a batch read, planned against each log's end as it is now.
 
-    Raises what options, stores and recovery find wrong.
+    `by_range` tells parts of a log that are rather looked through than read queue by queue. Raises what options, stores
+    and recovery find wrong.
     """
-    return plan_under_leases(options)[0]
+    return plan_under_leases(options, by_range)[0]
 
 
-def plan_under_leases(options: ReadOptions) -> tuple[list[Split], list[Lease]]:
+def plan_under_leases(options: ReadOptions, by_range: ByRange | None = None) -> tuple[list[Split], list[Lease]]:
     """The same, with the leases that hold what was planned: for `leaseSeconds`, or until who plans releases them."""
     with ExitStack() as given_back:  # whatever fails, of whichever store
         logs = []
@@ -51,7 +56,7 @@ def plan_under_leases(options: ReadOptions) -> tuple[list[Split], list[Lease]]:
             logs.append((store, log, lease))
         splits: list[Split] = []
         for (_, _, lease), part in zip(logs, _parts(options, [one[:2] for one in logs]), strict=True):
-            splits = bounded_list(splits, hold_plan(lease, _planned(part, options)))
+            splits = bounded_list(splits, hold_plan(lease, _planned(part, options, by_range)))
         given_back.pop_all()
     return splits, [lease for _, _, lease in logs if lease is not None]
 
@@ -94,8 +99,9 @@ def _parts(options: ReadOptions, logs: Sequence[tuple[StoreAt, LogExtent]]) -> I
         yield StorePart(store, log, replace(selection, stored=stored, ranges=ranges), share)
 
 
-def _planned(part: StorePart, options: ReadOptions) -> list[Split]:
-    return plan_store(part.store, part.log, options, part.selection, part.partitions)
+def _planned(part: StorePart, options: ReadOptions, by_range: ByRange | None = None) -> list[Split]:
+    extents = by_range(part.log) if by_range is not None and part.selection.keys is None else ()
+    return plan_store(part.store, part.log, options, part.selection, part.partitions, extents)
 
 
 def _find_extent(store: StoreAt, options: ReadOptions) -> LogExtent:
@@ -118,9 +124,10 @@ def _leased(store: StoreAt, options: ReadOptions) -> tuple[LogExtent, Lease | No
 
 
 def plan_store(
-    store: StoreAt, log: LogExtent, options: ReadOptions, selection: Selection, partitions: int
-) -> list[Split]:
-    """The splits of one store."""
+    store: StoreAt, log: LogExtent, options: ReadOptions, selection: Selection, partitions: int,
+    by_range: Sequence[Extent] = (),
+) -> list[Split]:  # fmt: skip
+    """The splits of one store; the extents `by_range` are not read queue by queue if much of them is wanted."""
     if selection.ranges != UNLIMITED:
         selection = replace(selection, ranges=cut_by_time(log, selection.ranges))
     tail = selection
@@ -154,7 +161,9 @@ def plan_store(
     cuts = Cuts(options.partitions_min is None, options.partition_records_max, options.partition_bytes_max)
     if cuts.records_max is not None:
         cuts = replace(cuts, offsets=tuple(bounded_list(_record_cuts(log, cuts.records_max, options.rows.permissive))))
-    return plan(log, queues, scanned, selection, options.split_bytes, partitions, cuts, tail)
+    wanted = () if selection.topics is None else by_range
+    left, inside, outside = apart(log, queues, selection, wanted)
+    return plan(log, left, scanned, selection, options.split_bytes, partitions, cuts, tail, (inside, outside))
 
 
 def _refuse_contradictions(selection: Selection) -> None:

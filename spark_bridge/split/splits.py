@@ -37,6 +37,7 @@ SCAN_SHARE = 0.8  # of the log: topics that hold more than this of it are read b
 GUIDE_QUEUES_MAX = 8
 
 Part = TypeVar("Part")
+Extent = tuple[int, int]  # of the log: from an offset on, below another
 QueueBounds = tuple[tuple[str, int, int, int | None], ...]  # topic, queueId, first offset, end offset (None: all)
 
 
@@ -240,25 +241,30 @@ def plan(
     partitions: int,
     cuts: Cuts = Cuts(),
     tail: Selection | None = None,
+    apart: tuple[Sequence[Extent], Sequence[Extent]] = ((), ()),
 ) -> list[Split]:
     """The splits of one read.
 
     `queues` are the selected topics' queues, or, when no topic is selected, any queues: as guides to record starts.
     `scanned_topics` are selected but have no queues to trust; they are looked for in the whole log. `tail` is what is
-    wanted of the part that is not dispatched, if that is to be told otherwise.
+    wanted of the part that is not dispatched, if that is to be told otherwise. `apart` are extents of the dispatched
+    part that are looked through, of which `queues` have no entries, and the extents that are left.
     """
     first, reput, end = log.min_physical_offset, log.reput_from_offset, log.max_physical_offset
     least = SPLIT_BYTES_DEFAULT_MIN if cuts.has_least else 1
     split_bytes = split_bytes or split_bytes_of(log, selection, partitions, least)
-    if selection.topics is None or _is_nearly_all(log, queues, selection):
+    inside, outside = apart
+    if selection.topics is None or (not inside and _is_nearly_all(log, queues, selection)):
         if tail is None or tail == selection:
             return bounded_list(range_splits(log, first, end, selection, queues, split_bytes, cuts))
         dispatched = range_splits(log, first, reput, selection, queues, split_bytes, cuts)
         return bounded_list(dispatched, range_splits(log, reput, end, tail, (), split_bytes, cuts))
     parts: list[Iterable[Split]] = [_queue_splits(log, queues, selection, partitions, cuts)]
+    parts += [range_splits(log, start, behind, selection, queues, split_bytes, cuts) for start, behind in inside]
     if scanned_topics:
         scanned = replace(selection, topics=scanned_topics)
-        parts.append(range_splits(log, first, reput, scanned, queues, split_bytes, cuts))
+        left = outside if inside else [(first, reput)]
+        parts += [range_splits(log, start, behind, scanned, queues, split_bytes, cuts) for start, behind in left]
     parts.append(range_splits(log, reput, end, tail or selection, (), split_bytes, cuts))
     return bounded_list(*parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,9 +17,15 @@ from spark_bridge.records.records import Records
 from spark_bridge.records.scan import LogWindow, record_starts
 from store.files.segment import file_name
 from store.files.segment_files import SegmentFiles, segment_bytes_of
+from store.message.record import SysFlag
 from store.names import COMMIT_LOG
 from store.upkeep import side_files
+from tests.spark_bridge.stores import SmallStore
 
+SEGMENT_BYTES = 8192
+START_MS = 1_700_000_000_000
+TAGS = (b"", b"TAGS\x01a\x02", b"TAGS\x01b\x02KEYS\x01k7 k8\x02UNIQ_KEY\x017F000001\x02")
+FLAGS = (0, int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_COMMIT), int(SysFlag.TRANSACTION_ROLLBACK))
 DICTIONARIES = ["topic", "queueId", "tags", "flag", "sysFlag", "bornHost", "storeHost", "reconsumeTimes"]
 
 
@@ -90,3 +97,22 @@ def _data(data: bytes, metadata: pq.FileMetaData) -> DataFile:
         tuple(group.num_rows for group in groups), {name: tuple(of) for name, of in lengths.items()},
         {name: "".join(of) for name, of in sums.items()},
     )  # fmt: skip
+
+
+def make(root: Path, *, transactions: bool = True) -> SmallStore:
+    """300 messages over several segments: tags, keys, transactions, a broker's topic, some compressed."""
+    store = SmallStore(root, SEGMENT_BYTES)
+    for number in range(300):
+        body, sys_flag = (
+            bytes([number % 251]) * (number % 90),
+            FLAGS[number % 7] if transactions and number % 7 < 4 else 0,
+        )
+        if number % 10 == 0:
+            body, sys_flag = zlib.compress(body), sys_flag | SysFlag.COMPRESSED
+        topic = "RMQ_SYS_TRACE_TOPIC" if number % 41 == 0 else ("orders", "returns", "zoo")[number % 5 % 3]
+        store.put(
+            topic, body, number % 4, sys_flag=int(sys_flag), properties=TAGS[number % 3], flag=number % 2,
+            born_timestamp_ms=START_MS + number, store_timestamp_ms=START_MS + 2 * number,
+            reconsume_times=number % 3,
+        )  # fmt: skip
+    return store

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,34 +21,13 @@ from spark_bridge.scanning import scan
 from spark_bridge.split.splits import LogExtent, RangeSplit, Selection
 from store.errors import CorruptRecord, SegmentRemoved
 from store.files.segment import file_name
-from store.message.record import SysFlag
 from store.upkeep.side_files import data_path, manifest_path
-from tests.spark_bridge.columnar.side_files import write_side_files
+from tests.spark_bridge.columnar.side_files import SEGMENT_BYTES, START_MS, make, write_side_files
 from tests.spark_bridge.stores import SmallStore, unpack_golden
 
-SEGMENT_BYTES = 8192
-START_MS = 1_700_000_000_000
 ALL = [column.name for column in COLUMNS]
 ASKED = [column for column in COLUMNS if column.name not in ("body", "properties")]
 WITH_SIDE_FILES = RowOptions(side_files=True)
-TAGS = (b"", b"TAGS\x01a\x02", b"TAGS\x01b\x02KEYS\x01k7 k8\x02UNIQ_KEY\x017F000001\x02")
-FLAGS = (0, int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_COMMIT), int(SysFlag.TRANSACTION_ROLLBACK))
-
-
-def make(root: Path) -> SmallStore:
-    """300 messages over several segments: tags, keys, transactions, a broker's topic, some compressed."""
-    store = SmallStore(root, SEGMENT_BYTES)
-    for number in range(300):
-        body, sys_flag = bytes([number % 251]) * (number % 90), FLAGS[number % 7] if number % 7 < 4 else 0
-        if number % 10 == 0:
-            body, sys_flag = zlib.compress(body), sys_flag | SysFlag.COMPRESSED
-        topic = "RMQ_SYS_TRACE_TOPIC" if number % 41 == 0 else ("orders", "returns", "zoo")[number % 5 % 3]
-        store.put(
-            topic, body, number % 4, sys_flag=int(sys_flag), properties=TAGS[number % 3], flag=number % 2,
-            born_timestamp_ms=START_MS + number, store_timestamp_ms=START_MS + 2 * number,
-            reconsume_times=number % 3,
-        )  # fmt: skip
-    return store
 
 
 @pytest.fixture(scope="module", params=["made", "rocketmq-4.9.7", "rocketmq-5.3.3"])

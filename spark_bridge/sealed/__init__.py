@@ -1,0 +1,1 @@
+"""Reads whose sealed segments Spark reads itself: their side files as Parquet, the rest of the log through splits."""
