@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from spark_bridge import worker_process
 from spark_bridge.catalogue import keeping, kept_options, options_of_creation
 from spark_bridge.columnar.reader import read_split
+from spark_bridge.options.flights import is_flight
 from spark_bridge.options.read import ReadOptions, parse_options
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.columns import canonical, columns_of
@@ -93,14 +94,22 @@ class RocketMQSource(DataSource):
         """A batch write through the engine on the executors' hosts."""
         from spark_bridge.sink.writer import RocketMQWriter  # readers do without it
 
-        return RocketMQWriter(schema, self.options, overwrite=overwrite)
+        return RocketMQWriter(schema, self.options, overwrite=overwrite, to=self._append())
 
     @in_one_line
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
         """A streaming query's sink."""
         from spark_bridge.sink.writer import RocketMQStreamWriter
 
-        return RocketMQStreamWriter(schema, self.options, overwrite=overwrite)
+        return RocketMQStreamWriter(schema, self.options, overwrite=overwrite, to=self._append())
+
+    def _append(self) -> Any:
+        """What brings a task's rows to a log: that of its own host, or one behind a Flight server."""
+        if is_flight(self.options.get("path", "")):
+            from spark_bridge.flight.put_client import append
+        else:
+            from spark_bridge.sink.append import append
+        return append
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream of the columns in `schema`."""

@@ -18,8 +18,9 @@ TOKEN_CHARACTERS_MIN, TOKEN_CHARACTERS_MAX = 16, 4096
 class Call(flight.ServerMiddleware):  # type: ignore[misc]
     """One call: what is to be done when it has ended, however it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_write: bool = True) -> None:
         super().__init__()
+        self.may_write = may_write  # where the server takes messages
         self._at_end: list[Callable[[], None]] = []
 
     def at_end(self, done: Callable[[], None]) -> None:
@@ -33,18 +34,23 @@ class Call(flight.ServerMiddleware):  # type: ignore[misc]
 
 
 class Door(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Lets in calls with the token; without one everybody's."""
+    """Lets in calls with the token; without one everybody's. With a writers' token the other one is for readers."""
 
-    def __init__(self, token: str | None, sent_as: Callable[[BaseException], BaseException]) -> None:
+    def __init__(
+        self, token: str | None, sent_as: Callable[[BaseException], BaseException], writers_token: str | None = None
+    ) -> None:
         super().__init__()
-        self._token, self._sent_as = token, sent_as
+        self._token, self._writers, self._sent_as = token, writers_token, sent_as
 
     def start_call(self, info: Any, headers: Mapping[str, Sequence[str | bytes]]) -> Call:
         """The call's own object. Raises Flight's error for who is not let in."""
-        if self._token is not None and not _is_known(headers.get(HEADER, ()), self._token):
+        given = headers.get(HEADER, ())
+        if self._writers is not None and _is_known(given, self._writers):
+            return Call()
+        if self._token is not None and not _is_known(given, self._token):
             what = "this server wants its token: send the header authorization: Bearer TOKEN"
             raise self._sent_as(NotLetIn(what))
-        return Call()
+        return Call(may_write=self._writers is None)
 
 
 def _is_known(given: Sequence[str | bytes], token: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -46,6 +47,39 @@ class RemotePlan(NamedTuple):
     log_bytes: int
     broker_name: str
     end: int
+
+
+class PutCall:
+    """Batches to a server, and its one answer."""
+
+    def __init__(self, writer: Any, reader: Any) -> None:
+        self.writer, self._reader = writer, reader
+
+    def send(self, batch: pa.RecordBatch) -> None:
+        """One batch; waits where the server does."""
+        self.writer.write_batch(batch)
+
+    def answer(self) -> bytes:
+        """What the server says when it has all and has done with it."""
+        self.writer.done_writing()
+        answer = self._reader.read()
+        if answer is None:
+            raise pa.ArrowInvalid("it ended without an answer")
+        body: bytes = answer.to_pybytes()
+        return body
+
+    def reason(self, error: BaseException) -> BaseException:
+        """Why a write failed, which closing tells better."""
+        try:
+            self.writer.close()
+        except (pa.ArrowException, OSError) as better:
+            return better
+        return error
+
+    def cancel(self) -> None:
+        """Leave it: nobody waits for the rest."""
+        with suppress(pa.ArrowException, OSError):
+            self.writer.close()
 
 
 class RemoteStore:
@@ -119,6 +153,22 @@ class RemoteStore:
         finally:
             if reader is not None:
                 reader.cancel()
+
+    @contextmanager
+    def putting(self, command: bytes, schema: pa.Schema) -> Iterator[PutCall]:
+        """A put under way. Raises what the server says."""
+        call = None
+        try:
+            options = flight.FlightCallOptions(headers=self._headers)
+            call = PutCall(*self._client.do_put(flight.FlightDescriptor.for_command(command), schema, options))
+            yield call
+            call.writer.close()
+        except (pa.ArrowException, OSError) as error:
+            raise made_again(error if call is None else call.reason(error), self.location) from None
+        except BaseException:
+            if call is not None:
+                call.cancel()
+            raise
 
     def _asked(self, call: Callable[[Any], Result], timeout_s: float = CALL_S) -> Result:
         """What a call gives; a server that has as many as it takes is asked again, for a while."""

@@ -99,6 +99,42 @@ class NotOffered(FlightError):
     code = "NOT_OFFERED"
 
 
+class NotWritable(FlightError):
+    """A server that takes no messages: it was started to read only, or no master runs on its store.
+
+    Next: `slipstream flight STORE --writable` beside the master; name that server in `path`.
+    """
+
+    code = "NOT_WRITABLE"
+
+
+class MayNotWrite(FlightError):
+    """A client whose token lets it read only, or a topic that is not written to through Flight.
+
+    Next: send the token of `--write-token-file`; write to a topic that the server serves.
+    """
+
+    code = "MAY_NOT_WRITE"
+
+
+class InvalidPut(FlightError):
+    """Rows, or words about them, that no writer of ours sends.
+
+    Next: write with the Spark format of the server's version; docs/flight.md says what a put is.
+    """
+
+    code = "INVALID_PUT"
+
+
+class PutInterrupted(FlightError):
+    """A write whose server went in the midst of it, or was not to be had in time.
+
+    Next: run the task or the query again: rows that are in the log are not appended again.
+    """
+
+    code = "PUT_INTERRUPTED"
+
+
 class RemoteFault(FlightError):
     """A fault on the server that is none of the client's doing; or an error that this version does not know.
 

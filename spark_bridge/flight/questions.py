@@ -10,7 +10,7 @@ stranger's text: what it says is checked here as far as that goes without a stor
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,16 +79,7 @@ def told_options(given: Mapping[str, str]) -> dict[str, str]:
 
 def parsed(body: bytes) -> Question:
     """The question that a client sent. Raises InvalidOption."""
-    if len(body) > QUESTION_BYTES_MAX:
-        raise _wrong(f"{len(body)} bytes, {QUESTION_BYTES_MAX} at most")
-    try:
-        fields = json.loads(body.decode("utf-8"))
-    except (ValueError, RecursionError):
-        raise _wrong("no JSON") from None
-    if not isinstance(fields, dict) or not fields.keys() <= FIELDS:
-        raise _wrong(f"no object with the fields {', '.join(sorted(FIELDS))}")
-    if type(fields.get("version")) is not int or fields["version"] != VERSION:
-        raise _wrong(f"another version, this server speaks version {VERSION}")
+    fields = fields_of(body, QUESTION_BYTES_MAX, FIELDS, _wrong)
     if fields.get("ask") not in ASKED:
         raise _wrong(f"ask is none of {', '.join(ASKED)}")
     return Question(
@@ -102,6 +93,23 @@ def parsed(body: bytes) -> Question:
         topics=_texts("topics", fields.get("topics", [])),
         holder=_name("holder", fields.get("holder", "")),
     )
+
+
+def fields_of(
+    body: bytes, bytes_max: int, names: frozenset[str], wrong: Callable[[str], Exception]
+) -> dict[str, Any]:
+    """What a stranger's JSON object says, of this version and with no field but these. Raises what `wrong` makes."""
+    if len(body) > bytes_max:
+        raise wrong(f"{len(body)} bytes, {bytes_max} at most")
+    try:
+        fields = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise wrong("no JSON") from None
+    if not isinstance(fields, dict) or not fields.keys() <= names:
+        raise wrong(f"no object with the fields {', '.join(sorted(names))}")
+    if type(fields.get("version")) is not int or fields["version"] != VERSION:
+        raise wrong(f"another version, this server speaks version {VERSION}")
+    return fields
 
 
 def nested(by_queue: Mapping[Queue, Any]) -> Nested:

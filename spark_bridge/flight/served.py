@@ -79,7 +79,7 @@ class ServedStore:
 
     def __init__(self, root: str, served: frozenset[str] | None = None) -> None:
         self.root = str(Path(root).absolute())
-        self._served = served
+        self.served = served
         self._name = broker_name_of(self.root)
         self._held: deque[tuple[float, leases.Lease]] = deque()
         self._at_rest: tuple[object, LogExtent] | None = None
@@ -136,10 +136,10 @@ class ServedStore:
             if not options.include_system_topics:
                 matching = {name for name in matching if not is_system_topic(name)}
             return replace(options, topic_pattern=None, topics=tuple(sorted(matching)), allow_missing_topics=True)
-        if self._served is None:
+        if self.served is None:
             return options
         if options.topics is None:
-            shown = (name for name in self._served if options.include_system_topics or not is_system_topic(name))
+            shown = (name for name in self.served if options.include_system_topics or not is_system_topic(name))
             return replace(options, topics=tuple(sorted(shown)), allow_missing_topics=True)
         self._refuse_unserved(options.topics)
         if not options.allow_missing_topics and (unknown := set(options.topics) - self.topics()):
@@ -163,7 +163,7 @@ class ServedStore:
         names = set(inventory.topics_of(self.root, Selection()))
         with suppress(MalformedConfig):  # it can tell nothing
             names.update(topics(json_files.read(Path(self.root) / CONFIG / TOPICS)))
-        return names if self._served is None else names & self._served
+        return names if self.served is None else names & self.served
 
     def listed(self, prefix: str) -> list[tuple[str, int]]:
         """Topics that begin so, with the number of messages in their queues. Raises InvalidOption for too many."""
@@ -200,7 +200,7 @@ class ServedStore:
         return Opened(wanted.schema, filter(len, batches), self._leased(split))
 
     def _refuse_foreign(self, ticket: SplitTicket) -> None:
-        if self._served is None:
+        if self.served is None:
             return
         split = ticket.split
         if isinstance(split, QueueSplit):
@@ -211,7 +211,7 @@ class ServedStore:
             self._refuse_unserved(split.selection.topics)
 
     def _refuse_unserved(self, names: Any) -> None:
-        if self._served is not None and (others := set(names) - self._served):
+        if self.served is not None and (others := set(names) - self.served):
             raise TopicNotServed(f"topic {min(others)[:255]!r} is not served here; ListFlights shows those that are")
 
     def _queue_directory(self, topic: str, queue_id: int) -> str:

@@ -17,9 +17,17 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from pyarrow import flight
 
+from spark_bridge.flight import puts
 from spark_bridge.flight.access import CALL, Door
 from spark_bridge.flight.connections import Peer, established, hang_up, peer_of
-from spark_bridge.flight.errors import AddressNotAllowed, FlightRefused, NotOffered, ServerStopping
+from spark_bridge.flight.errors import (
+    AddressNotAllowed,
+    FlightRefused,
+    MayNotWrite,
+    NotOffered,
+    NotWritable,
+    ServerStopping,
+)
 from spark_bridge.flight.followed import FollowedStore
 from spark_bridge.flight.questions import STREAM_ACTION
 from spark_bridge.flight.request import STORE_ACTION, ScanRequest, parsed
@@ -38,6 +46,12 @@ STOP_S = 30.0
 
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
+
+
+class Writers(NamedTuple):
+    """Who may write: with a token of their own, else everybody who is let in."""
+
+    token: str | None = None
 
 
 class Certificate(NamedTuple):
@@ -66,16 +80,19 @@ def _in_one_line(method: Callable[Asked, Answer]) -> Callable[Asked, Answer]:
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Serves from the moment it is made. Raises FlightRefused where it cannot listen.
 
-    `may_enter` decides by a client's address. `stop` ends it, with what is under way.
+    `may_enter` decides by a client's address; without `writers` nothing is written. `stop` ends it, with what is
+    under way.
     """
 
     def __init__(
         self, store: ServedStore, host: str, port: int, *, token: str | None, certificate: Certificate | None = None,
         may_enter: Callable[[str], bool] = lambda _host: True, limits: Limits = DEFAULT_LIMITS, version: str = "",
+        writers: Writers | None = None,
     ) -> None:  # fmt: skip
         self._store, self._may_enter, self._limits, self._version = store, may_enter, limits, version
         self._streams = Streams(limits)
         self._followed = FollowedStore(store)
+        self._writers, self._puts = writers, Turns("puts", limits.puts, 2 * limits.puts)
         self._plans = Turns("plans", limits.plans, limits.plans_waiting)
         self._looks = Turns("looks of streams", limits.looks, limits.looks_waiting)
         self._known: set[Peer] = set()  # connections that made a call that was let in
@@ -84,6 +101,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._stopping = threading.Event()
         self._telling = Telling(store.broker_name, store.places)
         self.sent_as = self._telling.sent_as
+        door = Door(token, self.sent_as, None if writers is None else writers.token)
         scheme = "grpc" if certificate is None else "grpc+tls"
         shown = f"[{host}]" if ":" in host else host
         tls: dict[str, Any] = {}
@@ -92,7 +110,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             if certificate.clients is not None:
                 tls |= {"verify_client": True, "root_certificates": certificate.clients}
         try:
-            super().__init__(f"{scheme}://{shown}:{port}", middleware={CALL: Door(token, self.sent_as)}, **tls)
+            super().__init__(f"{scheme}://{shown}:{port}", middleware={CALL: door}, **tls)
         except Exception as error:
             why = " ".join(str(error).split())
             what = f"{shown}:{port} cannot be listened on ({why}); another --port (0: any free one), or --host"
@@ -168,7 +186,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 return [flight.Result(self._followed.answer(action.body.to_pybytes()))]
         if action.type != STORE_ACTION:
             raise NotOffered(f"there is no action {action.type[:255]!r}; there are {STORE_ACTION} and {STREAM_ACTION}")
-        status = {"version": self._version, **self._store.status()}
+        writable = self._writers is not None and puts.takes_puts(self._store.root)
+        status = {"version": self._version, "takesPuts": writable, **self._store.status()}
         return [flight.Result(json.dumps(status).encode())]
 
     @_in_one_line
@@ -182,9 +201,23 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @_in_one_line
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Nothing is written through Flight."""
-        self._entered(context)
-        raise NotOffered("this server only reads; messages are written by producers: `slipstream send`")
+        """Rows into the master's rings; the answer is how many, when they are as safe as was asked for."""
+        peer, call = self._entered(context), context.get_middleware(CALL)
+        if self._writers is None:
+            raise NotWritable("this server only reads; start one with --writable beside the master")
+        if not call.may_write:
+            raise MayNotWrite("this token is one of readers; send the token of --write-token-file")
+        if descriptor.descriptor_type != flight.DescriptorType.CMD:
+            raise InvalidOption("a put's descriptor is a command, as JSON; docs/flight.md says which")
+        put, stream = puts.parsed(descriptor.command), puts.Incoming(peer, self.sent_as)
+        with self._puts.taken():
+            self._streams.enter(stream)
+            try:
+                stream.receive(reader, self._store.served)
+                written = puts.done(put, self._store.root, stream)
+            finally:
+                self._streams.leave(stream)
+        writer.write(json.dumps({"appended": written.appended, "inLog": written.in_log}).encode())
 
     @_in_one_line
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:

@@ -31,6 +31,7 @@ class Limits(NamedTuple):
     streams_of_peer: int = 64  # of one address
     plans: int = 4
     plans_waiting: int = 64
+    puts: int = 8
     looks: int = 8  # of drivers of streams
     looks_waiting: int = 256
     connections: int = 1024
@@ -67,6 +68,8 @@ class Turns:
 class Stream:
     """One ticket's batches on their way: an iterator for Flight, which other threads look at."""
 
+    patience_s: float | None = None  # with its client; None: as with all
+
     def __init__(self, peer: Peer, sent_as: Callable[[BaseException], BaseException]) -> None:
         self.peer = peer
         self.waits_since: float | None = None  # since when the client has not taken what was made
@@ -87,8 +90,7 @@ class Stream:
     def __next__(self) -> pa.RecordBatch:
         self.waits_since = None
         try:
-            if self.stopped:
-                raise ServerStopping("this server ends now; give the ticket to another replica, or to it later")
+            self.refuse_when_stopped()
             batch = next(self._batches)
         except StopIteration:
             raise
@@ -96,6 +98,11 @@ class Stream:
             raise self._sent_as(error) from None
         self.waits_since = time.monotonic()
         return batch
+
+    def refuse_when_stopped(self) -> None:
+        """Raises ServerStopping."""
+        if self.stopped:
+            raise ServerStopping("this server ends now; ask another replica, or this one when it is back")
 
     def idle_s(self, now: float) -> float:
         """For how long the client has taken nothing."""
@@ -168,6 +175,7 @@ class Streams:
     def idle_peers(self, now: float) -> set[Peer]:
         """The connections none of whose streams has moved for as long as a client may take."""
         streams = self.under_way()
-        idle = Counter(stream.peer for stream in streams if stream.idle_s(now) > self._limits.idle_s)
+        most = self._limits.idle_s
+        idle = Counter(stream.peer for stream in streams if stream.idle_s(now) > (stream.patience_s or most))
         of_peer = Counter(stream.peer for stream in streams)
         return {peer for peer, number in idle.items() if number == of_peer[peer]}

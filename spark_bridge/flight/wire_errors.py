@@ -30,6 +30,7 @@ _KINDS: dict[str, type[flight.FlightError]] = {
     errors.NotLetIn.code: flight.FlightUnauthenticatedError,
     errors.AddressNotAllowed.code: flight.FlightUnauthorizedError,
     errors.TopicNotServed.code: flight.FlightUnauthorizedError,
+    errors.MayNotWrite.code: flight.FlightUnauthorizedError,
     errors.TooManyStreams.code: flight.FlightUnavailableError,
     errors.ServerStopping.code: flight.FlightUnavailableError,
     errors.TicketBehind.code: flight.FlightUnavailableError,

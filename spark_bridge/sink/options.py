@@ -1,33 +1,19 @@
-"""Options and columns of a write, checked: what the user gave to values, or an error that helps.
-
-Columns go by RocketMQ's names or by those of Spark's Kafka sink; Spark ignores the case of both.
-"""
+"""Options of a write, checked: what the user gave to values, or an error that helps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-)
-
+from spark_bridge.options.flights import Flights, parse_flights
 from spark_bridge.options.read import CLIENT_OPTION_NAMES, KAFKA_PREFIX
 from spark_bridge.options.values import InvalidOption, choice, flag, local_path, nearest
 
-HEADERS = "headers"
+WRITE_FLIGHT_NAMES = ("flightToken", "flightTokenFile", "flightRoots")
 INCLUDE_HEADERS = "includeHeaders"  # of Kafka's users: the column is written where there is one
 OPTION_NAMES = (
     "path", "topic", "acks", "idempotent", "writeId", "timeout", "systemProperties", "checkpointLocation",
-    INCLUDE_HEADERS,
+    INCLUDE_HEADERS, *WRITE_FLIGHT_NAMES,
 )  # fmt: skip
 NOTHING, APPENDED, BROKER = "none", "appended", "broker"
 ACKS = {
@@ -41,30 +27,12 @@ PATH_MISSING = (
 )
 REFUSE, DROP = "refuse", "drop"
 
-STRING, BINARY = StringType(), BinaryType()
-TEXTS = (STRING, BINARY)
-INTEGERS = (IntegerType(), LongType(), ShortType())
-# Each message's part: the columns that may hold it, and their types.
-PARTS: Mapping[str, tuple[tuple[str, tuple[DataType, ...]], ...]] = {
-    "topic": (("topic", (STRING,)),),
-    "tags": (("tags", (STRING,)),),
-    "keys": (("keys", (STRING, ArrayType(STRING))), ("key", TEXTS)),
-    "properties": (
-        ("properties", (MapType(STRING, STRING),)),
-        (HEADERS, (ArrayType(StructType().add("key", STRING).add("value", BINARY)),)),
-    ),
-    "body": (("body", TEXTS), ("value", TEXTS)),
-    "queue_id": (("queueId", INTEGERS), ("partition", INTEGERS)),
-}
-# Of Kafka's rows as they are read: its sink takes them, and does without.
-KAFKA_READ_COLUMNS = frozenset({"offset", "timestamp", "timestamptype"})
-COLUMN_NAMES = tuple(name for columns in PARTS.values() for name, _types in columns)
-
 
 @dataclass(frozen=True)
 class WriteOptions:
     """What one write asked for. `topic` None: each row says it; `write_id` None: this write will not be repeated.
 
+    `flights` are the servers of a broker's replicas, one of them the master's; None: the store is on the task's host.
     `drops_system_properties` None: those among headers only.
     """
 
@@ -75,6 +43,7 @@ class WriteOptions:
     write_id: str | None = None
     timeout_s: float = TIMEOUT_SECONDS
     drops_system_properties: bool | None = None
+    flights: Flights | None = None
 
 
 @dataclass(frozen=True)
@@ -105,8 +74,10 @@ def parse_write_options(options: Mapping[str, str], *, overwrite: bool) -> Write
         raise InvalidOption(f"acks={given['acks']!r}: one of {', '.join(ACKS)}")
     flag(INCLUDE_HEADERS, given.get(INCLUDE_HEADERS.lower(), "true"))
     system = given.get("systemproperties")
+    flights = parse_flights([given["path"]], given)
     return WriteOptions(
-        path=local_path("path", given["path"]),
+        path=given["path"] if flights else local_path("path", given["path"]),
+        flights=flights,
         topic=_text("topic", given.get("topic")),
         acks=ACKS[acks],
         idempotent=flag("idempotent", given.get("idempotent", "true")),
@@ -114,35 +85,6 @@ def parse_write_options(options: Mapping[str, str], *, overwrite: bool) -> Write
         timeout_s=_seconds(given.get("timeout")),
         drops_system_properties=None if system is None else choice("systemProperties", system, (REFUSE, DROP)) == DROP,
     )
-
-
-def sink_columns(schema: StructType, topic: str | None) -> SinkColumns:
-    """The parts of a message by the places of their columns. Raises InvalidOption."""
-    by_name = {name.lower(): (part, name, types) for part, columns in PARTS.items() for name, types in columns}
-    places: dict[str, int] = {}
-    names: dict[str, str] = {}
-    for place, field in enumerate(schema.fields):
-        if field.name.lower() in KAFKA_READ_COLUMNS:
-            continue
-        if field.name.lower() not in by_name:
-            raise InvalidOption(f"a message has no column {field.name!r}; {nearest(field.name, COLUMN_NAMES)}")
-        part, name, types = by_name[field.name.lower()]
-        if part in names:
-            raise InvalidOption(f"columns {names[part]} and {name} are two names of one thing: write one of them")
-        if not any(_same(field.dataType, one) for one in types):
-            wanted = " or ".join(one.simpleString() for one in types)
-            raise InvalidOption(f"column {name} is {wanted}, the rows have {field.dataType.simpleString()}")
-        places[part], names[part] = place, name
-    if "body" not in places:
-        raise InvalidOption("no column body (or value): what the messages say")
-    if "topic" not in places and topic is None:
-        raise InvalidOption('no topic: a column topic, or .option("topic", NAME) for all rows')
-    return SinkColumns(places, names.get("keys") == "key", names.get("properties") == HEADERS)
-
-
-def _same(kind: DataType, wanted: DataType) -> bool:
-    """Equal but for whether parts may be null."""
-    return kind.simpleString() == wanted.simpleString()
 
 
 def _text(option: str, value: str | None) -> str | None:

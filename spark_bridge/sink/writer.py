@@ -1,60 +1,31 @@
-"""`write.format("rocketmq")` and `writeStream`: a task's rows through shared memory into the engine on its own host.
+"""`write.format("rocketmq")` and `writeStream`: Spark's side of a write.
 
-Spark may run a task again: after a failure, after a lost executor, and a stream's last epoch after a restart. Every
-row carries a unique key made of query, epoch, partition and what it says; a task first asks the index which of its rows
-the log holds already, and appends the others. Messages are seen one by one as they are appended, not all at once.
+Spark may run a task again: after a failure, after a lost executor, and a stream's last epoch after a restart. What
+stays the same then (query, epoch, partition) goes with the rows, to the engine on the executor's own host, or through
+Flight to the host of a master.
 """
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_bridge.sink.options import NOTHING, WriteOptions, parse_write_options, sink_columns
-from spark_bridge.sink.rows import Messages, Refusal, RowRefused, Rows, queue_of_key, row_keys
-from spark_bridge.sink.task import TaskId, TaskLock
+from spark_bridge.sink.append import Appended, append
+from spark_bridge.sink.columns import sink_columns
+from spark_bridge.sink.options import SinkColumns, WriteOptions, parse_write_options
+from spark_bridge.sink.task import TaskId
 from spark_bridge.user_errors import in_one_line
-from store.errors import NoBroker, NotAStore
-from store.message.properties import UNIQ_KEY
-from store.names import CONFIG, TOPICS
-from store.reading.extent import Running, running
-from store.tables import json_files
-from store.tables import tables as broker_tables
-
-if TYPE_CHECKING:
-    from engine.producer import Producer
-    from spark_bridge.sink.index import WrittenKeys
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # what Spark tells the tasks of a stream
-PIECE_ROWS = 1024  # rows for one queue before the next one's turn
-NAMES_TOGETHER_MAX = 64
 CLOCKS_APART_MS = 3_600_000
-CLIENT_QUEUES = 4
-
-
-class NoEngine(NoBroker):
-    """No broker that takes messages runs on the executor's host.
-
-    Next: `slipstream status STORE` on the executor's host; a master must run there.
-    """
-
-    code = "NO_ENGINE"
-
-    def __init__(self, path: str, why: str) -> None:
-        where = f"on {socket.gethostname()}, where this task of Spark runs"
-        super().__init__(path, f"{why} {where}; rows go through shared memory of one host, and nothing was sent")
+Append = Callable[[Iterator[pa.RecordBatch], TaskId, WriteOptions, SinkColumns, int], Appended]
 
 
 @dataclass(frozen=True)
@@ -68,8 +39,10 @@ class Written(WriterCommitMessage):
 class RocketMQWriter(DataSourceArrowWriter):
     """One batch write; made once on the driver, so all attempts of its tasks share its id."""
 
-    def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:
-        self.options = parse_write_options(options, overwrite=overwrite)
+    def __init__(
+        self, schema: StructType, options: Mapping[str, str], *, overwrite: bool, to: Append = append
+    ) -> None:
+        self.options, self._append = parse_write_options(options, overwrite=overwrite), to
         self.columns = sink_columns(schema, self.options.topic)
         self.query = self.options.write_id or str(uuid.uuid4())
         # A write that nobody can repeat later has nothing in the older index files.
@@ -80,14 +53,16 @@ class RocketMQWriter(DataSourceArrowWriter):
         """All rows of one partition, by the executor. Raises NoEngine before the first row."""
         context = TaskContext.get()
         task = TaskId(self.query, 0, context.partitionId() if context is not None else 0)
-        return append(iterator, task, self.options, self.columns, self.since_ms)
+        return Written(*self._append(iterator, task, self.options, self.columns, self.since_ms))
 
 
 class RocketMQStreamWriter(DataSourceStreamArrowWriter):
     """The sink of a streaming query; Spark tells each task its query and its epoch."""
 
-    def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:
-        self.options = parse_write_options(options, overwrite=overwrite)
+    def __init__(
+        self, schema: StructType, options: Mapping[str, str], *, overwrite: bool, to: Append = append
+    ) -> None:
+        self.options, self._append = parse_write_options(options, overwrite=overwrite), to
         self.columns = sink_columns(schema, self.options.topic)
 
     @in_one_line
@@ -99,158 +74,4 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
         if context is None or query is None or epoch is None:
             raise RuntimeError(f"Spark told this task no {QUERY_ID} or no {BATCH_ID}: it is none of a micro-batch")
         task = TaskId(self.options.write_id or query, int(epoch), context.partitionId())
-        return append(iterator, task, self.options, self.columns, 0)
-
-
-def append(
-    batches: Iterator[pa.RecordBatch], task: TaskId, options: WriteOptions, columns: Any, since_ms: int
-) -> Written:
-    """Append those rows of a task that are not in the log; returns when the acknowledgement asked for is there."""
-    broker = _engine_of(options.path)
-    with TaskLock(broker.region_directory, task, options.timeout_s) as lock:
-        from engine.producer import Producer  # compiled code, needed by no reader
-
-        written = None
-        if options.idempotent and lock.may_be_written:
-            from spark_bridge.sink.log import written_keys
-
-            written = written_keys(options.path, broker, since_ms, options.timeout_s)
-        rows = Rows(
-            columns, options.topic, drops_system_properties=options.drops_system_properties,
-            body_bytes_max=int(broker.settings["maxMessageSize"]),
-        )  # fmt: skip
-        appended = in_log = 0
-        with Producer(options.path, timeout=options.timeout_s) as producer:
-            outlet = _Outlet(producer, partial(_queues_of, options.path, broker), columns.is_keyed, task)
-            credits: dict[str, int] = {}
-            for batch in batches:
-                messages = rows.messages(batch)
-                keys = row_keys(task.scope, messages)
-                wanted = list(_missing(messages, keys, written, credits))
-                outlet.send(messages, keys, wanted)
-                appended, in_log = appended + len(wanted), in_log + len(messages) - len(wanted)
-            outlet.settle(options.acks)
-    return Written(appended, in_log)
-
-
-def _engine_of(path: str) -> Running:
-    """The broker that takes messages for this store. Raises NoEngine."""
-    try:
-        broker = running(path)
-    except NotAStore as error:
-        raise NoEngine(path, f"not a store ({error})") from error
-    if broker is None:
-        raise NoEngine(path, "no broker runs on this store" if os.path.isdir(path) else "no such directory")
-    if broker.settings["brokerRole"] == "SLAVE":
-        raise NoEngine(path, "give the path of its master's store: the broker is a slave")
-    return broker
-
-
-def _missing(
-    messages: Messages, keys: list[str], written: WrittenKeys | None, credits: dict[str, int]
-) -> Iterator[int]:
-    """The rows that the log does not hold; of equal rows as many count as found as the log holds."""
-    counts = written.counts(messages.topics, keys) if written is not None and keys else {}
-    for row, key in enumerate(keys):
-        left = credits.get(key, counts.get(key, 0)) if counts else 0
-        if left:
-            credits[key] = left - 1
-        else:
-            yield row
-
-
-class _Queues(NamedTuple):
-    """How many queues of a topic take turns, and below which number one may be named."""
-
-    turns: int
-    ids: int
-
-
-def _queues_of(path: str, broker: Running) -> Mapping[str, _Queues]:
-    """The queues that each topic has to write to; "" stands for topics that the broker does not have yet."""
-    table = Path(path) / CONFIG / TOPICS
-    by_topic: dict[str, _Queues] = {}
-    if table.exists():
-        for topic, fields in broker_tables.topics(json_files.read(table), str(table)).items():
-            read, write = (int(fields.get(name, CLIENT_QUEUES)) for name in ("readQueueNums", "writeQueueNums"))
-            by_topic[topic] = _Queues(max(1, write), max(read, write))
-    fresh = min(CLIENT_QUEUES, int(broker.settings["defaultTopicQueueNums"]))
-    return {"": _Queues(fresh, fresh), **by_topic}
-
-
-class _Outlet:
-    """Rows to queues. Without a queue of its own, or a key, a row goes to whose turn it is."""
-
-    def __init__(
-        self, producer: Producer, find_queues: Callable[[], Mapping[str, _Queues]], is_keyed: bool, task: TaskId
-    ) -> None:
-        self._producer, self._find_queues, self._is_keyed = producer, find_queues, is_keyed
-        self._queues = find_queues()
-        self._turn = task.partition + task.epoch
-
-    def send(self, messages: Messages, keys: list[str], rows: list[int]) -> None:
-        """Into the ring: the rows named, those of one queue together and in their order. Raises RowRefused."""
-        if any(self._beyond(messages, rows)):
-            self._queues = self._find_queues()
-            refusals = [Refusal(messages.first_row + row, *why) for row, why in self._beyond(messages, rows)]
-            if refusals:
-                raise RowRefused(refusals)
-        groups: dict[tuple[str, int], list[int]] = {}
-        for number, row in enumerate(rows):
-            topic = messages.topics[row]
-            groups.setdefault((topic, self._queue(messages, row, topic, number // PIECE_ROWS)), []).append(row)
-        self._turn += -(-len(rows) // PIECE_ROWS)
-        for (topic, queue_id), chosen in groups.items():
-            for part in _few_names(messages, chosen):
-                self._send(topic, queue_id, messages, keys, part)
-
-    def _beyond(self, messages: Messages, rows: list[int]) -> Iterator[tuple[int, tuple[str, str]]]:
-        """The rows that name a queue which their topic does not have."""
-        for row in rows:
-            given, topic = messages.queue_ids[row], messages.topics[row]
-            if given is not None and given >= (ids := self._queues.get(topic, self._queues[""]).ids):
-                yield row, (f"queueId {given}", f"topic {topic} has queues 0 to {ids - 1}")
-
-    def _queue(self, messages: Messages, row: int, topic: str, piece: int) -> int:
-        given, key = messages.queue_ids[row], messages.keys[row]
-        if given is not None:
-            return given
-        queues = self._queues.get(topic, self._queues[""]).turns
-        return queue_of_key(key, queues) if self._is_keyed and key else (self._turn + piece) % queues
-
-    def _send(self, topic: str, queue_id: int, messages: Messages, keys: list[str], rows: list[int]) -> None:
-        names = dict.fromkeys(name for row in rows for name in messages.properties[row])
-        properties = {name: [messages.properties[row].get(name) for row in rows] for name in names}
-        self._producer.send_batch(
-            topic,
-            [messages.bodies[row] for row in rows],
-            tags=_column([messages.tags[row] for row in rows]),
-            keys=_column([messages.keys[row] for row in rows]),
-            properties={**properties, UNIQ_KEY: [keys[row] for row in rows]},
-            queue_id=queue_id,
-            wait=False,
-        )
-
-    def settle(self, acks: str) -> None:
-        """Wait for the acknowledgement asked for. Raises what `Producer.flush` raises."""
-        if acks != NOTHING:
-            self._producer.flush(appended_only=acks == "appended")
-
-
-def _column(values: list[str | None]) -> list[str | None] | None:
-    return values if any(values) else None
-
-
-def _few_names(messages: Messages, rows: list[int]) -> Iterator[list[int]]:
-    """The rows in order, cut so that one part's properties have few different names."""
-    part: list[int] = []
-    names: set[str] = set()
-    for row in rows:
-        more = messages.properties[row].keys() - names
-        if part and more and len(names) + len(more) > NAMES_TOGETHER_MAX:
-            yield part
-            part, names = [], set()
-        part.append(row)
-        names.update(messages.properties[row])
-    if part:
-        yield part
+        return Written(*self._append(iterator, task, self.options, self.columns, 0))

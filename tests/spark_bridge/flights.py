@@ -15,7 +15,7 @@ from ipc.module_names import named
 from spark_bridge.flight.client import RemoteStore, read_remote
 from spark_bridge.flight.request import ScanRequest
 from spark_bridge.flight.served import ServedStore
-from spark_bridge.flight.server import Certificate, FlightServer
+from spark_bridge.flight.server import Certificate, FlightServer, Writers
 from spark_bridge.flight.streams import DEFAULT_LIMITS, Limits
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.rows import parse_row_options
@@ -33,12 +33,14 @@ STOP_SECONDS = 120.0
 def served(
     root: object, topics: Sequence[str] = (), *, token: str | None = TOKEN, certificate: Certificate | None = None,
     may_enter: Callable[[str], bool] = lambda _host: True, limits: Limits = DEFAULT_LIMITS, port: int = 0,
+    writers: Writers | None = None,
 ) -> Iterator[FlightServer]:  # fmt: skip
     """A server in this process."""
     store = ServedStore(str(root), frozenset(topics) or None)
     server = FlightServer(
-        store, "127.0.0.1", port, token=token, certificate=certificate, may_enter=may_enter, limits=limits, version="t"
-    )
+        store, "127.0.0.1", port, token=token, certificate=certificate, may_enter=may_enter, limits=limits, version="t",
+        writers=writers,
+    )  # fmt: skip
     try:
         yield server
     finally:

@@ -18,7 +18,7 @@ from ipc.stop_signals import handle_stop_signals
 
 if TYPE_CHECKING:
     from engine.protocol.access.allow_list import AllowList
-    from spark_bridge.flight.server import Certificate
+    from spark_bridge.flight.server import Certificate, Writers
 
 TOKEN_BYTES = 32
 LOOK_SECONDS = 0.5
@@ -36,6 +36,7 @@ class Setting(NamedTuple):
 def serve(
     store: Path | None, file: str | None, host: str, port: int, token_file: Path | None, no_token: bool,
     tls_config: Path | None, expose: bool, allow: str | None, topics: tuple[str, ...], streams: int, idle_seconds: int,
+    writable: bool, write_token_file: Path | None,
 ) -> int:  # fmt: skip
     """Serve until a signal to stop. Raises FlightRefused, TlsUnusable, ConfigError, NotAStore."""
     require_arrow("slipstream flight")
@@ -50,12 +51,13 @@ def serve(
     _check_exposure(host, has_tls=certificate is not None, has_token=token_file is not None, no_token=no_token,
                     expose=expose)  # fmt: skip
     token = None if no_token else _token(token_file)
+    writers = _writers(writable, write_token_file, token)
     allowed = setting.allowed if allow is None else _allow_list(allow)
     served = ServedStore(os.fspath(setting.store), frozenset(topics) or None)
     limits = Limits(streams=streams, streams_of_peer=max(1, streams // 2), idle_s=idle_seconds)
     server = FlightServer(
         served, host, port, token=token, certificate=certificate, may_enter=_entrance(allowed, host), limits=limits,
-        version=_version(),
+        version=_version(), writers=writers,
     )  # fmt: skip
     # What is the whole process's is set when nothing can be refused any more: others run this command in theirs.
     stopped = threading.Event()
@@ -129,6 +131,23 @@ def _token(file: Path | None) -> str:
     if " " in text:
         raise FlightRefused(f"{file}: a token has no blanks; make one with `openssl rand -base64 32`")
     return text
+
+
+def _writers(writable: bool, file: Path | None, token: str | None) -> Writers | None:
+    """Who may write. Raises FlightRefused."""
+    from spark_bridge.flight.errors import FlightRefused
+    from spark_bridge.flight.server import Writers
+
+    if file is None:
+        return Writers() if writable else None
+    if not writable:
+        raise FlightRefused("--write-token-file is of writers: give --writable, too")
+    if token is None:
+        raise FlightRefused("--write-token-file and --no-token: who asks nobody cannot tell writers from readers")
+    own = _token(file)
+    if own == token:
+        raise FlightRefused(f"{file}: writers have the token of readers; make another one, or leave the file out")
+    return Writers(own)
 
 
 def _certificate(path: Path | None) -> Certificate | None:

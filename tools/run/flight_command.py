@@ -12,7 +12,7 @@ from tools.common.lazy_group import done_by
 PORT = 8815
 
 
-@click.command(epilog="It only reads, with the rights of its user.")
+@click.command(epilog="It has the rights of its user, and only reads without --writable.")
 @click.argument("store", required=False, type=GivenPath(path_type=Path))
 @click.option("-c", "--config", "file", type=GivenPath(), help="A broker.properties: its store, TLS and allow list.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="An address of this machine to listen on.")
@@ -26,6 +26,9 @@ PORT = 8815
 @click.option("--streams", type=click.IntRange(1, 4096), default=128, show_default=True, help="At once, at most.")
 @click.option("--idle-seconds", type=click.IntRange(1, 86400), default=120, show_default=True,
               help="A client that takes nothing for so long is hung up on.")  # fmt: skip
+@click.option("--writable", is_flag=True, help="Take messages, too (DoPut), while a master runs on the store.")
+@click.option("--write-token-file", type=GivenPath(path_type=Path),
+              help="The token of those who may write; with the other one clients only read.")  # fmt: skip
 @done_by("tools.run.flight:serve")
 def flight() -> None:
     """Serve a store's messages as Arrow Flight, to programs on hosts without a replica.

@@ -19,6 +19,7 @@ from spark_bridge.flight.errors import (
     InvalidTicket,
     NotLetIn,
     NotOffered,
+    NotWritable,
     OtherBroker,
     ServerUnreachable,
     TicketBehind,
@@ -143,7 +144,7 @@ def test_what_is_there_is_told(server: FlightServer, golden: str) -> None:
         options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
         info = plain.get_flight_info(flight.FlightDescriptor.for_path("alphaFour"), options)
         assert sum(plain.do_get(end.ticket, options).read_all().num_rows for end in info.endpoints) == plan.records
-        assert [action.type for action in plain.list_actions(options)] == ["store"]
+        assert [action.type for action in plain.list_actions(options)] == ["store", "stream"]
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1], TOKEN.upper()])
@@ -339,12 +340,11 @@ def test_damage_is_the_same_error_and_the_same_rows(small: SmallStore, topics) -
 
 def test_what_flight_has_and_we_have_not(server: FlightServer) -> None:
     with RemoteStore(server.location, TOKEN) as store:
-        for call in (
-            lambda options: list(store._client.do_action(("drop", b""), options)),
-            lambda options: store._client.do_put(flight.FlightDescriptor.for_path("a"), SCHEMA, options)[0].close(),
-        ):  # fmt: skip
-            with pytest.raises(NotOffered):
-                store._asked(call)
+        with pytest.raises(NotOffered):
+            store.ask("drop", b"")
+        with pytest.raises(NotWritable):
+            put = flight.FlightDescriptor.for_path("a")
+            store._asked(lambda options: store._client.do_put(put, SCHEMA, options)[0].close())
         with pytest.raises(InvalidOption, match="a path of one part"):
             store._asked(lambda options: store._client.get_schema(flight.FlightDescriptor.for_path("a", "b"), options))
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from spark_bridge.sink.append import Appended, NoEngine, append
+from spark_bridge.sink.columns import sink_columns
 from spark_bridge.sink.log import NotIndexed
-from spark_bridge.sink.options import SinkColumns, WriteOptions, sink_columns
+from spark_bridge.sink.options import SinkColumns, WriteOptions
 from spark_bridge.sink.rows import RowRefused
 from spark_bridge.sink.task import TaskBusy, TaskId, TaskLock
-from spark_bridge.sink.writer import NoEngine, Written, append
 from store.message.record import Message
 from store.reading.extent import require_running
 from store.reading.log_reader import open_log
@@ -60,7 +61,7 @@ def batches(rows: list[dict[str, object]], die_after: int | None = None) -> Iter
         yield pa.RecordBatch.from_pylist(rows[start : start + 700], SCHEMA)
 
 
-def write(broker: LocalBroker, rows: list[dict[str, object]], task: TaskId = TASK, **how: object) -> Written:
+def write(broker: LocalBroker, rows: list[dict[str, object]], task: TaskId = TASK, **how: object) -> Appended:
     die_after = how.pop("die_after", None)
     options = WriteOptions(str(broker.store), timeout_s=120.0, **how)  # type: ignore[arg-type]
     return append(batches(rows, die_after), task, options, COLUMNS, 0)  # type: ignore[arg-type]
@@ -74,7 +75,7 @@ def log_of(broker: LocalBroker, topic: str) -> list[Message]:
 
 def test_every_part_of_a_row_is_in_its_message(broker: LocalBroker) -> None:
     rows = [row("parts", number) for number in range(2000)]
-    assert write(broker, rows) == Written(2000, 0)
+    assert write(broker, rows) == Appended(2000, 0)
     log = log_of(broker, "parts")
     found = {message.properties.get("KEYS") or bytes(message.body).decode(): message for message in log}
     for number, one in enumerate(rows):
@@ -102,7 +103,7 @@ def test_attempts_that_die_and_are_repeated_in_another_order_write_each_row_once
     done = write(broker, rows, acks=acks)
     assert done.appended + done.in_log == 6000
     assert done.in_log >= 700
-    assert write(broker, rows, acks=acks) == Written(0, 6000)
+    assert write(broker, rows, acks=acks) == Appended(0, 6000)
     found = Counter(bytes(message.body) for message in log_of(broker, topic))
     assert found == Counter(str(one["body"]).encode() for one in rows)
 
@@ -111,7 +112,7 @@ def test_other_epochs_partitions_and_queries_are_other_rows(broker: LocalBroker)
     rows = [row("others", number) for number in range(50)]
     tasks = [TASK, TASK._replace(epoch=4), TASK._replace(partition=2), TASK._replace(query="another")]
     for task in tasks:
-        assert write(broker, rows, task) == Written(50, 0)
+        assert write(broker, rows, task) == Appended(50, 0)
     assert [write(broker, rows, task).in_log for task in tasks] == [50] * 4
     assert len(log_of(broker, "others")) == 200
 
@@ -119,7 +120,7 @@ def test_other_epochs_partitions_and_queries_are_other_rows(broker: LocalBroker)
 def test_without_idempotence_a_repeated_task_appends_again(broker: LocalBroker) -> None:
     rows = [row("twice", number) for number in range(10)]
     for _attempt in range(2):
-        assert write(broker, rows, idempotent=False) == Written(10, 0)
+        assert write(broker, rows, idempotent=False) == Appended(10, 0)
     assert len(log_of(broker, "twice")) == 20
 
 
@@ -162,7 +163,7 @@ def test_queues_that_a_topic_does_not_have_are_refused_row_by_row_and_nothing_is
     columns = sink_columns(struct("body string, queueId int"), "few")
     options = WriteOptions(str(broker.store), topic="few")
 
-    def put(*queue_ids: int | None) -> Written:
+    def put(*queue_ids: int | None) -> Appended:
         rows = [{"body": f"to {queue_id}", "queueId": queue_id} for queue_id in queue_ids]
         return append(iter([pa.RecordBatch.from_pylist(rows, schema)]), TASK, options, columns, 0)
 
@@ -171,7 +172,7 @@ def test_queues_that_a_topic_does_not_have_are_refused_row_by_row_and_nothing_is
     assert [(refusal.row, refusal.what) for refusal in told.value.refusals] == [(1, "queueId 4"), (3, "queueId 99")]
     assert "topic few has queues 0 to 3; row 3 of this task" in str(told.value)
     assert log_of(broker, "few") == []
-    assert put(0, 3, None) == Written(3, 0)
+    assert put(0, 3, None) == Appended(3, 0)
 
 
 def never() -> Iterator[pa.RecordBatch]:
@@ -193,4 +194,4 @@ def test_a_broker_without_an_index_is_told_before_the_first_row(tmp_path: Path) 
     with LocalBroker(tmp_path / "m", brokerRole="ASYNC_MASTER", messageIndexEnable="false", **SIZES) as plain:
         with pytest.raises(NotIndexed, match="messageIndexEnable=false"):
             append(never(), TASK, WriteOptions(str(plain.store)), COLUMNS, 0)
-        assert write(plain, [row("t", 1)], idempotent=False) == Written(1, 0)
+        assert write(plain, [row("t", 1)], idempotent=False) == Appended(1, 0)
