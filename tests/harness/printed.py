@@ -96,6 +96,7 @@ def lines_on(broker: LocalBroker, scratch: Path) -> list[Line]:
         Line(("log", "cat", live), ("message",)),
         Line(("log", "stat", live), ("log.stat",)),
         Line(("log", "map", live), ("log.map",)),
+        Line(("log", "plan", "--option", "minPartitions=2", live), ("log.plan",)),
         Line(("log", "diff", live, alone), ("log.diff",)),
         Line(("log", "verify", live), ("log.verify",)),
         Line(("log", "verify", "--unprotected", live), ("log.verify.span",)),

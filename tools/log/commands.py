@@ -17,7 +17,7 @@ from tools.common.lazy_group import SuggestingGroup
 from tools.common.moments import SHAPES, Moment
 from tools.common.output_form import form
 from tools.common.progress import OPTION
-from tools.log.options import EPILOG, STORE, QueueName, Regex, store_command
+from tools.log.options import EPILOG, STORE, OptionValue, QueueName, Regex, store_command
 
 FIND_LIMIT = 64
 DELAY_LEVELS = "messageDelayLevel of the broker that wrote the store, if it is not running and that is not the default."
@@ -130,6 +130,22 @@ def sidecar() -> None:
     A side file is Parquet in STORE/slipstream.columns: of each record all but body and properties. Who reads it checks
     that it is of its segment, and reads the log else. RocketMQ takes no notice of it. --check ends with 1 when one is
     stale or damaged.
+    """
+
+
+@log.command(epilog=EPILOG)
+@STORE
+@TOPICS
+@click.option("--where", help='Conditions, as the option `where` has them: {"queueOffset":{">=":100,"<":200}}.')
+@click.option("--option", "options", type=OptionValue(), multiple=True, metavar="NAME=VALUE",
+              help="Any other option of a batch read; may be given several times.")  # fmt: skip
+@form("One JSON object.")
+@store_command("tools.log.plan:plan")
+def plan() -> None:
+    """Show what a read of STORE would touch: splits, bytes, queues, parts of the log (needs the package pyarrow).
+
+    It is planned as Spark's reads and scans are, with the same options, and nothing is read but what planning reads.
+    What conditions leave out of the plan is not looked at; what is planned is asked for the conditions, too.
     """
 
 

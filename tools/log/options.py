@@ -36,6 +36,22 @@ class QueueName(click.ParamType[tuple[str, int]]):
         return topic, int(number)
 
 
+class OptionValue(click.ParamType[tuple[str, str]]):
+    """NAME=VALUE."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:  # fmt: skip
+        if isinstance(value, tuple):
+            return value
+        option, equals, text = value.partition("=")
+        if not option or not equals:
+            self.fail(f"{value!r} is not NAME=VALUE, for example minPartitions=8", param, ctx)
+        return option, text
+
+
 class Regex(click.ParamType[re.Pattern[str]]):
     """A regular expression of Python's."""
 
