@@ -80,6 +80,7 @@ WORKS = {
     "scan": Work("scan", _repeated, "record batches without Spark"),
     "flight": Work("flight", _repeated, "a store through Arrow Flight, beside reads in place"),
     "shared-pages": Work("shared_pages", _repeated, "memory of two executors on one host"),
+    "side-files": Work("side_files", _repeated, "columns beside sealed segments, and what they cost appends"),
     "spark": Work("spark", _spark, "batch reads, beside Kafka's"),
     "spark-stream": Work(
         "spark_stream",

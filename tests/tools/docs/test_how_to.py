@@ -23,6 +23,7 @@ KINDS = {"sh", "python", "java", "properties", "yaml", ""}
 # Which test runs the blocks of a page; those of no kind are what something printed.
 RUN_BY = {
     "clients.md": "test_a_name_server_and_a_broker_for_clients",
+    "columnar.md": "tests/spark_bridge/columnar/test_page.py",
     "flight.md": "tests/spark_bridge/flight/test_page.py",
     "arrow.md": "tests/spark_bridge/test_arrow_page.py",
     "lake.md": "tests/spark_bridge/lake/test_page.py",
