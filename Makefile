@@ -11,6 +11,7 @@
 #   make peer-suite  RocketMQ's own integration tests, as published, at brokers of ours; writes docs/peer-suite.md
 #   make histories  Java's producers and consumers, with processes killed at seeded moments, checked; writes docs/histories.md
 #   make differential  10^5 operations to RocketMQ 4.9.7, to 5.3.3 and to us, every byte compared; docs/differential.md
+#   make lake-kills  200 times kill -9 of loaders of Iceberg and Delta tables; writes docs/lake-kills.md
 #   make kills   50 times kill -9 of what runs a Spark stream, rows counted; writes docs/streaming-kills.md
 #   make spark-versions  the tests of the Spark bridge with the oldest PySpark that it supports; writes docs/spark-versions.md
 #   make fuzz    10^5 mutated frames at a broker's two ports and at a name server, 4,000 connections; writes docs/fuzz.md
@@ -49,7 +50,7 @@ SEEDS := 100000
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test peers lint bench fuzz simulate interop differential kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons site man clean
+.PHONY: setup run quick test peers lint bench fuzz simulate interop differential kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons site man clean
 
 setup: $(STAMP)
 
@@ -102,6 +103,9 @@ differential: setup
 
 kills: setup
 	@$(PYTHON) -m tests.spark_bridge.stream_kills --ledger docs/streaming-kills.md $(ARGS)
+
+lake-kills: setup
+	@$(PYTHON) -m tests.spark_bridge.lake_kills all --kills 100 --ledger docs/lake-kills.md $(ARGS)
 
 drill: setup
 	@$(PYTHON) -m tests.interop.drills --ledger docs/replication-drills.md $(ARGS)
