@@ -40,30 +40,40 @@ class DeltaTable:
         self._outside = Outside(name, storage)
         self.name = self._outside.table
         self._table: Table | None = None
+        self._schema: pa.Schema | None = None
         self._has_other_columns = False
 
     def open(self, schema: pa.Schema) -> Progress:
-        """How far it is; it is made where it is missing. The columns that it lacks come with the first rows.
+        """How far it is, which is nowhere if it is not there yet; nothing is written.
 
         Raises TableNotOurs, SchemaRefused, OffsetsDamaged, LakeFailed.
         """
-        from deltalake import DeltaTable as Table
         from deltalake.exceptions import TableNotFoundError
 
+        self._schema = schema
         with self._outside.asked("it cannot be opened"):
             try:
-                table = self._load()
+                table = self._table = self._load()
             except TableNotFoundError:
-                table = Table.create(
-                    self._uri, schema, mode="ignore", configuration={QUEUES: "{}"}, storage_options=self._storage,
-                    raise_if_key_not_exists=False,
-                )  # fmt: skip
-                table = self._load()
-            self._table = table
+                return NOTHING
             progress = self._progress(table)
             there = pa.schema(table.schema())
             self._has_other_columns = bool(additions(self.name, there, schema)) or len(there) != len(schema)
         return progress
+
+    def make(self) -> None:
+        """Make the table where it is missing; columns that it lacks come with the first rows. Raises LakeFailed."""
+        from deltalake import DeltaTable as Table
+
+        if self._table is not None:
+            return
+        assert self._schema is not None
+        with self._outside.asked("it cannot be made"):
+            Table.create(
+                self._uri, self._schema, mode="ignore", configuration={QUEUES: "{}"}, storage_options=self._storage,
+                raise_if_key_not_exists=False,
+            )  # fmt: skip
+            self._table = self._load()
 
     def _load(self) -> Table:
         from deltalake import DeltaTable as Table

@@ -44,43 +44,47 @@ class IcebergTable:
         self._outside = Outside(name, catalog)
         self._catalog: Catalog | None = None
         self._table: Table | None = None
+        self._schema: pa.Schema | None = None
+        self._new: list[str] = []
 
     def open(self, schema: pa.Schema) -> Progress:
-        """How far it is; it is made where it is missing, and gets the columns that it lacks.
+        """How far it is, which is nowhere if it is not there yet; nothing is written.
 
         Raises TableNotOurs, SchemaRefused, OffsetsDamaged, LakeFailed.
         """
         from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.exceptions import NoSuchTableError
 
-        with self._outside.asked("its catalog cannot be opened"):
-            self._catalog = load_catalog(self._catalog_name, **self._properties)
+        self._schema = schema
+        if self._catalog is None:
+            with self._outside.asked("its catalog cannot be opened"):
+                self._catalog = load_catalog(self._catalog_name, **self._properties)
         with self._outside.asked("it cannot be opened"):
-            table = self._table = self._loaded_or_made(schema)
-            progress = self._progress(table)
-            new = additions(self.name, table.schema().as_arrow(), schema)
-        if new:
             try:
-                what = f"it cannot get the columns {', '.join(new)}"
-                with self._outside.asked(what, CommitFailedException), table.update_schema() as update:
-                    update.union_by_name(schema)
-            except CommitFailedException:
-                return self.open(schema)
+                table = self._table = self._catalog.load_table(self.name)
+            except NoSuchTableError:
+                return NOTHING
+            progress = self._progress(table)
+            self._new = additions(self.name, table.schema().as_arrow(), schema)
         return progress
 
-    def _loaded_or_made(self, schema: pa.Schema) -> Table:
-        from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+    def make(self) -> None:
+        """Make the table where it is missing, and the columns that it lacks. Raises as `open`."""
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
-        catalog = self._catalog
-        assert catalog is not None
+        catalog, table, schema = self._catalog, self._table, self._schema
+        assert catalog is not None and schema is not None
         try:
-            return catalog.load_table(self.name)
-        except NoSuchTableError:
-            catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
-        try:
-            return catalog.create_table(self.name, schema, properties=AT_FIRST)
-        except TableAlreadyExistsError:
-            return catalog.load_table(self.name)
+            with self._outside.asked("it cannot be made", CommitFailedException, TableAlreadyExistsError):
+                if table is None:
+                    catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
+                    self._table = catalog.create_table(self.name, schema, properties=AT_FIRST)
+                elif self._new:
+                    with table.update_schema() as update:
+                        update.union_by_name(schema)
+        except (CommitFailedException, TableAlreadyExistsError):  # somebody else did, or changed it
+            self.open(schema)
+            self.make()
 
     def _progress(self, table: Table) -> Progress:
         text = table.properties.get(OFFSETS)

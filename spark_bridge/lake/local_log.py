@@ -7,7 +7,7 @@ is loaded by whoever comes next: that the log is the one that its offsets are of
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,10 +18,11 @@ from spark_bridge.lake.errors import OtherLog
 from spark_bridge.lake.load import Portion
 from spark_bridge.lake.progress import UNKNOWN, Progress, QueueAt, refuse_other_brokers
 from spark_bridge.lake.schema import table_rows
+from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
 from spark_bridge.plan.inventory import selection_of
 from spark_bridge.records.columns import arrow_schema, columns_of
 from spark_bridge.records.reader import read_split
-from spark_bridge.split.splits import QueueSplit, Selection
+from spark_bridge.split.splits import QueueSplit, Selection, Split
 from spark_bridge.stream.offsets import (
     ONLY_STORE,
     Bounds,
@@ -63,11 +64,21 @@ class LocalLog:
     def __init__(self, table: str, options: StreamOptions, names: list[str], schema: pa.Schema) -> None:
         self._table, self._options, self._schema = table, options, schema
         self._rows = options.read.rows
-        self._columns = columns_of(names, self._rows)
-        self._read_schema = arrow_schema(self._columns)
-        self._stores = StreamStores(options.read)
+        self._names = names
+        self._stores = self._opened()
         self._target: Offsets | None = None
         self._said: set[Loss] = set()
+
+    def _opened(self) -> StreamStores:
+        return StreamStores(self._options.read)
+
+    def _batches(self, split: Split, names: Sequence[str], rows: RowOptions) -> Iterator[pa.RecordBatch]:
+        """These columns of a split's messages."""
+        columns = columns_of(names, rows)
+        return read_split(split, columns, arrow_schema(columns), rows)
+
+    def _plain(self, split: Split, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return self._batches(split, names, DEFAULT_ROWS)
 
     def open(self, progress: Progress) -> Progress:
         """Look whether the table goes on here; its progress, with where new queues begin that do not at their first.
@@ -93,7 +104,7 @@ class LocalLog:
         """What waits behind the table's offsets; None without anything. Raises DataLost."""
         there = self._stores.look()
         done = self._done(progress)
-        anew = {key: Loss(key, MADE_ANEW.format(done[key])) for key in done if self._is_anew(key, progress, there)}
+        anew = {key: Loss(key, MADE_ANEW.format(done[key])) for key in self._made_anew(progress, done, there)}
         done |= {key: there[key][0] for key in anew}
         step = advance(done, there, self._stores.judged)
         losses = [*anew.values(), *step.losses]
@@ -144,7 +155,7 @@ class LocalLog:
         """The rows of a piece of a queue; None when they need more room, unless it is one message."""
         tables: list[pa.Table] = []
         may_grow = split.pieces[0].end - split.pieces[0].start == 1
-        for batch in read_split(split, self._columns, self._read_schema, self._rows):
+        for batch in self._batches(split, self._names, self._rows):
             tables.append(table_rows(batch, self._schema, self._rows))
             room -= tables[-1].nbytes
             if room < 0 and not may_grow:
@@ -186,39 +197,38 @@ class LocalLog:
             if selections[key.store].admits(key.topic)
         }
 
-    def _is_anew(self, key: QueueKey, progress: Progress, there: Bounds) -> bool:
-        """Whether the queue is another one than the table has, as far as its last message tells."""
-        at, tail = progress.at(key._replace(store=self._broker(key.store))), self._stores.tail_of(key)
-        if at is None or tail is None or at.physical_offset == UNKNOWN:
-            return False
-        if tail.end < at.offset:
-            return key.store in self._stores.judged
-        if tail.first >= at.offset:
-            return False
-        return tail.physical_offset(at.offset - 1) not in (at.physical_offset, UNKNOWN)
+    def _made_anew(self, progress: Progress, done: Offsets, there: Bounds) -> list[QueueKey]:
+        """Queues that are others than the table has, as far as their last messages tell."""
+        known = {key: at for key in done if (at := progress.at(key._replace(store=self._broker(key.store)))) is not None
+                 and at.physical_offset != UNKNOWN and key in there}  # fmt: skip
+        short = [key for key, at in known.items() if there[key][1] < at.offset and key.store in self._stores.judged]
+        lie_at = self._lie_at({key: at.offset for key, at in known.items() if self._may_be_anew(key, at, there)})
+        return [*short, *(key for key, place in lie_at.items() if place not in (known[key].physical_offset, UNKNOWN))]
+
+    def _may_be_anew(self, key: QueueKey, at: QueueAt, there: Bounds) -> bool:
+        """Whether it is worth a look: only what grew is loaded."""
+        return there[key][1] > at.offset
 
     def _advanced(self, progress: Progress, queues: Offsets) -> Progress:
         """The progress with these queues so far, and the sums of the new marks."""
-        at = {
-            key._replace(store=self._broker(key.store)): QueueAt(offset, self._lies_at(key, offset, progress))
+        lie_at = self._lie_at(queues)
+        advanced = progress.advanced({
+            key._replace(store=self._broker(key.store)): QueueAt(offset, lie_at.get(key, UNKNOWN))
             for key, offset in queues.items()
-        }
-        advanced = progress.advanced(at)
+        })  # fmt: skip
         sums = {}
         for store in {key.store for key in queues}:
             mark = advanced.stores[self._broker(store)].mark
             if mark is not None:
-                summed = marks.sum_at(self._stores.views[store].extent, mark[1].physical_offset)
+                summed = marks.sum_at(self._plain, self._stores.views[store].extent, mark[1].physical_offset)
                 sums[self._broker(store)] = summed or marks.DAMAGED
         return advanced.summed(sums)
 
-    def _lies_at(self, key: QueueKey, offset: int, progress: Progress) -> int:
-        """Where the message before that offset lies."""
-        at = progress.at(key._replace(store=self._broker(key.store)))
-        if at is not None and at.offset == offset:
-            return at.physical_offset
-        tail = self._stores.tail_of(key)
-        return UNKNOWN if tail is None or offset <= tail.first else tail.physical_offset(offset - 1)
+    def _lie_at(self, queues: Offsets) -> dict[QueueKey, int]:
+        """Where the messages before these offsets lie, of those that are there."""
+        tails = {key: tail for key in queues if (tail := self._stores.tail_of(key)) is not None}
+        return {key: tail.physical_offset(queues[key] - 1) for key, tail in tails.items()
+                if tail.first < queues[key] <= tail.end}  # fmt: skip
 
     def _require_marks(self, progress: Progress) -> None:
         """Raise OtherLog where a log is not the one that the table's offsets are of.
@@ -240,7 +250,7 @@ class LocalLog:
                     end = view.extent.max_physical_offset
                     raise OtherLog(f"{what}, and {root} ends at {end} (cut since, or a replica that was behind); {do}")
                 continue
-            summed = marks.sum_at(view.extent, offset)
+            summed = marks.sum_at(self._plain, view.extent, offset)
             if summed not in (known.sum, marks.DAMAGED):
                 raise OtherLog(f"{what}, and {root} has another one there: another history; {do}")
 

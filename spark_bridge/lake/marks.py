@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
 
-from spark_bridge.options.rows import DEFAULT_ROWS
-from spark_bridge.records.columns import arrow_schema, columns_of
-from spark_bridge.records.reader import read_split
-from spark_bridge.split.splits import LogExtent, RecordSplit, Selection
+from spark_bridge.split.splits import LogExtent, RecordSplit, Selection, Split
 from store.epochs import INT64_MAX
 from store.errors import StoreError
 
 SUMMED = ("topic", "queueId", "queueOffset", "physicalOffset", "msgId", "storeTimestamp", "bornTimestamp", "bodyLength")
 DAMAGED = 0  # nobody can say what it was
 
+Read = Callable[[Split, Sequence[str]], Iterable[pa.RecordBatch]]  # these columns of a split, nothing decoded
 
-def sum_at(log: LogExtent, physical_offset: int) -> int | None:
+
+def sum_at(read: Read, log: LogExtent, physical_offset: int) -> int | None:
     """The sum of the message that begins there; None without one, DAMAGED where it cannot be read."""
-    columns = columns_of(SUMMED)
-    split = RecordSplit(log, (physical_offset,), Selection())
     try:
-        return sum_of(read_split(split, columns, arrow_schema(columns), DEFAULT_ROWS))
+        return sum_of(read(RecordSplit(log, (physical_offset,), Selection()), SUMMED))
     except StoreError:
         return DAMAGED
 

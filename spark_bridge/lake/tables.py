@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
+import pyarrow as pa
+
 from ipc.extras import require_lake
 from spark_bridge.lake.load import Committed, Load, Table
 from spark_bridge.lake.local_log import LocalLog
@@ -47,19 +49,24 @@ class Request:
         """Whether each topic has a table."""
         return TOPIC in self.table
 
-    def stream_options(self, topics: Sequence[str] | None) -> StreamOptions:
-        """What is read of these topics. Raises InvalidOption."""
+    def _given(self, topics: Sequence[str] | None) -> dict[str, str]:
+        """What is read of these topics, as options of a stream."""
         given = {name: option_text(value) for name, value in self.options.items()}
         limits = {"maxOffsetsPerTrigger": str(self.rows_max), "maxBytesPerTrigger": str(self.bytes_max)}
         named = {} if topics is None else {"topic": ",".join(topics)}
-        return parse_stream_options({**given, **limits, **named, **place_of(self.store)})
+        return {**given, **limits, **named, **place_of(self.store)}
 
     def load_of(self, table: str, topics: Sequence[str] | None) -> Load:
         """The load of these topics into that table. Raises InvalidOption."""
-        options = self.stream_options(topics)
+        given = self._given(topics)
+        options = parse_stream_options(given)
         names = read_names(self.columns, options.read.rows)
         schema = table_schema(names, options.read.rows)
-        return Load(LocalLog(table, options, names, schema), self._table(table), schema, self.bytes_max)
+        if options.read.flights is None:
+            log = LocalLog(table, options, names, schema)
+        else:
+            log = _remote(table, options, names, schema, given)
+        return Load(log, self._table(table), schema, self.bytes_max)
 
     def _table(self, name: str) -> Table:
         if self.to == ICEBERG:
@@ -74,9 +81,19 @@ class Request:
         """Those that are to have a table each."""
         if self.topics is not None:
             return list(self.topics)
-        hidden = Selection(system_topics=False)
-        stores = resolve_stores(self.stream_options(None).read)
+        hidden, read = Selection(system_topics=False), parse_stream_options(self._given(None)).read
+        if read.flights is not None:
+            raise InvalidOption(f"{self.table}: name the topics, with --topic: nobody looks which there are elsewhere")
+        stores = resolve_stores(read)
         return sorted({topic for store in stores for topic in inventory.topics_of(store.root, hidden)})
+
+
+def _remote(
+    table: str, options: StreamOptions, names: list[str], schema: pa.Schema, given: Mapping[str, str]
+) -> LocalLog:  # fmt: skip
+    from spark_bridge.lake.remote_log import RemoteLog  # gRPC is for those who need it
+
+    return RemoteLog(table, options, names, schema, given)
 
 
 class Tables:

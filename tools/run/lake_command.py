@@ -46,6 +46,7 @@ DECODERS = ("json", "avro")
 def lake() -> None:
     """Load a store's messages into a table of Iceberg or Delta, each exactly once.
 
-    STORE is any store of this machine, with a broker or without; several make one table. How far a table is stands in
-    the table itself, in the same commit as its rows: started again, after whatever end, it goes on there.
+    STORE is any store of this machine, with a broker or without, or grpc://HOST:PORT of a `slipstream flight`; several
+    make one table. How far a table is stands in the table itself, in the same commit as its rows: started again, after
+    whatever end, it goes on there.
     """

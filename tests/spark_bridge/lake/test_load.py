@@ -12,6 +12,8 @@ from typing import Any
 import duckdb
 import fastavro
 import pytest
+from deltalake.exceptions import TableNotFoundError
+from pyiceberg.exceptions import NoSuchTableError
 
 from spark_bridge.lake.errors import OffsetsDamaged, OtherLog, Overtaken, SchemaRefused, TableGone, TableNotOurs
 from spark_bridge.lake.schema import COLUMNS
@@ -160,6 +162,14 @@ def test_topics_may_be_added_and_only_those_named_are_loaded(lake: Lake) -> None
     assert lake.places() == lake.expected
     with pytest.raises(UnknownTopic, match="no topic 'order'"):
         lake.load(topics=["order"])
+
+
+def test_what_is_refused_leaves_no_table_behind(lake: Lake) -> None:
+    lake.fill(4)
+    with pytest.raises(UnknownTopic):
+        lake.load(topics=["order"])
+    with pytest.raises(NoSuchTableError if lake.format == "iceberg" else TableNotFoundError):
+        _ = lake.version
 
 
 def test_a_load_that_begins_at_the_end_has_what_comes_then_also_after_a_restart(lake: Lake) -> None:
