@@ -103,15 +103,14 @@ def read(
     if where is None:
         return _frame(spark, store, schema_of(columns, rows), options, placed)
     every = _reader(spark, store, schema_of(rows=rows), options).load()
-    needed = None
+    named, needed = columns_named(every, where), None
     if columns is not None:
-        named = columns_named(every, where)
         needed = list(dict.fromkeys([*columns, *(name for name in every.columns if name in named)]))
     wanted = {name: values for name, values in admitted(every, where).items() if name in COLUMNS}
     ranges = ranged(every, where)
     if wanted or ranges:
         options["where"] = where_text(wanted, ranges)
-    frame = _frame(spark, store, schema_of(needed, rows), options, placed, (where, sorted(columns_named(every, where))))
+    frame = _frame(spark, store, schema_of(needed, rows), options, placed, (where, sorted(named)))
     return frame if columns is None or needed == list(columns) else frame.select(*columns)
 
 

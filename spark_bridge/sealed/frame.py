@@ -26,7 +26,7 @@ from spark_bridge.columnar.reader import read_split
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.placed import tickets_frame
-from spark_bridge.plan.planner import plan_read
+from spark_bridge.plan.planner import plan_under_leases
 from spark_bridge.records.columns import BY_NAME, CREATE_TIME, IN_PLACE, INT, REPLICA_COLUMN, columns_of
 from spark_bridge.records.columns import Column as RecordColumn
 from spark_bridge.records.spark_schema import settled, spark_type
@@ -71,7 +71,8 @@ def sealed_frame(
 ) -> DataFrame | None:  # fmt: skip
     """The rows of a read that meet a condition, given with the columns that it names; None: the source does it best.
 
-    That is without a valid side file, and where bodies are wanted of all rows. Raises what planning raises.
+    That is without a valid side file, where bodies are wanted of all rows, and where tasks have limits. Raises what
+    planning raises.
     """
     asked = Asked(schema, settled(schema, options.rows))
     condition, named = where or (None, ())
@@ -79,9 +80,11 @@ def sealed_frame(
         return None
     names = {side_name(name) for name in schema.fieldNames()} & NAMES
     files = SideFiles(names | ({POSITION, SIZE} if asked.of_records else set()))
-    splits = plan_read(options, None if asked.of_records else files.extents)
+    splits, leases = plan_under_leases(options, None if asked.of_records else files.extents)
     reads, rest = files.parted(splits)
     if not reads:
+        for lease in leases:
+            lease.release()
         return None
     logger.info("%d segments from side files, %d splits in place", sum(len(one.paths) for one in reads), len(rest))
     frames = [_of_side_files(spark, read, asked, condition) for read in reads]
@@ -99,6 +102,8 @@ def _is_possible(
     if not rows.side_files or rows.permissive or rows.verify_body_crc or options.flights is not None:
         return False
     if asked.of_records and (condition is None or any(map(is_of_records, named))):
+        return False
+    if options.partition_records_max is not None or options.partition_bytes_max is not None:
         return False
     if getattr(spark, "_jvm", None) is None or find_spec("pandas") is None:
         return False

@@ -82,6 +82,11 @@ WORKS = {
     "shared-pages": Work("shared_pages", _repeated, "memory of two executors on one host"),
     "side-files": Work("side_files", _repeated, "columns beside sealed segments, and what they cost appends"),
     "spark": Work("spark", _spark, "batch reads, beside Kafka's"),
+    "side-reads": Work(
+        "side_reads",
+        lambda module, of: module.run(SPARK_MIB, of.repeat, of.console, of.scratch),
+        "reads by side files, beside native Parquet",
+    ),
     "spark-stream": Work(
         "spark_stream",
         lambda module, of: module.run(STREAM_SECONDS, STREAM_MIB, of.repeat, of.console, of.scratch),

@@ -89,7 +89,7 @@ SELECTIONS: list[dict[str, Any]] = [
     {"startingTimestamp": str(START_MS + 100), "endingTimestamp": str(START_MS + 350)},
     {"topics": ["orders", "zoo"], "startingOffsetsByTimestamp": f'{{"orders":{{"1":{START_MS + 200}}}}}'},
     {"subExpression": "a || c"},
-    {"maxBytesPerPartition": "5000"},
+    {"splitBytes": "4096"},
 ]
 
 
@@ -118,6 +118,19 @@ def test_bodies_are_fetched_of_the_rows_that_are_left(spark, made):
         made.root, columns=["offset", "value", "key", "timestampType"], where=("partition", "==", 2), schema="kafka"
     )
     assert sorted(map(str, kafka.toArrow().to_pylist())) == sorted(map(str, expected.read_all().to_pylist()))
+
+
+def test_times_are_the_same_in_any_session(spark, made):
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        names = ["physicalOffset", "bornTimestamp", "body"]
+        frame = spark_bridge.read(spark, made.root, columns=names, where="queueId >= 0", columnarSidecar=True)
+        assert side_paths(frame)
+        expected = in_place(made.root, names)
+        assert frame.toArrow().sort_by("physicalOffset").cast(expected.schema).equals(expected)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
 
 
 def plan_of(frame: DataFrame) -> str:
@@ -193,7 +206,7 @@ def test_what_goes_between_plan_and_task_is_an_error_never_other_rows(spark, mad
 
 
 def test_what_looks_for_damage_or_has_no_side_file_is_the_sources_own(spark, made):
-    for asked in ({"verifyCrc": "body"}, {"mode": "permissive"}, {"keys": "k7"}):
+    for asked in ({"verifyCrc": "body"}, {"mode": "permissive"}, {"keys": "k7"}, {"maxBytesPerPartition": "5000"}):
         names = ["physicalOffset", *(["_error"] if "mode" in asked else [])]
         assert not side_paths(both(spark, made.root, names, **asked)[0])
     manifest_path(made.root, 0).unlink()
