@@ -25,6 +25,7 @@ import spark_bridge
 from spark_bridge import java_home
 from spark_bridge.columnar import rounds
 from spark_bridge.scanning import scan
+from store.names import COMMIT_LOG
 from store.upkeep.side_files import folder_of
 from tools.bench.bed.figures import Figure, Ratio
 from tools.bench.bed.log_store import LogWriter, read_through
@@ -132,7 +133,7 @@ def _built(root: Path, what: str) -> Figure:
     began = time.perf_counter()
     rounds.build_all(root)
     seconds = time.perf_counter() - began
-    log_bytes = sum(path.stat().st_size for path in (root / "commitlog").iterdir())
+    log_bytes = sum(path.stat().st_size for path in (root / COMMIT_LOG).iterdir())
     side_bytes = sum(path.stat().st_size for path in folder_of(root).iterdir())
     note = f"{100 * side_bytes / log_bytes:.2f} % of the log's bytes"
     return Figure(f"side files built, {what}", "slipstream", log_bytes / seconds / 1e6, "MB/s", note=note)
