@@ -40,6 +40,7 @@ class DeltaTable:
         self._outside = Outside(name, storage)
         self.name = self._outside.table
         self._table: Table | None = None
+        self._count = 0  # of loaders' commits, when the progress was read that the next one builds on
         self._schema: pa.Schema | None = None
         self._has_other_columns = False
 
@@ -81,6 +82,7 @@ class DeltaTable:
         return Table(self._uri, storage_options=self._storage)
 
     def _progress(self, table: Table) -> Progress:
+        self._count = table.transaction_version(LOADER) or 0
         names = self._names(table)
         if names is None:
             if table.count():
@@ -115,18 +117,23 @@ class DeltaTable:
 
     def reload(self) -> Progress:
         """How far it is by now. Raises TableGone, LakeFailed."""
+        with self._outside.asked("it cannot be looked at again"):
+            return self._progress(self._newest())
+
+    def _newest(self) -> Table:
+        """The same table as it is by now. Raises TableGone."""
         from deltalake.exceptions import TableNotFoundError
 
         before = self._table
         assert before is not None
         try:
-            with self._outside.asked("it cannot be looked at again", TableNotFoundError):
-                table = self._table = self._load()
+            table = self._load()
         except TableNotFoundError:
             raise TableGone(f"{self.name}: {DROPPED}") from None
         if table.metadata().id != before.metadata().id:
             raise TableGone(f"{self.name}: {MADE_ANEW}")
-        return self._progress(table)
+        self._table = table
+        return table
 
     def commit(self, rows: pa.Table, before: Progress, progress: Progress) -> str:
         """Add the rows and set the offsets, in one; the table's version.
@@ -136,20 +143,19 @@ class DeltaTable:
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError, SchemaMismatchError
 
-        if self.reload() != before:  # and a commit to the log of a table that was dropped would be half a table
-            raise Conflict("its offsets are others by now")
-        table = self._table
-        assert table is not None
         try:
             with self._outside.asked("the commit failed", CommitFailedError, SchemaMismatchError):
+                table = self._newest()  # a commit to the log of a table that was dropped would be half a table
+                if (table.transaction_version(LOADER) or 0) != self._count:
+                    raise Conflict("another loader has committed")
                 self._name_queues(table, progress)
-                count = (table.transaction_version(LOADER) or 0) + 1
-                numbers = {LOADER: count, **_numbers(progress, before)}
+                numbers = {LOADER: self._count + 1, **_numbers(progress, before)}
                 said = CommitProperties(app_transactions=[Transaction(*item) for item in numbers.items()])
                 mode: Literal["merge"] | None = "merge" if self._has_other_columns else None
                 write_deltalake(table, rows, mode="append", schema_mode=mode, commit_properties=said)
         except (CommitFailedError, SchemaMismatchError) as error:
             raise Conflict(self._outside.text_of(error)) from None
+        self._count += 1
         return str(table.version())
 
     def _name_queues(self, table: Table, progress: Progress) -> None:

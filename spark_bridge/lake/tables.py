@@ -12,6 +12,7 @@ from ipc.extras import require_lake
 from spark_bridge.lake.load import Committed, Load, Table
 from spark_bridge.lake.local_log import LocalLog
 from spark_bridge.lake.schema import read_names, table_schema
+from spark_bridge.options.read import STREAM_OPTION_NAMES
 from spark_bridge.options.values import InvalidOption, option_text, place_of
 from spark_bridge.plan import inventory
 from spark_bridge.plan.stores import resolve_stores
@@ -50,8 +51,13 @@ class Request:
         return TOPIC in self.table
 
     def _given(self, topics: Sequence[str] | None) -> dict[str, str]:
-        """What is read of these topics, as options of a stream."""
+        """What is read of these topics, as options of a stream. Raises InvalidOption."""
         given = {name: option_text(value) for name, value in self.options.items()}
+        own = {name.lower() for name in STREAM_OPTION_NAMES}
+        for name in given:
+            if name.lower() in own:
+                what = "how much a commit takes is said by --max-rows and --max-bytes, and no group is told"
+                raise InvalidOption(f"option {name} is one of Spark's streams: {what}; leave it out")
         limits = {"maxOffsetsPerTrigger": str(self.rows_max), "maxBytesPerTrigger": str(self.bytes_max)}
         named = {} if topics is None else {"topic": ",".join(topics)}
         return {**given, **limits, **named, **place_of(self.store)}

@@ -81,6 +81,20 @@ class Lake:
         finally:
             catalog.close()
 
+    def make_partitioned(self, schema: pa.Schema) -> None:
+        """An empty table of these columns, a partition for each topic, made by another program."""
+        if self.format == "delta":
+            deltalake.DeltaTable.create(self.name, schema, partition_by=["topic"])
+            return
+        catalog = load_catalog("default", **self.properties)
+        try:
+            catalog.create_namespace("raw")
+            table = catalog.create_table(self.name, schema)
+            with table.update_spec() as update:
+                update.add_identity("topic")
+        finally:
+            catalog.close()
+
     def delta(self) -> deltalake.DeltaTable:
         """deltalake's table, as it is now."""
         return deltalake.DeltaTable(self.name)

@@ -16,7 +16,8 @@ from deltalake.exceptions import TableNotFoundError
 from pyiceberg.exceptions import NoSuchTableError
 
 from spark_bridge.lake.errors import OffsetsDamaged, OtherLog, Overtaken, SchemaRefused, TableGone, TableNotOurs
-from spark_bridge.lake.schema import COLUMNS
+from spark_bridge.lake.schema import COLUMNS, read_names, table_schema
+from spark_bridge.options.rows import DEFAULT_ROWS
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.names import UnknownTopic
 from spark_bridge.scanning import scan
@@ -312,6 +313,36 @@ def test_offsets_outlive_the_snapshots_and_the_log_of_the_table(lake: Lake) -> N
     lake.fill(5)
     lake.load()
     assert lake.places() == lake.expected
+
+
+def test_an_empty_table_of_somebodys_is_taken_with_its_partitions(lake: Lake) -> None:
+    lake.make_partitioned(table_schema(read_names(None, DEFAULT_ROWS), DEFAULT_ROWS))
+    lake.fill(10, "orders")
+    lake.fill(10, "returns")
+    lake.load(max_rows=15)
+    assert lake.places() == lake.expected
+    files = [task.file.file_path for task in lake.iceberg().scan().plan_files()] if lake.format == "iceberg" else (
+        lake.delta().file_uris())  # fmt: skip
+    assert len(files) == 3, "orders; returns in two commits"
+    lake.fill(3)
+    lake.load()
+    assert lake.places() == lake.expected
+
+
+def test_two_brokers_make_one_table_and_both_have_to_be_given_again(lake: Lake, tmp_path: Path) -> None:
+    lake.fill(20)
+    other = SmallStore(tmp_path / "other", 8192)
+    for number in range(12):
+        other.put("orders", b"o%d" % number, number % 2, store_timestamp_ms=1_700_000_000_777)
+    other.dispatch()
+    both = [str(lake.store.root), str(other.root)]
+    assert sum(one.rows for one in lake.load(store=both, max_rows=10)) == 32
+    brokers = [row["brokerName"] for row in lake.rows()]
+    assert (brokers.count("log"), brokers.count("other")) == (20, 12)
+    lake.fill(4)
+    with pytest.raises(OtherLog, match="has offsets of the log of other, and this is log"):
+        lake.load()
+    assert [one.rows for one in lake.load(store=both)] == [4]
 
 
 def drop(lake: Lake) -> None:

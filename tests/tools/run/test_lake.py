@@ -73,6 +73,7 @@ def test_a_schema_file_and_message_columns_are_taken(lake: Lake, tmp_path: Path)
         (("--to", "delta", "--table", "t", "--schema", __file__), 2, "of what? give --decode"),
         (("--to", "delta", "--table", "t", "--option", "subExpression"), 2, "NAME=VALUE"),
         (("--to", "delta", "--table", "t", "--option", "endingOffsets=latest"), 2, "one of batch reads"),
+        (("--to", "delta", "--table", "t", "--option", "commitGroup=g"), 2, "no group is told"),
         (("--to", "delta", "--table", "t", "--columns", "bodies"), 2, "no column 'bodies'"),
         (("--to", "iceberg", "--table", "raw.t", "--catalog", "nothing.properties"), 2, "cannot be read"),
         (("--to", "iceberg", "--table", "raw.t", "--catalog", "http://me:hush@127.0.0.1:9/"), 4, "cannot be opened"),
