@@ -34,7 +34,8 @@ DEATHS_KEPT = 1000
 STOP_POLL_MS, STOP_LOOK_MS_MAX = 100, 1000  # more between two looks: the machine stood still, and the role with it
 # A role that is told to stop is killed when it has not moved for so long: its heartbeat stands still.
 STALL_MS = 15_000
-STALL_MS_OF = {"flusher": 60_000, "ha_listener": 30_000}  # one fdatasync; senders that wait for their slaves
+# One fdatasync; senders that wait for their slaves; who has nothing to lose.
+STALL_MS_OF = {"flusher": 60_000, "ha_listener": 30_000, **dict.fromkeys(SPARE_ROLES, 2000)}
 FAILED, PASSES = 1, os.EX_TEMPFAIL  # exit codes
 
 

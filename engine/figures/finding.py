@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from engine.board.cursors import ROLES, SENDERS, Board
+from engine.board.cursors import ROLES, SENDERS, SPARE_ROLES, Board
 from ipc.clock import monotonic_ms
 
-SILENT_SECONDS = 30
+SILENT_SECONDS, SPARE_SILENT_SECONDS = 30, 600  # the latter: who yields to all others, also at the disk
 
 
 class Finding(NamedTuple):
@@ -33,6 +33,7 @@ def stalled(board: Board) -> dict[str, int]:
     now_ms, silent = monotonic_ms(), {}
     for role in (*ROLES, *SENDERS):
         beat_ms = board.heartbeats[role].read() if board.pids[role].read() > 0 else 0
-        if beat_ms and now_ms - beat_ms > SILENT_SECONDS * 1000:
+        limit = SPARE_SILENT_SECONDS if role in SPARE_ROLES else SILENT_SECONDS
+        if beat_ms and now_ms - beat_ms > limit * 1000:
             silent[role] = (now_ms - beat_ms) // 1000
     return silent

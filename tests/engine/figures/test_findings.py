@@ -10,7 +10,7 @@ import pytest
 
 from engine.board.cursors import Board, BrokerState, HaSlotState
 from engine.board.failures import Failures
-from engine.figures.finding import SILENT_SECONDS, stalled
+from engine.figures.finding import SILENT_SECONDS, SPARE_SILENT_SECONDS, stalled
 from engine.figures.findings import findings_of
 from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus
 from engine.figures.problems import problems
@@ -66,6 +66,10 @@ def test_a_role_that_stands_still_is_named_once(board: Board, tmp_path: Path) ->
     assert {one.reason for one in findings} == {"STUCK"}
     waiting.publish(board.pids["writer"], 0)
     assert "writer" not in stalled(board), "it does not run at all"
+    waiting.publish(board.pids["sidecar"], 1)
+    for seconds, silent in ((SILENT_SECONDS * 2, False), (SPARE_SILENT_SECONDS * 2, True)):
+        waiting.publish(board.heartbeats["sidecar"], monotonic_ms() - seconds * 1000)
+        assert ("sidecar" in stalled(board)) is silent, "who yields to all others may take long"
 
 
 def test_replicas_that_are_behind_silent_or_gone(board: Board, tmp_path: Path) -> None:
