@@ -9,7 +9,10 @@ latter are loaded in its own process.
 from __future__ import annotations
 
 import errno
+import math
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +31,24 @@ if TYPE_CHECKING:
 
 NICENESS = 19
 OOM_SCORE = 500  # who can be spared goes first
+# While the log grows faster than that the builder works a tenth of the time: even the least priority takes its turns.
+BUSY_BYTES_A_SECOND = 16 << 20
+RESTS_BUSY, LOOK_MS = 9, 1000
+
+
+class Growth:
+    """How fast the log has grown, over the last second or so."""
+
+    def __init__(self) -> None:
+        self._end, self._at_ms, self._rate = -1, 0, 0.0
+
+    def bytes_a_second(self, end: int, now_ms: int) -> float:
+        """As of the last look that was long enough after the one before."""
+        passed_ms = now_ms - self._at_ms
+        if self._end < 0 or passed_ms >= LOOK_MS:
+            self._rate = (end - self._end) * 1000 / passed_ms if self._end >= 0 else 0.0
+            self._end, self._at_ms = end, now_ms
+        return self._rate
 
 
 class Sidecar:
@@ -35,27 +56,38 @@ class Sidecar:
 
     name = "sidecar"
 
-    def __init__(self, board: Board, keeper: Keeper) -> None:
-        self._board, self._keeper = board, keeper
+    def __init__(self, board: Board, keeper: Keeper, cpu_ns: Callable[[], int] = time.process_time_ns) -> None:
+        self._board, self._keeper, self._cpu_ns = board, keeper, cpu_ns
         self._request = 0
+        self._growth = Growth()
+        self._rest_until_ms = self._now_ms = 0.0
 
     def do_work(self, now_ms: int) -> int:
-        """A step; 0 when all is done, while the disk is nearly full, and once the broker stops."""
+        """A step; 0 when all is done, while it rests or the disk is nearly full, and once the broker stops."""
         board = self._board
-        self._request = board.segment_request_offset.read()
+        self._request, self._now_ms = board.segment_request_offset.read(), now_ms
+        end = board.max_physical_offset.read()
+        is_busy = self._growth.bytes_a_second(end, now_ms) > BUSY_BYTES_A_SECOND
+        if now_ms < self._rest_until_ms:
+            return 0
         if descriptors.await_readable(stop_alarm(), timeout_ms=0):
             return 0
         if board.disk_state.read() != DiskState.NORMAL:
             self._keeper.close()  # what was begun takes room, too
             waiting.note(board.sidecar.waits_for, errno.ENOSPC)
             return 0
-        end = min(board.max_physical_offset.read(), board.flushed_offset.read())  # a power cut takes no more than that
+        end = min(end, board.flushed_offset.read())  # a power cut takes no more than that
+        began_ns = self._cpu_ns()
         moved = self._keeper.step(board.min_physical_offset.read(), end, now_ms)
+        if is_busy:
+            self._rest_until_ms = now_ms + RESTS_BUSY * (self._cpu_ns() - began_ns) / 1e6
         self._publish()
         return moved
 
     def idle(self, timeout_ms: int) -> None:
-        """Sleep until the log goes on in another segment."""
+        """Sleep until the log goes on in another segment, or the rest is over."""
+        rest_ms = self._rest_until_ms - self._now_ms
+        timeout_ms = min(timeout_ms, max(1, math.ceil(rest_ms))) if rest_ms > 0 else timeout_ms
         waiting.await_change(self._board.segment_request_offset, self._request, timeout_ms)
 
     def close(self) -> None:

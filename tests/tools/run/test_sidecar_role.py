@@ -25,7 +25,7 @@ from tests.harness.conditions import await_that
 from tests.harness.logs import SmallLog
 from tools.common.exit_codes import ExitCode
 from tools.common.local_broker import LocalBroker
-from tools.run.sidecar_role import NICENESS, Sidecar
+from tools.run.sidecar_role import BUSY_BYTES_A_SECOND, NICENESS, Sidecar
 
 SEGMENT_BYTES = 1 << 20
 
@@ -93,6 +93,25 @@ def test_what_is_not_on_disk_yet_is_left(board: Board, tmp_path: Path) -> None:
     while role.do_work(0):
         continue
     assert board.sidecar.done_offset.read() == log.segment_bytes and list(side_files.listed(log.root)) == [0]
+
+
+def test_it_rests_while_the_log_grows_fast(board: Board, tmp_path: Path) -> None:
+    log = SmallLog(tmp_path / "store")
+    while log.end <= 3 * log.segment_bytes:
+        log.append(body=b"x" * 100)
+    cpu_ns = iter(range(0, 10**12, 5_000_000))  # 5 ms a step
+    role = Sidecar(board, Keeper(log.root, log.files), lambda: next(cpu_ns))
+    waiting.publish(board.flushed_offset, log.end)
+    waiting.publish(board.max_physical_offset, log.end)
+    assert role.do_work(1000) and role.do_work(1001), "nothing is known of its growth yet"
+    waiting.publish(board.max_physical_offset, log.end + 2 * BUSY_BYTES_A_SECOND)
+    assert role.do_work(2000), "the step at whose beginning it is seen"
+    assert not role.do_work(2001) and not role.do_work(2044), "nine times as long as the step took"
+    assert role.do_work(2045) and not role.do_work(2046)
+    assert role.do_work(3001), "the log has stood still since"
+    while role.do_work(3002):
+        continue
+    assert board.sidecar.done_offset.read() == 3 * log.segment_bytes
 
 
 def test_without_its_packages_the_broker_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
