@@ -15,6 +15,7 @@ from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan import inventory
 from spark_bridge.plan.at_snapshot import bounded_log, refuse_other_queues, topics_then
 from spark_bridge.plan.bounds import BoundsOfQueues, pruned_by_time, stored_bounds
+from spark_bridge.plan.collection import planned_in_peace
 from spark_bridge.plan.key_plan import plan_by_keys
 from spark_bridge.plan.log_times import LogTimes
 from spark_bridge.plan.names import refuse_missing
@@ -45,6 +46,7 @@ def plan_read(options: ReadOptions, by_range: ByRange | None = None) -> list[Spl
     return plan_under_leases(options, by_range)[0]
 
 
+@planned_in_peace
 def plan_under_leases(options: ReadOptions, by_range: ByRange | None = None) -> tuple[list[Split], list[Lease]]:
     """The same, with the leases that hold what was planned: for `leaseSeconds`, or until who plans releases them."""
     with ExitStack() as given_back:  # whatever fails, of whichever store
@@ -61,6 +63,7 @@ def plan_under_leases(options: ReadOptions, by_range: ByRange | None = None) -> 
     return splits, [lease for _, _, lease in logs if lease is not None]
 
 
+@planned_in_peace
 def planned_parts(options: ReadOptions) -> list[tuple[StorePart, list[Split]]]:
     """What `plan_read` would plan now of each store, to be looked at: nothing is held for it.
 

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_bridge.plan.collection import planned_in_peace
 from spark_bridge.plan.stores import StoreAt
 from spark_bridge.records.columns import columns_of
 from spark_bridge.records.reader import read_split
@@ -77,6 +78,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # the driver
 
     @in_one_line
+    @planned_in_peace
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint starts."""
         there = self._stores.await_all(READY_S)
@@ -94,6 +96,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limits.rows_min is None else ReadMinRows(limits.rows_min)
 
     @in_one_line
+    @planned_in_peace
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """How far the next batch goes; `start` itself when there is nothing to do. Raises DataLost."""
         done = self._offsets(start)
@@ -142,11 +145,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest if commits is None else with_commits(latest, commits.options.group, commits.figures)
 
     @in_one_line
+    @planned_in_peace
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """What was acknowledged before this moment is read, what comes after it is not. Raises StoreNotReady."""
         self._target = {key: end for key, (_, end) in self._stores.await_dispatched(READY_S).items()}
 
     @in_one_line
+    @planned_in_peace
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one batch. Raises DataLost, StoreNotReady."""
         done, until = self._offsets(start), self._offsets(end)

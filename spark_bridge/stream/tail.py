@@ -40,6 +40,8 @@ FILES_MAPPED_MAX = 3  # of one queue: the last one, and those that a limit's sea
 MAPPED_MAX = 512  # of all queues of a store
 NO_ENTRIES: Entries = np.empty(0, CQ_DTYPE)
 SAMPLE_ENTRIES = 100
+MANY_SEGMENTS = 1000  # a log at rest of more is not listed for each of the questions of one batch
+REST_S = 2.0
 UNSETTLED_NS = 100_000_000  # a directory changed so lately may change again within one tick of its clock
 
 
@@ -53,7 +55,7 @@ class MapRoom:
 class QueueTail:
     """One consume queue that grows. Its last files are mapped while there is room, else entries are read one by one."""
 
-    __slots__ = ("_mapped", "_per_file", "_room", "_seen", "directory", "end", "file_bytes", "first")
+    __slots__ = ("_mapped", "_per_file", "_room", "_sampled", "_seen", "directory", "end", "file_bytes", "first")
 
     def __init__(self, directory: Path | str, room: MapRoom | None = None, seen: SeenQueue | None = None) -> None:
         self.directory = str(directory)
@@ -63,6 +65,7 @@ class QueueTail:
         self._room = MapRoom() if room is None else room
         self._mapped: dict[int, Entries] = {}
         self.first = self.end = 0
+        self._sampled = 0, 0, 0  # the entries last looked at for their records' length, and the mean of that
 
     def find(self, min_physical_offset: int, limit: int) -> None:
         """Look for both ends, from nothing."""
@@ -70,6 +73,9 @@ class QueueTail:
         with self.seen() as queue:
             self.end = queue.end_below(limit)
             self._begin(queue, min_physical_offset)
+            if self.first < self.end:  # a first batch is planned by it, and the entries are at hand
+                start = self._sample_start(self.first, self.end)
+                self._sampled = start, self.end, queue.mean_size(start, self.end)
 
     def find_first(self, min_physical_offset: int) -> None:
         """Look for the first entry whose record is in the log."""
@@ -77,7 +83,9 @@ class QueueTail:
             self._begin(queue, min_physical_offset)
 
     def _begin(self, queue: SeenQueue, min_physical_offset: int) -> None:
-        first = max(queue.min_offset, queue.end_below(min_physical_offset))
+        first = queue.min_offset
+        if min_physical_offset:
+            first = max(first, queue.end_below(min_physical_offset))
         self.first, self.end = first, max(first, self.end)
 
     def seen(self) -> SeenQueue:
@@ -150,9 +158,17 @@ class QueueTail:
 
     def mean_bytes(self, start: int, end: int) -> int:
         """About how long the records of [start, end) are: the mean of some of the last ones."""
-        file_first = (end - 1) // self._per_file * self._per_file
-        entries = self._entries(max(start, file_first, end - SAMPLE_ENTRIES), end) if start < end else NO_ENTRIES
+        if start >= end:
+            return 0
+        start = self._sample_start(start, end)
+        if self._sampled[:2] == (start, end):
+            return self._sampled[2]
+        entries = self._entries(start, end)
         return int(entries["size"].mean()) if len(entries) else 0
+
+    def _sample_start(self, start: int, end: int) -> int:
+        """Of [start, end) the first of the last entries that lie in one file."""
+        return max(start, (end - 1) // self._per_file * self._per_file, end - SAMPLE_ENTRIES)
 
     def block(self, start: int, end: int) -> Entries:
         """A copy of the entries [start, end) that are still there."""
@@ -193,6 +209,7 @@ class StoreTail:
         self._extent: LogExtent | None = None
         self._seen: tuple[int, int] | None = None  # the limit and the log's beginning of the last look
         self._queues: dict[tuple[str, int], QueueTail] = {}
+        self._rested: tuple[float, LogExtent | None] = 0.0, None  # until when what was found at rest holds
         self._listed: object = None
         self._last_warning = ""
 
@@ -224,6 +241,7 @@ class StoreTail:
         if self._broker is not None:
             self._broker.counters.close()
             self._broker = self._seen = self._extent = None
+            self._rested = 0.0, None
 
     def _join(self, running: store_extent.Running) -> bool:
         try:
@@ -243,8 +261,13 @@ class StoreTail:
         if self._confirmed_only:
             self._warn_once("onlyConfirmed: waits for a master, nobody else knows what is confirmed")
             return None
-        extent = self._find_extent()
+        until, extent = self._rested
+        if extent is None or time.monotonic() >= until:
+            extent = self._find_extent()
         self._update(extent.reput_from_offset, extent.min_physical_offset)
+        if extent is not self._rested[1]:
+            segments = (extent.max_physical_offset - extent.min_physical_offset) // extent.segment_bytes
+            self._rested = time.monotonic() + REST_S, extent if segments > MANY_SEGMENTS else None
         return StoreView(extent, self._queues, judged=True)
 
     def _look_at_broker(self) -> StoreView | None:

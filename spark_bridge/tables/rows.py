@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.plan import inventory
+from spark_bridge.plan.collection import planned_in_peace
 from spark_bridge.plan.stores import StoreAt
 from spark_bridge.records.columns import arrow_schema, columns_of
 from spark_bridge.records.reader import read_split
@@ -69,6 +70,7 @@ def _most(*values: int | None) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
+@planned_in_peace
 def rows_of(table: str, stores: Iterable[StoreAt], options: ReadOptions) -> list[Row]:
     """All rows of a table, store after store. Raises what finding the log's ends raises, and MalformedConfig."""
     return [(store.broker_name, *row) for store in stores for row in _TABLES[table](store, options)]

@@ -49,10 +49,11 @@ def _stated(directory: Path | str) -> Iterator[tuple[int, os.stat_result]]:
         raise file_io.denied(Path(directory)) from None
     with entries:
         for entry in entries:
-            if not is_offset(entry.name):
+            name = entry.name
+            if len(name) != NAME_DIGITS or not is_offset(name):
                 continue
             try:
-                base, status = int(entry.name), entry.stat()
+                base, status = int(name), entry.stat()
             except FileNotFoundError:
                 continue
             if not stat.S_ISREG(status.st_mode):

@@ -131,6 +131,19 @@ class SeenQueue:
             return self._block[at : at + length]
         return os.pread(self._fd, length, low * ENTRY_BYTES)
 
+    def mean_size(self, start: int, end: int) -> int:
+        """The mean length of the records of entries [start, end) of one file, of those that are there."""
+        base = start * ENTRY_BYTES // self.file_bytes * self.file_bytes
+        first = base // ENTRY_BYTES
+        try:
+            data = self._part(base, start - first, end - first)
+        except FileNotFoundError:
+            return 0
+        finally:
+            self._let_go_unless_held()
+        sizes = [size for _, size in _ENTRY.iter_unpack(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES])]
+        return sum(sizes) // len(sizes) if sizes else 0
+
     def last_entry(self, end: int) -> np.void | None:
         """The entry before queue offset `end`, unless it points nowhere."""
         last = self.entries(end - 1, end)

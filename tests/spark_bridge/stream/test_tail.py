@@ -13,7 +13,9 @@ from engine.producer import Producer
 from ipc import waiting
 from ipc.counters import Counters
 from spark_bridge.options.read import parse_options
+from spark_bridge.plan import inventory
 from spark_bridge.split.splits import Selection
+from spark_bridge.stream import tail as stream_tail
 from spark_bridge.stream.offsets import Bounds, QueueKey
 from spark_bridge.stream.stores import StoreNotReady, StreamStores
 from spark_bridge.stream.tail import QueueTail, StoreTail
@@ -186,3 +188,38 @@ def test_a_stream_that_may_not_hold_the_log_says_what_to_do(tmp_path: Path, monk
     stores.hold({})
     assert f"read without a lease (Permission denied: {folder})" in caplog.text
     assert "let this user write to the folder of leases (storeGroup in the broker's file" in caplog.text
+
+
+def test_a_long_log_at_rest_is_not_listed_for_each_question_of_one_batch(tmp_path, monkeypatch):
+    store = SmallStore(tmp_path, 4096)
+    for number in range(60):
+        store.put("t", bytes(number), 0)
+    store.dispatch()
+    monkeypatch.setattr(stream_tail, "MANY_SEGMENTS", 0)
+    looked: list[object] = []
+    find = inventory.find_extent
+    monkeypatch.setattr(inventory, "find_extent", lambda *a, **o: looked.append(a) or find(*a, **o))
+    tail = StoreTail(str(tmp_path))
+    views = [tail.look() for _ in range(3)]
+    assert len(looked) == 1
+    assert {view.queues["t", 0].end for view in views} == {60}
+    store.put("t", b"more", 0)
+    store.dispatch()
+    tail._rested = 0.0, tail._rested[1]  # later
+    assert tail.look().queues["t", 0].end == 61
+
+
+def test_the_length_of_records_is_the_same_whether_it_was_noted_or_read(tmp_path):
+    store = SmallStore(tmp_path, 1 << 16)
+    for number in range(150):
+        store.put("t", bytes(number), 0)
+    store.dispatch()
+    view = StoreTail(str(tmp_path)).look()
+    noted = view.queues["t", 0]
+    sizes = [int(size) for size in noted.block(0, 150)["size"]]
+    mean = noted.mean_bytes(0, 150)
+    assert noted._sampled[1:] == (150, mean)
+    assert sizes[50] < mean < sizes[149]
+    assert noted.mean_bytes(149, 150) == sizes[149]
+    noted._sampled = 0, 0, 0
+    assert noted.mean_bytes(0, 150) == mean
