@@ -7,6 +7,7 @@
     lake         loads a store into a table of Iceberg or Delta, without Spark
     read         a store, or several, as a Spark DataFrame of the columns and topics that are named
     map_segments a function on the mapped segments inside Spark's executors
+    counted      a DataFrame whose rows are counted by where they were read; `figures` tells the counts
     lag          how far a stream is behind, from its progress
     explain_read what a DataFrame or a table would touch: stores, queues, splits and bytes
     register     a store's topics and metadata as tables in SQL; also for a session that does not find the format itself
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from spark_bridge.driver import explain_read, read, session
     from spark_bridge.kernels import map_segments
     from spark_bridge.lake.tables import lake
+    from spark_bridge.records.reading import Source, counted, figures
     from spark_bridge.scanning import scan
     from spark_bridge.sql.registration import register
     from spark_bridge.stream.progress import Lag, lag
@@ -34,10 +36,10 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "Lag", "OpenStore", "Producer", "__version__", "explain_read", "lag", "lake", "main", "map_segments", "open_store",
-    "read", "register", "scan", "session",
+    "Lag", "OpenStore", "Producer", "Source", "__version__", "counted", "explain_read", "figures", "lag", "lake",
+    "main", "map_segments", "open_store", "read", "register", "scan", "session",
 ]  # fmt: skip
-_NEED_SPARK = frozenset("Lag explain_read lag map_segments read register session".split())
+_NEED_SPARK = frozenset("Lag Source counted explain_read figures lag map_segments read register session".split())
 _NEED_ARROW = frozenset({"lake", "scan"})
 _LIES_IN = {
     "OpenStore": named("store.reading.opened"),

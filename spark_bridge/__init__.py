@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from spark_bridge.kernels import map_segments
     from spark_bridge.options.values import InvalidOption
     from spark_bridge.records.columns import COLUMNS
+    from spark_bridge.records.reading import Source, counted, figures
     from spark_bridge.scanning import scan
     from spark_bridge.source import RocketMQSource
     from spark_bridge.sql.registration import Registration, register
     from spark_bridge.stream.progress import Lag, lag
 
 __all__ = [
-    "COLUMNS", "InvalidOption", "Lag", "Registration", "RocketMQSource", "explain_read", "lag", "map_segments", "read",
-    "register", "scan", "session",
+    "COLUMNS", "InvalidOption", "Lag", "Registration", "RocketMQSource", "Source", "counted", "explain_read", "figures",
+    "lag", "map_segments", "read", "register", "scan", "session",
 ]  # fmt: skip
 _LIES_IN = {
     "COLUMNS": "records.columns",
@@ -38,7 +39,10 @@ _LIES_IN = {
     "Lag": "stream.progress",
     "Registration": "sql.registration",
     "RocketMQSource": "source",
+    "Source": "records.reading",
+    "counted": "records.reading",
     "explain_read": "driver",
+    "figures": "records.reading",
     "lag": "stream.progress",
     "map_segments": "kernels",
     "read": "driver",

@@ -30,6 +30,7 @@ from spark_bridge.options.flights import is_flight
 from spark_bridge.options.read import ReadOptions, parse_options
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.columns import canonical, columns_of
+from spark_bridge.records.reading import counted_in_place
 from spark_bridge.records.spark_schema import json_schema, schema_of, settled
 from spark_bridge.stream.options import without_stream_only
 from spark_bridge.tables.reader import TableReader, table_schema
@@ -166,7 +167,8 @@ class RocketMQReader(DataSourceReader):
         else:
             columns = columns_of(self.column_names, self.rows)
             with first_plan_kept():
-                yield from read_split(partition.value, columns, self.arrow_schema, self.rows)
+                batches = read_split(partition.value, columns, self.arrow_schema, self.rows)
+                yield from counted_in_place(batches, self.arrow_schema)
 
 
 @contextmanager

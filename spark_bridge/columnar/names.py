@@ -4,7 +4,7 @@ from __future__ import annotations
 
 POSITION, SIZE = "physicalOffset", "size"
 OF_KAFKA = {"key": "keys", "partition": "queueId", "offset": "queueOffset", "timestamp": "bornTimestamp"}
-CONSTANT = ("brokerName", "timestampType", "_replica", "_error")  # no record says them
+CONSTANT = ("brokerName", "timestampType", "_replica", "_reading", "_error")  # no record says them
 
 
 def side_name(name: str) -> str:

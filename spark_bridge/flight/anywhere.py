@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +25,8 @@ from spark_bridge.flight.served import ServedStore
 from spark_bridge.options.flights import Flights
 from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
 from spark_bridge.options.values import InvalidOption
-from spark_bridge.records.columns import REPLICA_COLUMN
+from spark_bridge.records.columns import IN_PLACE, REPLICA_COLUMN
+from spark_bridge.records.reading import Reading
 from store.errors import StoreError
 from store.names import COMMIT_LOG
 
@@ -111,11 +113,15 @@ def read_anywhere(split: RemoteSplit, schema: pa.Schema) -> Iterator[pa.RecordBa
 
     Raises what a read in place raises, and ServerUnreachable when no server gave anything for long.
     """
-    for batch, location in _batches(split):
-        yield _as(batch, schema, location, split.rows)
+    reading = Reading()
+    batches = _batches(split, reading)
+    yield from reading.counted(
+        (location or IN_PLACE, _as(batch, schema, location, split.rows)) for batch, location in batches
+    )
+    log.debug("a split of %s was read: %s", split.locations[0], reading.sources)
 
 
-def _batches(split: RemoteSplit) -> Iterator[tuple[pa.RecordBatch, str | None]]:
+def _batches(split: RemoteSplit, reading: Reading) -> Iterator[tuple[pa.RecordBatch, str | None]]:
     """The batches as who has them gives them, each with the server's address; None is in place."""
     done = 0
     try:
@@ -125,12 +131,20 @@ def _batches(split: RemoteSplit) -> Iterator[tuple[pa.RecordBatch, str | None]]:
         return
     except _NoReplica as reason:
         log.debug("%s", reason)
+        if reason.__cause__ is not None:
+            reading.failed(IN_PLACE)
     except LEAVES_TO_OTHERS as error:
+        reading.failed(IN_PLACE)
         log.warning("the replica of this host stopped after %d rows of a split, others are asked: %s", done, error)
     with ExitStack() as opened:
         stores = [opened.enter_context(RemoteStore(at, split.token, split.roots)) for at in split.locations]
-        for store, batch in read_somewhere(stores, split.ticket, skip_rows=done):
+        left = partial(_left, reading)
+        for store, batch in read_somewhere(stores, split.ticket, skip_rows=done, left_for_another=left):
             yield batch, store.location
+
+
+def _left(reading: Reading, store: RemoteStore) -> None:
+    reading.failed(store.location)
 
 
 class _NoReplica(Exception):

@@ -189,13 +189,16 @@ def read_ticket(stores: Sequence[RemoteStore], ticket: bytes, retry_s: float = R
 
 
 def read_somewhere(
-    stores: Sequence[RemoteStore], ticket: bytes, retry_s: float = RETRY_S, skip_rows: int = 0
+    stores: Sequence[RemoteStore], ticket: bytes, retry_s: float = RETRY_S, skip_rows: int = 0,
+    left_for_another: Callable[[RemoteStore], None] = lambda _store: None,
 ) -> Iterator[tuple[RemoteStore, pa.RecordBatch]]:
     """A ticket's batches from one of some replicas, going on at another one where that breaks, and who gave each.
 
-    One that cannot serve the ticket is left out. Raises the last error when nothing came for `retry_s`.
+    One that cannot serve the ticket is left out, one that does not answer is asked again; `left_for_another` hears of
+    each. Raises the last error when nothing came for `retry_s`.
     """
-    left, done, deadline = list(stores), skip_rows, time.monotonic() + retry_s
+    able, done, deadline = list(stores), skip_rows, time.monotonic() + retry_s
+    left = list(able)
     while True:
         store = left.pop(0)
         try:
@@ -206,11 +209,15 @@ def read_somewhere(
             return
         except Exception as error:
             code = getattr(error, "code", "")
-            if code in ELSEWHERE and left:
-                continue
-            if code not in RETRIED or time.monotonic() >= deadline:
+            if code not in RETRIED:
+                able.remove(store)
+            if code not in ELSEWHERE or not (able or left):
                 raise
-            left.append(store)
+            if not left and time.monotonic() >= deadline:
+                raise
+        left_for_another(store)
+        if not left:
+            left = list(able)
             time.sleep(PAUSE_S)
 
 

@@ -40,6 +40,7 @@ FIXED_OFFSETS = {name: int(place[1]) for name, place in (fixed_dtype(0).fields o
 RECONSUME_TIMES_AT = FIXED_OFFSETS["reconsume_times"]
 INT, BIGINT, STRING, BINARY = pa.int32(), pa.int64(), pa.string(), pa.binary()
 HEADERS = array_of(pa.struct([("key", STRING), ("value", BINARY)]))
+READING_COLUMN = "_reading"  # what came from where, on one row of each split that was read to its end
 REPLICA_COLUMN, IN_PLACE = "_replica", "in place"  # or the server of another host that gave the row
 CREATE_TIME = 0  # Kafka's timestampType of a time that the producer set
 BODY_COLUMNS = ("body", "value")
@@ -137,7 +138,9 @@ KAFKA_COLUMNS = (
 HEADERS_COLUMN = Column("headers", HEADERS, _headers, heavy=True)
 ERRORS = Column(ERROR_COLUMN, STRING, _errors)
 REPLICA = Column(REPLICA_COLUMN, STRING, lambda records: _constant(records, IN_PLACE, STRING))
-BY_NAME = {column.name: column for column in (*COLUMNS, *KAFKA_COLUMNS, HEADERS_COLUMN, ERRORS, REPLICA)}
+READING = Column(READING_COLUMN, STRING, lambda records: pa.nulls(len(records), STRING))
+OF_THE_READ = (ERRORS, REPLICA, READING)
+BY_NAME = {column.name: column for column in (*COLUMNS, *KAFKA_COLUMNS, HEADERS_COLUMN, *OF_THE_READ)}
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:

@@ -29,6 +29,7 @@ from spark_bridge.plan.collection import planned_in_peace
 from spark_bridge.plan.stores import StoreAt
 from spark_bridge.records.columns import columns_of
 from spark_bridge.records.reader import read_split
+from spark_bridge.records.reading import counted_in_place
 from spark_bridge.records.spark_schema import settled
 from spark_bridge.split.splits import Selection
 from spark_bridge.stream.group_commits import GroupCommits
@@ -230,7 +231,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The batches of one task."""
         columns = columns_of(self.column_names, self.rows)
         for split in partition.value or ():
-            yield from read_split(split, columns, self.arrow_schema, self.rows)
+            yield from counted_in_place(read_split(split, columns, self.arrow_schema, self.rows), self.arrow_schema)
 
 
 def _where_it_ends(key: QueueKey, there: Bounds) -> str:
