@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_bridge.columnar import opened, reader, side_file
+from spark_bridge.columnar import opened, reader, rounds, side_file
 from spark_bridge.columnar.side_file import COLUMN_NAMES, read_manifest
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.records.columns import BY_NAME, COLUMNS, KAFKA_COLUMNS, arrow_schema, columns_of
@@ -318,6 +318,16 @@ def test_bytes_are_compared_once_for_a_file_as_it_is(made, monkeypatch):
     scan(made.root, columns=["queueId"]).read_all()
     segments = made.end // SEGMENT_BYTES
     assert len(compared) == segments < first, "the footers alone"
+
+
+def test_what_the_builder_of_stores_made_is_read_the_same(made):
+    shutil.rmtree(data_path(made.root, 0).parent)
+    assert not either_way(made.root)[1]["fromSideFiles"]
+    sealed = sum(built.after.state is side_file.State.VALID for built in rounds.build_all(made.root))
+    figures = either_way(made.root, includeSystemTopics=True)[1]
+    assert figures["fromSideFiles"] == sealed >= 3
+    for asked in ({"where": [("tags", "==", "a")]}, {"subExpression": "b"}, {"startingTimestamp": str(START_MS + 99)}):
+        assert either_way(made.root, columns=[*ALL, "headers"], **asked)[1]["fromSideFiles"]
 
 
 def test_polars_and_duckdb_take_them(made):
