@@ -100,7 +100,7 @@ def from_text(table: str, text: str) -> Progress:
         if said["version"] != VERSION:
             raise ValueError(f"version {said['version']!r}, and this program reads {VERSION}")
         return Progress({broker: _store(one) for broker, one in said["stores"].items()})
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         what = f"{table}: its offsets, {text[:120]!r}, are none ({type(error).__name__}: {error})"
         do = "put the property back from an earlier metadata file of the table, or load a new table"
         raise OffsetsDamaged(f"{what}; {do}") from None
