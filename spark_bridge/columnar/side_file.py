@@ -141,13 +141,13 @@ def check(root: Path | str, commitlog: Path | str, base_offset: int, segment_byt
 
     The caller knows that all of the segment lies in the log, from its first byte to its last: a side file cannot.
     A valid one's columns are believed once `damaged_columns` has nothing to say of them. Whatever lies under the names
-    is an answer; raises SegmentRemoved and SegmentSizeMismatch for the segment itself, and OSError.
+    is an answer; raises SegmentRemoved, SegmentSizeMismatch and OSError for the segment itself.
     """
     path = data_path(root, base_offset)
     try:
         refuse_foreign(folder_of(root))
         manifest = read_manifest(root, base_offset)
-    except (ValueError, StoreError) as error:
+    except (ValueError, StoreError, OSError) as error:
         return SideFile(State.DAMAGED, str(error), path, None)
     if manifest is None:
         return SideFile(State.MISSING, "it was not made yet", path, None)

@@ -33,11 +33,11 @@ NICENESS = 19
 OOM_SCORE = 500  # who can be spared goes first
 # While the log grows faster than that the builder works a tenth of the time: even the least priority takes its turns.
 BUSY_BYTES_A_SECOND = 16 << 20
-RESTS_BUSY, LOOK_MS = 9, 1000
+RESTS_BUSY, LOOK_MS = 9, 100
 
 
 class Growth:
-    """How fast the log has grown, over the last second or so."""
+    """How fast the log grows, over a tenth of a second or what there was between two looks."""
 
     def __init__(self) -> None:
         self._end, self._at_ms, self._rate = -1, 0, 0.0

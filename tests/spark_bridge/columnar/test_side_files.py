@@ -6,7 +6,7 @@ import errno
 import os
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from spark_bridge.records.columns import arrow_schema, columns_of
 from spark_bridge.records.reader import read_split
 from spark_bridge.split.splits import LogExtent, RangeSplit, Selection
 from store.errors import ForeignFile
-from store.files import file_io, summed_json
+from store.files import file_io, held_files, summed_json
 from store.message.record import MAGIC_V2, NOT_FOR_QUEUES, SysFlag, blank
 from store.upkeep import side_files
 from store.upkeep.side_files import SideFilesBusy
@@ -194,6 +194,23 @@ def test_what_lies_under_its_names_is_judged_first(suffix: str, what: str, log: 
         path.rmdir()
     (built,) = rounds.build_all(log.root)
     assert built.base_offset == 0 and is_believed(log)
+
+
+@pytest.mark.parametrize("path_of", [side_files.data_path, side_files.manifest_path])
+def test_a_disk_that_fails_below_a_side_file_is_no_end_of_a_read(
+    path_of: Callable[[Path, int], Path], log: SmallLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds.build_all(log.root)
+    real = held_files.open_plain
+
+    def failing(path: Path) -> int:
+        if path == path_of(log.root, 0):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return real(path)
+
+    monkeypatch.setattr(held_files, "open_plain", failing)
+    assert checked(log).state is State.DAMAGED and "Input/output error" in checked(log).reason
+    assert checked(log, 4096).state is State.VALID
 
 
 def test_a_side_file_of_another_segment_is_not_believed(log: SmallLog) -> None:
