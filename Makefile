@@ -31,6 +31,8 @@
 #                debootstrap; writes docs/service.md
 #   make wheel-pythons  the wheel in an empty environment of each Python 3.11 to 3.14 at hand: what a user does first;
 #                writes docs/wheel-pythons.md
+#   make cluster-demo  a Spark cluster on hosts made of namespaces, two of them with replicas: reads, a stream, a sink, a replica
+#                killed, who read what from where; root or user namespaces, some GiB of memory; writes docs/cluster.md
 #   make site    the documentation as a site, in build/site, without the network
 #   make man     the manual pages in docs/man, from the commands' declarations
 #   make clean   removes what these commands made, environments too
@@ -50,7 +52,7 @@ SEEDS := 100000
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test peers lint bench fuzz simulate interop differential kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons site man clean
+.PHONY: setup run quick test peers lint bench fuzz simulate interop differential kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons cluster-demo site man clean
 
 setup: $(STAMP)
 
@@ -153,6 +155,9 @@ unit-check: setup
 
 wheel-pythons: setup
 	@$(PYTHON) -m tests.tools.packaging.wheel_pythons --ledger docs/wheel-pythons.md $(ARGS)
+
+cluster-demo: setup
+	@$(PYTHON) -m tools.cluster --ledger docs/cluster.md $(ARGS)
 
 site: setup
 	@$(PYTHON) -m tools.docs $(ARGS)

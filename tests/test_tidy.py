@@ -46,7 +46,7 @@ ROOMS = (
      " < replica < records < columnar < plan < stream | tables | sink < flight < source < placed < sealed"
      " < driver | kernels < scanning < sql | lake < ."),
     ("tools", "common | packaging < client < admin | log | run | show | bench.bed < demo | doctor | replica | debug"
-     " | top | bench.works < bench | web.state < web.views < web < . < docs"),
+     " | top | bench.works < bench | cluster | web.state < web.views < web < . < docs"),
 )  # fmt: skip
 HANDS_ON = ("engine/producer/__init__.py", "spark_bridge/__init__.py")  # public faces: other rooms' import nothing
 SINK, SINK_MAY_IMPORT = "spark_bridge/sink/", "engine.producer"  # a write is a producer's; readers need no engine
@@ -420,7 +420,7 @@ def test_make_has_the_commands_that_the_readme_names() -> None:
     assert targets is not None
     commands = "setup run quick test peers lint bench fuzz simulate interop differential kills lake-kills drill"
     commands += " promotion history queues peer-suite histories spark-versions screenshots image-check unit-check"
-    commands += " wheel-pythons site man clean"
+    commands += " wheel-pythons cluster-demo site man clean"
     assert targets[1].split() == commands.split()
     named = set(re.findall(r"\bmake ([a-z-]+)", (ROOT / "README.md").read_text()))
     assert named == set(targets[1].split())

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from tools.packaging import layers
+from tools.packaging.bridge import Bridge
 from tools.packaging.image import Image
 
 UNDERSTOOD = set(
@@ -26,7 +27,6 @@ UNDERSTOOD = set(
     " restart security_opt shm_size stop_grace_period tmpfs ulimits volumes".split()
 )
 NETWORK = "10.89.7"  # seen by the services alone
-BRIDGE = "bridge0"
 SHM_BYTES = 64 << 20  # an engine's default
 IDLE = ["sleep", "infinity"]
 UNITS = {"h": 3600, "m": 60, "s": 1}
@@ -107,10 +107,7 @@ class Composition:
         (self._scratch / "hosts").write_text(
             "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in self._addresses.items())
         )
-        self._bridge = self._idle("--net")
-        self._ip(self._bridge, "link", "add", BRIDGE, "type", "bridge")
-        self._ip(self._bridge, "address", "add", f"{NETWORK}.1/24", "dev", BRIDGE)
-        self._ip(self._bridge, "link", "set", BRIDGE, "up")
+        self._bridge = Bridge(self._idle("--net").pid, NETWORK)
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -192,13 +189,8 @@ class Composition:
 
     def _network(self, name: str) -> subprocess.Popen[bytes]:
         """A network namespace with one end of a cable to the bridge."""
-        holder, cable = self._idle("--net"), f"v{self._count}"
-        self._ip(self._bridge, "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
-        self._ip(self._bridge, "link", "set", cable, "master", BRIDGE, "up")
-        self._ip(holder, "link", "set", "lo", "up")
-        self._ip(holder, "address", "add", f"{self._addresses[name]}/24", "dev", "eth0")
-        self._ip(holder, "link", "set", "eth0", "up")
-        self._ip(holder, "route", "add", "default", "via", f"{NETWORK}.1")
+        holder = self._idle("--net")
+        self._bridge.plug(holder.pid, self._addresses[name])
         return holder
 
     def _idle(self, *kinds: str) -> subprocess.Popen[bytes]:
@@ -208,9 +200,6 @@ class Composition:
         assert holder.stdout is not None
         holder.stdout.read(1)
         return holder
-
-    def _ip(self, holder: subprocess.Popen[bytes], *arguments: str) -> None:
-        subprocess.run(["nsenter", f"--net=/proc/{holder.pid}/ns/net", "ip", *arguments], check=True)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -31,6 +31,7 @@ RUN_BY = {
     "operations.md": "test_an_old_master_comes_back",
     "security.md": "test_the_files_of_the_page_on_security_are_taken",
     "spark.md": "tests/spark_bridge/test_guide.py",
+    "spark-clusters.md": "tests/tools/docs/test_spark_clusters.py",
     "tutorials/append.md": "tests/tools/docs/test_tutorials.py",
     "tutorials/attach.md": "tests/spark_bridge/test_attach_tutorial.py",
     "tutorials/java-clients.md": "tests/tools/docs/test_tutorials.py",
