@@ -33,6 +33,8 @@ CHANNEL = [
     ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", AHEAD_BYTES),
     # An end that is gone without a word is noticed; to ask more often is a nuisance to gRPC's servers.
     ("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000),
+    # A server that was started again is found as soon as it is asked for: gRPC would wait up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 2_000),
 ]  # fmt: skip
 
 Result = TypeVar("Result")

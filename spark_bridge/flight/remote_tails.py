@@ -76,9 +76,11 @@ class RemoteTail:
         time.sleep(max(0.0, self._look_at - time.monotonic()))
         deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
         while True:
+            began = time.monotonic()
             try:
                 view = self._looked()
-                self._look_at = time.monotonic() + LOOK_EVERY_S
+                took = time.monotonic() - began  # of very many queues a look is long: servers have others to answer
+                self._look_at = began + took + max(LOOK_EVERY_S, 2 * took)
                 return view
             except Exception as error:
                 if getattr(error, "code", "") not in RETRIED or time.monotonic() >= deadline:

@@ -12,8 +12,14 @@ from pyspark.sql import SparkSession
 
 import spark_bridge
 from engine.producer import Producer
+from spark_bridge.flight.put_client import append as put
+from spark_bridge.flight.server import Writers
+from spark_bridge.options.flights import Flights
 from spark_bridge.records.columns import IN_PLACE
+from spark_bridge.sink.options import WriteOptions
 from tests.spark_bridge.flights import TOKEN, served
+from tests.spark_bridge.sink.test_log_and_index import COLUMNS, TASK, log_of, row
+from tests.spark_bridge.sink.test_log_and_index import batches as batches_of
 from tests.spark_bridge.stores import SmallStore
 from tests.spark_bridge.streams import Batches, Rows, await_rows, drain, rows_of, start
 from tests.spark_bridge.test_live import SIZES, await_slave
@@ -31,6 +37,10 @@ def send(broker: LocalBroker, bodies: list[bytes]) -> Rows:
     return [("orders", answer.queue_id, answer.queue_offset, body) for body, answer in answers]
 
 
+def places_of(broker: LocalBroker, topic: str) -> list[tuple[int, int, bytes]]:
+    return [(one.queue_id, one.queue_offset, bytes(one.body)) for one in log_of(broker, topic)]
+
+
 def test_a_checkpoint_goes_from_a_store_here_to_one_elsewhere_to_its_slave_and_to_the_slave_promoted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -42,7 +52,7 @@ def test_a_checkpoint_goes_from_a_store_here_to_one_elsewhere_to_its_slave_and_t
         await_slave(master)
         sent = send(master, [b"%d" % number * 500 for number in range(200)])
         drain(spark, master.store, checkpoint, batches)
-        first, second = (up.enter_context(served(broker.store)) for broker in (master, slave))
+        first, second = (up.enter_context(served(broker.store, writers=Writers())) for broker in (master, slave))
         both = f"{first.location},{second.location}"
         sent += send(master, [b"through the master's server"] * 40)
         drain(spark, first.location, checkpoint, batches, flightToken=TOKEN, maxOffsetsPerTrigger="25")
@@ -53,11 +63,16 @@ def test_a_checkpoint_goes_from_a_store_here_to_one_elsewhere_to_its_slave_and_t
         query = start(spark, both, checkpoint, batches, continuous=True, flightToken=TOKEN)
         sent += send(master, [b"while it runs"] * 40)
         await_rows(query, lambda: len(rows_of(batches)) == len(sent))
+        rows = [row("written", number) for number in range(300)]
+        target = WriteOptions(both, flights=Flights((tuple(both.split(",")),), TOKEN), timeout_s=120.0)
+        assert put(batches_of(rows), TASK, target, COLUMNS, 0) == (300, 0)
         first.stop()
         master.stop()
         slave.stop()
         promoted = up.enter_context(LocalBroker(tmp_path / "s", brokerRole="ASYNC_MASTER", brokerId=0, **NAME, **SIZES))
+        assert put(batches_of(rows), TASK, target, COLUMNS, 0) == (0, 300), "it was written before the promotion"
         sent += send(promoted, [b"of the new master"] * 40)
+        sent += [("written", *one) for one in places_of(promoted, "written")]
         await_rows(query, lambda: len(rows_of(batches)) == len(sent))
         query.stop()
         assert spark_bridge.lag(query.lastProgress).rows_behind == 0

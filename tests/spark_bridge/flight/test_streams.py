@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from spark_bridge.flight.client import RemoteStore
 from spark_bridge.flight.errors import FlightError, NotLetIn, ServerUnreachable, TicketBehind, TopicNotServed
 from spark_bridge.flight.questions import STREAM_ACTION, VERSION, Question, parsed
 from spark_bridge.flight.stream_reader import RemoteStreamReader
+from spark_bridge.flight.streams import Limits
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.names import UnknownTopic
 from spark_bridge.records.spark_schema import schema_of
@@ -30,6 +32,7 @@ from tests.harness.conditions import await_that
 from tests.spark_bridge.flights import TOKEN, served
 from tests.spark_bridge.replica.test_replica import Broker
 from tests.spark_bridge.stores import SmallStore
+from tools.common.local_broker import free_port
 
 NAMES = ["brokerName", "topic", "queueId", "queueOffset"]
 TOPICS = ("orders", "payments")
@@ -162,6 +165,38 @@ def test_what_goes_or_lags_in_the_middle_leaves_its_place_to_another(store: Smal
     with pytest.raises(ServerUnreachable):
         reader.latestOffset(more, FOR_EVER)
     reader.stop()
+
+
+def test_a_server_that_is_started_again_five_times_costs_a_stream_nothing(
+    store: SmallStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_tails, "PATIENCE_S", 120.0)
+    port, count = free_port(), len(store.records)
+    at: dict[str, Any] = {}
+    read: list[tuple[Any, ...]] = []
+    reader = far(f"grpc://127.0.0.1:{port}", maxOffsetsPerTrigger="20")
+    for life in range(6):
+        with served(store.root, port=port):
+            filled(store, count + 10 * life)
+            end = reader.latestOffset(at, ReadMaxRows(20))
+            read, at = read + rows(reader, at, end), end
+    reader.stop()
+    assert len(read) == len(set(read)) == count + 50
+
+
+def test_two_hundred_drivers_look_at_once(store: SmallStore) -> None:
+    """More than looks there are at a time, of a few selections: each gets its own answer."""
+    with served(store.root, limits=Limits(looks=2, looks_waiting=50)) as server, ThreadPoolExecutor(200) as pool:
+
+        def ends(number: int) -> int:
+            with RemoteStore(server.location, TOKEN) as asked:
+                queue_id = number % 2
+                options = {"assign": json.dumps({TOPICS[number % 3 % 2]: [queue_id]})}
+                answer = asked.ask(STREAM_ACTION, Question("look", options).encoded())
+            (queues,) = answer["queues"].values()
+            return int(queues[str(queue_id)][1])
+
+        assert list(pool.map(ends, range(200))) == [15] * 200
 
 
 def test_several_brokers_by_name_and_wrong_places(store: SmallStore, tmp_path: Path) -> None:
