@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spark_bridge.options.queues import QueueMoment
+from spark_bridge.options.ranges import Range
 from spark_bridge.options.read import ReadOptions
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.log_times import LogTimes
@@ -14,8 +14,6 @@ from spark_bridge.split.splits import LogExtent, Queue, QueueBounds, Selection
 from spark_bridge.split.stored import StoredBounds, StoredByQueue
 from store.errors import StoreError
 from store.files.segment import file_name
-from store.files.segment_files import SegmentFiles
-from store.reading.history import stored_ms
 
 
 class OffsetsLost(StoreError):
@@ -82,7 +80,7 @@ class BoundsOfQueues:
                 what = f"queue {queue.queue_id} of topic {queue.topic!r} has no message stored at or after {from_ms} ms"
                 raise InvalidOption(f"startingOffsetsByTimestampStrategy=error: {what}")
         if until_ms is not None:
-            offset = offset_at(queue, self._times, until_ms)
+            offset = offset_at(queue, self._times, until_ms, unknown_is_before=True)
             if offset < queue.end:  # else what is not dispatched yet may be earlier still
                 end = offset if end is None else min(offset, end)
         self._by_queue[key] = first, end
@@ -114,17 +112,26 @@ def _listed(bounds: Mapping[tuple[str, int], tuple[int, int | None]]) -> QueueBo
     return tuple((*key, *part) for key, part in sorted(bounds.items()))
 
 
-def offset_at(queue: Queue, times: LogTimes, timestamp_ms: int) -> int:
-    """The queue offset of the first message stored at or after a time, as RocketMQ 5 finds it; the end without one."""
+def offset_at(queue: Queue, times: LogTimes, timestamp_ms: int, *, unknown_is_before: bool = False) -> int:
+    """The queue offset of the first message stored at or after a time, as RocketMQ 5 finds it; the end without one.
+
+    A message whose time cannot be read counts as after it, unless a part ends there: neither leaves one out for that.
+    """
     entries, log = queue.entries, times.log
     if queue.end <= queue.first:
         return queue.end
     below, above = times.around(timestamp_ms)
-    low, high = max(queue.first, entries.end_below(below)), min(queue.end, entries.end_below(above))
+    high = max(queue.first, min(queue.end, entries.end_below(above)))
+    low = min(high, max(queue.first, entries.end_below(below)))  # entries go on behind what is dispatched
     while low < high:
         middle = (low + high) // 2
         offset = entries.physical_offset(middle)
-        if offset < log.min_physical_offset or times.stored_ms(offset) < timestamp_ms:
+        if offset < log.min_physical_offset:
+            is_before = True
+        else:
+            stored_ms = times.stored_ms(offset)
+            is_before = unknown_is_before if stored_ms is None else stored_ms < timestamp_ms
+        if is_before:
             low = middle + 1
         else:
             high = middle
@@ -139,21 +146,7 @@ def pruned_by_time(log: LogExtent, stored: Sequence[StoredBounds]) -> LogExtent:
     whole = next((bound for bound in stored if bound.topic is None), None)
     if whole is None or log.max_physical_offset <= log.min_physical_offset:
         return log
-    files = SegmentFiles(log.commitlog, log.segment_bytes)
-    first = files.base_of(log.min_physical_offset)
-    bases = range(first, log.max_physical_offset, log.segment_bytes)
-    low, high = log.min_physical_offset, log.max_physical_offset
-
-    def begins_ms(base: int) -> int:
-        return stored_ms(files, max(base, low)) or 0
-
-    if whole.from_ms is not None:
-        before = bisect.bisect_left(bases, whole.from_ms, key=begins_ms)
-        start = max(low, bases[max(0, before - 1)])
-    else:
-        start = low
-    if whole.until_ms is not None:
-        behind = bisect.bisect_left(bases, whole.until_ms, key=begins_ms)
-        high = max(start, min(high, bases[behind] if behind < len(bases) else high))
+    with LogTimes(log) as times:
+        start, high = times.part_between(Range(whole.from_ms, whole.until_ms))
     reput = min(max(log.reput_from_offset, start), high)
     return replace(log, min_physical_offset=start, reput_from_offset=reput, max_physical_offset=high)

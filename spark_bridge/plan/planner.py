@@ -155,7 +155,8 @@ def plan_store(
         selection, beyond = bounds.narrowed()
         tail = replace(tail, bounds=beyond)
         if selection.ranges != UNLIMITED:
-            queues = [narrowed(queue, log, selection.ranges) for queue in queues]
+            with LogTimes(log) as times:
+                queues = [narrowed(queue, times, selection.ranges) for queue in queues]
     if selection.keys is not None:
         topics = inventory.topics_of(store.root, selection) if selection.topics is None else selection.topics
         if not any(map(is_lmq, topics)) and not inventory.topics_in(store.root, BATCH_QUEUES, topics):

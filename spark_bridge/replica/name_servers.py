@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.protocol.remoting.codes import RequestCode
-from spark_bridge.replica.remoting import Conversation, Question, host_port, properties
+from spark_bridge.replica.remoting import Conversation, Question, place_of, properties
 from store.errors import MalformedData
 from store.tables import fastjson
 
@@ -97,7 +97,7 @@ def _root_of(name: str, address: str) -> tuple[str | None, str]:
 def _is_here(address: str) -> bool:
     """Whether this host has the address: only then can a socket be bound to it."""
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(*host_port(address), type=socket.SOCK_DGRAM)[0]
+        family, kind, protocol, _, place = socket.getaddrinfo(*place_of(address), type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as probe:
             probe.bind((place[0], 0, *place[2:]))
     except (OSError, ValueError):

@@ -13,6 +13,7 @@ from typing import NamedTuple, Self
 
 from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
+from ipc.host_port import host_port
 
 READ_BYTES = 1 << 16
 PORT_DEFAULT = 9876
@@ -35,7 +36,7 @@ class Conversation:
         self._deadline = time.monotonic() + seconds
         self._opaques = itertools.count(1)
         self._splitter = FrameSplitter()
-        self._connection = socket.create_connection(host_port(address), seconds)
+        self._connection = socket.create_connection(place_of(address), seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -100,12 +101,13 @@ def refusal(address: str, answer: RemotingCommand) -> str:
     return f"{address} answers with code {answer.code} {answer.remark or ''}".rstrip()
 
 
-def host_port(address: str) -> tuple[str, int]:
+def place_of(address: str) -> tuple[str, int]:
     """Host and port of `host:port`; a name server's port without one. Raises ValueError."""
-    host, separator, port = address.rpartition(":")
-    if not separator or address.endswith("]"):
-        return address.strip("[]"), PORT_DEFAULT
-    return host.strip("[]"), int(port)
+    has_port = ":" in address and not address.endswith("]")
+    place = host_port(address if has_port else f"{address}:{PORT_DEFAULT}")
+    if place is None:
+        raise ValueError(f"{address[:100]!r} is not HOST:PORT")
+    return place
 
 
 def properties(body: bytes | memoryview) -> dict[str, str]:

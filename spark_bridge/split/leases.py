@@ -9,6 +9,7 @@ none is taken where none runs; nor where the store's directory cannot be written
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -26,6 +27,15 @@ JAVA = "java"
 ANCESTORS_MAX = 16
 
 _held: dict[tuple[int, LeaseTerms], tuple[leases.Lease, float]] = {}
+_lock = threading.Lock()  # scans and Flight servers read by threads
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # the thread that holds it is not in the child
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def hold_log(root: str, log: LogExtent, ttl_ms: int) -> leases.Lease | None:
@@ -54,6 +64,11 @@ def hold_plan(lease: leases.Lease | None, splits: list[Split]) -> list[Split]:
 
 def keep(terms: LeaseTerms) -> None:
     """This process holds what the plan needs from now on; to be called again and again while it reads."""
+    with _lock:
+        _keep(terms)
+
+
+def _keep(terms: LeaseTerms) -> None:
     key, now = (os.getpid(), terms), time.monotonic()
     held = _held.get(key)
     if held is not None and now < held[1] + terms.ttl_ms / 1000 / RENEWED_EACH:

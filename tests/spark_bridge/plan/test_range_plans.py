@@ -12,11 +12,12 @@ import pytest
 
 from spark_bridge import scanning
 from spark_bridge.options.read import parse_options
-from spark_bridge.plan import time_ranges
+from spark_bridge.plan import log_times
 from spark_bridge.plan.explanation import bytes_of, explain_options
 from spark_bridge.plan.planner import plan_read
 from spark_bridge.plan.time_ranges import CLOCK_SLACK_MS
 from spark_bridge.split.splits import Split
+from store.reading import history
 from tests.spark_bridge.stores import GOLDEN_STORES, SmallStore, read_rows, unpack_golden
 
 TOPICS = ("orders", "payments", "refunds")
@@ -159,11 +160,31 @@ def test_a_time_that_cannot_be_read_cuts_nothing(tmp_path, store, messages, monk
     hour = {"storeTimestamp": {">=": START_MS + 300 * MINUTE_MS, "<": START_MS + 360 * MINUTE_MS}}
     wanted = found(plans(store, hour))
     for unread in (lambda *_a: None, _raising):
-        monkeypatch.setattr(time_ranges, "stored_ms", unread)
+        monkeypatch.setattr(log_times, "stored_ms", unread)
+        monkeypatch.setattr(log_times, "stored_ms_at", unread)
         for options in ({}, {"topic": "orders"}):
             splits = plans(store, hour, **options)
             assert sum(map(bytes_of, splits)) == sum(map(bytes_of, plans(store, **options)))
         assert found(plans(store, hour)) == wanted
+
+
+def test_a_start_or_an_end_by_time_leaves_nothing_out_for_a_time_that_cannot_be_read(tmp_path, monkeypatch):
+    made = SmallStore(tmp_path, 4096)
+    for number in range(200):
+        made.put("t", b"x" * 50, store_timestamp_ms=START_MS + number * MINUTE_MS)
+    made.dispatch()
+    times = {"startingTimestamp": str(START_MS + 90 * MINUTE_MS), "endingTimestamp": str(START_MS + 110 * MINUTE_MS)}
+    wanted = found(plans(made, topic="t", **times))
+    assert wanted == made.offsets[90:110]
+    read, read_at = history.stored_ms, history.stored_ms_at
+    for number in range(80, 120):
+        base, place = divmod(made.offsets[number], 4096)
+        monkeypatch.setattr(log_times, "stored_ms_at", lambda fd, at, p=place: None if at == p else read_at(fd, at))
+        monkeypatch.setattr(
+            log_times, "stored_ms", lambda files, at, b=base: None if at == b * 4096 else read(files, at)
+        )
+        assert found(plans(made, topic="t", **times)) == wanted
+        assert found(plans(made, **times)) == wanted
 
 
 def _raising(*_args: Any) -> int:

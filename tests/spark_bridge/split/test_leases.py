@@ -1,0 +1,41 @@
+"""Leases of reads by many threads: one a plan, whoever comes first."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from spark_bridge.split import leases
+from spark_bridge.split.splits import LeaseTerms
+from store.upkeep import leases as store_leases
+
+
+def test_threads_that_read_one_plan_hold_one_lease(tmp_path: Path, monkeypatch) -> None:
+    taken: list[tuple[int, ...]] = []
+    acquire, barrier = store_leases.acquire, threading.Barrier(8)
+    monkeypatch.setattr(store_leases, "acquire", lambda *a, **o: taken.append(a) or acquire(*a, **o))
+    monkeypatch.setattr(leases, "_held", {})
+    plans = [LeaseTerms(str(tmp_path), number, 600_000) for number in range(10)]
+
+    def read() -> None:
+        barrier.wait(60)
+        for terms in plans * 20:
+            leases.keep(terms)
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(asked[1] for asked in taken) == list(range(10))
+    for held, _at in leases._held.values():
+        held.release()
+
+
+def test_a_child_of_a_reader_does_not_wait_for_its_threads(tmp_path: Path) -> None:
+    with leases._lock:
+        pid = os.fork()
+        if not pid:
+            os._exit(0 if leases._lock.acquire(timeout=10) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
