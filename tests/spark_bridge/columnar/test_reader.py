@@ -16,6 +16,8 @@ import pytest
 from spark_bridge.columnar import opened, reader, rounds, side_file
 from spark_bridge.columnar.side_file import COLUMN_NAMES, read_manifest
 from spark_bridge.options.rows import RowOptions
+from spark_bridge.records import bodies
+from spark_bridge.records import reader as records_reader
 from spark_bridge.records.columns import BY_NAME, COLUMNS, KAFKA_COLUMNS, arrow_schema, columns_of
 from spark_bridge.scanning import scan
 from spark_bridge.split.splits import LogExtent, RangeSplit, Selection
@@ -128,6 +130,17 @@ def test_selections_take_the_same_rows(made, asked, columns):
     assert rows.num_rows
     in_place_only = {"keys", "verifyCrc", "mode", "decode"} & asked.keys()
     assert bool(figures["fromSideFiles"]) is not bool(in_place_only)
+
+
+def test_bodies_stay_with_their_rows_where_batches_are_cut(made, monkeypatch):
+    monkeypatch.setattr(records_reader, "BATCH_BYTES_MAX", 700)
+    monkeypatch.setattr(records_reader, "BATCH_ROWS_MAX", 3)
+    monkeypatch.setattr(bodies, "INFLATED_BYTES_MAX", 10)
+    names = ["physicalOffset", "body", "queueOffset"]
+    batches = list(scan(made.root, columns=names))
+    assert len(batches) > 80
+    for where in (None, [("queueId", ">", 0)], [("storeTimestamp", ">", START_MS_TEXT), ("flag", "==", 1)]):
+        assert either_way(made.root, columns=names, where=where)[1]["fromSideFiles"]
 
 
 def test_what_row_groups_rule_out_is_not_read(made, monkeypatch):

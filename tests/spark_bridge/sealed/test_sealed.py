@@ -19,6 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 
 import spark_bridge
 from spark_bridge.scanning import scan
+from spark_bridge.sealed.parts import SideFiles
+from spark_bridge.split.splits import LogExtent, RangeSplit, Selection
 from store.files.segment import file_name
 from store.upkeep.side_files import data_path, manifest_path
 from tests.spark_bridge.columnar.side_files import SEGMENT_BYTES, START_MS, make, write_side_files
@@ -90,6 +92,7 @@ SELECTIONS: list[dict[str, Any]] = [
     {"topics": ["orders", "zoo"], "startingOffsetsByTimestamp": f'{{"orders":{{"1":{START_MS + 200}}}}}'},
     {"subExpression": "a || c"},
     {"splitBytes": "4096"},
+    {"includeSystemTopics": "true"},
 ]
 
 
@@ -149,6 +152,24 @@ def test_a_topic_is_read_once_however_far_queues_go(spark, dispatched, tmp_path)
     assert side_paths(frame)
     assert rows.num_rows == sum(topic in ("orders", "zoo") for _, _, topic, _, _ in store.records)
     assert both(spark, store.root, FIXED, keys="k7")[1].num_rows, "through the index, or the whole log"
+
+
+def test_a_part_of_a_segment_is_asked_for_its_place(tmp_path):
+    made = make(tmp_path, transactions=False)
+    write_side_files(made.root, end=made.end)
+    log = LogExtent(str(made.root / "commitlog"), SEGMENT_BYTES, 0, made.end, made.end, root=str(made.root))
+    wanted, third = Selection(), 3 * SEGMENT_BYTES
+    inside = [RangeSplit(log, third, third, third + 9, third + 99, wanted)]
+    reads, rest = SideFiles(["queueId"]).parted(inside)
+    assert ([read.ranges for read in reads], rest) == ([((third + 9, third + 99),)], [])
+    halves = [RangeSplit(log, third, third, third + at, third + at + 4096, wanted) for at in (0, 4096)]
+    tail = RangeSplit(log, made.end - made.end % SEGMENT_BYTES, 0, 0, made.end, wanted)
+    reads, rest = SideFiles(["queueId"]).parted(
+        [*halves, tail, replace(inside[0], selection=Selection(keys=frozenset("k")))]
+    )
+    assert [len(read.paths) for read in reads] == [1]
+    assert [read.ranges for read in reads] == [()], "the halves are all of it"
+    assert {split.selection.keys for split in rest} == {None, frozenset("k")}
 
 
 def harmed(store: SmallStore) -> None:
