@@ -149,5 +149,14 @@ def done(put: Put, root: str, batches: Iterator[pa.RecordBatch]) -> Appended:
     return append(batches, put.task, options, SinkColumns(PLACES, put.is_keyed), put.since_ms)
 
 
+def answer(writer: Any, written: Appended) -> None:
+    """Tell the writer. Raises InvalidPut where it has gone: what it sent until then is in the log."""
+    try:
+        writer.write(json.dumps({"appended": written.appended, "inLog": written.in_log}).encode())
+    except (pa.ArrowException, OSError):
+        what = f"the writer went before it was answered; {written.appended} of its rows were appended"
+        raise InvalidPut(what) from None
+
+
 def _wrong(what: str) -> InvalidPut:
     return InvalidPut(f"a put's command: {what}; docs/flight.md says what it is")

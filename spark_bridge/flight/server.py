@@ -217,7 +217,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 written = puts.done(put, self._store.root, stream)
             finally:
                 self._streams.leave(stream)
-        writer.write(json.dumps({"appended": written.appended, "inLog": written.in_log}).encode())
+        puts.answer(writer, written)
 
     @_in_one_line
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:

@@ -243,6 +243,15 @@ def test_what_a_writer_may_hold_is_bounded(broker: LocalBroker, monkeypatch: pyt
         write(server.location, [row("after", 2)], timeout_s=0.1)
 
 
+def test_a_writer_that_went_before_its_answer_is_no_fault_of_the_system() -> None:
+    class Gone:
+        def write(self, _answer: bytes) -> None:
+            raise OSError("Unknown error writing metadata.")
+
+    with pytest.raises(InvalidPut, match="7 of its rows were appended"):
+        puts.answer(Gone(), Appended(7, 0))
+
+
 def test_options_of_a_write_through_flight(tmp_path: Path) -> None:
     given = {"path": "grpc://a:1,grpc+tls://b:2", "flightToken": "t", "topic": "orders"}
     parsed_options = parse_write_options(given, overwrite=False)
