@@ -11,6 +11,7 @@ import signal
 import time
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import psutil
 
@@ -37,12 +38,14 @@ def measure(scratch: Path, repeat: int) -> tuple[list[Figure], list[Ratio]]:
     figures, ratios = [], []
     for size in BODIES:
         figures += _building(scratch / f"side-{size}", size, repeat)
-        rates, shares = _appending(scratch / f"side-{size}-broker", size, repeat * PAIRS_A_REPEAT)
-        without, beside = (max(rates[works]) for works in (False, True))  # what else runs here only takes away
+        runs, shares = _appending(scratch / f"side-{size}-broker", size, repeat * PAIRS_A_REPEAT)
         work = f"append {size} B, 1 producer"
         note = f"the builder took {median(shares):.0%} of a core meanwhile"
-        figures.append(Figure(work, "without side files", without / 1e6, "M msg/s"))
-        figures.append(Figure(work, "with side files", beside / 1e6, "M msg/s", note=note))
+        for works, subject in ((False, "without side files"), (True, "with side files")):
+            rate, cpu_us = max(run.rate for run in runs[works]), median(run.cpu_us for run in runs[works])
+            figures.append(Figure(work, subject, rate / 1e6, "M msg/s", note=note if works else ""))
+            figures.append(Figure(f"{work}: CPU of both ends", subject, cpu_us, "us/msg"))
+        without, beside = (max(run.rate for run in runs[works]) for works in (False, True))  # others only take away
         ratios.append(Ratio(f"{work}, side files built beside", beside, without, "without", GOAL))
     return figures, ratios
 
@@ -69,24 +72,36 @@ def _building(root: Path, size: int, repeat: int) -> list[Figure]:
     ]
 
 
-def _appending(home: Path, size: int, pairs: int) -> tuple[dict[bool, list[float]], list[float]]:
-    """Messages a second while the builder is stopped and while it works, and how much of a core that took it."""
-    rates: dict[bool, list[float]] = {False: [], True: []}
+class Run(NamedTuple):
+    """Messages a second, and CPU time of producer and writer for each."""
+
+    rate: float
+    cpu_us: float
+
+
+def _appending(home: Path, size: int, pairs: int) -> tuple[dict[bool, list[Run]], list[float]]:
+    """Runs while the builder is stopped and while it works, and how much of a core that took it."""
+    runs: dict[bool, list[Run]] = {False: [], True: []}
     shares = []
     keys = {"brokerRole": "ASYNC_MASTER", "columnarSidecar": "true"}
     with LocalBroker(home, mappedFileSizeCommitLog=APPEND_SEGMENT_BYTES, **keys) as broker:
         board = Board.attach(extent.require_running(broker.store).region_directory)
-        builder = psutil.Process(board.pids["sidecar"].read())
+        builder, writer = (psutil.Process(board.pids[role].read()) for role in ("sidecar", "writer"))
         builder.send_signal(signal.SIGSTOP)
         run_load(broker.store, "batch", size, APPENDED[size], 1)  # for the builder to read
         for number in range(pairs):
             for works in (number % 2 == 0, number % 2 != 0):
                 builder.send_signal(signal.SIGCONT if works else signal.SIGSTOP)
-                before, began = sum(builder.cpu_times()[:2]), time.monotonic()
+                before, of_writer, began = _cpu_seconds(builder), _cpu_seconds(writer), time.monotonic()
                 load = run_load(broker.store, "batch", size, APPENDED[size], 1)
-                rates[works].append(load.messages_per_second)
+                cpu_seconds = _cpu_seconds(writer) - of_writer + load.producers[0]["cpu_seconds"]
+                runs[works].append(Run(load.messages_per_second, cpu_seconds / load.messages * 1e6))
                 if works:
-                    shares.append((sum(builder.cpu_times()[:2]) - before) / (time.monotonic() - began))
+                    shares.append((_cpu_seconds(builder) - before) / (time.monotonic() - began))
         builder.send_signal(signal.SIGCONT)
     shutil.rmtree(home)
-    return rates, shares
+    return runs, shares
+
+
+def _cpu_seconds(process: psutil.Process) -> float:
+    return float(sum(process.cpu_times()[:2]))
