@@ -7,7 +7,6 @@ import json
 import shutil
 import zlib
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import fastavro
@@ -15,14 +14,14 @@ import pytest
 from deltalake.exceptions import TableNotFoundError
 from pyiceberg.exceptions import NoSuchTableError
 
-from spark_bridge.lake.errors import OffsetsDamaged, OtherLog, Overtaken, SchemaRefused, TableGone, TableNotOurs
+from spark_bridge.lake.errors import OffsetsDamaged, OtherLog, SchemaRefused, TableNotOurs
 from spark_bridge.lake.schema import COLUMNS, read_names, table_schema
 from spark_bridge.options.rows import DEFAULT_ROWS
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.names import UnknownTopic
 from spark_bridge.scanning import scan
 from spark_bridge.stream.offsets import DataLost
-from store.errors import MalformedData
+from store.errors import MalformedData, StoreError
 from store.files.segment import file_name
 from tests.spark_bridge.lakes import FORMATS, Lake
 from tests.spark_bridge.stores import SmallStore
@@ -134,6 +133,22 @@ def test_a_body_that_cannot_be_decoded_ends_the_load_or_is_told_in_a_column(lake
     assert [row["id"] for row in lake.rows()] == [1, None, 3, 4]
 
 
+def test_a_damaged_record_ends_the_load_or_is_one_row_that_tells_of_it(lake: Lake) -> None:
+    lake.fill(30)
+    offset = lake.store.offsets[14]
+    segment = lake.store.root / "commitlog" / file_name(offset - offset % lake.store.segment_bytes)
+    data = bytearray(segment.read_bytes())
+    data[offset % lake.store.segment_bytes + 4] ^= 0xFF
+    segment.write_bytes(data)
+    with pytest.raises(StoreError, match=str(offset)):
+        lake.load()
+    assert [one.rows for one in lake.load(mode="permissive")] == [30]
+    assert lake.load(mode="permissive") == []
+    rows = lake.rows()
+    assert [(row["queueId"], row["queueOffset"]) for row in rows] == [place[1:3] for place in lake.expected]
+    assert [row["physicalOffset"] for row in rows if row["_error"]] == [offset]
+
+
 def test_a_field_that_is_called_as_a_messages_column_is_refused_unless_that_is_left_out(lake: Lake) -> None:
     lake.put("orders", b'{"topic": "mine"}')
     with pytest.raises(InvalidOption, match="column 'topic' is there twice"):
@@ -242,57 +257,6 @@ def test_what_retention_has_deleted_ends_the_load_or_is_left_out(lake: Lake) -> 
     assert [one.rows for one in lake.load()] == [3]
 
 
-def test_of_two_loaders_one_ends_and_no_row_is_there_twice(lake: Lake) -> None:
-    lake.fill(30)
-    with lake.tables(rows_max=10) as first, lake.tables(rows_max=10) as second:
-        first.open()
-        second.open()
-        assert next(first.commits(is_due=True)).rows == 10
-        with pytest.raises(Overtaken, match="another process loads this table"):
-            next(second.commits(is_due=True))
-        assert sum(one.rows for one in first.commits(is_due=True)) == 20
-    assert lake.places() == lake.expected
-
-
-def test_a_commit_between_another_loaders_look_and_its_commit_is_seen(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake.fill(30)
-    with lake.tables(rows_max=10) as first, lake.tables(rows_max=10) as second:
-        first.open()
-        second.open()
-        table: Any = next(iter(second._loads.values())).table
-        look = table._name_queues if lake.format == "delta" else table._progress
-        name = "_name_queues" if lake.format == "delta" else "_progress"
-
-        def commits_first(*arguments: object) -> object:
-            monkeypatch.delattr(table, name)
-            answer = look(*arguments)
-            assert next(first.commits(is_due=True)).rows == 10
-            return answer
-
-        monkeypatch.setattr(table, name, commits_first, raising=False)
-        with pytest.raises(Overtaken):
-            next(second.commits(is_due=True))
-    assert len(lake.rows()) == len(set(lake.places())) == 10
-
-
-def test_what_an_engine_does_to_the_table_meanwhile_is_no_other_loader(lake: Lake) -> None:
-    lake.fill(20)
-    with lake.tables(rows_max=10) as tables:
-        tables.open()
-        commits = tables.commits(is_due=True)
-        assert next(commits).rows == 10
-        if lake.format == "iceberg":
-            lake.iceberg().delete("queueId == 0")
-        else:
-            lake.delta().delete("queueId = 0")
-            lake.delta().optimize.compact()
-        assert next(commits).rows == 10
-    in_log = dict(zip(lake.sent, lake.store.offsets, strict=True))
-    assert lake.places() == [place for place in lake.expected if place[1] or in_log[place] >= lake.store.offsets[10]]
-
-
 def test_offsets_outlive_the_snapshots_and_the_log_of_the_table(lake: Lake) -> None:
     lake.fill(20)
     lake.load(max_rows=5)
@@ -343,34 +307,6 @@ def test_two_brokers_make_one_table_and_both_have_to_be_given_again(lake: Lake, 
     with pytest.raises(OtherLog, match="has offsets of the log of other, and this is log"):
         lake.load()
     assert [one.rows for one in lake.load(store=both)] == [4]
-
-
-def drop(lake: Lake) -> None:
-    if lake.format == "delta":
-        shutil.rmtree(lake.name)
-        return
-    lake.iceberg().catalog.drop_table(lake.name)
-
-
-def test_a_table_that_is_dropped_meanwhile_ends_the_load(lake: Lake) -> None:
-    lake.fill(20)
-    with lake.tables(rows_max=5) as tables:
-        tables.open()
-        commits = tables.commits(is_due=True)
-        next(commits)
-        drop(lake)
-        with pytest.raises(TableGone, match="it was dropped meanwhile"):
-            next(commits)
-    assert lake.format == "iceberg" or not Path(lake.name).exists(), "no half of a table is left behind"
-    with lake.tables(rows_max=5) as tables:
-        tables.open()
-        commits = tables.commits(is_due=True)
-        next(commits)
-        drop(lake)
-        lake.load(max_rows=5)
-        with pytest.raises(TableGone, match="dropped and made anew"):
-            next(commits)
-    assert lake.places() == lake.expected
 
 
 def test_a_table_with_rows_of_others_is_not_loaded(lake: Lake) -> None:
