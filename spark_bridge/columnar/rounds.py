@@ -23,7 +23,7 @@ from store.manifest.store import line_of_store
 from store.reading import extent
 from store.upkeep import leases, side_files
 
-LEASE_MS, RENEWED_EACH = 60_000, 3
+LEASE_MS = 60_000
 TO_BUILD = (State.MISSING, State.STALE, State.DAMAGED)
 
 
@@ -135,14 +135,11 @@ class _Leased:
 
     def __init__(self, store: Sealed, base_offset: int) -> None:
         self._lease = leases.acquire(store.root, base_offset, LEASE_MS) if store.is_live else None
-        self._renewed = time.monotonic()
 
     def keep(self) -> None:
         """Hold on, however long it takes."""
-        now = time.monotonic()
-        if self._lease is not None and now > self._renewed + LEASE_MS / 1000 / RENEWED_EACH:
-            self._lease.renew()
-            self._renewed = now
+        if self._lease is not None:
+            self._lease.keep()
 
     def __enter__(self) -> Self:
         return self

@@ -28,7 +28,9 @@ from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.columns import IN_PLACE, REPLICA_COLUMN
 from spark_bridge.records.reading import Reading
 from store.errors import StoreError
+from store.files import pointer
 from store.names import COMMIT_LOG
+from store.upkeep.leases import Lease
 
 log = logging.getLogger("slipstream.flight")
 
@@ -160,10 +162,20 @@ def _in_place(split: RemoteSplit) -> Iterator[pa.RecordBatch]:
     except (OtherBroker, *LEAVES_TO_OTHERS) as error:
         raise _NoReplica(f"{root}: {error}") from error
     try:
-        yield from opened.batches
+        for batch in opened.batches:
+            if opened.lease is not None:
+                _keep(opened.lease)
+            yield batch
     finally:
         if opened.lease is not None:
             opened.lease.release()
+
+
+def _keep(lease: Lease) -> None:
+    try:
+        lease.keep()
+    except OSError as error:
+        pointer.say_once(f"a reader's lease cannot be renewed: {error}")
 
 
 def _store_at(root: str) -> ServedStore:

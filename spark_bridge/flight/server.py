@@ -239,7 +239,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         while not self._stopping.wait(LOOK_S):
             try:
                 now = time.monotonic()
-                self._streams.keep(now)
+                self._streams.keep()
                 self._store.sweep()
                 self._followed.sweep(now)
                 unwanted = self._streams.idle_peers(now) | self._unwelcome(now)

@@ -20,7 +20,6 @@ from spark_bridge.flight.errors import ServerStopping, TooManyStreams
 from store.files import pointer
 from store.upkeep.leases import Lease
 
-RENEWED_EACH = 3  # times while a lease lasts
 TURN_WAIT_S = 10.0
 
 
@@ -77,12 +76,11 @@ class Stream:
         self._sent_as = sent_as
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._lease: Lease | None = None
-        self._renewed = 0.0
         self._lock = threading.Lock()
 
     def begin(self, batches: Iterator[pa.RecordBatch], lease: Lease | None) -> None:
         """What it gives, and what holds the log for it meanwhile."""
-        self._batches, self._lease, self._renewed = batches, lease, time.monotonic()
+        self._batches, self._lease = batches, lease
 
     def __iter__(self) -> Stream:
         return self
@@ -109,14 +107,13 @@ class Stream:
         since = self.waits_since
         return 0.0 if since is None else now - since
 
-    def keep(self, now: float) -> None:
+    def keep(self) -> None:
         """Renew its lease, if it is time."""
         with self._lock:
-            if self._lease is None or now < self._renewed + self._lease.ttl_ms / 1000 / RENEWED_EACH:
+            if self._lease is None:
                 return
-            self._renewed = now
             try:
-                self._lease.renew()
+                self._lease.keep()
             except OSError as error:
                 pointer.say_once(f"a reader's lease cannot be renewed: {error}")
 
@@ -167,10 +164,10 @@ class Streams:
         with self._lock:
             return list(self._all)
 
-    def keep(self, now: float) -> None:
+    def keep(self) -> None:
         """Renew what leases they hold."""
         for stream in self.under_way():
-            stream.keep(now)
+            stream.keep()
 
     def idle_peers(self, now: float) -> set[Peer]:
         """The connections none of whose streams has moved for as long as a client may take."""

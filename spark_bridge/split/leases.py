@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +20,11 @@ from store.queues.seen_queue import SeenQueue
 from store.reading import extent
 from store.upkeep import leases
 
-RENEWED_EACH = 3  # times while it lasts
 LEASES_HELD_MAX = 16
 JAVA = "java"
 ANCESTORS_MAX = 16
 
-_held: dict[tuple[int, LeaseTerms], tuple[leases.Lease, float]] = {}
+_held: dict[tuple[int, LeaseTerms], leases.Lease] = {}
 _lock = threading.Lock()  # scans and Flight servers read by threads
 
 
@@ -69,18 +67,14 @@ def keep(terms: LeaseTerms) -> None:
 
 
 def _keep(terms: LeaseTerms) -> None:
-    key, now = (os.getpid(), terms), time.monotonic()
-    held = _held.get(key)
-    if held is not None and now < held[1] + terms.ttl_ms / 1000 / RENEWED_EACH:
-        return
+    key = os.getpid(), terms
     try:
-        if held is None:
+        lease = _held.pop(key, None)
+        if lease is None:
             _drop_oldest()
             lease = leases.acquire(terms.root, terms.low_offset, terms.ttl_ms)
-        else:
-            lease = held[0]
-            lease.renew()
-        _held[key] = lease, now
+        _held[key] = lease  # behind all others: the one that was used longest ago is the first to go
+        lease.keep()
     except OSError as error:
         _warn_once(terms.root, error)
 
@@ -102,8 +96,8 @@ def without_lease(root: str, error: OSError) -> str:
 def _drop_oldest() -> None:
     """Leases of queries that are over go by themselves; here they are forgotten."""
     while len(_held) >= LEASES_HELD_MAX:
-        oldest = min(_held, key=lambda key: _held[key][1])
-        lease = _held.pop(oldest)[0]
+        oldest = next(iter(_held))
+        lease = _held.pop(oldest)
         if oldest[0] == os.getpid():
             lease.release()
 

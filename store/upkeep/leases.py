@@ -27,6 +27,7 @@ from store.names import LEASES
 LEASE_BYTES_MAX = 1024
 LEASES_MAX = 10_000  # looked at; more are reported
 LEFT_SECONDS = 3600.0  # what was not finished for so long is given up, where nobody can tell whose it is
+RENEWED_EACH = 3  # times while it lasts
 PID_DIGITS_MAX = 10
 NUMBERS = "pid", "start_time", "low_offset", "expires_ms"
 
@@ -49,11 +50,13 @@ class Lease:
     ttl_ms: int
     owner_pid: int
     _fd: int = -1
+    _due_ms: int = 0
 
     def renew(self, low_offset: int | None = None, now_ms: int | None = None) -> None:
         """Hold on for another `ttl_ms`, from `low_offset` on if that has moved."""
         self.low_offset = self.low_offset if low_offset is None else low_offset
-        expires_ms = (monotonic_ms() if now_ms is None else now_ms) + self.ttl_ms
+        now_ms = monotonic_ms() if now_ms is None else now_ms
+        expires_ms, self._due_ms = now_ms + self.ttl_ms, now_ms + self.ttl_ms // RENEWED_EACH
         pid, started = self.owner_pid, start_time(self.owner_pid)
         folder = _made(self.path.parent)
         fields = {
@@ -65,6 +68,12 @@ class Lease:
         os.fchmod(self._fd, file_io.FILE_MODE)  # whatever this user's umask is: the broker has to read it
         if before >= 0:
             os.close(before)
+
+    def keep(self, now_ms: int | None = None) -> None:
+        """Renew it, if it is time: to be called again and again while it is needed. Raises OSError."""
+        now_ms = monotonic_ms() if now_ms is None else now_ms
+        if now_ms >= self._due_ms:
+            self.renew(now_ms=now_ms)
 
     def release(self) -> None:
         """Nothing is needed any more."""

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from spark_bridge.plan.planner import SPLITS_PER_CPU
 from spark_bridge.records.reader import SEGMENTS_KEPT_MAX
-from spark_bridge.split.leases import LEASES_HELD_MAX, RENEWED_EACH
+from spark_bridge.split.leases import LEASES_HELD_MAX
 from spark_bridge.stream.tail import MAPPED_MAX
-from store.upkeep.leases import LEASES_MAX
+from store.upkeep.leases import LEASES_MAX, RENEWED_EACH
 from tools.bench import ledger
 from tools.bench.works import planning, scale_costs
 from tools.docs.benchmarks import KEPT

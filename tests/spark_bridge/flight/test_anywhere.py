@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -12,12 +13,14 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_bridge
-from spark_bridge.flight import client
-from spark_bridge.flight.anywhere import plan_anywhere, read_anywhere
+from spark_bridge.flight import anywhere, client
+from spark_bridge.flight.anywhere import RemoteSplit, plan_anywhere, read_anywhere
+from spark_bridge.flight.served import Opened
 from spark_bridge.options.flights import Flights
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.columns import IN_PLACE, arrow_schema, columns_of
 from spark_bridge.scanning import scan
+from store.upkeep import leases
 from tests.spark_bridge.flights import TOKEN, served
 from tests.spark_bridge.stores import SmallStore
 
@@ -87,6 +90,18 @@ def test_a_replica_of_the_executors_host_is_read_in_place(spark, store, tmp_path
         shutil.copytree(store.root, foreign)
         other = through(spark, server.location, replicaPath=foreign)
         assert [row[0] for row in other.select("_replica").distinct().collect()] == [server.location]
+
+
+def test_who_takes_his_time_in_place_holds_the_log_with_each_batch(store, tmp_path, monkeypatch):
+    now_ms = 0
+    monkeypatch.setattr(leases, "monotonic_ms", lambda: now_ms)
+    batch = pa.RecordBatch.from_pydict({"queueId": [0]})
+    opened = Opened(batch.schema, iter([batch] * 3), leases.acquire(tmp_path, 7, 60_000))
+    monkeypatch.setattr(anywhere, "_store_at", lambda _root: SimpleNamespace(open=lambda _ticket: opened))
+    for _batch in anywhere._in_place(RemoteSplit(b"", (), replica_path=str(store.root))):
+        now_ms += 50_000
+        assert leases.held_from(tmp_path, now_ms) == 7
+    assert leases.held_from(tmp_path, now_ms) is None
 
 
 def test_a_replica_that_lags_gives_what_it_has_and_a_server_the_rest(spark, store, tmp_path):

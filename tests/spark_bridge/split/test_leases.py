@@ -29,7 +29,7 @@ def test_threads_that_read_one_plan_hold_one_lease(tmp_path: Path, monkeypatch) 
     for thread in threads:
         thread.join(60)
     assert sorted(asked[1] for asked in taken) == list(range(10))
-    for held, _at in leases._held.values():
+    for held in leases._held.values():
         held.release()
 
 

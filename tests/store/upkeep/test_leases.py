@@ -38,6 +38,15 @@ def test_the_lowest_offset_of_all_readers_counts(tmp_path: Path) -> None:
     assert leases.held_from(tmp_path, NOW) is None and not files(tmp_path)
 
 
+def test_a_lease_that_is_kept_is_renewed_three_times_while_it_lasts(tmp_path: Path) -> None:
+    lease = leases.acquire(tmp_path, 5, 900, NOW)
+    lease.keep(NOW + 299)
+    assert json.loads(lease.path.read_bytes())["expires_ms"] == NOW + 900
+    lease.keep(NOW + 300)
+    assert json.loads(lease.path.read_bytes())["expires_ms"] == NOW + 1200
+    lease.release()
+
+
 def test_a_lease_expires_unless_it_is_renewed(tmp_path: Path) -> None:
     lease = leases.acquire(tmp_path, 5, 1000, NOW)
     assert leases.held_from(tmp_path, NOW + 999) == 5
