@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from spark_bridge.flight.anywhere import RemoteSplit, read_anywhere
 from spark_bridge.flight.questions import told_options
+from spark_bridge.flight.reader_decoding import decodes_here, placed_columns, undecoded
 from spark_bridge.flight.remote_tails import RemoteStores
 from spark_bridge.flight.tickets import encoded, tickets_of
 from spark_bridge.lake.local_log import LocalLog
@@ -33,7 +34,8 @@ class RemoteLog(LocalLog):
     def __init__(
         self, table: str, options: StreamOptions, names: list[str], schema: pa.Schema, given: Mapping[str, str]
     ) -> None:
-        self._sent = told_options(given)
+        sent = told_options(given)
+        self._sent = undecoded(sent) if decodes_here(options.read.rows) else sent
         self._looked: dict[QueueKey, int] = {}
         super().__init__(table, options, names, schema)
 
@@ -51,10 +53,10 @@ class RemoteLog(LocalLog):
         of_rows = {name.lower() for name in ROW_OPTION_NAMES}
         sent = {} if rows is DEFAULT_ROWS else {n: text for n, text in self._sent.items() if n.lower() in of_rows}
         schema, flights = arrow_schema(columns_of(names, rows)), self._flights
-        locations = self._locations(split.log.broker_name)
-        for ticket in tickets_of(split, names, sent):
-            remote = RemoteSplit(encoded(ticket), locations, flights.token, flights.roots, flights.replica_path)
-            yield from read_anywhere(remote, schema)
+        asked, own_rows = (placed_columns(names), rows) if decodes_here(rows) else (names, None)
+        places = self._locations(split.log.broker_name), flights.token, flights.roots, flights.replica_path
+        for ticket in tickets_of(split, asked, sent):
+            yield from read_anywhere(RemoteSplit(encoded(ticket), *places, own_rows), schema)
 
     def _locations(self, broker: str) -> tuple[str, ...]:
         roots = {tail.broker_name: tail.root for tail in self._stores.tails.values()}

@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.2
 SCHEMA_BYTES_MAX = 1 << 20
-SCHEMA_OPTIONS = {"json": "valueSchema", "avro": "avroSchema"}
+SCHEMA_OPTIONS, PROTOBUF = {"json": "valueSchema", "avro": "avroSchema"}, "protobuf"  # whose schema is more than a text
 SQLITE = "sqlite:///"
 
 
 def load(
     store: tuple[str, ...], to: str, table: str, catalog: str | None, warehouse: str | None, storage: str | None,
-    topics: tuple[str, ...], decode: str | None, schema_file: str | None, columns: str | None, permissive: bool,
-    start: str, confirmed: bool, on_loss: str, more: tuple[str, ...], once: bool, every_ms: int, max_rows: int,
-    max_bytes: int, as_json: bool,
+    topics: tuple[str, ...], decode: str | None, schema_file: str | None, message: str | None, columns: str | None,
+    permissive: bool, start: str, confirmed: bool, on_loss: str, more: tuple[str, ...], once: bool, every_ms: int,
+    max_rows: int, max_bytes: int, as_json: bool,
 ) -> int:  # fmt: skip
     """Load. Raises LakeError, InvalidOption, DataLost, StoreNotReady, ConfigError, ExtraMissing, and StoreError."""
     require_arrow("slipstream lake")
     from spark_bridge.lake.tables import Request, Tables
 
     options: dict[str, object] = {"startingOffsets": start, "failOnDataLoss": on_loss == "stop", **_given(more)}
-    options |= _decoding(decode, schema_file)
+    options |= _decoding(decode, schema_file, message)
     if permissive:
         options["mode"] = "permissive"
     if confirmed:
@@ -110,16 +110,30 @@ def _given(more: tuple[str, ...]) -> dict[str, str]:
     return options
 
 
-def _decoding(decode: str | None, schema_file: str | None) -> dict[str, str]:
+def _decoding(decode: str | None, schema_file: str | None, message: str | None) -> dict[str, str]:
     """Raises InvalidOption, OSError."""
     from spark_bridge.options.values import InvalidOption
 
+    if decode is None and schema_file is not None:
+        known = ", ".join([*SCHEMA_OPTIONS, PROTOBUF])
+        raise InvalidOption(f"--schema {schema_file}: of what? give --decode, one of {known}")
+    if message is not None and decode != PROTOBUF:
+        raise InvalidOption(f"--message {message}: it is for --decode {PROTOBUF}, with a descriptor set as --schema")
     if decode is None:
-        if schema_file is not None:
-            raise InvalidOption(f"--schema {schema_file}: of what? give --decode, one of {', '.join(SCHEMA_OPTIONS)}")
         return {}
-    if schema_file is None:
-        return {"decode": decode}
+    options = {"decode": decode}
+    if decode == PROTOBUF:
+        given = {"protobufDescriptors": schema_file, "protobufMessage": message}
+        return options | {name: value for name, value in given.items() if value is not None}
+    if schema_file is not None:
+        options[SCHEMA_OPTIONS[decode]] = _text(schema_file)
+    return options
+
+
+def _text(schema_file: str) -> str:
+    """Raises InvalidOption, OSError."""
+    from spark_bridge.options.values import InvalidOption
+
     with Path(schema_file).open("rb") as file:
         data = file.read(SCHEMA_BYTES_MAX + 1)
     try:
@@ -128,7 +142,7 @@ def _decoding(decode: str | None, schema_file: str | None) -> dict[str, str]:
         raise InvalidOption(f"--schema {schema_file}: no UTF-8 ({error.reason} at byte {error.start})") from None
     if len(data) > SCHEMA_BYTES_MAX or not text:
         raise InvalidOption(f"--schema {schema_file}: {len(data)} bytes; is it the file that was meant?")
-    return {"decode": decode, SCHEMA_OPTIONS[decode]: text}
+    return text
 
 
 def _catalog(catalog: str | None, warehouse: str | None) -> dict[str, str]:

@@ -10,7 +10,7 @@ from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
 from tools.common.output_form import form
 
-DECODERS = ("json", "avro")
+DECODERS = ("json", "avro", "protobuf")
 
 
 @click.command(epilog="It only reads the store, with the rights of its user. Compaction is the table's engine's to do.")
@@ -25,7 +25,8 @@ DECODERS = ("json", "avro")
 @click.option("-t", "--topic", "topics", multiple=True, shell_complete=topics, help="Repeatable. Else all topics.")
 @click.option("--decode", type=click.Choice(DECODERS), help="Bodies to columns; with JSON and no schema, to a text.")
 @click.option("--schema", "schema_file", type=GivenPath(dir_okay=False),
-              help="Their fields: for json `id bigint, name string`, for avro an Avro schema.")  # fmt: skip
+              help="Their fields: `id bigint, name string` for json, an Avro schema, a descriptor set.")  # fmt: skip
+@click.option("--message", metavar="NAME", help="Of the descriptor set: the message that bodies are, as shop.Order.")
 @click.option("--columns", metavar="A,B", help="The message's columns that the table has. Else the usual ones.")
 @click.option("--permissive", is_flag=True, help="A message that cannot be read is a row with column _error.")
 @click.option("--from", "start", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True,

@@ -14,6 +14,7 @@ from spark_bridge.stream.offsets import DataLost
 from tests.spark_bridge.flights import TOKEN, served
 from tests.spark_bridge.lake.test_load import other_log
 from tests.spark_bridge.lakes import Lake
+from tests.spark_bridge.registries import DESCRIPTORS, PROTOBUF_BODIES, Registry, serving
 from tools.common.local_broker import free_port
 
 
@@ -72,3 +73,16 @@ def test_a_server_that_is_not_there_or_wants_a_token_ends_the_load_in_words(lake
             lake.load(store=server.location, flightToken="another-token-of-them")
         with pytest.raises(InvalidOption, match="name the topics"):
             lake.load(store=server.location, flightToken=TOKEN, name=str(lake.directory / "{topic}"))
+
+
+def test_bodies_of_a_registry_are_decoded_where_the_table_is_written(lake: Lake, tmp_path: Path) -> None:
+    descriptors = tmp_path / "orders.desc"
+    descriptors.write_bytes(DESCRIPTORS)
+    lake.put("orders", PROTOBUF_BODIES[0])
+    with serving(Registry()) as registry, served(lake.store.root) as server:
+        decoding = {"decode": "protobuf", "protobufDescriptors": str(descriptors), "protobufMessage": "shop.Order",
+                    "schemaRegistry": registry.url}  # fmt: skip
+        lake.load(**decoding)
+        lake.put("orders", PROTOBUF_BODIES[1])
+        lake.load(store=server.location, flightToken=TOKEN, **decoding)
+    assert sorted(row["state"] for row in lake.rows()) == ["NEW", "PAID"]

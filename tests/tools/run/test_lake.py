@@ -20,9 +20,11 @@ from tests.harness.command_line import run
 from tests.harness.conditions import await_that
 from tests.harness.small_disk import SmallDisk
 from tests.spark_bridge.lakes import FORMATS, Lake
+from tests.spark_bridge.registries import DESCRIPTORS, PROTOBUF_BODIES
 from tools.common.local_broker import LocalBroker
 
 ROOT = Path(__file__).resolve().parents[3]
+CONFLUENT_BYTES = 7  # of a body of the registry: 0, the schema, and which of its messages this is
 HEAVY = "pyarrow pyiceberg deltalake numpy numba spark_bridge"
 
 
@@ -64,10 +66,23 @@ def test_a_schema_file_and_message_columns_are_taken(lake: Lake, tmp_path: Path)
     assert ran.stderr.count("\n") == 1
 
 
+def test_protobuf_goes_by_a_descriptor_set_and_a_message(lake: Lake, tmp_path: Path) -> None:
+    lake.put("orders", PROTOBUF_BODIES[0][CONFLUENT_BYTES:])
+    descriptors = tmp_path / "orders.desc"
+    descriptors.write_bytes(DESCRIPTORS)
+    protobuf = ("--once", "--decode", "protobuf", "--schema", descriptors, "--columns", "body")
+    ran = run(*typed(lake, *protobuf))
+    assert ran.exit_code == 2 and "protobufMessage" in ran.stderr and ran.stderr.count("\n") == 1
+    ran = run(*typed(lake, *protobuf, "--message", "shop.Order"))
+    assert ran.exit_code == 0, ran.stderr
+    assert [row["state"] for row in lake.table().to_pylist()] in (["NEW"], ["PAID"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
         (("--to", "iceberg", "--table", "raw.t"), 2, "--catalog is missing"),
+        (("--to", "delta", "--table", "t", "--decode", "json", "--message", "a.B"), 2, "for --decode protobuf"),
         (("--to", "iceberg", "--table", "t", "--catalog", "sqlite:///x.db"), 2, "NAMESPACE.NAME"),
         (("--to", "delta", "--table", "t", "--catalog", "sqlite:///x.db"), 2, "belong to --to iceberg"),
         (("--to", "delta", "--table", "t", "--schema", __file__), 2, "of what? give --decode"),
