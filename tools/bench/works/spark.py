@@ -40,10 +40,10 @@ MIB = 1 << 20
 COUNT, SUM, TOPIC_LENGTHS = "count", "sum-of-offsets", "topic-sum-of-body-lengths"
 TOPIC_BODIES, FIVE, FIRST = "topic-sum-of-length(body)", "five-columns-with-body", "first-answer"
 GOALS = {
-    (KAFKA, COUNT): 10.0,
+    (KAFKA, COUNT): 20.0,
     (KAFKA, SUM): 10.0,
-    (KAFKA, FIVE): 4.0,
-    (KAFKA, TOPIC_BODIES): 3.0,
+    (KAFKA, FIVE): 8.0,
+    (KAFKA, TOPIC_BODIES): 5.0,
     (PARQUET, TOPIC_BODIES): 1.3,
     (PARQUET, FIVE): 0.6,
     (PARQUET, FIRST): 10.0,
