@@ -86,12 +86,22 @@ class Failures:
         return cls(Region.attach(directory / FAILURES_FILE, kind=REGION_KIND, layout=LAYOUT))
 
     def note(self, role: str, text: str) -> None:
-        """Have the role's text; what is too long for its place is cut."""
+        """Have the role's text; what is too long for its place is cut.
+
+        While it is written readers see none, so one that stands there already is left: who dies of the same again and
+        again is seen at any moment with what he dies of.
+        """
         at = PLACES.index(role) * SLOT_BYTES
         data = text.encode("utf-8", "replace")[:TEXT_BYTES]
+        if self._stands(at, data):
+            return
         self._region.words[at // WORD_BYTES] = 0
         self._region.bytes[at + WORD_BYTES : at + WORD_BYTES + len(data)] = bytearray(data)
         self._region.words[at // WORD_BYTES] = len(data)
+
+    def _stands(self, at: int, data: bytes) -> bool:
+        is_as_long = int(self._region.words[at // WORD_BYTES]) == len(data)
+        return is_as_long and self._region.bytes[at + WORD_BYTES : at + WORD_BYTES + len(data)].tobytes() == data
 
     def text_of(self, role: str) -> str:
         """The role's last error; empty when it had none."""

@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,17 @@ def test_the_journal_gets_a_priority_for_each_line() -> None:
     assert [formatter.format(record("x", level))[:3] for level in levels] == ["<7>", "<6>", "<4>", "<3>", "<2>"]
 
 
+@pytest.fixture
+def levels_kept() -> Iterator[None]:
+    """`configure` is for a process of its own: what it sets of this one's is set back."""
+    ours = logging.getLogger("slipstream")
+    before = ours.level
+    yield
+    ours.setLevel(before)
+    log_lines.THRESHOLD.set(logging.INFO)
+
+
+@pytest.mark.usefixtures("levels_kept")
 def test_only_a_journal_that_is_standard_error_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[logging.Handler] = []
     monkeypatch.setattr(logging, "basicConfig", lambda handlers, **_more: chosen.extend(handlers))
