@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from spark_bridge.columnar.names import POSITION, side_name
 from spark_bridge.options.ranges import MICROSECONDS, RANGED, TIMES, Range
 from spark_bridge.records.row_filter import Condition, RowFilter
+from spark_bridge.records.selection import inside_times
 from spark_bridge.split.splits import RangeSplit, Selection
 from store.message.record import NOT_FOR_QUEUES
 from store.message.topics import SYSTEM_PREFIX, SYSTEM_TOPICS, is_lmq, is_system_topic
@@ -44,6 +45,12 @@ class SideRows:
         """The names of topics, and of each row the number of its name."""
         encoded = pa.chunked_array([self.column("topic")]).dictionary_encode().combine_chunks()
         return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+
+    def of_topic(self, topic: str) -> Mask:
+        """Which rows are of that topic."""
+        names, codes = self.topics()
+        is_its: Mask = codes == (names.index(topic) if topic in names else -1)
+        return is_its
 
 
 class Question(NamedTuple):
@@ -244,20 +251,7 @@ def _inside_bounds(rows: SideRows, selection: Selection) -> Mask:
 def _inside_times(rows: SideRows, selection: Selection) -> Mask:
     """Which rows no bounds in time exclude."""
     stored_ms = rows.numbers("storeTimestamp") // MICROSECONDS
-    inside = np.ones(len(stored_ms), np.bool_)
-    for topic, queue_id, from_ms, until_ms in selection.stored:
-        outside = np.zeros(len(stored_ms), np.bool_)
-        if from_ms is not None:
-            outside |= stored_ms < from_ms
-        if until_ms is not None:
-            outside |= stored_ms >= until_ms
-        if queue_id is not None:
-            outside &= rows.numbers("queueId") == queue_id
-        if topic is not None:
-            names, codes = rows.topics()
-            outside &= codes == (names.index(topic) if topic in names else -1)
-        inside &= ~outside
-    return inside
+    return inside_times(stored_ms, selection, lambda queue_id: rows.numbers("queueId") == queue_id, rows.of_topic)
 
 
 def _as_mask(values: Any) -> Mask:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,15 +22,16 @@ from spark_bridge.flight.errors import FlightError, OtherBroker, ServerUnreachab
 from spark_bridge.flight.reader_decoding import decoded_batch, decodes_here, placed_columns, undecoded
 from spark_bridge.flight.request import Condition, ScanRequest
 from spark_bridge.flight.served import ServedStore
+from spark_bridge.flight.tickets import encoded, tickets_of
 from spark_bridge.options.flights import Flights
-from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
+from spark_bridge.options.rows import DEFAULT_ROWS, ROW_OPTION_NAMES, RowOptions
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.columns import IN_PLACE, REPLICA_COLUMN
 from spark_bridge.records.reading import Reading
+from spark_bridge.split.leases import renewed
+from spark_bridge.split.splits import Split
 from store.errors import StoreError
-from store.files import pointer
 from store.names import COMMIT_LOG
-from store.upkeep.leases import Lease
 
 log = logging.getLogger("slipstream.flight")
 
@@ -84,6 +85,19 @@ def plan_anywhere(
             own = (flights.token, flights.roots, flights.replica_path, rows if here else None)
             splits.append(RemoteSplit(ticket, turned, *own))
     return splits
+
+
+def split_anywhere(
+    split: Split, columns: Sequence[str], sent: Mapping[str, str], rows: RowOptions, flights: Flights,
+    locations: tuple[str, ...],
+) -> Iterator[RemoteSplit]:  # fmt: skip
+    """A split that was planned here, for any of these replicas of its broker; `sent` are the options servers know."""
+    of_rows = {name.lower() for name in ROW_OPTION_NAMES}
+    known = {name: text for name, text in sent.items() if name.lower() in of_rows}
+    asked, own_rows = (placed_columns(columns), rows) if decodes_here(rows) else (columns, None)
+    own = (flights.token, flights.roots, flights.replica_path, own_rows)
+    for ticket in tickets_of(split, asked, known):
+        yield RemoteSplit(encoded(ticket), locations, *own)
 
 
 def _planned(flights: Flights, locations: Sequence[str], request: ScanRequest) -> tuple[RemotePlan, tuple[str, ...]]:
@@ -164,18 +178,11 @@ def _in_place(split: RemoteSplit) -> Iterator[pa.RecordBatch]:
     try:
         for batch in opened.batches:
             if opened.lease is not None:
-                _keep(opened.lease)
+                renewed(opened.lease)
             yield batch
     finally:
         if opened.lease is not None:
             opened.lease.release()
-
-
-def _keep(lease: Lease) -> None:
-    try:
-        lease.keep()
-    except OSError as error:
-        pointer.say_once(f"a reader's lease cannot be renewed: {error}")
 
 
 def _store_at(root: str) -> ServedStore:

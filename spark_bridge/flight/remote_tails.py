@@ -250,6 +250,14 @@ class RemoteStores(StreamStores):
                 sizes.update((QueueKey(name, *queue), size) for queue, size in part.items())
         return [sizes[span.key] for span in spans]
 
+    def locations_of(self, broker_name: str) -> tuple[str, ...]:
+        """The addresses of the replicas of that broker's log."""
+        stores = self._flights.stores
+        if len(stores) == 1:
+            return stores[0]
+        roots = {tail.broker_name: tail.root for tail in self._asked.values()}
+        return next(locations for locations in stores if ",".join(locations) == roots[broker_name])
+
     def directory(self, key: QueueKey) -> str:
         """Where a ticket is read says where its queues lie."""
         return ""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from spark_bridge.flight.anywhere import RemoteSplit, read_anywhere
+from spark_bridge.flight.anywhere import RemoteSplit, read_anywhere, split_anywhere
 from spark_bridge.flight.questions import told_options
-from spark_bridge.flight.reader_decoding import decodes_here, placed_columns, undecoded
+from spark_bridge.flight.reader_decoding import decodes_here, undecoded
 from spark_bridge.flight.remote_tails import RemoteStores
-from spark_bridge.flight.tickets import encoded, tickets_of
 from spark_bridge.options.flights import Flights
-from spark_bridge.options.rows import ROW_OPTION_NAMES
 from spark_bridge.records.spark_schema import json_schema
 from spark_bridge.stream.plan import Task
 from spark_bridge.stream.reader import RocketMQStreamReader
@@ -28,8 +27,7 @@ class RemoteStreamReader(RocketMQStreamReader):
     def __init__(self, schema: StructType, options: Mapping[str, str]) -> None:
         super().__init__(schema, options)
         self._sent = told_options(options)
-        self._own_rows = self.rows if decodes_here(self.rows) else None
-        if self._own_rows is not None:
+        if decodes_here(self.rows):
             self._sent = undecoded(self._sent)
             return
         value_schema = json_schema(schema, self.options.read.rows)
@@ -47,26 +45,15 @@ class RemoteStreamReader(RocketMQStreamReader):
 
     def _as_sent(self, task: Task) -> tuple[RemoteSplit, ...]:
         """Tickets, that any replica of their broker serves."""
-        names = {name.lower() for name in ROW_OPTION_NAMES}
-        rows = {name: text for name, text in self._sent.items() if name.lower() in names}
-        columns = self.column_names if self._own_rows is None else placed_columns(self.column_names)
-        flights = self._flights
-        own = (flights.token, flights.roots, flights.replica_path, self._own_rows)
+        stores = self._stores
+        assert isinstance(stores, RemoteStores)
         sent: list[RemoteSplit] = []
         for split in task:
-            locations = self._locations(split.log.broker_name)
-            for ticket in tickets_of(split, columns, rows):
+            locations = stores.locations_of(split.log.broker_name)
+            for part in split_anywhere(split, self.column_names, self._sent, self.rows, self._flights, locations):
                 turn = (split.pieces[0].queue_id + len(sent)) % len(locations)
-                turned = locations[turn:] + locations[:turn]
-                sent.append(RemoteSplit(encoded(ticket), turned, *own))
+                sent.append(replace(part, locations=locations[turn:] + locations[:turn]))
         return tuple(sent)
-
-    def _locations(self, broker_name: str) -> tuple[str, ...]:
-        stores = self._flights.stores
-        if len(stores) == 1:
-            return stores[0]
-        roots = {tail.broker_name: tail.root for tail in self._stores.tails.values()}
-        return next(locations for locations in stores if ",".join(locations) == roots[broker_name])
 
     @in_one_line
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from spark_bridge.flight.connections import Peer
 from spark_bridge.flight.errors import ServerStopping, TooManyStreams
-from store.files import pointer
+from spark_bridge.split.leases import renewed
 from store.upkeep.leases import Lease
 
 TURN_WAIT_S = 10.0
@@ -110,12 +110,8 @@ class Stream:
     def keep(self) -> None:
         """Renew its lease, if it is time."""
         with self._lock:
-            if self._lease is None:
-                return
-            try:
-                self._lease.keep()
-            except OSError as error:
-                pointer.say_once(f"a reader's lease cannot be renewed: {error}")
+            if self._lease is not None:
+                renewed(self._lease)
 
     def end(self) -> None:
         """Nothing of it is needed any more."""

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from spark_bridge.flight.anywhere import RemoteSplit, read_anywhere
+from spark_bridge.flight.anywhere import read_anywhere, split_anywhere
 from spark_bridge.flight.questions import told_options
-from spark_bridge.flight.reader_decoding import decodes_here, placed_columns, undecoded
+from spark_bridge.flight.reader_decoding import decodes_here, undecoded
 from spark_bridge.flight.remote_tails import RemoteStores
-from spark_bridge.flight.tickets import encoded, tickets_of
 from spark_bridge.lake.local_log import LocalLog
 from spark_bridge.lake.progress import QueueAt
 from spark_bridge.options.flights import Flights
-from spark_bridge.options.rows import DEFAULT_ROWS, ROW_OPTION_NAMES, RowOptions
+from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
 from spark_bridge.records.columns import arrow_schema, columns_of
 from spark_bridge.split.splits import QueuePiece, QueueSplit, Selection, Split
 from spark_bridge.stream.offsets import Bounds, Offsets, QueueKey
@@ -50,18 +49,12 @@ class RemoteLog(LocalLog):
 
     def _batches(self, split: Split, names: Sequence[str], rows: RowOptions) -> Iterator[pa.RecordBatch]:
         """These columns of a split's messages, from a replica that has them."""
-        of_rows = {name.lower() for name in ROW_OPTION_NAMES}
-        sent = {} if rows is DEFAULT_ROWS else {n: text for n, text in self._sent.items() if n.lower() in of_rows}
-        schema, flights = arrow_schema(columns_of(names, rows)), self._flights
-        asked, own_rows = (placed_columns(names), rows) if decodes_here(rows) else (names, None)
-        places = self._locations(split.log.broker_name), flights.token, flights.roots, flights.replica_path
-        for ticket in tickets_of(split, asked, sent):
-            yield from read_anywhere(RemoteSplit(encoded(ticket), *places, own_rows), schema)
-
-    def _locations(self, broker: str) -> tuple[str, ...]:
-        roots = {tail.broker_name: tail.root for tail in self._stores.tails.values()}
-        stores = self._flights.stores
-        return next((one for one in stores if ",".join(one) == roots.get(broker)), stores[0])
+        stores = self._stores
+        assert isinstance(stores, RemoteStores)
+        locations = stores.locations_of(split.log.broker_name)
+        schema, sent = arrow_schema(columns_of(names, rows)), {} if rows is DEFAULT_ROWS else self._sent
+        for part in split_anywhere(split, names, sent, rows, self._flights, locations):
+            yield from read_anywhere(part, schema)
 
     def _may_be_anew(self, key: QueueKey, at: QueueAt, there: Bounds) -> bool:
         """Once for each offset: it is a question to a server, and looks are many."""

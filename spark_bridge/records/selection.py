@@ -186,18 +186,28 @@ RANGED_VALUES: tuple[Callable[[Records], npt.NDArray[np.int64]], ...] = (
 def _inside_times(window: LogWindow, positions: Positions, selection: Selection) -> Mask:
     """True for records that no bounds in time exclude."""
     records = Records(window, positions)
-    stored_ms = _stored_ms(records)
-    inside = np.ones(len(positions), np.bool_)
+    return inside_times(
+        _stored_ms(records), selection, lambda queue_id: window.int32(positions + QUEUE_ID_AT) == queue_id,
+        lambda topic: _mask(pc.equal(records.topic, topic)),
+    )  # fmt: skip
+
+
+def inside_times(
+    stored_ms: npt.NDArray[np.int64], selection: Selection, of_queue: Callable[[int], Mask],
+    of_topic: Callable[[str], Mask],
+) -> Mask:  # fmt: skip
+    """True for messages of these store times that no bounds in time exclude; what is of a queue or a topic is asked."""
+    inside = np.ones(len(stored_ms), np.bool_)
     for topic, queue_id, from_ms, until_ms in selection.stored:
-        outside = np.zeros(len(positions), np.bool_)
+        outside = np.zeros(len(stored_ms), np.bool_)
         if from_ms is not None:
             outside |= stored_ms < from_ms
         if until_ms is not None:
             outside |= stored_ms >= until_ms
         if queue_id is not None:
-            outside &= window.int32(positions + QUEUE_ID_AT) == queue_id
+            outside &= of_queue(queue_id)
         if topic is not None and outside.any():
-            outside &= _mask(pc.equal(records.topic, topic))
+            outside &= of_topic(topic)
         inside &= ~outside
     return inside
 

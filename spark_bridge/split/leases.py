@@ -79,6 +79,14 @@ def _keep(terms: LeaseTerms) -> None:
         _warn_once(terms.root, error)
 
 
+def renewed(lease: leases.Lease) -> None:
+    """A lease that is renewed if it is time; who cannot reads on, and says so once."""
+    try:
+        lease.keep()
+    except OSError as error:
+        pointer.say_once(f"a reader's lease cannot be renewed: {error}")
+
+
 def _warn_once(root: str, error: OSError) -> None:
     """Once: whoever may only read is served all the same."""
     pointer.say_once(without_lease(root, error))
