@@ -67,6 +67,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(config))
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """What is captured of logs keeps pytest's form. It adds its handlers to each logger that does not propagate, and
+    PySpark's, which are such loggers behind the first error of a query, give JSON to every handler, for good."""
+    plugin: Any = session.config.pluginmanager.get_plugin("logging-plugin")
+    for handler in (plugin.caplog_handler, plugin.report_handler):
+        handler.setFormatter = lambda _formatter: None
+
+
 class Recorder:
     """In the process that hands out tests: remembers how long each took, and tells the workers of the last run.
 
