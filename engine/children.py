@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from engine.board.cursors import FRONTS, SPARE_ROLES, Board, BrokerState
 from engine.board.failures import STUCK_MAX, Failures, exit_text, first_line, is_passing, needs_no_traceback
 from engine.role import Role, enter_child, run_role
-from engine.settings import affinity
+from engine.settings import affinity, time_slice
 from ipc import descriptors, waiting
 from ipc.clock import monotonic_ms
 from ipc.counters import Cursor
@@ -123,6 +123,7 @@ class Children:
         try:
             stopping = enter_child(child.name, parent)
             affinity.apply(self._cpus, child.name)
+            time_slice.apply(child.name)
             role = child.open_role()
             log.debug("%s serves", child.name)
             run_role(role, self._board.heartbeats[child.name], stopping)

@@ -152,7 +152,7 @@ def _warm_pipeline(config: BrokerConfig, board: Board, writing: writer.Writer) -
     pipeline_kernel.tell_first(pipeline.table, pipeline.state, pipeline.done, 0, Clock(board.directory, 0).words)
     pipeline_kernel.give_up(pipeline.table, pipeline.state, pipeline.done, 0, 0, 0)
     Bridge(board.counters.words, board.max_physical_offset.index).close()
-    await_reached(board.counters.words, board.max_physical_offset.index, 0, 0)
+    await_reached(board.counters.words, board.max_physical_offset.index, 0, 0, 0)
     usual_sends.warm_up(pipeline, board, Facts(policy=POLICIES[config.compat], store_host=LOCALHOST))
     pipeline.close()
 

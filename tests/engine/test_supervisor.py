@@ -13,6 +13,7 @@ import pytest
 
 from engine.board.cursors import Board, Serving
 from engine.settings.config import from_mapping
+from engine.settings.time_slice import PROMPT_NS, scheduling
 from engine.supervisor import YIELDING_NICENESS, Supervisor
 from ipc import waiting
 from store.files.directory import StoreDirectory
@@ -58,6 +59,15 @@ def starting(directory: Path, *only: str) -> tuple[Any, Board, Deaths]:
     made: Any = Supervisor(config, StoreDirectory(directory), only)
     made._board, made._children = Board.create(directory / "counters"), Deaths()
     return made, made._board, made._children
+
+
+def test_fronts_and_writer_come_to_their_turn_before_those_whom_nobody_waits_for(tmp_path: Path) -> None:
+    usual_ns = scheduling().slice_ns
+    prompt_ns = PROMPT_NS if usual_ns else 0  # an older kernel knows no such wish
+    expected = {"writer": prompt_ns, "front.0": prompt_ns, "dispatcher": usual_ns}
+    with LocalBroker(tmp_path / "broker") as broker:
+        pids = Board.attach(extent.require_running(broker.store).region_directory).pids
+        await_that(lambda: {role: scheduling(pids[role].read()).slice_ns for role in expected} == expected, "asked for")
 
 
 def test_a_broker_is_ready_once_all_fronts_serve_at_both_ports(tmp_path: Path) -> None:

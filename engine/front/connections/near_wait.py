@@ -1,7 +1,8 @@
 """A front that waits for its own puts, for a moment: where the writer has them at once, nobody need wake its loop.
 
 A wake-up through a bridge is two switches and an eventfd; the writer takes a put in less time than that. Where a wait
-is in vain, the bridges follow again, and the next is tried later, the more so the more often.
+is in vain, the bridges follow again, and the next is tried later, the more so the more often. Where one connection is
+all that sends, nobody else waits for it: it may be longer, begins by looking, and is tried each time.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -18,15 +19,19 @@ from ipc.compiled.atomics import await_change, load_acquire, monotonic_ns
 from ipc.compiled.compiler import kernel
 from ipc.ring import ControlWord
 
-NEAR_NS = 80_000
+NEAR_NS, ALONE_NS = 80_000, 400_000
+LOOK_NS = 30_000  # of one alone, before it sleeps: to be woken takes as long. Not while replicas want the CPUs
 APART_FIRST_NS, APART_LAST_NS = 2_000_000, 512_000_000  # from one that was in vain to the next
 
 
 @kernel
-def await_reached(words: Words, index: int, goal: int, timeout_ns: int) -> int:
-    """Sleep until the word, which only grows, is at `goal`, or the time is over; its value then."""
-    until_ns = monotonic_ns() + timeout_ns
-    now, left_ns = load_acquire(words, index), timeout_ns
+def await_reached(words: Words, index: int, goal: int, timeout_ns: int, look_ns: int) -> int:
+    """Look for `look_ns`, then sleep, until a word that only grows is at `goal` or the time is over; its value then."""
+    began_ns = monotonic_ns()
+    until_ns, now = began_ns + timeout_ns, load_acquire(words, index)
+    while now < goal and monotonic_ns() - began_ns < look_ns:
+        now = load_acquire(words, index)
+    left_ns = until_ns - monotonic_ns()
     while now < goal and left_ns > 0:
         now = await_change(words, index, now, left_ns)
         left_ns = until_ns - monotonic_ns()
@@ -43,24 +48,19 @@ class NearWait:
         self.is_near = False
         self._apart_ns, self._next_ns = APART_FIRST_NS, 0
 
-    def wait(self) -> None:
-        """What was published in this turn is answered, or the bridges follow it."""
+    def wait(self, *, is_alone: bool = False) -> None:
+        """What was published in this turn is answered, or the bridges follow it. `is_alone`: by one connection, as
+        all that came lately."""
         began_ns = time.monotonic_ns()
         if not self.is_near:
-            if not self.is_possible or began_ns < self._next_ns:
+            if not self.is_possible or (began_ns < self._next_ns and not is_alone):
                 return
             self.is_near = True
             for bridge in self._bridges:
                 bridge.rest()
-        pipeline = self._pipeline
-        await_reached(pipeline.control, int(ControlWord.HEAD), pipeline.tail, NEAR_NS)
-        seen = [int(words[index]) for words, index in self._further]
-        self._collect()
-        if pipeline.puts and self._further and (left_ns := began_ns + NEAR_NS - time.monotonic_ns()) > 0:
-            (words, index), *_ = self._further
-            await_change(words, index, seen[0], left_ns)
-            self._collect()
-        if not pipeline.puts:
+        looks = is_alone and not self._further
+        self._await(began_ns, ALONE_NS if is_alone else NEAR_NS, LOOK_NS if looks else 0)
+        if not self._pipeline.puts:
             self._apart_ns = APART_FIRST_NS
             return
         self.is_near = False
@@ -68,3 +68,14 @@ class NearWait:
         self._apart_ns = min(2 * self._apart_ns, APART_LAST_NS)
         for bridge in self._bridges:
             bridge.go_on()
+
+    def _await(self, began_ns: int, near_ns: int, look_ns: int) -> None:
+        """Until all is answered, or the time is over."""
+        pipeline = self._pipeline
+        await_reached(pipeline.control, int(ControlWord.HEAD), pipeline.tail, near_ns, look_ns)
+        seen = [int(words[index]) for words, index in self._further]
+        self._collect()
+        while pipeline.puts and self._further and (left_ns := began_ns + near_ns - time.monotonic_ns()) > 0:
+            (words, index), *_ = self._further
+            seen[0] = await_change(words, index, seen[0], left_ns)
+            self._collect()

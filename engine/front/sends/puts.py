@@ -77,8 +77,9 @@ class QuickAnswers(Protocol):
     def answer_failed(self, outcome: Outcome) -> None:
         """One of its own that failed, or nobody's."""
 
-    def end_turn(self) -> None:
-        """All that came in this turn is read: the writer is rung for, where it was not."""
+    def end_turn(self) -> bool:
+        """All that came in this turn is read: the writer is rung for, where it was not. Whether one connection is all
+        that sends."""
 
 
 class Puts:
@@ -124,9 +125,8 @@ class Puts:
 
     def _wait(self) -> None:
         self._is_waiting = False
-        if self.quick is not None:
-            self.quick.end_turn()
-        self._near.wait()
+        is_alone = self.quick is not None and self.quick.end_turn()
+        self._near.wait(is_alone=is_alone)
 
     def _on_moved(self, bridge: Bridge) -> None:
         bridge.heard()

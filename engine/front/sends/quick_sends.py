@@ -42,6 +42,7 @@ from store.message.topics import RETRY_PREFIX, TOPIC_PATTERN, is_not_for_clients
 CODES = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 SINGLE_TAG = "SINGLE_TAG"
 TOGETHER_BYTES = 256 * 1024  # in a turn with several connections: the writer begins before it ends
+ALONE_FROM = 16  # sends of one connection behind each other
 UNKNOWN = (Unusual.TOPIC, Unusual.QUEUE)
 
 
@@ -70,6 +71,7 @@ class QuickSends:
         self._block = self.usual.block
         self._peers: dict[int, Peer] = {}  # by slot
         self._stored_before = self._takes = 0
+        self._last_slot, self._in_a_row = NO_SLOT, 0  # who sent last, how often nobody else did
         desk.context.tables.follow(self._changed)
         self.turn(0)
 
@@ -112,20 +114,24 @@ class QuickSends:
         taken_to = self.usual.take(at, end, peer.slot)
         if taken_to > at:
             self._takes += 1
+            self._in_a_row = self._in_a_row + 1 if peer.slot == self._last_slot else 0
+            self._last_slot = peer.slot
             self._published()
         return taken_to
 
-    def end_turn(self) -> None:
+    def end_turn(self) -> bool:
         """Ring for what came in this turn: once, as each wake-up costs both sides more than to copy what one had.
 
-        For a connection that is alone it is rung at once in the next turn, too.
+        For a connection that is alone it is rung at once in the next turn, too. Whether one is all that sends.
         """
         block = self._block
         if block[BlockWord.UNRUNG]:
             block[BlockWord.UNRUNG] = 0
             waiting.ring(self._desk.board.writer_bell)
         block[BlockWord.RINGS_FROM] = 0 if self._takes <= 1 else TOGETHER_BYTES
+        is_alone = self._takes == 1 and self._in_a_row >= ALONE_FROM
         self._takes = 0
+        return is_alone
 
     def learn(self, request: RemotingCommand) -> None:
         """A request that Python's way took, because its topic or queue is not known here."""

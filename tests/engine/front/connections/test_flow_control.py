@@ -15,9 +15,11 @@ import pytest
 from engine.board import live_settings
 from engine.board.cursors import Board, BrokerState
 from engine.board.queue_ends import QueueEnds
+from engine.front.connections.near_wait import NearWait
 from engine.front.frames.send_words import BlockWord
 from engine.front.front import Front
 from engine.front.sends import puts
+from engine.front.sends.quick_sends import ALONE_FROM
 from engine.front.sends.sends import Sends
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
@@ -189,6 +191,27 @@ def test_the_writer_is_rung_for_when_what_came_is_read_if_not_before(region_dir:
             await_that(lambda n=n: bed.under_way == n + 1, "it is under way")  # type: ignore[misc]
             await_that(lambda before=before: bell.read() == before + 1, "the writer is rung for")  # type: ignore[misc]
         bed.sends_again(client)
+
+
+def test_one_connection_that_sends_again_and_again_is_waited_for_as_one_alone(
+    region_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[bool] = []
+
+    def wait(of: NearWait, *, is_alone: bool) -> None:
+        waits.append(is_alone)
+        waited(of, is_alone=is_alone)
+
+    waited = NearWait.wait
+    monkeypatch.setattr(NearWait, "wait", wait)
+    with opened(region_dir) as bed:
+        one, other = bed.begin(), FrontClient(bed.port)
+        bed.works.set()
+        for client, usual, goal in ((one, True, True), (other, True, False), (one, True, False), (one, False, False)):
+            for n in range(2 * ALONE_FROM if goal else 1):
+                assert bed.exchange(client, send(n, usual=usual)).code == ResponseCode.SUCCESS
+            assert waits[-1] is goal
+        bed.sends_again(one, other)
 
 
 @pytest.mark.parametrize("usual", [(True, True), (False, False), (True, False), (False, True)])

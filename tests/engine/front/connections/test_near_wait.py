@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from engine.front.connections import near_wait as wait_module
 from engine.front.connections.bridge import Bridge
 from engine.front.connections.near_wait import APART_LAST_NS, NearWait
 from engine.producer.pipeline import Pipeline
@@ -16,6 +17,7 @@ from engine.protocol.ha.policy import PutPolicy
 from ipc.compiled.atomics import publish
 from ipc.descriptors import await_readable
 from ipc.ring import WORDS_PER_RING, ControlWord
+from tests.harness.conditions import await_that
 
 CONFIRMED = 0
 
@@ -29,6 +31,7 @@ class Ring:
         if policy.in_sync_replicas > 1:
             self.followed.append((self.board, CONFIRMED))
         self.tail = self.answered = 0
+        self.collected: list[int] = []  # what was answered by then
 
     @property
     def puts(self) -> int:
@@ -38,6 +41,7 @@ class Ring:
         self.answered = int(self.control[ControlWord.HEAD])
         if self.policy.in_sync_replicas > 1:
             self.answered = min(self.answered, int(self.board[CONFIRMED]))
+        self.collected.append(self.answered)
 
 
 class Followed:
@@ -98,6 +102,51 @@ def test_a_wait_in_vain_again_and_again_is_tried_ever_more_seldom(monkeypatch: p
         before = near._next_ns
         now_ns += 1_000_000
     assert tries <= 9 + 4_000 * 1_000_000 // APART_LAST_NS + 1
+
+
+def test_one_alone_is_waited_for_each_time_however_often_it_was_in_vain() -> None:
+    ring = Ring(PutPolicy(1, False, False))
+    near, bridges = near_wait(ring)
+    for number in range(1, 13):
+        ring.tail = number
+        near.wait(is_alone=True)
+        assert ring.puts and not near.is_near and not any(bridge.rests for bridge in bridges)
+        publish(ring.control, int(ControlWord.HEAD), number)
+        near.wait(is_alone=True)
+        assert not ring.puts and near.is_near and all(bridge.rests for bridge in bridges)
+
+
+def test_one_alone_is_looked_for_before_anybody_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait_module, "ALONE_NS", 60_000_000_000)
+    monkeypatch.setattr(wait_module, "LOOK_NS", 60_000_000_000)
+    ring = Ring(PutPolicy(1, False, False))
+    near, _bridges = near_wait(ring)
+    ring.tail = 1
+    moving = threading.Timer(0.05, ring.control.__setitem__, (int(ControlWord.HEAD), 1))  # it wakes nobody
+    moving.start()
+    near.wait(is_alone=True)
+    moving.join()
+    assert near.is_near and not ring.puts
+
+
+def test_one_alone_is_waited_for_until_the_last_replica_has_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait_module, "ALONE_NS", 60_000_000_000)
+    ring = Ring(PutPolicy(2, False, False))
+    near, _bridges = near_wait(ring)
+    ring.tail = 3
+
+    def move() -> None:
+        publish(ring.control, int(ControlWord.HEAD), 3)
+        for confirmed in (1, 2, 3):
+            collected = len(ring.collected)
+            publish(ring.board, CONFIRMED, confirmed)
+            await_that(lambda before=collected: len(ring.collected) > before, "it was looked at")  # type: ignore[misc]
+
+    moving = threading.Thread(target=move)
+    moving.start()
+    near.wait(is_alone=True)
+    moving.join()
+    assert near.is_near and not ring.puts
 
 
 def test_a_replica_is_near_and_a_disk_is_not() -> None:

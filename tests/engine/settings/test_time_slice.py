@@ -1,0 +1,51 @@
+"""Which roles ask for short slices, and that the kernel grants them; where it knows none, nothing changes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.settings import time_slice
+from engine.settings.time_slice import PROMPT_NS, scheduling
+
+APPLY = """
+import sys
+from engine.settings import time_slice
+time_slice.SYS_SETATTR = int(sys.argv[2] or time_slice.SYS_SETATTR)
+time_slice.apply(sys.argv[1])
+print(*time_slice.scheduling())
+"""
+NO_SUCH_CALL = "1000000"
+
+
+def _applied(role: str, call: str = "") -> tuple[int, ...]:
+    """(policy, slice) of a process that asked as a role."""
+    ran = subprocess.run(
+        [sys.executable, "-c", APPLY, role, call], cwd=Path(time_slice.__file__).parents[2], check=True, timeout=120,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    return tuple(map(int, ran.stdout.split()))
+
+
+@pytest.mark.parametrize("role", ["writer", "front.0", "front.11", "ha_listener"])
+def test_whom_a_client_waits_for_has_a_short_slice(role: str) -> None:
+    policy, usual_ns = scheduling()
+    assert _applied(role) == (policy, PROMPT_NS if usual_ns else 0)
+
+
+@pytest.mark.parametrize("role", ["dispatcher", "housekeeper", "flusher", ""])
+def test_the_others_have_the_kernels(role: str) -> None:
+    assert _applied(role) == tuple(scheduling())
+
+
+def test_whoever_refuses_it_is_obeyed() -> None:
+    assert _applied("writer", NO_SUCH_CALL) == tuple(scheduling())
+
+
+def test_a_thread_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(OSError, match=os.strerror(3)):
+        scheduling((1 << 31) - 1)
