@@ -40,7 +40,7 @@ __all__ = [
     "main", "map_segments", "open_store", "read", "register", "scan", "session",
 ]  # fmt: skip
 _NEED_SPARK = frozenset("Lag Source counted explain_read figures lag map_segments read register session".split())
-_NEED_ARROW = frozenset({"lake", "scan"})
+_NEED_ARROW, _NEED_LAKE = frozenset({"scan"}), frozenset({"lake"})
 _LIES_IN = {
     "OpenStore": named("store.reading.opened"),
     "Producer": named("engine.producer"),
@@ -74,9 +74,17 @@ def __getattr__(name: str) -> Any:
         from ipc.extras import require_arrow
 
         require_arrow(f"slipstream.{name}")
+    if name in _NEED_LAKE:
+        from ipc.extras import require_lake
+
+        require_lake(f"slipstream.{name}")
     value = globals()[name] = getattr(import_module(_LIES_IN[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+if __name__ == "__main__":  # `python -m slipstream`, which in the wheel `__main__.py` is
+    main()

@@ -25,6 +25,7 @@ from engine.board.latencies import create_latencies
 from engine.board.put_samples import Sampler
 from engine.board.queue_ends import QueueEnds
 from engine.board.queue_table import QueueTable
+from engine.board.role_request import ROLE_SIGNAL
 from engine.board.topic_table import TopicTable
 from engine.children import Children
 from engine.errors import StartRefused, StopIncomplete
@@ -62,7 +63,6 @@ READY_DEADLINE_MS = 60_000  # a machine may be busy; a port that is in use is to
 POLL_MS = 1000
 START_DEATHS_MAX = 3
 YIELDING_NICENESS = 10
-ROLE_SIGNAL = signal.SIGUSR1  # says that a role is asked for
 # The order of the stop: who makes new bytes first, who keeps them safe last.
 STOP_ORDER = (
     *SPARE_ROLES, *FRONTS, "delay", "transactions", "clients", "writer", "receiver", "dispatcher", "ha_listener",

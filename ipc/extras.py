@@ -38,9 +38,10 @@ def require_web(what: str) -> None:
     _require(what, "web", "starlette", "uvicorn")
 
 
-def require_lake(what: str, kind: str) -> None:
-    """Raise ExtraMissing unless what writes tables of that kind, iceberg or delta, is there."""
-    _require(what, "lake", "pyarrow", "pyiceberg" if kind == "iceberg" else "deltalake")
+def require_lake(what: str, kind: str | None = None) -> None:
+    """Raise ExtraMissing unless what writes tables is there; those of a kind, iceberg or delta, where one is named."""
+    writers = {"iceberg": ["pyiceberg"], "delta": ["deltalake"]}
+    _require(what, "lake", "pyarrow", *writers.get(kind or "", []))
 
 
 def _require(what: str, extra: str, *packages: str) -> None:

@@ -5,6 +5,7 @@ Whoever may write there is the broker's own user. The file goes with the regions
 
 from __future__ import annotations
 
+import signal
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from store.files import summed_json
 from store.files.summed_json import Damaged
 
 NAME = "role-request"
+ROLE_SIGNAL = signal.SIGUSR1  # says to the supervisor that a role is asked for
 
 
 @dataclass(frozen=True, slots=True)

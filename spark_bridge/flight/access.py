@@ -12,7 +12,6 @@ from spark_bridge.flight.errors import NotLetIn
 
 HEADER, SCHEME = "authorization", "bearer"
 CALL = "slipstream-call"  # the name of a call's own object among its middleware
-TOKEN_CHARACTERS_MIN, TOKEN_CHARACTERS_MAX = 16, 4096
 
 
 class Call(flight.ServerMiddleware):  # type: ignore[misc]

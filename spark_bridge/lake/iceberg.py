@@ -16,7 +16,6 @@ from spark_bridge.lake.errors import DROPPED, MADE_ANEW, Conflict, TableGone, Ta
 from spark_bridge.lake.outside import Outside
 from spark_bridge.lake.progress import NOTHING, Progress, as_text, from_text
 from spark_bridge.lake.schema import additions
-from spark_bridge.options.values import InvalidOption
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -36,8 +35,6 @@ class IcebergTable:
     """One table of a catalog; `name` is `namespace.table`."""
 
     def __init__(self, name: str, catalog: Mapping[str, str]) -> None:
-        if "." not in name.strip("."):
-            raise InvalidOption(f"--table {name}: an Iceberg table is NAMESPACE.NAME, as raw.orders")
         self.name = name
         self._properties = {key: value for key, value in catalog.items() if key != CATALOG_NAME}
         self._catalog_name = catalog.get(CATALOG_NAME, CATALOG_NAME_DEFAULT)

@@ -1,6 +1,6 @@
 """What bodies are decoded as: the options that say it, and the reader's schema, from text, a file or a registry.
 
-`latest` of a subject is asked for here, where the plan is made: the columns of a frame have to be known then.
+What is wrong with them is told without Arrow; `decoded` makes types of what is right.
 """
 
 from __future__ import annotations
@@ -8,19 +8,16 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import pyarrow as pa
-
-from spark_bridge.options import protobuf_types
-from spark_bridge.options.avro_types import avro_type, self_contained
-from spark_bridge.options.protobuf_types import MessageType
-from spark_bridge.options.value_types import named_type
-from spark_bridge.options.values import InvalidOption, choice, local_path
-from spark_bridge.registry.errors import SchemaUnusable
+from spark_bridge.options.values import MADE_BY, InvalidOption, choice, file_of_driver, local_path
 from spark_bridge.registry.place import RegistryPlace
-from spark_bridge.registry.schemas import schemas_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_bridge.options.protobuf_types import MessageType
 
 RAW, JSON, AVRO, PROTOBUF = "raw", "json", "avro", "protobuf"
 REGISTRY_OPTION_NAMES = ("schemaRegistry", "schemaSubject", "schemaRegistryUserFile", "schemaRegistryTokenFile",
@@ -53,55 +50,32 @@ def parse_decoding(options: Mapping[str, str]) -> Decoding:
     registry = _registry(options)
     _refuse(options, "schemaRegistry", decode != RAW, "decode=avro, protobuf or json")
     _refuse(options, "schemaSubject", decode in (AVRO, PROTOBUF), "decode=avro or protobuf")
+    if decode == RAW:
+        return Decoding()
+    _require_schema(decode, options, has_subject=registry is not None and "schemasubject" in options)
+    from spark_bridge.options import decoded  # loads Arrow, which no other option needs
+
     if decode == AVRO:
-        text = _avro_schema(options, registry)
-        return Decoding(decode, avro_type("avroSchema", text), text, None, registry)
+        text = decoded.avro_schema(options, registry)
+        return Decoding(decode, decoded.of_avro(text), text, None, registry)
     if decode == PROTOBUF:
-        message = _message(options, registry)
-        return Decoding(decode, protobuf_types.message_type(message), None, message, registry)
-    if decode == JSON:
-        kind = named_type("valueSchema", options["valueschema"]) if "valueschema" in options else pa.string()
-        return Decoding(decode, kind, None, None, registry)
-    return Decoding()
+        message = decoded.message(options, registry)
+        return Decoding(decode, decoded.of_message(message), None, message, registry)
+    return Decoding(decode, decoded.of_json(options), None, None, registry)
 
 
-def _avro_schema(options: Mapping[str, str], registry: RegistryPlace | None) -> str:
-    if registry is not None and "schemasubject" in options:
-        if "avroschema" in options:
-            raise InvalidOption("avroSchema and schemaSubject both say what bodies are read as: give one of them")
-        schemas, subject = schemas_of(registry), options["schemasubject"]
-        try:
-            return self_contained(schemas, schemas.latest(subject), f"schemaSubject={subject!r}")
-        except SchemaUnusable as error:
-            raise InvalidOption(str(error)) from error
-    if "avroschema" not in options:
-        besides = ", or schemaSubject: of a registry" if registry is not None else ""
+def _require_schema(decode: str, options: Mapping[str, str], *, has_subject: bool) -> None:
+    """Raise InvalidOption unless something says what bodies are read as, and one thing alone."""
+    for kind, name in ((AVRO, "avroSchema"), (PROTOBUF, "protobufDescriptors")):
+        if decode == kind and has_subject and name.lower() in options:
+            raise InvalidOption(f"{name} and schemaSubject both say what bodies are read as: give one of them")
+    if decode == AVRO and not has_subject and "avroschema" not in options:
+        besides = ", or schemaSubject: of a registry" if "schemaregistry" in options else ""
         raise InvalidOption(f"decode=avro needs avroSchema: the schema of the bodies, as Avro's JSON{besides}")
-    return options["avroschema"]
-
-
-def _message(options: Mapping[str, str], registry: RegistryPlace | None) -> MessageType:
-    name = options.get("protobufmessage")
-    if registry is not None and "schemasubject" in options:
-        if "protobufdescriptors" in options:
-            what = "protobufDescriptors and schemaSubject both say what bodies are read as: give one of them"
-            raise InvalidOption(what)
-        schemas, subject = schemas_of(registry, serialized=True), options["schemasubject"]
-        try:
-            files = protobuf_types.registered_files(schemas, schemas.latest(subject), f"schemaSubject={subject!r}")
-        except SchemaUnusable as error:
-            raise InvalidOption(str(error)) from error
-        name = name or protobuf_types.first_message(files[-1])
-        return protobuf_types.message_of(f"schemaSubject={subject!r}", files, name)
-    if "protobufdescriptors" not in options or name is None:
-        what = f"decode=protobuf needs protobufDescriptors, a file made by {protobuf_types.MADE_BY}"
+    named = {"protobufdescriptors", "protobufmessage"} & set(options)
+    if decode == PROTOBUF and not has_subject and len(named) < 2:
+        what = f"decode=protobuf needs protobufDescriptors, a file made by {MADE_BY}"
         raise InvalidOption(f"{what}, and protobufMessage, a message's whole name")
-    text = options["protobufdescriptors"]
-    data = protobuf_types.inline_set(text)
-    if data is None:
-        data = _read("protobufDescriptors", text, protobuf_types.SET_BYTES_MAX)
-    files = protobuf_types.parsed_set(f"protobufDescriptors={text[:200]!r}", data)
-    return protobuf_types.message_of("protobufDescriptors", files, name)
 
 
 def _registry(options: Mapping[str, str]) -> RegistryPlace | None:
@@ -121,7 +95,7 @@ def _registry(options: Mapping[str, str]) -> RegistryPlace | None:
         raise InvalidOption(f"schemaRegistry={at!r}: credentials are sent by https:// alone, and to this host")
     roots = None
     if "schemaregistryroots" in options:
-        roots = _read("schemaRegistryRoots", options["schemaregistryroots"], ROOTS_BYTES_MAX)
+        roots = file_of_driver("schemaRegistryRoots", options["schemaregistryroots"], ROOTS_BYTES_MAX)
     return RegistryPlace(scheme + at[len(scheme) :].rstrip("/"), authorization, roots)
 
 
@@ -153,23 +127,10 @@ def _authorization(options: Mapping[str, str]) -> str | None:
 
 
 def _secret(option: str, name: str) -> str:
-    text = _read(option, name, SECRET_BYTES_MAX).decode("utf-8", "replace").strip()
+    text = file_of_driver(option, name, SECRET_BYTES_MAX).decode("utf-8", "replace").strip()
     if not text or not text.isprintable() or (option.endswith("TokenFile") and not text.isascii()):
         raise InvalidOption(f"{option}={name!r}: a file of one line is wanted")
     return text
-
-
-def _read(option: str, name: str, most: int) -> bytes:
-    """A file of the driver's host: what it holds travels with the tasks."""
-    try:
-        with Path(name).open("rb") as file:
-            data = file.read(most + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InvalidOption(f"{option}={name[:200]!r}: {reason}; a file that the driver can read") from error
-    if len(data) > most:
-        raise InvalidOption(f"{option}={name!r}: larger than {most} bytes; is it the file that was meant?")
-    return data
 
 
 def _refuse(options: Mapping[str, str], option: str, fits: bool, belongs_to: str) -> None:

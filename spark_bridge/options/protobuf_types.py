@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ipc.extras import ExtraMissing
 from spark_bridge.options.value_types import TIMESTAMP, array_of, map_of
-from spark_bridge.options.values import InvalidOption
+from spark_bridge.options.values import MADE_BY, InvalidOption
 from spark_bridge.registry.answers import PROTOBUF, Registered
 from spark_bridge.registry.errors import SchemaUnusable
 from spark_bridge.registry.schemas import Schemas
@@ -31,7 +31,6 @@ TIMESTAMP_MESSAGE = "google.protobuf.Timestamp"
 WELL_KNOWN = (
     "any", "api", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type", "wrappers",
 )  # fmt: skip
-MADE_BY = "`protoc --include_imports --descriptor_set_out=FILE orders.proto`"
 WELL_KNOWN_PREFIX = "google/protobuf/"
 UINT64 = pa.decimal128(20, 0)
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from spark_bridge.options.decoding import AVRO, DECODE_OPTION_NAMES, JSON, RAW, parse_decoding
-from spark_bridge.options.protobuf_types import MessageType
 from spark_bridge.options.values import InvalidOption, choice, count, flag
 from spark_bridge.registry.place import RegistryPlace
+
+if TYPE_CHECKING:  # options are told to be wrong without Arrow
+    import pyarrow as pa
+
+    from spark_bridge.options.protobuf_types import MessageType
 
 SIDE_OPTION = "columnarSidecar"
 ROW_OPTION_NAMES = (

@@ -8,6 +8,7 @@ import os
 import re
 import reprlib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 NAMES_TOLD_MAX = 100
@@ -16,6 +17,7 @@ TOLD.maxstring = 400
 FILE_SCHEME = "file:"
 OTHER_HOST = re.compile(r"(?:^|,)\s*file://([^/,]+)", re.IGNORECASE)
 PARTITIONS_MAX = 100_000  # of one read's plan: each is a task, and the driver keeps them all
+MADE_BY = "`protoc --include_imports --descriptor_set_out=FILE orders.proto`"  # a set of Protobuf's descriptors
 ELSEWHERE = re.compile(r"(?:^|,)\s*(?!file:)([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
 
 
@@ -115,3 +117,16 @@ def local_path(option: str, path: str) -> str:
         raise InvalidOption(f"{what}; write file:///DIRECTORY or the directory alone")
     bare = path.removeprefix(FILE_SCHEME)
     return "/" + bare.lstrip("/") if bare.startswith("//") else bare or path
+
+
+def file_of_driver(option: str, name: str, most: int) -> bytes:
+    """What a file of the driver's host holds; it travels with the tasks. Raises InvalidOption."""
+    try:
+        with Path(name).open("rb") as file:
+            data = file.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidOption(f"{option}={name[:200]!r}: {reason}; a file that the driver can read") from error
+    if len(data) > most:
+        raise InvalidOption(f"{option}={name!r}: larger than {most} bytes; is it the file that was meant?")
+    return data

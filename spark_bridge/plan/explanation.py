@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from spark_bridge.options.read import parse_options
+from spark_bridge.options.read import ReadOptions, parse_options
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.planner import StorePart, planned_parts
 from spark_bridge.records.reader import open_window
@@ -90,11 +90,12 @@ class ReadPlan:
 
 
 def explain_options(options: Mapping[str, str]) -> ReadPlan:
-    """The plan that a read with these options would have now.
+    """The plan that a read with these options would have now. Raises what the read would raise when Spark plans it."""
+    return explain(parse_options(options))
 
-    Raises what the read would raise when Spark plans it. Metadata tables read no messages: their plan has no splits.
-    """
-    parsed = parse_options(options)
+
+def explain(parsed: ReadOptions) -> ReadPlan:
+    """As `explain_options`, of options that were read. Metadata tables read no messages: their plan has no splits."""
     if parsed.flights is not None:
         places = ", ".join(place for places in parsed.flights.stores for place in places)
         raise InvalidOption(f"{places}: a server plans this read; explain it where the store lies")

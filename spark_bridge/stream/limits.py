@@ -10,10 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
-from store.message.record import FIXED_BYTES
-
 BYTES_BATCH_ROWS_MAX = 1 << 20  # a batch limited by bytes looks at so many entries at most
 
 
@@ -80,6 +76,10 @@ def _end_below(span: Span, low: int, high: int, physical_offset: int) -> int:
 
 def cut_to_bytes(spans: Sequence[Span], bytes_max: int) -> list[int]:
     """The spans' ends such that their records have `bytes_max` bytes at most, one record at least."""
+    import numpy as np  # not to read a stream's options, of which limits are some
+
+    from store.message.record import FIXED_BYTES
+
     least_ends = cut_to_rows(spans, min(max(1, bytes_max // FIXED_BYTES), BYTES_BATCH_ROWS_MAX))
     blocks = [span.entries.block(span.start, end) for span, end in zip(spans, least_ends, strict=True)]
     offsets = np.concatenate([block["physical_offset"].astype(np.int64) for block in blocks])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipc.errors import RegionMissing
-from store.errors import BrokerOutOfReach, NoBroker
+from store.errors import BrokerOutOfReach, NoBroker, StoreLocked
 from store.files import pointer
 from store.files.directory import StoreDirectory, commit_log_apart
 from store.files.pointer import COUNTERS_FILE
@@ -87,6 +87,13 @@ def require_running(store_root: Path | str) -> Running:
     if broker is None:
         raise NoBroker(str(store_root))
     return broker
+
+
+def require_idle(directory: StoreDirectory) -> None:
+    """Raises StoreLocked when a broker runs on that store."""
+    broker = running(directory.root)
+    if broker is not None:
+        raise StoreLocked(str(directory.lock_path), broker.pid)
 
 
 def tell_unreached(error: Exception) -> None:

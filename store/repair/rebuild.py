@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from store.errors import StoreLocked
 from store.files import checkpoint as checkpoint_file
 from store.files import file_io
 from store.files.checkpoint import Checkpoint
@@ -29,7 +28,7 @@ from store.names import BATCH_QUEUES, QUEUE_EXTENSIONS
 from store.queues.consume_queue import file_bytes_of, queue_directories
 from store.queues.queue_set import kinds_found
 from store.queues.sync import queue_file_bytes
-from store.reading.extent import running
+from store.reading.extent import require_idle
 from store.recovery.dispatch import Dispatcher
 from store.recovery.index import recover_index
 from store.recovery.recovery import recover_read_only
@@ -50,9 +49,7 @@ class Rebuilt:
 @contextmanager
 def locked(directory: StoreDirectory) -> Iterator[None]:
     """Own the store meanwhile. Raises StoreLocked when a broker runs on it."""
-    broker = running(directory.root)
-    if broker is not None:
-        raise StoreLocked(str(directory.lock_path), broker.pid)
+    require_idle(directory)
     directory.lock()
     try:
         yield

@@ -26,7 +26,6 @@ from store.queues.consume_queue import ConsumeQueue, queue_directories
 from store.reading import extent
 from store.upkeep import snapshots
 from store.upkeep.snapshots import (
-    KEEP_MS_MAX,
     SNAPSHOTS_MAX,
     Offsets,
     Snapshot,
@@ -38,7 +37,6 @@ from store.upkeep.snapshots import (
 SETTLE_S, POLL_S = 10.0, 0.01  # for the dispatcher to come to the log's end
 TAIL_BYTES = 4096
 HALF_RECORD_BYTES_MAX = 16 << 20  # what a slave may have of a record whose rest is on its way
-HOUR_MS = 3_600_000
 
 
 def take(root: Path | str, name: str, keep_ms: int, settle_s: float = SETTLE_S) -> Snapshot:
@@ -46,9 +44,7 @@ def take(root: Path | str, name: str, keep_ms: int, settle_s: float = SETTLE_S) 
 
     Raises SnapshotRefused, NotAStore, NoBroker for a store that was killed and nobody has recovered, and OSError.
     """
-    path = snapshots.path_of(root, name)
-    if not 0 < keep_ms <= KEEP_MS_MAX:
-        raise SnapshotRefused(f"{path}: it would be kept for {keep_ms} ms; give at most {KEEP_MS_MAX // HOUR_MS} h")
+    snapshots.refuse_unkept(root, name, keep_ms)
     directory = store_directory(root)
     _make_room(directory.root, name)
     first, end = _ends(directory, settle_s)

@@ -31,7 +31,8 @@ NAME_RULE = "1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-', a letter or digit first
 SUFFIX = ".json"
 SNAPSHOTS_MAX = 100
 BYTES_MAX = 8 << 20  # some 300,000 queues
-KEEP_MS_MAX = 31 * 24 * 3_600_000
+HOUR_MS = 3_600_000
+KEEP_MS_MAX = 31 * 24 * HOUR_MS
 NAMES_TOLD_MAX = 10
 ADVICE = "it holds nothing and is not read; remove it, and make the snapshot again"
 SUM_HEX = re.compile(r"[0-9a-f]{64}")
@@ -134,6 +135,14 @@ def path_of(root: Path | str, name: str) -> Path:
     if not is_name(name):
         raise SnapshotRefused(f"snapshot {name[:80]!r}: no name of a snapshot; give {NAME_RULE}")
     return Path(root) / SNAPSHOTS / f"{name}{SUFFIX}"
+
+
+def refuse_unkept(root: Path | str, name: str, keep_ms: int) -> None:
+    """Raise SnapshotRefused for what is no name, or no time that a snapshot is kept for."""
+    path = path_of(root, name)
+    if not 0 < keep_ms <= KEEP_MS_MAX:
+        asked, most = keep_ms / HOUR_MS, KEEP_MS_MAX // HOUR_MS
+        raise SnapshotRefused(f"{path}: it would be kept for {asked:,.6g} h; give more than nothing, at most {most} h")
 
 
 def read(root: Path | str, name: str) -> Snapshot:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 
 from spark_bridge.lake.load import Committed
-from spark_bridge.lake.tables import Request, Tables, lake
+from spark_bridge.lake.request import Request
+from spark_bridge.lake.tables import Tables, lake
 from spark_bridge.options.values import option_text
 from tests.spark_bridge.stores import Row, SmallStore
 

@@ -13,13 +13,13 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.errors import EngineError
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
 from store.message.topics import AUTO_CREATE_TOPIC
 from store.tables import fastjson
 from tools.client.connection import Connection, Pushed
+from tools.client.usage import ClientError, places
 
 if TYPE_CHECKING:
     from engine.net.tls import RenewedContext
@@ -28,15 +28,6 @@ READ, WRITE = 4, 2
 MASTER = 0
 DEFAULT_QUEUES = 4  # of a topic that a message makes
 KEY_OBJECT = re.compile(r"([{,])\s*(\{[^{}]*\})\s*:")
-
-
-class ClientError(EngineError):
-    """Raised when what is asked for cannot be done: no such topic, no broker for it.
-
-    Next: `slipstream admin topicRoute -n NAMESRV -t TOPIC` says who has the topic.
-    """
-
-    code = "CLIENT"
 
 
 class Place(NamedTuple):
@@ -65,11 +56,9 @@ class Cluster:
     def __init__(
         self, name_servers: str, broker: str | None, timeout: float, how: RenewedContext | None
     ) -> None:  # fmt: skip
-        self._names = [part.strip() for part in name_servers.split(";") if part.strip()]
+        self._names = places(name_servers, broker)
         self._broker, self._timeout, self._how = broker, timeout, how
         self.on_push: Pushed | None = None
-        if not self._names and not broker:
-            raise ClientError("nobody to ask: give -n HOST:PORT of a name server, or --broker HOST:PORT")
         self._connections: dict[str, Connection] = {}
         self.addresses: dict[str, dict[int, str]] = {}  # by broker's name and id
         self.client_id = f"{_own_address()}@{os.getpid()}"

@@ -19,10 +19,11 @@ from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
 from store.errors import StoreError
 from store.message.properties import java_hash
 from store.message.record import Message, decode, inspect
-from store.message.topics import RETRY_PREFIX, TOPIC_PATTERN
+from store.message.topics import RETRY_PREFIX
 from store.tables import fastjson
-from tools.client.cluster import ClientError, Cluster, Place
+from tools.client.cluster import Cluster, Place
 from tools.client.connection import warn
+from tools.client.usage import ClientError, check_group
 
 HEARTBEAT_SECONDS, REBALANCE_SECONDS, COMMIT_SECONDS, PAUSE_SECONDS = 30.0, 20.0, 5.0, 1.0
 LOOK_SECONDS = 0.2
@@ -33,7 +34,6 @@ MESSAGES_MAX = 1 << 62
 WAITING_MAX = 256  # messages that nobody has taken yet
 COMMIT_FLAG, SUSPEND_FLAG, SUBSCRIPTION_FLAG = 1, 2, 4
 EVERYTHING = "*"
-GROUP_LENGTH_MAX, NOBODYS_GROUP = 255, "DEFAULT_CONSUMER"
 FIRST, LAST = "first", "last"
 WHERE = {FIRST: "CONSUME_FROM_FIRST_OFFSET", LAST: "CONSUME_FROM_LAST_OFFSET"}
 AT_TIME = "CONSUME_FROM_TIMESTAMP"
@@ -91,13 +91,6 @@ def heartbeat_of(client_id: str, group: str, begin: str | int, subscriptions: li
             "messageModel": "CLUSTERING", "subscriptionDataSet": subscriptions, "unitMode": False,
         }],
     }).encode()  # fmt: skip
-
-
-def check_group(group: str) -> None:
-    """Validators.checkGroup: brokers take any name. Raises ClientError."""
-    if not TOPIC_PATTERN.fullmatch(group) or len(group) > GROUP_LENGTH_MAX or group == NOBODYS_GROUP:
-        allowed = f"1 to {GROUP_LENGTH_MAX} of a-z, A-Z, 0-9, '%', '|', '_' and '-', and not {NOBODYS_GROUP}"
-        raise ClientError(f"group {group[:GROUP_LENGTH_MAX]!r} is no name of a group: {allowed}")
 
 
 class Consumer:

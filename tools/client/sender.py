@@ -15,7 +15,8 @@ from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
 from store.message import properties as property_string
 from store.message.properties import KEYS, TAGS, UNIQ_KEY, WAIT
 from store.message.topics import AUTO_CREATE_TOPIC
-from tools.client.cluster import DEFAULT_QUEUES, ClientError, Cluster, Place, Route
+from tools.client.cluster import DEFAULT_QUEUES, Cluster, Place, Route
+from tools.client.usage import ClientError
 
 STORED: dict[int, str] = {
     ResponseCode.SUCCESS: "SEND_OK", ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",

@@ -23,12 +23,17 @@ def attribute_of(where: str) -> Any:
     return getattr(importlib.import_module(named(module)), attribute)
 
 
-def done_by(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
-    """A command's declaration, made into a command: its arguments go to the function that `where` names."""
+def done_by(where: str, checked_by: str | None = None) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """A command's declaration, made into a command: its arguments go to the function that `where` names.
+
+    `checked_by` names one that is called with them before: what it raises is told before the work's module is loaded.
+    """
 
     def declared(declaration: Callable[[], None]) -> Callable[..., Any]:
         @wraps(declaration)
         def run(**arguments: Any) -> Any:
+            if checked_by is not None:
+                attribute_of(checked_by)(**arguments)
             return attribute_of(where)(**arguments)
 
         return run

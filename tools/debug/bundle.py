@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
@@ -25,6 +24,7 @@ from store.names import CHECKPOINT, CONFIG, DIVERGED, EPOCHS
 from tools.common.exit_codes import ExitCode
 from tools.common.output_form import json_text
 from tools.debug import facts, masked
+from tools.debug.commands import refuse_existing
 
 PARTS_BYTES_MAX, PART_BYTES_MAX, TABLE_FILES_MAX = 64 << 20, 4 << 20, 64
 LOG_BYTES_MAX = 1 << 20
@@ -80,12 +80,9 @@ class Bundle:
 
 
 def bundle(store: Path, output: Path | None, config: Path | None, seconds: int, as_json: bool) -> int:
-    """Collect, write, and print what was collected. Raises NotAStore, OSError."""
-    if not store.is_dir():
-        raise NotAStore(str(store), "it is no directory; name that of a store")
+    """Collect, write, and print what was collected. Raises OSError."""
     target = output or Path(f"slipstream-debug-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.tar.gz")
-    if target.exists():
-        raise FileExistsError(errno.EEXIST, "it is there already and stays as it is; name another file", str(target))
+    refuse_existing(target)
     made = Bundle(seconds)
     _collect(made, store.resolve(), config)
     parts = made.sealed()

@@ -27,7 +27,6 @@ from store.reading.log_reader import LogReader, open_log
 from store.reading.summary import messages
 from store.repair import kept
 from tools.common.message_text import as_json, as_line
-from tools.log.options import NotReadable
 from tools.log.pattern import Grep
 
 FOLLOW_SECONDS = 0.1
@@ -64,15 +63,8 @@ def cat(
     grep: re.Pattern[str] | None, limit: int | None, scan: bool, follow: bool,
 ) -> int:  # fmt: skip
     """Print the messages of STORE in log order."""
-    if since is not None and until is not None and since >= until:
-        raise NotReadable("--since is not before --until: no message is between them")
     wanted = Wanted(topics, start, since, until, Grep(grep) if grep is not None else None)
-    if store.is_file():
-        if follow:
-            raise NotReadable(f"{store} is a file that nobody appends to; --follow needs a store")
-        records = kept.messages(store)
-    else:
-        records = _of_store(store, wanted, scan, follow)
+    records = kept.messages(store) if store.is_file() else _of_store(store, wanted, scan, follow)
     show = as_json if as_objects else as_line
     with wanted.grep.bounded() if wanted.grep else nullcontext():
         has_any = False

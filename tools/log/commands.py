@@ -44,7 +44,7 @@ def log() -> None:
 @click.option("--scan", is_flag=True, help="With --topic: read every record, also what no consume queue lists.")
 @click.option("--follow", is_flag=True, help="Go on with what the running broker appends, until it stops or Ctrl-C.")
 @form("One JSON object a line.", "as_objects")
-@store_command("tools.log.cat:cat", or_file=True)
+@store_command("tools.log.cat:cat", "tools.log.usage:cat", or_file=True)
 def cat() -> None:
     """Print the messages of STORE in log order; or of a file that `slipstream replica rewind` left.
 
@@ -94,7 +94,7 @@ def manifest() -> None:
 @click.option("--digests/--no-digests", default=True, help="Compare sealed segments with `log digest`'s file.")
 @OPTION
 @form("One JSON object for each finding, and one for the sums.", "as_objects")
-@store_command("tools.log.verify:verify")
+@store_command("tools.log.verify:verify", "tools.log.usage:verify")
 def verify() -> None:
     """Check every record of STORE, its queues and index against the records, and every record against them.
 
@@ -123,7 +123,7 @@ def digest() -> None:
 @click.option("--drop", "is_drop", is_flag=True, help="Remove the side files.")
 @OPTION
 @form("One JSON object.")
-@store_command("tools.log.sidecar:sidecar")
+@store_command("tools.log.sidecar:sidecar", "tools.log.usage:sidecar")
 def sidecar() -> None:
     """Build the columnar side files of STORE's sealed segments that are missing or stale (needs the package pyarrow).
 
@@ -163,7 +163,7 @@ def plan() -> None:
 @click.option("--raw-bodies", is_flag=True, help="Bodies as they are stored, compressed or not.")
 @OPTION
 @form("", flag=False)
-@store_command("tools.log.export:export")
+@store_command("tools.log.export:export", "tools.log.usage:export")
 def export() -> None:
     """Write the messages of STORE to a file, which appears under its name when it is whole."""
 
@@ -182,7 +182,7 @@ def export() -> None:
 )  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=1), default=FIND_LIMIT, show_default=True, help="Of the newest.")
 @form("One JSON object a line.", "as_objects")
-@store_command("tools.log.find:find")
+@store_command("tools.log.find:find", "tools.log.usage:find")
 def find() -> None:
     """Find messages of STORE by --key, --id, --offset, or by --queue and --time.
 
@@ -204,11 +204,12 @@ def show_map() -> None:
 @log.command(epilog=EPILOG)
 @STORE
 @click.option("--from", "other", type=GivenPath(path_type=Path), help="A replica's store.")
-@click.option("--cut", "cut_at", type=int, metavar="OFFSET", help="Take away all of the log from there on.")
+@click.option("--cut", "cut_at", type=click.IntRange(min=0), metavar="OFFSET",
+              help="Take away all of the log from there on.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @OPTION
 @form("One JSON object for each damaged range, and one for the sums; or one for what --cut took away.")
-@store_command("tools.log.repair:repair")
+@store_command("tools.log.repair:repair", "tools.log.usage:repair")
 def repair() -> None:
     """Repair the damaged ranges of STORE's log from a replica's store, which may be in use; or cut the log.
 
@@ -237,7 +238,7 @@ def rebuild() -> None:
 @click.option("--delay-levels", help=DELAY_LEVELS)
 @OPTION
 @form("One JSON object.")
-@store_command("tools.log.rebuild:queue")
+@store_command("tools.log.rebuild:queue", "tools.log.usage:rebuild_queue")
 def queue() -> None:
     """Build the consume queues of STORE again."""
 
@@ -248,6 +249,6 @@ def queue() -> None:
 @click.option("--entries", type=click.IntRange(min=2), help="maxIndexNum; goes with --slots.")
 @OPTION
 @form("One JSON object.")
-@store_command("tools.log.rebuild:index")
+@store_command("tools.log.rebuild:index", "tools.log.usage:rebuild_index")
 def index() -> None:
     """Build the index of STORE again."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -32,32 +32,11 @@ from tools.common.exit_codes import ExitCode
 from tools.common.output_form import json_text
 from tools.common.progress import Update, progress
 from tools.log.cat import Wanted
-from tools.log.options import NotReadable
+from tools.log.export_columns import COLUMNS, chosen_columns
 
 UNFINISHED = ".unfinished"
 BATCH_BYTES, BATCH_ROWS = 16 << 20, 65536
 PROBLEMS_MAX = 100  # told one by one
-Field = Callable[[Message], Any]
-COLUMNS: dict[str, tuple[str, Field]] = {  # name: Arrow type, what of a message
-    "topic": ("string", lambda m: m.topic),
-    "queueId": ("int32", lambda m: m.queue_id),
-    "queueOffset": ("int64", lambda m: m.queue_offset),
-    "physicalOffset": ("int64", lambda m: m.physical_offset),
-    "msgId": ("string", lambda m: m.message_id),
-    "tags": ("string", lambda m: m.tags),
-    "keys": ("string", lambda m: m.keys),
-    "properties": ("map", lambda m: m.properties),
-    "body": ("binary", lambda m: bytes(m.body)),
-    "flag": ("int32", lambda m: m.flag),
-    "sysFlag": ("int32", lambda m: m.sys_flag),
-    "bornTimestamp": ("timestamp", lambda m: m.born_timestamp_ms),
-    "storeTimestamp": ("timestamp", lambda m: m.store_timestamp_ms),
-    "bornHost": ("string", lambda m: f"{m.born_host.ip}:{m.born_host.port}"),
-    "storeHost": ("string", lambda m: f"{m.store_host.ip}:{m.store_host.port}"),
-    "reconsumeTimes": ("int32", lambda m: m.reconsume_times),
-    "preparedTransactionOffset": ("int64", lambda m: m.prepared_transaction_offset),
-    "bodyCrc": ("int32", lambda m: m.body_crc),
-}
 
 
 def export(
@@ -67,11 +46,8 @@ def export(
 ) -> int:  # fmt: skip
     """Write the messages of STORE to a file, which appears under its name when it is whole."""
     target = parquet or json_file
-    if target is None or (parquet and json_file):
-        raise NotReadable("give one of --parquet FILE and --json FILE")
-    if not target.absolute().parent.is_dir():
-        raise NotReadable(f"{target.parent} is no directory")
-    names = _names(columns)
+    assert target is not None
+    names = chosen_columns(columns)
     reader = open_log(store)
     first = reader.min_offset if start is None else reader.boundary_at(start)
     first = first if since is None else max(first, first_since(reader, since))
@@ -91,15 +67,6 @@ def export(
     fields = {"messages": count, "file": str(target), "bodiesAsStored": len(problems)}
     click.echo(json_text("log.export", fields) if as_json else f"{count:,} messages in {target}")
     return ExitCode.FOUND if problems else 0
-
-
-def _names(columns: str | None) -> list[str]:
-    names = list(COLUMNS) if columns is None else [name.strip() for name in columns.split(",")]
-    unknown = [name for name in names if name not in COLUMNS]
-    if unknown or len(set(names)) < len(names):
-        what = f"no column {unknown[0]!r}" if unknown else "a column is named twice"
-        raise NotReadable(f"--columns: {what}; there are {', '.join(COLUMNS)}")
-    return names
 
 
 def _read(reader: LogReader, first: int, end: int | None, update: Update) -> Iterator[Message]:
@@ -143,11 +110,9 @@ def _write_json(path: Path, names: list[str], rows: Iterator[list[Any]]) -> int:
 
 
 def _write_parquet(path: Path, names: list[str], rows: Iterator[list[Any]]) -> int:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise NotReadable("--parquet needs the package pyarrow: pip install pyarrow") from error
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     kinds = {"map": pa.map_(pa.string(), pa.string()), "timestamp": pa.timestamp("ms", tz="UTC")}
     types = [(name, kinds.get(COLUMNS[name][0]) or getattr(pa, COLUMNS[name][0])()) for name in names]
     schema, count = pa.schema(types), 0

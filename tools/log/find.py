@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 
 from store.compat import line_of
-from store.errors import NotAStore
 from store.message.record import Message
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.time_search import Log, files_of, first_in_log, offset_by_entries, offset_by_file_times
@@ -28,9 +27,6 @@ def find(
     queue: tuple[str, int] | None, moment: int | None, version: str, limit: int, as_objects: bool,
 ) -> int:  # fmt: skip
     """Find messages of STORE by --key, --id, --offset, or by --queue and --time."""
-    asked = [key is not None, message_id is not None, offset is not None, queue is not None or moment is not None]
-    if sum(asked) != 1 or (queue is None) != (moment is None):
-        raise click.UsageError("give one of --key, --id, --offset, or --queue together with --time")
     reader = open_log(store)
     if queue is not None and moment is not None:
         return _at_time(reader, *queue, moment, line_of(version).queues.finds_by_entries, as_objects)
@@ -60,10 +56,7 @@ def _at_offset(reader: LogReader, finder: Finder, offset: int) -> SearchResult:
 
 
 def _at_time(reader: LogReader, topic: str, queue_id: int, moment: int, by_entries: bool, as_objects: bool) -> int:
-    directory = reader.directory.consumequeue / topic / str(queue_id)
-    if not directory.is_dir():
-        raise NotAStore(str(directory), "it has no such queue")
-    queue = ConsumeQueue.open(directory)
+    queue = ConsumeQueue.open(reader.directory.consumequeue / topic / str(queue_id))
     files = files_of(queue, queue.end_below(reader.max_offset))
     first = first_in_log(files, reader.min_offset)
     finder = Finder(reader)

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from tools.common.exit_codes import ExitCode
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
 
@@ -70,10 +69,8 @@ class Regex(click.ParamType[re.Pattern[str]]):
             self.fail(f"{value!r} is no regular expression: {wrong}", param, ctx)
 
 
-class NotReadable(click.ClickException):
-    """The arguments name something that is no store, or no place in one."""
-
-    exit_code = ExitCode.USAGE
+class NotReadable(click.UsageError):
+    """The arguments do not go together, or name something that is no place in a store."""
 
 
 def _require_stores(arguments: dict[str, Any], *, or_file: bool) -> None:
@@ -85,14 +82,16 @@ def _require_stores(arguments: dict[str, Any], *, or_file: bool) -> None:
             store_directory(arguments[name])
 
 
-def store_command(where: str, *, or_file: bool = False) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+def store_command(
+    where: str, checked_by: str | None = None, *, or_file: bool = False
+) -> Callable[[Callable[[], None]], Callable[..., Any]]:
     """A command on a store, done by the function that `where` names, which returns its exit code.
 
-    With `or_file` it takes a file, too.
+    `checked_by` is as with `done_by`. With `or_file` it takes a file, too.
     """
 
     def declared(declaration: Callable[[], None]) -> Callable[..., Any]:
-        work = done_by(where)(declaration)
+        work = done_by(where, checked_by)(declaration)
 
         @wraps(declaration)
         def run(**arguments: Any) -> Any:

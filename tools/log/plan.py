@@ -23,12 +23,15 @@ def plan(
 ) -> int:
     """The plan of a batch read with these options, as it would be made now."""
     require_arrow("log plan")
+    from spark_bridge.options.read import parse_options
     from spark_bridge.options.values import InvalidOption
-    from spark_bridge.plan.explanation import explain_options
     from spark_bridge.registry.errors import RegistryError
 
     try:
-        made = explain_options(_asked(store, topics, where, options))
+        parsed = parse_options(_asked(store, topics, where, options))
+        from spark_bridge.plan.explanation import explain  # loads Arrow, which wrong options do not need
+
+        made = explain(parsed)
     except InvalidOption as error:
         raise click.UsageError(str(error)) from error
     except RegistryError as error:

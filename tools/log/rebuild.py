@@ -22,8 +22,6 @@ def queue(
     shown: bool | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Build the consume queues of STORE again."""
-    if queue_id is not None and topic is None:
-        raise NotReadable("--queue needs --topic")
     directory, delays_ms = store_directory(store), delays_of(delay_levels, store)
     with locked(directory), progress("rebuild queue", shown) as update:
         done = rebuild_queues(directory, update, topic, queue_id, file_bytes, delays_ms)
@@ -35,8 +33,6 @@ def queue(
 
 def index(store: Path, slots: int | None, entries: int | None, shown: bool | None, as_json: bool) -> int:
     """Build the index of STORE again."""
-    if (slots is None) != (entries is None):
-        raise NotReadable("--slots and --entries go together")
     geometry = Geometry(slots, entries) if slots is not None and entries is not None else None
     directory = store_directory(store)
     with locked(directory), progress("rebuild index", shown) as update:

@@ -28,8 +28,6 @@ def repair(
     store: Path, other: Path | None, cut_at: int | None, dry_run: bool, shown: bool | None, as_json: bool
 ) -> int:  # fmt: skip
     """Repair the damaged ranges of STORE's log from a replica's store, which may be in use; or cut it."""
-    if (other is None) == (cut_at is None):
-        raise NotReadable("give either --from, a replica's store, or --cut, the offset from which on all of it goes")
     directory = store_directory(store)
     if other is None:
         assert cut_at is not None
@@ -61,8 +59,6 @@ def _cut(directory: StoreDirectory, offset: int, dry_run: bool, shown: bool | No
 def _repair_from(
     directory: StoreDirectory, store: Path, other: Path, dry_run: bool, shown: bool | None, as_json: bool
 ) -> int:  # fmt: skip
-    if other.exists() and other.resolve() == store.resolve():
-        raise NotReadable("--from names the store itself")
     if not any(size for _, size in named_files(directory.commitlog)):
         raise NotAStore(str(store), "no commit log is there to be repaired; copy the other store")
     left = repaired = 0

@@ -12,7 +12,6 @@ import click
 from rich.table import Table
 
 from engine.net.printable import printable
-from ipc.extras import require_arrow
 from store.errors import SegmentRemoved
 from store.files.segment import file_name
 from store.upkeep import side_files
@@ -30,12 +29,9 @@ Json = dict[str, Any]
 def sidecar(
     store: Path, segments: tuple[int, ...], is_check: bool, is_drop: bool, as_json: bool, shown: bool | None
 ) -> int:
-    """One of the three. Raises UsageError, ExtraMissing, SideFilesBusy, and what is wrong with the store."""
-    if is_check and is_drop:
-        raise click.UsageError("--check and --drop are two things")
+    """One of the three. Raises UsageError, SideFilesBusy, and what is wrong with the store."""
     if is_drop:
         return _say(store, _drop(store, segments), as_json)
-    require_arrow("slipstream log sidecar")
     from spark_bridge.columnar import rounds
 
     sealed = rounds.sealed(store)

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from engine.net.printable import printable
 from store.errors import OwnFileDamaged, StoreError
 from store.files.directory import store_directory
-from store.upkeep import snapshot_state, snapshots
+from store.upkeep import snapshots
 from store.upkeep.snapshots import SNAPSHOTS_MAX, Snapshot, SnapshotForeign, SnapshotUnknown
 from tools.common.moments import time_text
 from tools.common.output_form import json_text
-from tools.common.watch import plain_console
 
 KEPT, EXPIRED, FOREIGN, DAMAGED = "kept", "expired", "foreign", "damaged"
 PIPE_COLUMNS = 160
@@ -37,6 +35,10 @@ def snapshot(words: tuple[str, ...], is_list: bool, is_drop: bool, keep_ms: int,
         snapshots.drop(store, words[0])
         _say(store, [], as_json, f"snapshot {words[0]}: dropped")
         return 0
+    store_directory(store)
+    snapshots.refuse_unkept(store, words[0], keep_ms)
+    from store.upkeep import snapshot_state  # what is wrong with the arguments is told without numpy
+
     taken = snapshot_state.take(store, words[0], keep_ms)
     text = (
         f"snapshot {taken.name}: {taken.queues:,} queues, the log from {taken.min_offset:,} to {taken.end_offset:,};"
@@ -56,6 +58,10 @@ def _show(store: Path, as_json: bool) -> int:
     if not rows:
         click.echo("no snapshots; `slipstream snapshot NAME STORE` makes one")
         return 0
+    from rich.table import Table
+
+    from tools.common.watch import plain_console
+
     table = Table(box=None, pad_edge=False)
     for heading in ("name", "state", "queues", "from", "to", "kept until"):
         table.add_column(heading, no_wrap=True)
@@ -72,6 +78,8 @@ def _show(store: Path, as_json: bool) -> int:
 
 def _row(store: Path, name: str) -> Json | None:
     """One snapshot, and what has become of it; None for one that has just gone."""
+    from store.upkeep import snapshot_state
+
     try:
         one = snapshots.read(store, name)
     except SnapshotUnknown:

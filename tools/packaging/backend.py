@@ -26,6 +26,12 @@ __all__ = ["build_editable", "build_sdist", "build_wheel", "prepare_metadata_for
 
 Settings = dict[str, Any] | None
 FACE, SPARK_ENTRY = "slipstream.py", "pyspark_slipstream.py"
+COMMAND = f"""\"\"\"`python -m {OUTER}`.\"\"\"
+
+from {OUTER} import main
+
+main()
+"""
 SETTINGS = ("pyproject.toml", "LICENSE")
 FOLDERS = (*PACKAGES, ".ci", "docs", "tests")
 TOP_FILES = (
@@ -84,6 +90,7 @@ def nest(checkout: Path, tree: Path) -> None:
     for path in [*(tree / OUTER).rglob("*.py"), tree / SPARK_ENTRY]:
         text = path.read_text(encoding="utf-8")
         path.write_text(nested(text, _in_checkout(path.relative_to(tree)), checkout), encoding="utf-8")
+    (tree / OUTER / "__main__.py").write_text(COMMAND)
 
 
 def copy_checkout(checkout: Path, tree: Path) -> None:

@@ -27,7 +27,7 @@ def replica() -> None:
 @click.option("--with", "other", required=True, metavar="OTHER", help=WITH)
 @OPTION
 @form("One JSON object.")
-@store_command("tools.replica.check:check")
+@store_command("tools.replica.check:check", "tools.replica.usage:check")
 def check() -> None:
     """Say whether STORE's log and OTHER's are one history, which record is the last common one, and what to do next.
 
@@ -43,7 +43,7 @@ def check() -> None:
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @OPTION
 @form("One JSON object.")
-@store_command("tools.replica.rewind:rewind")
+@store_command("tools.replica.rewind:rewind", "tools.replica.usage:rewind")
 def rewind() -> None:
     """Cut STORE's log, with its queues and index, back to OFFSET, or to its last record in common with OTHER.
 
@@ -56,7 +56,7 @@ def rewind() -> None:
 @replica.command(epilog=EPILOG)
 @STORE
 @form("One JSON object.")
-@store_command("tools.replica.rewind:forget")
+@store_command("tools.replica.rewind:forget", "tools.replica.usage:forget")
 def forget() -> None:
     """Remove the note that STORE's log has diverged, and change nothing else; no broker may run on STORE.
 

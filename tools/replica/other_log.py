@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from engine.remoting.peers.log_peer import ANSWER_SECONDS, LogPeer
 from engine.remoting.sockets.client import RemotingClient
-from store.errors import NotAStore
 from store.reading.log_reader import open_log
 from store.reading.replicas import LocalLog, LogView
 from tools.common.tls import tls_of
-
-ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:/\s]+):([0-9]{1,5})")
-
-
-def is_address(text: str) -> bool:
-    """Whether that is HOST:PORT, and no directory of that name is there."""
-    return ADDRESS.fullmatch(text) is not None and not Path(text).exists()
+from tools.replica.usage import is_address
 
 
 @contextmanager
@@ -29,6 +20,4 @@ def open_other(text: str) -> Iterator[LogView]:
         with RemotingClient(text, ANSWER_SECONDS, tls_of()) as client:
             yield LogPeer(client)
         return
-    if not Path(text).is_dir():
-        raise NotAStore(text, "it is neither a directory nor HOST:PORT of a running broker")
     yield LocalLog(open_log(text))

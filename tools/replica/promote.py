@@ -16,7 +16,7 @@ from engine.board import address_cursors, role_request
 from engine.board.addresses import host_and_port, split
 from engine.board.cursors import Board, BrokerState
 from engine.board.failures import is_unreadable
-from engine.board.role_request import RoleRequest
+from engine.board.role_request import ROLE_SIGNAL, RoleRequest
 from engine.errors import EngineError
 from engine.figures.pair import divergence_line
 from engine.protocol.broker.log_requests import Extent
@@ -25,7 +25,6 @@ from engine.protocol.remoting.codes import RequestCode
 from engine.remoting.peers import fencing
 from engine.remoting.peers.log_peer import NotOurs, asked_extent
 from engine.remoting.sockets.client import RemotingClient
-from engine.supervisor import ROLE_SIGNAL
 from ipc.clock import monotonic_ms
 from ipc.errors import IpcError
 from ipc.process import is_alive, namespace

@@ -18,7 +18,6 @@ from store.repair.rewind import Rewind
 from tools.common.exit_codes import ExitCode
 from tools.common.output_form import json_text
 from tools.common.progress import progress
-from tools.log.options import NotReadable
 from tools.replica.check import advice
 from tools.replica.other_log import open_other
 
@@ -27,8 +26,6 @@ def rewind(
     store: Path, to: int | None, other: str | None, discard: bool, dry_run: bool, shown: bool | None, as_json: bool
 ) -> int:
     """Cut STORE's log back, to an offset or to its last record in common with another one."""
-    if (to is None) == (other is None):
-        raise NotReadable("give either --to OFFSET or --with OTHER")
     directory = store_directory(store)
     with locked(directory):
         if not any(size for _, size in named_files(directory.commitlog)):

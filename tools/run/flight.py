@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import secrets
 import sys
 import threading
 from collections.abc import Callable
@@ -15,12 +14,13 @@ import click
 
 from ipc.extras import require_arrow
 from ipc.stop_signals import handle_stop_signals
+from store.files.directory import store_directory
 
 if TYPE_CHECKING:
     from engine.protocol.access.allow_list import AllowList
-    from spark_bridge.flight.server import Certificate, Writers
 
-TOKEN_BYTES = 32
+TOKEN_BYTES = 32  # of one that is made here
+TOKEN_CHARACTERS_MIN, TOKEN_CHARACTERS_MAX = 16, 4096
 LOOK_SECONDS = 0.5
 GRPC_TALKS = "GRPC_VERBOSITY"
 
@@ -40,19 +40,21 @@ def serve(
 ) -> int:  # fmt: skip
     """Serve until a signal to stop. Raises FlightRefused, TlsUnusable, ConfigError, NotAStore."""
     require_arrow("slipstream flight")
+    setting = _setting(store, file)
+    store_directory(setting.store)
+    tls = _tls(tls_config or setting.tls_config)
+    _check_exposure(host, has_tls=tls is not None, has_token=token_file is not None, no_token=no_token, expose=expose)
+    token = None if no_token else _token(token_file)
+    write_token = _write_token(writable, write_token_file, token)
+    allowed = setting.allowed if allow is None else _allow_list(allow)
     os.environ.setdefault(GRPC_TALKS, "NONE")  # it would tell of each handshake that fails, on our standard error
-    from engine.net import log_lines
+    from engine.net import log_lines  # what is wrong with the arguments is told without Arrow, which is loaded here
     from spark_bridge.flight.served import ServedStore
-    from spark_bridge.flight.server import FlightServer
+    from spark_bridge.flight.server import Certificate, FlightServer, Writers
     from spark_bridge.flight.streams import Limits
 
-    setting = _setting(store, file)
-    certificate = _certificate(tls_config or setting.tls_config)
-    _check_exposure(host, has_tls=certificate is not None, has_token=token_file is not None, no_token=no_token,
-                    expose=expose)  # fmt: skip
-    token = None if no_token else _token(token_file)
-    writers = _writers(writable, write_token_file, token)
-    allowed = setting.allowed if allow is None else _allow_list(allow)
+    certificate = None if tls is None else Certificate(*tls)
+    writers = Writers(write_token) if writable else None
     served = ServedStore(os.fspath(setting.store), frozenset(topics) or None)
     limits = Limits(streams=streams, streams_of_peer=max(1, streams // 2), idle_s=idle_seconds)
     server = FlightServer(
@@ -118,10 +120,11 @@ def _check_exposure(host: str, *, has_tls: bool, has_token: bool, no_token: bool
 
 def _token(file: Path | None) -> str:
     """The file's, else a new one. Raises FlightRefused."""
-    from spark_bridge.flight.access import TOKEN_CHARACTERS_MAX, TOKEN_CHARACTERS_MIN
     from spark_bridge.flight.errors import FlightRefused
 
     if file is None:
+        import secrets
+
         return secrets.token_urlsafe(TOKEN_BYTES)
     with file.open("rb") as opened:
         text = opened.read(TOKEN_CHARACTERS_MAX + 2).decode("ascii", "replace").strip()
@@ -133,13 +136,12 @@ def _token(file: Path | None) -> str:
     return text
 
 
-def _writers(writable: bool, file: Path | None, token: str | None) -> Writers | None:
-    """Who may write. Raises FlightRefused."""
+def _write_token(writable: bool, file: Path | None, token: str | None) -> str | None:
+    """The token of who may write, where that is another one. Raises FlightRefused."""
     from spark_bridge.flight.errors import FlightRefused
-    from spark_bridge.flight.server import Writers
 
     if file is None:
-        return Writers() if writable else None
+        return None
     if not writable:
         raise FlightRefused("--write-token-file is of writers: give --writable, too")
     if token is None:
@@ -147,16 +149,15 @@ def _writers(writable: bool, file: Path | None, token: str | None) -> Writers | 
     own = _token(file)
     if own == token:
         raise FlightRefused(f"{file}: writers have the token of readers; make another one, or leave the file out")
-    return Writers(own)
+    return own
 
 
-def _certificate(path: Path | None) -> Certificate | None:
-    """What tls.properties says of a server; None where it says nothing. Raises TlsUnusable, ConfigError."""
+def _tls(path: Path | None) -> tuple[bytes, bytes, bytes | None] | None:
+    """Certificate, key and who issues those of clients; None without a file. Raises TlsUnusable, ConfigError."""
     if path is None:
         return None
     from engine.net.tls import TlsUnusable, of_server
     from engine.settings import tls_file
-    from spark_bridge.flight.server import Certificate
 
     file = tls_file.load(path)
     of_server(file)  # what cannot be used is told as every port of ours tells it
@@ -168,7 +169,7 @@ def _certificate(path: Path | None) -> Certificate | None:
     if file.client_auth is tls_file.ClientAuth.REQUIRE:
         assert file.server_trusts is not None
         clients = file.server_trusts.read_bytes()
-    return Certificate(own.certificate.read_bytes(), own.key.read_bytes(), clients)
+    return own.certificate.read_bytes(), own.key.read_bytes(), clients
 
 
 def _allow_list(text: str) -> AllowList:

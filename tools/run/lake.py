@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ipc.extras import require_arrow
+from ipc.extras import require_lake
 from ipc.stop_signals import handle_stop_signals
 from tools.common.output_form import json_text
 
 if TYPE_CHECKING:
     from spark_bridge.lake.load import Committed
-    from spark_bridge.lake.tables import Request, Tables
+    from spark_bridge.lake.request import Request
+    from spark_bridge.lake.tables import Tables
 
 LOOK_SECONDS = 0.2
 SCHEMA_BYTES_MAX = 1 << 20
@@ -32,9 +33,10 @@ def load(
     max_rows: int, max_bytes: int, as_json: bool,
 ) -> int:  # fmt: skip
     """Load. Raises LakeError, InvalidOption, DataLost, StoreNotReady, ConfigError, ExtraMissing, and StoreError."""
-    require_arrow("slipstream lake")
-    from spark_bridge.lake.tables import Request, Tables
+    require_lake("slipstream lake", to)
+    from spark_bridge.lake.request import Request
 
+    _refuse_misplaced(to, catalog or warehouse, storage)
     options: dict[str, object] = {"startingOffsets": start, "failOnDataLoss": on_loss == "stop", **_given(more)}
     options |= _decoding(decode, schema_file, message)
     if permissive:
@@ -42,10 +44,12 @@ def load(
     if confirmed:
         options["onlyConfirmed"] = True
     properties = _catalog(catalog, warehouse) if to == "iceberg" else _file(storage)
-    _refuse_misplaced(to, catalog or warehouse, storage)
     named = None if columns is None else tuple(name.strip() for name in columns.split(",") if name.strip())
     stores = store[0] if len(store) == 1 else store
     request = Request(stores, to, table, properties, topics or None, named, max_rows, max_bytes, options)
+    request.check()
+    from spark_bridge.lake.tables import Tables  # loads Arrow, which wrong options do not need
+
     with Tables(request, is_once=once) as tables:
         tables.open()
         if once:

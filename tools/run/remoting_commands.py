@@ -56,7 +56,7 @@ def _property(_context: click.Context, _option: click.Parameter, values: tuple[s
 @click.option("--property", "extra", multiple=True, metavar="NAME=VALUE", callback=_property, help="May be repeated.")
 @click.option("--whole", is_flag=True, help="The file is one message; else each of its lines is.")
 @form("One JSON object for each message.")
-@done_by("tools.run.send:send")
+@done_by("tools.run.send:send", "tools.client.usage:send")
 def send() -> None:
     """Send the lines of FILE, or of standard input, as messages to a topic's brokers."""
 
@@ -73,7 +73,7 @@ def send() -> None:
 @click.option("--count", type=click.IntRange(1), help="End after so many messages.")
 @click.option("--follow", is_flag=True, help="Wait for more at the queues' ends, until Ctrl-C.")
 @form("One JSON object for each message, with its properties.")
-@done_by("tools.run.consume:consume")
+@done_by("tools.run.consume:consume", "tools.client.usage:consume")
 def consume() -> None:
     """Consume a topic as a member of a group: print bodies, commit offsets. Other members have their share of queues.
 

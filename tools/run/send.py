@@ -9,15 +9,14 @@ from pathlib import Path
 
 import click
 
-from store.message.properties import RESERVED_NAMES
-from tools.client.cluster import ClientError, Cluster
+from tools.client.cluster import Cluster
 from tools.client.sender import Sender, Sent
+from tools.client.usage import STDIN
 from tools.common.exit_codes import ExitCode
 from tools.common.output_form import json_text
 from tools.common.tls import tls_of
 
 IN_FLIGHT = 64
-STDIN = "-"
 
 
 def send(
@@ -25,9 +24,6 @@ def send(
     tag: str | None, key: str | None, extra: Mapping[str, str], whole: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Exit code FOUND where a message is not stored as its broker is asked to. Raises ClientError, PeerUnreachable."""
-    reserved = sorted(RESERVED_NAMES & set(extra))
-    if reserved:
-        raise ClientError(f"{', '.join(reserved)}: RocketMQ's own property; --tag and --key set those of users")
     bodies = _bodies(file, whole)
     cluster = Cluster(name_servers, broker, timeout, tls_of(tls_config))
     statuses = asyncio.run(_send_all(cluster, topic, bodies, (tag, key, extra), as_json))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import secrets
 import socket
 from pathlib import Path
 
@@ -24,15 +23,19 @@ def serve(
 ) -> int:  # fmt: skip
     """Serve until SIGINT or SIGTERM."""
     require_web("slipstream web")
+    _check(stores, host, expose, names)
     from tools.common.tls import tls_of
-    from tools.web.state.asked import Watched
-    from tools.web.state.console import Console
 
-    watched = [Watched(number, path, _label(path)) for number, path in enumerate(_checked(stores))]
-    _check_exposure(host, expose, names)
-    console = Console(watched, name_servers, tls_of(tls_config), tls_config=tls_config, may_digest=allow_digest)
-    token = secrets.token_urlsafe(TOKEN_BYTES)
+    how = tls_of(tls_config)
     with _listening(host, port) as listener:
+        import secrets  # this and the console are not loaded to say what is wrong with the arguments
+
+        from tools.web.state.asked import Watched
+        from tools.web.state.console import Console
+
+        watched = [Watched(number, path, _label(path)) for number, path in enumerate(stores)]
+        console = Console(watched, name_servers, how, tls_config=tls_config, may_digest=allow_digest)
+        token = secrets.token_urlsafe(TOKEN_BYTES)
         port = listener.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"slipstream web: http://{shown}:{port}/?token={token}")
@@ -41,7 +44,7 @@ def serve(
     return 0
 
 
-def _checked(stores: tuple[Path, ...]) -> tuple[Path, ...]:
+def _check(stores: tuple[Path, ...], host: str, expose: bool, names: tuple[str, ...]) -> None:
     """Raises NotAStore, WebError."""
     from store.files.directory import store_directory
     from tools.web.command import STORES_MAX
@@ -51,7 +54,7 @@ def _checked(stores: tuple[Path, ...]) -> tuple[Path, ...]:
         raise WebError(f"{len(stores)} stores: one console shows {STORES_MAX} at most; start another one with --port")
     for path in stores:
         store_directory(path)
-    return stores
+    _check_exposure(host, expose, names)
 
 
 def _label(path: Path) -> str:

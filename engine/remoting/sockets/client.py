@@ -6,6 +6,8 @@ Implements: NettyRemotingClient.invokeSync, for one connection (spec: remoting, 
 from __future__ import annotations
 
 import itertools
+import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from engine.net.tls import RenewedContext
 
 READ_BYTES = 64 * 1024
+ERRNO = re.compile(r"\[Errno ([0-9]{1,4})\]")
 HUNG_UP = "it hung up, as one does that stops, or whose remotingAllowList does not list this host"
 BY_PROTOCOL = {False: ", or that takes TLS only", True: ", or that does not accept our certificate; its log says why"}
 
@@ -34,7 +37,15 @@ class PeerUnreachable(EngineError):
     code = "PEER_UNREACHABLE"
 
     def __init__(self, address: str, reason: object) -> None:
-        super().__init__(f"{address}: {reason}; is it running, and is this its listenPort?")
+        super().__init__(f"{address}: {_words(reason)}; is it running, and is this its listenPort?")
+
+
+def _words(reason: object) -> object:
+    """An error of the system in its own words: asyncio has its number in the text, of each address that it tried."""
+    if isinstance(reason, OSError):
+        number = ERRNO.search(str(reason))
+        return os.strerror(int(number[1])) if number else reason.strerror or reason
+    return reason
 
 
 class PeerRefused(EngineError):
@@ -102,7 +113,7 @@ class RemotingClient:
 
     def _why(self, reason: Exception) -> object:
         if self._how is None:
-            return getattr(reason, "strerror", None) or reason
+            return reason
         from engine.net.tls import words_of
 
         return words_of(reason)

@@ -10,6 +10,7 @@ import pytest
 import slipstream
 from engine.producer import Producer
 from ipc import extras
+from tests.harness.installed import ROOT
 
 HEAVY = "numpy numba pyspark pyarrow click rich asyncio"
 
@@ -24,6 +25,20 @@ def test_every_public_name_is_there() -> None:
     assert slipstream.Producer is Producer
     with pytest.raises(AttributeError, match="no attribute 'Consumer'"):
         getattr(slipstream, "Consumer")  # noqa: B009 - mypy knows that it is not there
+
+
+def test_it_is_the_command_as_a_module() -> None:
+    command = [sys.executable, "-m", "slipstream", "--version"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, cwd=ROOT)
+    assert ran.stdout.startswith("slipstream ")
+
+
+@pytest.mark.parametrize(("name", "extra"), [("scan", "arrow"), ("lake", "lake")])
+def test_the_extra_that_is_named_is_all_that_is_needed(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda _name: None)
+    monkeypatch.delitem(vars(slipstream), name, raising=False)
+    with pytest.raises(extras.ExtraMissing, match=rf"`pip install 'slipstream-log\[{extra}\]'`"):
+        getattr(slipstream, name)
 
 
 @pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])

@@ -104,7 +104,8 @@ def test_two_names_and_nothing_of_the_build(installed: Installed) -> None:
     assert pages == {path.name for path in (ROOT / "docs" / "man").iterdir()}
     assert {"slipstream/py.typed", "slipstream/spark_bridge/USAGE.md", f"{information}/licenses/LICENSE"} <= set(files)
     assert not [name for name in files if "packaging" in name or "__pycache__" in name]
-    modules = {name.removeprefix("slipstream/") for name in files if name.endswith(".py")} - {"__init__.py"}
+    modules = {name.removeprefix("slipstream/") for name in files if name.endswith(".py")}
+    modules -= {"__init__.py", "__main__.py"}
     there = {str(path.relative_to(ROOT)) for package in NAMES for path in (ROOT / package).rglob("*.py")}
     of_builds = ("tools/packaging/", "tools/docs/")
     assert modules - {"pyspark_slipstream.py"} == {name for name in there if not name.startswith(of_builds)}
@@ -131,6 +132,7 @@ def test_a_sync_pair_and_the_command_line(installed: Installed, tmp_path: Path) 
     run, cli, ha_port = installed.run, installed.command, free_port()
     assert "Usage: slipstream" in run(cli, "--help").stdout
     assert run(cli, "--version").stdout == f"slipstream {PROJECT['version']}\n"
+    assert run(installed.python, "-m", "slipstream", "--version").stdout == run(cli, "--version").stdout
     assert run(cli, "status", tmp_path, code=3).stderr.startswith("slipstream: NO_BROKER: ")
     both = {"brokerClusterName": "pair", "brokerName": "pair", "slaveTimeout": 120_000}
     slave_of = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": f"127.0.0.1:{ha_port}"}

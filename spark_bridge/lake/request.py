@@ -1,0 +1,63 @@
+"""What a load is asked for: a store, tables of a lake, options; what is wrong with it is told without Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ipc.extras import require_lake
+from spark_bridge.options.read import STREAM_OPTION_NAMES
+from spark_bridge.options.values import InvalidOption, option_text, place_of
+from spark_bridge.stream.options import parse_stream_options
+from store.files.directory import store_directory
+
+ICEBERG, DELTA = "iceberg", "delta"
+TOPIC = "{topic}"
+ROWS_MAX, BYTES_MAX = 1_000_000, 128 << 20
+PATTERN_MARKS = frozenset("*?[,:")  # of globs, lists and URLs, which planning resolves
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be loaded, and where to. `properties` are the catalog's (Iceberg), or the storage's (Delta)."""
+
+    store: str | Sequence[str]
+    to: str
+    table: str
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    topics: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    rows_max: int = ROWS_MAX
+    bytes_max: int = BYTES_MAX
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.to not in (ICEBERG, DELTA):
+            raise InvalidOption(f"to={self.to!r}: one of {ICEBERG}, {DELTA}")
+        if self.to == ICEBERG and "." not in self.table.strip("."):
+            raise InvalidOption(f"--table {self.table}: an Iceberg table is NAMESPACE.NAME, as raw.orders")
+        require_lake("slipstream lake", self.to)
+
+    @property
+    def is_per_topic(self) -> bool:
+        """Whether each topic has a table."""
+        return TOPIC in self.table
+
+    def given(self, topics: Sequence[str] | None) -> dict[str, str]:
+        """What is read of these topics, as options of a stream. Raises InvalidOption."""
+        given = {name: option_text(value) for name, value in self.options.items()}
+        own = {name.lower() for name in STREAM_OPTION_NAMES}
+        for name in given:
+            if name.lower() in own:
+                what = "how much a commit takes is said by --max-rows and --max-bytes, and no group is told"
+                raise InvalidOption(f"option {name} is one of Spark's streams: {what}; leave it out")
+        limits = {"maxOffsetsPerTrigger": str(self.rows_max), "maxBytesPerTrigger": str(self.bytes_max)}
+        named = {} if topics is None else {"topic": ",".join(topics)}
+        return {**given, **limits, **named, **place_of(self.store)}
+
+    def check(self) -> None:
+        """Raise what is wrong with the options, and NotAStore for a plain name of nothing."""
+        for path in parse_stream_options(self.given(self.topics)).read.paths:
+            if not set(path) & PATTERN_MARKS and not Path(path).exists():
+                store_directory(path)

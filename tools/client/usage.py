@@ -1,0 +1,52 @@
+"""What `slipstream send` and `consume` cannot do as they are asked to, told before anything of asyncio is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from engine.errors import EngineError
+from store.message.properties import RESERVED_NAMES
+from store.message.topics import TOPIC_PATTERN
+
+GROUP_LENGTH_MAX, NOBODYS_GROUP = 255, "DEFAULT_CONSUMER"
+STDIN = "-"
+
+
+class ClientError(EngineError):
+    """Raised when what is asked for cannot be done: no such topic, no broker for it.
+
+    Next: `slipstream admin topicRoute -n NAMESRV -t TOPIC` says who has the topic.
+    """
+
+    code = "CLIENT"
+
+
+def places(name_servers: str, broker: str | None) -> list[str]:
+    """The name servers' addresses. Raises ClientError where there is nobody to ask."""
+    names = [part.strip() for part in name_servers.split(";") if part.strip()]
+    if not names and not broker:
+        raise ClientError("nobody to ask: give -n HOST:PORT of a name server, or --broker HOST:PORT")
+    return names
+
+
+def check_group(group: str) -> None:
+    """Validators.checkGroup: brokers take any name. Raises ClientError."""
+    if not TOPIC_PATTERN.fullmatch(group) or len(group) > GROUP_LENGTH_MAX or group == NOBODYS_GROUP:
+        allowed = f"1 to {GROUP_LENGTH_MAX} of a-z, A-Z, 0-9, '%', '|', '_' and '-', and not {NOBODYS_GROUP}"
+        raise ClientError(f"group {group[:GROUP_LENGTH_MAX]!r} is no name of a group: {allowed}")
+
+
+def send(file: str | None, name_servers: str, broker: str | None, extra: Mapping[str, str], **_others: object) -> None:
+    """Raises ClientError, OSError."""
+    if reserved := sorted(RESERVED_NAMES & set(extra)):
+        raise ClientError(f"{', '.join(reserved)}: RocketMQ's own property; --tag and --key set those of users")
+    places(name_servers, broker)
+    if file is not None and file != STDIN:
+        os.stat(file)
+
+
+def consume(group: str, name_servers: str, broker: str | None, **_others: object) -> None:
+    """Raises ClientError."""
+    places(name_servers, broker)
+    check_group(group)
