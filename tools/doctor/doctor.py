@@ -11,9 +11,10 @@ from engine.protocol.ha.wire import ReasonCode
 from store.files.directory import store_directory
 from store.reading import extent
 from tools.common.exit_codes import ExitCode
+from tools.common.how_many import how_many
 from tools.common.output_form import in_colour, json_text
 from tools.common.tls import tls_of
-from tools.doctor import certificate, clients, disk, group, name_server, names, ports
+from tools.doctor import certificate, clients, disk, group, memory, name_server, names, ports
 from tools.doctor.node import Asking, Node, of_address, of_store
 from tools.doctor.rows import Level, Row, is_well, ok, wrong
 
@@ -40,7 +41,8 @@ def rows_of(target: str, name_servers: str, asking: Asking) -> list[Row]:
         running = extent.running(target)
         if running is None:
             next_step = f"start it: `slipstream broker -c FILE`; meanwhile `slipstream log stat {target}`"
-            return [wrong("broker", ReasonCode.STOPPED, f"no broker runs on {target}", next_step)]
+            stopped = wrong("broker", ReasonCode.STOPPED, f"no broker runs on {target}", next_step)
+            return [stopped, *memory.rows_of_stopped(Path(target))]
         return _all(of_store(running, asking), name_servers, asking)
     node = of_address(target, asking)
     if "figures" in node.silence:
@@ -63,6 +65,7 @@ def _all(node: Node, name_servers: str, asking: Asking) -> list[Row]:
         *names.rows(node, members),
         *group.own_rows(node),
         *disk.rows(node),
+        *memory.rows(node),
         group.clock_row(node),
         *group.member_rows(node, names.others(node, members), asking),
     ]
@@ -91,4 +94,4 @@ def _show(rows: list[Row]) -> None:
         if row.next:
             click.echo(f"{'':<9}{'':<{width}}  next: {one_line(row.next)}")
     wrongs, opens = (sum(row.level is level for row in rows) for level in (Level.WRONG, Level.OPEN))
-    click.echo(f"{len(rows)} checks: {wrongs} wrong, {opens} left open")
+    click.echo(f"{how_many(len(rows), 'check')}: {wrongs} wrong, {opens} left open")

@@ -1,0 +1,88 @@
+"""Shared memory that killed brokers left: whose it is, how much, and whether somebody will come for it.
+
+The next broker of a store removes what the one before left there (`regions.remove_leftovers`). Of a store that is gone
+nobody does: it is told, and never removed, because its broker may run in a container that shows us no more of it. Such
+a one still beats. Of ours are only directories of this user that a broker made under their names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.board.cursors import Board
+from ipc.clock import monotonic_ms
+from ipc.errors import IpcError
+from store.errors import StoreError
+from store.files import pointer
+from store.files.place import Place, is_there
+
+NAME = re.compile(r"slipstream-[0-9a-f]{12}-[0-9a-f]{32}")
+SILENT_MS = 60_000  # a broker whose processes all are silent for so long is not there
+START_SECONDS = 3600  # ... or that has begun none
+BLOCK_BYTES = 512  # of st_blocks
+
+
+class Leftover(NamedTuple):
+    """A region directory of a broker that runs no more."""
+
+    directory: Path
+    root: Path
+    is_gone: bool  # its store: no broker comes for it
+    bytes: int
+
+
+def leftovers(region_path: Path) -> list[Leftover]:
+    """All there, by name."""
+    dead = []
+    for directory in _named(region_path):
+        with suppress(OSError, StoreError):
+            owner = pointer.read_owner(directory)
+            if owner is not None and directory.name.endswith(f"-{owner[0]}") and _is_dead(directory, *owner):
+                root = Path(owner[1].path)
+                dead.append(Leftover(directory, root, not is_there(owner[1], root), _bytes_of(directory)))
+    return dead
+
+
+def _named(region_path: Path) -> Iterator[Path]:
+    try:
+        names = sorted(entry.name for entry in os.scandir(region_path) if NAME.fullmatch(entry.name))
+    except OSError:
+        return
+    for path in (region_path / name for name in names):
+        with suppress(OSError):
+            if path.is_dir() and not path.is_symlink() and path.stat().st_uid == os.geteuid():
+                yield path
+
+
+def _is_dead(directory: Path, token: str, place: Place) -> bool:
+    """Whether no broker has it: the store's own pointer says so, else all its processes are silent."""
+    root = Path(place.path)
+    broker = pointer.read(root) if is_there(place, root) else None
+    if broker is not None and broker.token == token:
+        return not broker.is_alive
+    try:
+        board = Board.attach(directory)
+    except (IpcError, OSError):
+        return False  # of another version, or being made: nothing is known of it
+    try:
+        last_ms = max(beat.read() for beat in board.heartbeats.values())
+    finally:
+        board.counters.close()
+    if last_ms:
+        return last_ms + SILENT_MS < monotonic_ms()
+    return directory.stat().st_mtime + START_SECONDS < time.time()  # none has begun: a start, or one that failed
+
+
+def _bytes_of(directory: Path) -> int:
+    """What removing it gives back."""
+    total = 0
+    for path in directory.rglob("*"):
+        with suppress(OSError):
+            total += path.lstat().st_blocks * BLOCK_BYTES
+    return total

@@ -1,0 +1,40 @@
+"""The doctor names shared memory that killed brokers left, with the command for what nobody will come for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.board import leftovers
+from ipc.clock import monotonic_ms
+from tests.engine.board.test_leftovers import Made
+from tests.harness.command_line import run
+
+
+def rows_of(root: Path) -> list[dict[str, Any]]:
+    ran = run("doctor", root, "--json")
+    assert ran.exit_code == 1, ran.output
+    rows: list[dict[str, Any]] = json.loads(ran.stdout)["rows"]
+    assert (rows[0]["check"], rows[0]["reason"]) == ("broker", "STOPPED")
+    return rows[1:]
+
+
+def test_what_killed_brokers_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, gone = Made(tmp_path), Made(tmp_path, "gone")
+    made.die()
+    gone.die()
+    shutil.rmtree(gone.root)
+    (row,) = rows_of(made.root)
+    assert (row["check"], row["level"], row["next"]) == ("shared memory", "ok", "")
+    assert str(made.regions) in row["what"] and "its next start takes them" in row["what"]
+    monkeypatch.setattr(leftovers, "monotonic_ms", lambda: monotonic_ms() + leftovers.SILENT_MS + 1)
+    (row,) = rows_of(made.root)
+    assert str(gone.root) in row["what"] and row["next"].startswith(f"`rm -r {gone.regions}`")
+    assert str(made.regions) not in row["next"]
+    shutil.rmtree(made.regions)
+    shutil.rmtree(gone.regions)
+    assert rows_of(made.root) == []

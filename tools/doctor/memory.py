@@ -1,0 +1,50 @@
+"""Shared memory that killed brokers left: what of it nobody will come for is named with the command that removes it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from engine.board.leftovers import Leftover, leftovers
+from store.files import pointer
+from tools.doctor.node import Node
+from tools.doctor.rows import Level, Row, ok
+from tools.show.ha_tables import bytes_text
+
+NAMED_MAX = 20
+
+
+def rows(node: Node) -> list[Row]:
+    """Of a running broker on this host: where its own memory lies, and what others left there."""
+    if node.running is None:
+        return []
+    own = node.running.region_directory
+    gone = [left for left in leftovers(own.parent) if left.is_gone]
+    return [_row(f"it lies in {own}", gone)]
+
+
+def rows_of_stopped(store: Path) -> list[Row]:
+    """Of a store without a broker: what one that was killed there left. Raises NotAStore."""
+    broker = pointer.read(store)
+    regions = broker.regions() if broker is not None and broker.is_of_this_boot else None
+    if regions is None:
+        return []
+    dead = leftovers(regions.parent)
+    own = [left for left in dead if left.directory == regions]
+    said = ""
+    if own:
+        said = f"{bytes_text(own[0].bytes)} in {regions} are of the broker that was killed; its next start takes them"
+    gone = [left for left in dead if left.is_gone]
+    return [_row(said, gone)] if said or gone else []
+
+
+def _row(said: str, gone: list[Leftover]) -> Row:
+    """It is well as it is, and costs memory: nobody's fault who is looked at."""
+    if not gone:
+        return ok("shared memory", said)
+    size = bytes_text(sum(left.bytes for left in gone))
+    stores = ", ".join(str(left.root) for left in gone[:NAMED_MAX])
+    also = f"{size} beside it are of brokers that were killed, of stores that are not there: {stores}"
+    names = " ".join(shlex.quote(str(left.directory)) for left in gone[:NAMED_MAX])
+    return Row("shared memory", Level.OK, "OK", "; ".join(filter(None, (said, also))),
+               f"`rm -r {names}`, unless a container that rests has them")  # fmt: skip
