@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.figures.client_status import client_findings, fronts_of, services_of
+from tools.common.how_many import how_many
 from tools.doctor.node import Node, board_of
 from tools.doctor.rows import Row, ok, unknown, wrong
 
@@ -29,6 +30,7 @@ def rows(node: Node) -> list[Row]:
         return [unknown(CHECK, "no front runs", f"`slipstream status {node.target}`")]
     count, held = sum(one.connections for one in fronts), sum(one.pulls_held for one in fronts)
     in_flight, refused = sum(one.sends_in_flight for one in fronts), sum(one.sends_refused for one in fronts)
-    served = f"{len(fronts)} front(s), {count} connections, {held} pulls held, {in_flight} sends in flight"
+    served = f"{how_many(len(fronts), 'front')}, {how_many(count, 'connection')}, {how_many(held, 'pull')} held"
+    served += f", {how_many(in_flight, 'send')} in flight"
     also = f"; {', '.join(services)} run" if services else ""
     return [ok(CHECK, f"{served}, {refused} refused since the start{also}")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.protocol.ha.wire import ReasonCode
 from tools.admin.client import Member
+from tools.common.how_many import how_many
 from tools.doctor import names
 from tools.doctor.node import Asking, of_address
 from tools.doctor.rows import Row, ok, unknown, wrong
@@ -16,7 +17,7 @@ def rows(target: str, members: list[Member], others: list[str], asking: Asking) 
     """All that can be told of it."""
     clusters = sorted({one.cluster for one in members})
     seen = [
-        ok(CHECK, f"{len(members)} broker(s) of {', '.join(clusters) or 'no cluster'} are registered"),
+        ok(CHECK, f"{how_many(len(members), 'broker')} of {', '.join(clusters) or 'no cluster'} registered"),
         unknown(CHECK, "who may connect, register and change is not to be read from a name server", ITS_FILE),
     ]
     for at, said in names.asked([one for one in others if one != target], asking).items():

@@ -29,6 +29,7 @@ from store.reading.by_time import first_since
 from store.reading.log_reader import LogReader, open_log
 from store.reading.summary import messages
 from tools.common.exit_codes import ExitCode
+from tools.common.how_many import how_many
 from tools.common.output_form import json_text
 from tools.common.progress import Update, progress
 from tools.log.cat import Wanted
@@ -65,7 +66,7 @@ def export(
     for problem in problems:
         click.echo(problem, err=True)
     fields = {"messages": count, "file": str(target), "bodiesAsStored": len(problems)}
-    click.echo(json_text("log.export", fields) if as_json else f"{count:,} messages in {target}")
+    click.echo(json_text("log.export", fields) if as_json else f"{how_many(count, 'message')} in {target}")
     return ExitCode.FOUND if problems else 0
 
 

@@ -16,6 +16,7 @@ from store.reading.comparison import Comparison, compare, what_lies_at
 from store.reading.log_reader import LogReader, open_log
 from store.reading.summary import TopicSummary, by_topic
 from tools.common.exit_codes import ExitCode
+from tools.common.how_many import how_many
 from tools.common.moments import time_text
 from tools.common.output_form import json_text
 from tools.common.progress import progress
@@ -30,11 +31,12 @@ def stat(store: Path, as_object: bool, shown: bool | None) -> int:
     with progress("stat", shown) as update:
         topics = by_topic(reader, update)
     segments = len(reader.files.base_offsets()) if reader.files else 0
+    count = sum(topic.messages for topic in topics.values())
     sums = {
         "minOffset": reader.min_offset, "maxOffset": reader.max_offset,
         "logBytes": reader.max_offset - reader.min_offset, "segments": segments,
         "segmentBytes": reader.files.segment_bytes if reader.files else 0,
-        "messages": sum(topic.messages for topic in topics.values()), "live": reader.live,
+        "messages": count, "live": reader.live,
         "firstStoreTimestamp": min((topic.first_store_ms for topic in topics.values()), default=None),
         "lastStoreTimestamp": max((topic.last_store_ms for topic in topics.values()), default=None),
     }  # fmt: skip
@@ -43,10 +45,10 @@ def stat(store: Path, as_object: bool, shown: bool | None) -> int:
         click.echo(json_text("log.stat", {**sums, "topics": by_name}))
         return 0
     click.echo(
-        f"{sums['messages']:,} messages in {sums['logBytes']:,} bytes of log,"
+        f"{how_many(count, 'message')} in {sums['logBytes']:,} bytes of log,"
         f" offsets {reader.min_offset:,} to {reader.max_offset:,}"
         f" ({'a broker runs' if reader.live else 'no broker runs'})\n"
-        f"{segments} segments of {sums['segmentBytes']:,} bytes"
+        f"{how_many(segments, 'segment')} of {sums['segmentBytes']:,} bytes"
     )
     if topics:
         plain_console(PIPE_COLUMNS).print(_topic_table(topics))

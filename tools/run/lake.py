@@ -13,6 +13,7 @@ import click
 
 from ipc.extras import require_lake
 from ipc.stop_signals import handle_stop_signals
+from tools.common.how_many import how_many
 from tools.common.output_form import json_text
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _load_all(tables: Tables, request: Request, as_json: bool) -> None:
         _say(committed, request, as_json)
         rows, commits = rows + committed.rows, commits + 1
     if not as_json:
-        click.echo(f"{rows} rows in {commits} commits" if commits else "nothing new")
+        click.echo(f"{how_many(rows, 'row')} in {how_many(commits, 'commit')}" if commits else "nothing new")
 
 
 def _follow(tables: Tables, request: Request, store: Sequence[str], every_s: float, as_json: bool) -> None:
@@ -98,7 +99,7 @@ def _say(committed: Committed, request: Request, as_json: bool) -> None:
         click.echo(json_text("lake", fields))
         return
     kind = "snapshot" if request.to == "iceberg" else "version"
-    click.echo(f"{committed.table}: {committed.rows} rows in {kind} {committed.version}")
+    click.echo(f"{committed.table}: {how_many(committed.rows, 'row')} in {kind} {committed.version}")
 
 
 def _given(more: tuple[str, ...]) -> dict[str, str]:

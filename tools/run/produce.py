@@ -21,6 +21,7 @@ import click
 from tools.common.completion import topics
 from tools.common.exit_codes import ExitCode
 from tools.common.given_path import GivenPath
+from tools.common.how_many import how_many
 from tools.common.output_form import form, json_text
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ class Tally:
         """One line for people."""
         seconds = max(time.monotonic() - self.began, 1e-9)
         acknowledged = self.statuses["PUT_OK"]
-        parts = [f"{acknowledged:,} messages acknowledged ({self.bytes:,} bytes, {acknowledged / seconds:,.0f}/s)"]
+        sent = how_many(acknowledged, "message")
+        parts = [f"{sent} acknowledged ({self.bytes:,} bytes, {acknowledged / seconds:,.0f}/s)"]
         parts += [f"{n:,} appended with {status}" for status, n in self.statuses.items() if status != "PUT_OK" and n]
         if self.empty_lines:
             parts.append(f"{self.empty_lines:,} empty lines skipped, as RocketMQ has no empty messages")

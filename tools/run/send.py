@@ -13,6 +13,7 @@ from tools.client.cluster import Cluster
 from tools.client.sender import Sender, Sent
 from tools.client.usage import STDIN
 from tools.common.exit_codes import ExitCode
+from tools.common.how_many import how_many
 from tools.common.output_form import json_text
 from tools.common.tls import tls_of
 
@@ -29,7 +30,7 @@ def send(
     statuses = asyncio.run(_send_all(cluster, topic, bodies, (tag, key, extra), as_json))
     if not as_json:
         counts = ", ".join(f"{count:,} {status}" for status, count in statuses.items()) or "nothing was there"
-        click.echo(f"{statuses.total():,} messages to {topic}: {counts}")
+        click.echo(f"{how_many(statuses.total(), 'message')} to {topic}: {counts}")
     return ExitCode.WELL if set(statuses) <= {"SEND_OK"} else ExitCode.FOUND
 
 

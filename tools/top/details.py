@@ -10,6 +10,7 @@ from engine.figures.live_groups import GroupFigures, QueueLag
 from engine.figures.live_queues import TopicFigures
 from engine.figures.live_rings import RingFigures
 from engine.figures.live_roles import RoleFigures
+from tools.common.how_many import how_many
 from tools.show.ha_tables import ROWS, bytes_text, seconds_text
 from tools.top.drawing import Glyphs, curve
 from tools.top.views import Column, Replica, View
@@ -70,7 +71,7 @@ def _group(row: GroupFigures, broker: LiveBroker, members: Sequence[str] | None)
     if members is not None and len(members) > MEMBERS_SHOWN:
         named.append(f"and {len(members) - MEMBERS_SHOWN:,} more: slipstream groups STORE -g {row.group}")
     lines = _pairs(
-        ("lag", f"{row.lag:,} messages, {row.queues:,} queues of {row.topics:,} topics"),
+        ("lag", f"{how_many(row.lag, 'message')}, {how_many(row.queues, 'queue')} of {how_many(row.topics, 'topic')}"),
         ("takes", f"{row.taken_per_second:,.1f} messages a second"),
         *((("members", name) if not number else ("", name)) for number, name in enumerate(named)),
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ipc.module_names import is_ours
+from tools.common.how_many import how_many
 from tools.common.progress import Update
 
 TELL_SECONDS = 0.2
@@ -79,7 +80,7 @@ def doctor(store: Path, name_servers: str) -> None:
         advice = f"{row.what}. Next: {row.next}" if row.next else row.what
         tell("finding", level=row.level.value, code=row.reason, where=row.check, what=advice, advice="")
     wrong, left_open = (sum(row.level is level for row in rows) for level in (Level.WRONG, Level.OPEN))
-    text = f"{len(rows)} checks: {wrong} wrong, {left_open} left open"
+    text = f"{how_many(len(rows), 'check')}: {wrong} wrong, {left_open} left open"
     tell("end", well=is_well(rows, strict=False), text=text)
 
 

@@ -72,7 +72,7 @@ def test_a_pair_that_is_well(pair: tuple[LocalBroker, LocalBroker, str]) -> None
     assert "this host alone" in found["port haListenPort"][0]["what"]
     assert "from offset 0, stored 20" in found["history"][0]["what"]
     assert "in sync" in found["replica"][0]["what"]
-    assert "1 front(s)" in found["clients"][0]["what"] and "delay, transactions run" in found["clients"][0]["what"]
+    assert "1 front, " in found["clients"][0]["what"] and "delay, transactions run" in found["clients"][0]["what"]
     found = rows_of(slave.store)
     assert "follows 127.0.0.1" in found["replication"][0]["what"]
     assert [row["level"] for row in found["history"]] == ["ok", "ok"], "its own, and against its master's"
@@ -96,7 +96,7 @@ def test_a_name_server_that_is_not_there_or_knows_another_is_told(pair: tuple[Lo
 def test_a_name_server_says_whom_it_knows_and_the_doctor_asks_them(pair: tuple[LocalBroker, LocalBroker, str]) -> None:
     names = pair[2]
     found = rows_of(names)
-    assert "2 broker(s) of DefaultCluster" in found["name server"][0]["what"]
+    assert "2 brokers of DefaultCluster" in found["name server"][0]["what"]
     assert levels(found["broker"]) == {"ok"} and len(found["broker"]) == 2
     found = rows_of(names, "-n", "127.0.0.1:9", code=1)
     assert [row["reason"] for row in found["name server"]] == ["OK", "NOT_CHECKED", "UNREACHABLE"]

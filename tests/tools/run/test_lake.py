@@ -49,7 +49,7 @@ def test_what_was_committed_is_printed(lake: Lake) -> None:
     assert run(*typed(lake, "--once")).stdout == "nothing new\n"
     lake.fill(5)
     ran = run(*typed(lake, "--once"))
-    assert ran.stdout.splitlines()[-1] == "5 rows in 1 commits"
+    assert ran.stdout.splitlines()[-1] == "5 rows in 1 commit"
     assert lake.places() == lake.expected
 
 
