@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import tempfile
 import time
 import venv
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from typing import Any
 import click
 
 from tests.harness.conditions import await_that
-from tools.packaging import layers
+from tests.tools.packaging.played import ledger_options, play_in_own_mounts
 from tools.packaging.composition import IDLE, Composition, Container, seconds_of
 from tools.packaging.image import Builder, Image
 
@@ -189,23 +188,17 @@ Behind the master's end its health command says 1, and nothing is left in `/dev/
 """
 
 
-@click.command()
-@click.option("--ledger", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--images", type=click.Path(path_type=Path, file_okay=False), help="Where images are kept for another run."
-)
+def _played(scratch: Path, images: Path) -> str:
+    """The page of what was built and run."""
+    check = Check(scratch, images)
+    check.run()
+    return ledger_text(check.figures)
+
+
+@ledger_options
 def main(ledger: Path | None, images: Path | None) -> None:
     """Build the images, run the services, write the ledger."""
-    layers.in_own_mounts()
-    scratch = Path(tempfile.mkdtemp(prefix="slipstream-images-"))
-    check = Check(scratch, images or scratch / "images")
-    try:
-        check.run()
-    finally:
-        layers.remove(scratch)
-    check.say("nothing is left")
-    if ledger is not None:
-        ledger.write_text(ledger_text(check.figures))
+    play_in_own_mounts("slipstream-images-", _played, ledger, images)
 
 
 if __name__ == "__main__":

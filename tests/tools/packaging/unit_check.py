@@ -8,7 +8,6 @@ of a PID namespace, with mounts, network, host name, IPC and a control group of 
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +16,7 @@ from pathlib import Path
 import click
 
 from tests.harness.conditions import await_that
+from tests.tools.packaging.played import ledger_options, play_in_own_mounts
 from tools.packaging import dockerfile, layers
 from tools.packaging.image import Builder
 from tools.packaging.machine import Machine
@@ -225,23 +225,18 @@ class Played:
         self._row("a file with an error", start)
 
 
-@click.command()
-@click.option("--ledger", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--images", type=click.Path(path_type=Path, file_okay=False), help="Where images are kept for another run."
-)
+def _played(scratch: Path, images: Path) -> str:
+    """The page of what the unit did."""
+    check = Check(scratch, images)
+    check.run()
+    rows = "".join(f"| {what} | {came_to} |\n" for what, came_to in check.rows)
+    return HEAD.format(version=check.version, user=USER) + rows
+
+
+@ledger_options
 def main(ledger: Path | None, images: Path | None) -> None:
     """Build the root, boot it, play, write the ledger."""
-    layers.in_own_mounts()
-    scratch = Path(tempfile.mkdtemp(prefix="slipstream-unit-"))
-    check = Check(scratch, images or scratch / "images")
-    try:
-        check.run()
-    finally:
-        layers.remove(scratch)
-    if ledger is not None:
-        rows = "".join(f"| {what} | {came_to} |\n" for what, came_to in check.rows)
-        ledger.write_text(HEAD.format(version=check.version, user=USER) + rows)
+    play_in_own_mounts("slipstream-unit-", _played, ledger, images)
 
 
 if __name__ == "__main__":
