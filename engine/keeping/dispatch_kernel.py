@@ -22,12 +22,13 @@ INTERVAL_NS_OF_MESSAGE, INTERVAL_NS_MIN, INTERVAL_NS_MAX, CREDIT_NS = 250_000, 5
 TURNS_NS = 100_000_000  # then the interpreter has a turn: signals, the heartbeat
 NAP_NS = 5_000_000  # between two looks: a wake-up costs more than a trickle of records
 AWAKE_NS = 50_000_000  # after this long without work: sleep until the log grows, which costs its writer a system call
+UNWATCHED_NS = 20_000_000  # who was woken just now sleeps again soon: only after this long does nobody wait
 
 
 class Pace(IntEnum):
-    """The times of turns: when what there was so far would be due without credit; when the last one was."""
+    """Times: when what there was so far would be due without credit; when the last turn was, and somebody waited."""
 
-    DUE_NS, WORKED_NS = 0, 1
+    DUE_NS, WORKED_NS, WATCHED_NS = 0, 1, 2
 
 
 class Why(IntEnum):
@@ -52,13 +53,21 @@ def rest(words: Words, reput: int, pace: Words, records: int) -> None:
 
 
 @kernel
+def naps(pace: Words, waiters: int, now_ns: int) -> bool:
+    """Whether the log is looked at now and then only: it is growing, and nobody has waited lately for what is built."""
+    if waiters > 0:
+        pace[Pace.WATCHED_NS] = now_ns
+    is_growing = now_ns - pace[Pace.WORKED_NS] < AWAKE_NS
+    return bool(is_growing and now_ns - pace[Pace.WATCHED_NS] >= UNWATCHED_NS)
+
+
+@kernel
 def await_growth(words: Words, end: int, reput: int, seen: int, pace: Words, timeout_ns: int) -> int:
     """Sleep until the log goes behind `seen`; where nobody waits for what is built, only nap while it is growing.
 
     Where it ends then.
     """
-    naps = load_acquire(words, reput + Followed.WAITERS) == 0
-    if naps and monotonic_ns() - pace[Pace.WORKED_NS] < AWAKE_NS:
+    if naps(pace, load_acquire(words, reput + Followed.WAITERS), monotonic_ns()):
         await_change(words, reput, load_acquire(words, reput), min(NAP_NS, timeout_ns))
         return int(load_acquire(words, end))
     return int(await_change(words, end, seen, timeout_ns))

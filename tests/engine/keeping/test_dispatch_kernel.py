@@ -17,7 +17,16 @@ from engine.board.cursors import Board
 from engine.board.queue_ends import QueueEnds
 from engine.board.topic_table import TopicTable
 from engine.keeping import dispatcher as keeping
-from engine.keeping.dispatch_kernel import CREDIT_NS, INTERVAL_NS_MAX, INTERVAL_NS_MIN, Pace, rest_ns
+from engine.keeping.dispatch_kernel import (
+    AWAKE_NS,
+    CREDIT_NS,
+    INTERVAL_NS_MAX,
+    INTERVAL_NS_MIN,
+    UNWATCHED_NS,
+    Pace,
+    naps,
+    rest_ns,
+)
 from engine.keeping.dispatcher import Dispatcher, open_role
 from engine.settings.config import from_mapping
 from ipc import waiting
@@ -126,9 +135,7 @@ def test_the_collector_does_not_look_at_queues_again_and_again(
 
 
 @pytest.mark.parametrize("what", ["topic", "queue", "tags", "gap", "closed", "rolled", "segment", "expired"])
-def test_what_is_not_usual_is_finished_by_the_next_turn(
-    log: SmallLog, board: Board, tmp_path: Path, what: str
-) -> None:
+def test_what_is_not_usual_is_finished_by_the_next_turn(log: SmallLog, board: Board, tmp_path: Path, what: str) -> None:
     dispatcher = role(log, board, tmp_path)
     log.append()
     follow(dispatcher, board, log.end)
@@ -165,9 +172,7 @@ def test_what_is_not_usual_is_finished_by_the_next_turn(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_same_queues_index_and_counts_across_lives(
-    log: SmallLog, board: Board, tmp_path: Path, seed: int
-) -> None:
+def test_the_same_queues_index_and_counts_across_lives(log: SmallLog, board: Board, tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     dispatcher = role(log, board, tmp_path)
     for _ in range(60):
@@ -272,3 +277,14 @@ def test_the_first_of_many_are_dispatched_at_once_and_again_after_a_pause() -> N
         first = CREDIT_NS // INTERVAL_NS_MIN
         assert [rest > 0 for rest in rests] == [False] * first + [True] * first
         time.now += CREDIT_NS + rests[-1]
+
+
+def test_a_follower_that_was_woken_just_now_is_not_taken_for_nobody() -> None:
+    time = Time()
+    rest_ns(time.pace, 1, time.now)
+    assert naps(time.pace, 0, time.now)
+    assert not naps(time.pace, 1, time.now)
+    assert not naps(time.pace, 0, time.now + 1)  # awake, to sleep again in a moment
+    assert not naps(time.pace, 0, time.now + UNWATCHED_NS - 1)
+    assert naps(time.pace, 0, time.now + UNWATCHED_NS)
+    assert not naps(time.pace, 0, time.now + AWAKE_NS)
