@@ -37,7 +37,7 @@ struct connection { int fd; char *input; size_t have; };
 
 static struct connection pulls, sends;
 static const char *topic, *mode;
-static int queues, is_backlog, is_push, done_queues;
+static int queues, is_backlog, is_push, is_follow, done_queues;
 static uint64_t offsets[QUEUES_MAX], messages, bytes, wanted, *latencies, refused, sent;
 
 static uint64_t now_ns(void) {
@@ -183,7 +183,7 @@ static int timer_of(long us) {
 
 static void work(long interval_us) {
     struct pollfd watched[4] = {
-        {.fd = pulls.fd, .events = POLLIN}, {.fd = is_backlog ? -1 : 0, .events = POLLIN},
+        {.fd = pulls.fd, .events = POLLIN}, {.fd = is_follow ? 0 : -1, .events = POLLIN},
         {.fd = is_push ? sends.fd : -1, .events = POLLIN}, {.fd = is_push ? timer_of(interval_us) : -1, .events = POLLIN}};
     for (int queue = 0; queue < queues; queue++) pull(queue);
     while (is_backlog ? done_queues < queues : is_push ? messages < wanted : 1) {
@@ -196,7 +196,7 @@ static void work(long interval_us) {
             uint64_t times;
             if (read(watched[3].fd, &times, sizeof times) > 0 && sent < wanted) send_one();
         }
-        if (!is_push && watched[1].revents) return;
+        if (watched[1].revents) return;
     }
 }
 
@@ -208,7 +208,7 @@ static int by_size(const void *one, const void *other) {
 int main(int count, char **given) {
     if (count < 6) { fprintf(stderr, "HOST PORT TOPIC QUEUES backlog|follow|push [COUNT US]\n"); return 2; }
     topic = given[3]; queues = atoi(given[4]); mode = given[5];
-    is_backlog = !strcmp(mode, "backlog"); is_push = !strcmp(mode, "push");
+    is_backlog = !strcmp(mode, "backlog"); is_push = !strcmp(mode, "push"); is_follow = !strcmp(mode, "follow");
     if (queues < 1 || queues > QUEUES_MAX || (is_push && count < 8)) return 2;
     wanted = is_push ? strtoull(given[6], NULL, 10) : 0;
     latencies = calloc(wanted + 1, sizeof *latencies);

@@ -12,10 +12,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
 
+from store import names
 from tools.bench.bed.cpu_time import cpu_seconds
 from tools.bench.bed.figures import Figure, Ratio
 from tools.bench.bed.front_load import Sending, compiled, send
-from tools.bench.bed.machine import rest_disk
+from tools.bench.bed.machine import read_into_cache, rest_disk
 from tools.bench.bed.peers import Peers
 from tools.bench.bed.pull_load import PULLS, Pulled, Pushed, following, push, read_backlog
 from tools.bench.bed.rocketmq import RealBroker
@@ -32,10 +33,10 @@ RATE_GOAL, CPU_GOAL, P50_GOAL, P99_GOAL, COST_GOAL = 2.0, 0.5, 1.0, 0.5, 0.9
 
 
 class Side:
-    """One broker, and the programs that load it."""
+    """One broker with its store below `home`, and the programs that load it."""
 
-    def __init__(self, sends: Path, pulls: Path, port: int, pid: int) -> None:
-        self._sends, self._pulls, self._port, self._pid = sends, pulls, port, pid
+    def __init__(self, sends: Path, pulls: Path, port: int, pid: int, home: Path) -> None:
+        self._sends, self._pulls, self._port, self._pid, self._home = sends, pulls, port, pid, home
 
     def _cpu(self) -> float:
         return cpu_seconds(self._pid)
@@ -53,7 +54,8 @@ class Side:
         send(self._sends, self._port, FILLING, BACKLOG, 0, BACKLOG_MESSAGES, self._cpu)
 
     def backlog(self) -> Pulled:
-        """Read all of it."""
+        """Read all of it, out of memory: on a small machine the other's log has displaced a part of it."""
+        read_into_cache(self._home / "store" / names.COMMIT_LOG)
         return read_backlog(self._pulls, self._port, BACKLOG, self._cpu)
 
     def pushed(self, messages: int = PUSHES) -> Pushed:
@@ -76,12 +78,12 @@ def measure(directory: Path, _peers: Peers, rocketmq: Path | None, repeat: int) 
     for compat in LINES:
         home = directory / f"front-consume-{compat}"
         with LocalBroker(home / "ours", compat=compat) as ours:
-            sides = {"slipstream": Side(sends, pulls, ours.port, ours.process.pid)}
+            sides = {"slipstream": Side(sends, pulls, ours.port, ours.process.pid, home / "ours")}
             if rocketmq is None:
                 _compare(compat, repeat, sides, figures, ratios)
             else:
                 with RealBroker(rocketmq, compat, home / "theirs", free_port()) as theirs:
-                    sides[LINES[compat]] = Side(sends, pulls, theirs.port, theirs.pid)
+                    sides[LINES[compat]] = Side(sends, pulls, theirs.port, theirs.pid, home / "theirs")
                     _compare(compat, repeat, sides, figures, ratios)
         shutil.rmtree(home)
     return figures, ratios
