@@ -85,7 +85,7 @@ class LocalLog:
 
         Raises OtherLog, DataLost, StoreNotReady, InvalidOption, and what stores are found wrong with.
         """
-        there = self._stores.await_all(READY_S)
+        there = self._stores.begin(self._options, READY_S)
         other = refuse_other_brokers(self._table, progress, map(self._broker, self._stores.tails))
         if other is not None:
             raise OtherLog(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -121,8 +122,9 @@ def offset_at(queue: Queue, times: LogTimes, timestamp_ms: int, *, unknown_is_be
     if queue.end <= queue.first:
         return queue.end
     below, above = times.around(timestamp_ms)
-    high = max(queue.first, min(queue.end, entries.end_below(above)))
-    low = min(high, max(queue.first, entries.end_below(below)))  # entries go on behind what is dispatched
+    numbers = range(queue.end)
+    low = bisect.bisect_left(numbers, below, queue.first, key=entries.physical_offset)
+    high = bisect.bisect_left(numbers, above, low, key=entries.physical_offset)
     while low < high:
         middle = (low + high) // 2
         offset = entries.physical_offset(middle)

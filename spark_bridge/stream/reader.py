@@ -82,7 +82,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @planned_in_peace
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint starts."""
-        there = self._stores.await_all(READY_S)
+        there = self._stores.begin(self.options, READY_S)
         self._refuse_missing({})
         self._not_done = self._json(self._stores.starts(self.options, there))
         return self._not_done

@@ -1,19 +1,26 @@
-"""Where a streaming query starts that has no checkpoint: at an end of each queue, at offsets, or at a time."""
+"""Where a streaming query starts that has no checkpoint: at an end of each queue, at offsets, or at a time.
+
+There may be very many queues. A time is asked of each when it is looked at first, while its file is open: to open all
+of them again took half as long as all else that a first batch needs.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from spark_bridge.options.queues import EARLIEST, LATEST
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.at_snapshot import snapshot_of
 from spark_bridge.plan.bounds import offset_at, stored_bounds
 from spark_bridge.plan.log_times import LogTimes
-from spark_bridge.split.splits import Queue
+from spark_bridge.split.splits import LogExtent, Queue
 from spark_bridge.split.stored import StoredByQueue
 from spark_bridge.stream.offsets import Bounds, Offsets, QueueKey
-from spark_bridge.stream.tail import QueueTail
+from spark_bridge.stream.tail import AtFirst, Begin
 from store.upkeep import snapshots
 from store.upkeep.snapshots import Snapshot, SnapshotGone
 
@@ -22,57 +29,88 @@ if TYPE_CHECKING:
     from spark_bridge.stream.stores import StreamStores
 
 
-def starting_offsets(options: StreamOptions, stores: StreamStores, there: Bounds) -> Offsets:
-    """The first offset to read of every queue.
+class _Beginning(NamedTuple):
+    """Where a time begins in a queue, which had messages between these bounds then."""
 
-    Raises InvalidOption for a time after all messages, if that is asked; as `snapshot_of` for a snapshot.
-    """
-    now_ms = time.time_ns() // 1_000_000
-    if options.read.starting_snapshot is not None:
-        return _behind_snapshot(options.read.starting_snapshot, stores, there)
-    offsets: Offsets = {}
-    for store in stores.views:
-        with _Starts(options, stores, store, now_ms) as starts:
-            offsets.update((key, starts.first_of(key, bounds)) for key, bounds in there.items() if key.store == store)
-    return {key: offsets[key] for key in there}
+    bounds: tuple[int, int]
+    offset: int
 
 
-class _Starts:
-    """What the options say of one store's queues, found by queue: there may be very many."""
+class Starts:
+    """The beginnings of one query."""
 
-    def __init__(self, options: StreamOptions, stores: StreamStores, store: str, now_ms: int) -> None:
+    def __init__(self, options: StreamOptions) -> None:
+        self._options, self._now_ms = options, time.time_ns() // 1_000_000
+        self._begins: dict[str, dict[tuple[str, int], _Beginning]] = {}
+        self._bounds: dict[str, StoredByQueue] = {}
+
+    def at_first(self, store: str, broker_name: str) -> AtFirst | None:
+        """What to ask the queues of a store at the first look; nothing where no time is given."""
+        return partial(self._asking, store, broker_name) if self._options.read.starting_moments else None
+
+    @contextmanager
+    def _asking(self, store: str, broker_name: str, log: LogExtent) -> Iterator[Begin]:
+        begins = self._begins[store] = {}
+        stored = self._stored(broker_name)
+        with LogTimes(log) as times:
+
+            def begin(queue: Queue) -> int:
+                from_ms, _ = stored.times_of(queue.topic, queue.queue_id)
+                if from_ms is None:
+                    return queue.first
+                offset = offset_at(queue, times, from_ms)
+                begins[queue.topic, queue.queue_id] = _Beginning((queue.first, queue.end), offset)
+                return offset
+
+            yield begin
+
+    def offsets(self, stores: StreamStores, there: Bounds) -> Offsets:
+        """The first offset to read of every queue.
+
+        Raises InvalidOption for a time after all messages, if that is asked; as `snapshot_of` for a snapshot.
+        """
+        if self._options.read.starting_snapshot is not None:
+            return _behind_snapshot(self._options.read.starting_snapshot, stores, there)
+        offsets: Offsets = {}
+        for store in stores.views:
+            offsets.update(self._of_store(store, stores, there))
+        return {key: offsets[key] for key in there}
+
+    def _of_store(self, store: str, stores: StreamStores, there: Bounds) -> Iterator[tuple[QueueKey, int]]:
         broker = stores.tails[store].broker_name
-        self._options, self._stores = options, stores
-        self._stored = StoredByQueue(stored_bounds(options.read, broker, now_ms))
-        self._named = {item.queue[:2]: item.offset for item in options.starting if item.queue.is_of(broker)}
-        self._others = LATEST if options.starts_latest else EARLIEST
-        self._times = LogTimes(stores.views[store].extent)
+        stored, begins = self._stored(broker), self._begins.get(store, {})
+        named = {item.queue[:2]: item.offset for item in self._options.starting if item.queue.is_of(broker)}
+        others = LATEST if self._options.starts_latest else EARLIEST
+        with LogTimes(stores.views[store].extent) as times:
+            for key, bounds in there.items():
+                if key.store != store:
+                    continue
+                from_ms, _ = stored.times_of(key.topic, key.queue_id)
+                if from_ms is None:
+                    offset = named.get((key.topic, key.queue_id), others)
+                    yield key, bounds[0] if offset == EARLIEST else bounds[1] if offset == LATEST else offset
+                    continue
+                known = begins.get((key.topic, key.queue_id))
+                if known is None or known.bounds != bounds:  # more has come since
+                    known = _Beginning(bounds, _offset_at(key, bounds, stores, times, from_ms))
+                self._refuse_too_late(key, known, from_ms)
+                yield key, known.offset
 
-    def __enter__(self) -> Self:
-        return self
+    def _stored(self, broker_name: str) -> StoredByQueue:
+        """The times asked of that broker's queues."""
+        if broker_name not in self._bounds:
+            self._bounds[broker_name] = StoredByQueue(stored_bounds(self._options.read, broker_name, self._now_ms))
+        return self._bounds[broker_name]
 
-    def __exit__(self, *_exc: object) -> None:
-        self._times.close()
-
-    def first_of(self, key: QueueKey, bounds: tuple[int, int]) -> int:
-        """Where one queue is begun, which has messages between these bounds."""
-        from_ms, _ = self._stored.times_of(key.topic, key.queue_id)
-        if from_ms is not None:
-            return self._at_time(key, bounds, from_ms)
-        named = self._named.get((key.topic, key.queue_id), self._others)
-        return bounds[0] if named == EARLIEST else bounds[1] if named == LATEST else named
-
-    def _at_time(self, key: QueueKey, bounds: tuple[int, int], from_ms: int) -> int:
-        tail = self._stores.tail_of(key)
-        assert tail is not None, "it is among the bounds"
-        offset = _offset_at(tail, key, bounds, self._times, from_ms)
-        if self._options.read.fail_when_too_late and offset >= bounds[1]:
+    def _refuse_too_late(self, key: QueueKey, begin: _Beginning, from_ms: int) -> None:
+        if self._options.read.fail_when_too_late and begin.offset >= begin.bounds[1]:
             what = f"{key} has no message stored at or after {from_ms} ms"
             raise InvalidOption(f"startingOffsetsByTimestampStrategy=error: {what}")
-        return offset
 
 
-def _offset_at(tail: QueueTail, key: QueueKey, bounds: tuple[int, int], times: LogTimes, from_ms: int) -> int:
+def _offset_at(key: QueueKey, bounds: tuple[int, int], stores: StreamStores, times: LogTimes, from_ms: int) -> int:
+    tail = stores.tail_of(key)
+    assert tail is not None, "it is among the bounds"
     with tail.seen() as entries:
         return offset_at(Queue(tail.directory, key.topic, key.queue_id, entries, *bounds), times, from_ms)
 

@@ -22,7 +22,7 @@ from spark_bridge.split.splits import Selection
 from spark_bridge.stream.limits import Limits, Span, cut_to_bytes, cut_to_rows
 from spark_bridge.stream.offsets import ONLY_STORE, Bounds, Offsets, QueueKey, first_unread, share
 from spark_bridge.stream.plan import Part
-from spark_bridge.stream.start import starting_offsets
+from spark_bridge.stream.start import Starts
 from spark_bridge.stream.tail import QueueTail, StoreTail, StoreView
 from store.upkeep import leases
 from store.upkeep.leases import Lease
@@ -82,6 +82,7 @@ class StreamStores:
         self.by_store = _may_be_several(options)
         self.tails: dict[str, Tail] = {}
         self.views: dict[str, StoreView] = {}
+        self._starts: Starts | None = None
         self._leases: dict[str, Lease] = {}
         self._moved: dict[str, float] = {}
         self._resolved = float("-inf")
@@ -106,11 +107,14 @@ class StreamStores:
             known = self.tails.get(name)
             if known is None or known.root != store.root:
                 self._drop(name)
-                selection = selection_of(self.options, store.broker_name)
-                self.tails[name] = StoreTail(
-                    store.root, selection, store.broker_name,
-                    confirmed_only=self.options.only_confirmed, beyond_rot=self.options.rows.permissive,
-                )  # fmt: skip
+                self.tails[name] = self._tail_at(name, store)
+
+    def _tail_at(self, name: str, store: StoreAt) -> StoreTail:
+        return StoreTail(
+            store.root, selection_of(self.options, store.broker_name), store.broker_name,
+            confirmed_only=self.options.only_confirmed, beyond_rot=self.options.rows.permissive,
+            at_first=None if self._starts is None else self._starts.at_first(name, store.broker_name),
+        )  # fmt: skip
 
     def _drop(self, name: str) -> None:
         """Let go of a store, whose name is another's now."""
@@ -130,6 +134,11 @@ class StreamStores:
             for name, view in self.views.items()
             for (topic, queue_id), tail in view.queues.items()
         }
+
+    def begin(self, options: StreamOptions, seconds: float) -> Bounds:
+        """As `await_all`, for a query without a checkpoint, which will ask where it `starts`."""
+        self._starts = Starts(options)
+        return self.await_all(seconds)
 
     def await_all(self, seconds: float) -> Bounds:
         """As `look`, once every store can say. Raises StoreNotReady."""
@@ -176,8 +185,9 @@ class StreamStores:
         return None if view is None else view.queues.get((key.topic, key.queue_id))
 
     def starts(self, options: StreamOptions, there: Bounds) -> Offsets:
-        """Where a query without a checkpoint begins. Raises as `starting_offsets`."""
-        return starting_offsets(options, self, there)
+        """Where a query without a checkpoint begins. Raises as `Starts.offsets`."""
+        starts, self._starts = self._starts or Starts(options), None
+        return starts.offsets(self, there)
 
     def refuse_missing(self, read: Iterable[str]) -> None:
         """Raises UnknownTopic for a name that no store has, but for topics that were read already."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 from ipc.counters import Counters
 from ipc.errors import RegionMissing
 from spark_bridge.plan import inventory
-from spark_bridge.split.splits import LogExtent, Selection
+from spark_bridge.split.splits import LogExtent, Queue, Selection
 from store.errors import NoBroker
 from store.files import file_io
 from store.files.directory import StoreDirectory
@@ -43,6 +44,9 @@ SAMPLE_ENTRIES = 100
 MANY_SEGMENTS = 1000  # a log at rest of more is not listed for each of the questions of one batch
 REST_S = 2.0
 UNSETTLED_NS = 100_000_000  # a directory changed so lately may change again within one tick of its clock
+
+Begin = Callable[[Queue], int]  # from which entry on a queue will be read, asked while its file is open
+AtFirst = Callable[[LogExtent], AbstractContextManager[Begin]]  # what is asked at the first look at a log
 
 
 class MapRoom:
@@ -67,14 +71,15 @@ class QueueTail:
         self.first = self.end = 0
         self._sampled = 0, 0, 0  # the entries last looked at for their records' length, and the mean of that
 
-    def find(self, min_physical_offset: int, limit: int) -> None:
-        """Look for both ends, from nothing."""
+    def find(self, min_physical_offset: int, limit: int, begin: Callable[[SeenQueue], int] | None = None) -> None:
+        """Look for both ends, from nothing; `begin` looks at the same files then, from which entry on they are read."""
         self._unmap()
         with self.seen() as queue:
             self.end = queue.end_below(limit)
             self._begin(queue, min_physical_offset)
-            if self.first < self.end:  # a first batch is planned by it, and the entries are at hand
-                start = self._sample_start(self.first, self.end)
+            unread = self.first if begin is None else begin(queue)
+            if unread < self.end:  # a first batch is planned by it, and the entries are at hand
+                start = self._sample_start(unread, self.end)
                 self._sampled = start, self.end, queue.mean_size(start, self.end)
 
     def find_first(self, min_physical_offset: int) -> None:
@@ -200,9 +205,10 @@ class StoreTail:
 
     def __init__(
         self, root: str, selection: Selection = DEFAULT_SELECTION, broker_name: str = "", *,
-        confirmed_only: bool = False, beyond_rot: bool = False,
+        confirmed_only: bool = False, beyond_rot: bool = False, at_first: AtFirst | None = None,
     ) -> None:  # fmt: skip
         self.root, self.broker_name, self.selection = root, broker_name, selection
+        self._at_first = at_first
         self._confirmed_only = confirmed_only
         self._find_extent = partial(inventory.find_extent, root, broker_name, beyond_rot=beyond_rot)
         self._broker: _Broker | None = None
@@ -262,12 +268,14 @@ class StoreTail:
             self._warn_once("onlyConfirmed: waits for a master, nobody else knows what is confirmed")
             return None
         until, extent = self._rested
-        if extent is None or time.monotonic() >= until:
+        began = time.monotonic()
+        if extent is None or began >= until:
             extent = self._find_extent()
-        self._update(extent.reput_from_offset, extent.min_physical_offset)
+        self._update(extent)
         if extent is not self._rested[1]:
             segments = (extent.max_physical_offset - extent.min_physical_offset) // extent.segment_bytes
-            self._rested = time.monotonic() + REST_S, extent if segments > MANY_SEGMENTS else None
+            now = time.monotonic()
+            self._rested = now + max(REST_S, now - began), extent if segments > MANY_SEGMENTS else None
         return StoreView(extent, self._queues, judged=True)
 
     def _look_at_broker(self) -> StoreView | None:
@@ -285,10 +293,10 @@ class StoreTail:
             self._extent = self._find_extent()
         if not broker.judged and not broker.follows_master:
             broker.judged = max(reput, self._extent.reput_from_offset) >= broker.judged_from
-        self._update(limit, first)
         extent = replace(
             self._extent, min_physical_offset=first, reput_from_offset=limit, max_physical_offset=max(end, limit)
         )
+        self._update(extent)
         return StoreView(extent, self._queues, broker.judged)
 
     def _warn_once(self, what: str) -> None:
@@ -297,20 +305,28 @@ class StoreTail:
             self._last_warning = what
             log.warning("%s: %s", self.root, what)
 
-    def _update(self, limit: int, first: int) -> None:
+    def _update(self, extent: LogExtent) -> None:
         """Bring the queues to a new limit and a new beginning of the log."""
+        limit, first = extent.reput_from_offset, extent.min_physical_offset
         seen, self._seen = self._seen, (limit, first)
         if seen == self._seen:
             return
         fresh = seen is None or limit < seen[0] or first < seen[1]
-        fresh = self._list(fresh) or fresh
+        if self._list(fresh) or fresh:
+            self._find_all(extent)
+            return
         for tail in self._queues.values():
-            if fresh:
-                tail.find(first, limit)
-                continue
             tail.follow(limit)
             if seen is not None and first != seen[1]:
                 tail.find_first(first)
+
+    def _find_all(self, extent: LogExtent) -> None:
+        """Look for the ends of all queues, from nothing; the first time also for where they will be begun."""
+        at_first, self._at_first = self._at_first, None
+        with nullcontext() if at_first is None else at_first(extent) as begin:
+            for key, tail in self._queues.items():
+                asked = None if begin is None else partial(_begin_of, begin, key, tail)
+                tail.find(extent.min_physical_offset, extent.reput_from_offset, asked)
 
     def _list(self, fresh: bool) -> bool:
         """Find the queues again if any came or went, all of them: one may be another one under the same name."""
@@ -343,6 +359,10 @@ class StoreTail:
             self._warn_once(f"topic {topic} has batch queues, whose entries are no messages: a stream leaves it out")
             return False
         return True
+
+
+def _begin_of(begin: Begin, key: tuple[str, int], tail: QueueTail, entries: SeenQueue) -> int:
+    return begin(Queue(tail.directory, *key, entries, tail.first, tail.end))
 
 
 def _stamps(top: Path) -> Iterator[tuple[str, int, int]]:
