@@ -24,10 +24,10 @@ class Entry(NamedTuple):
 
 
 class MalformedEscape(ValueError):
-    """Raised for a `\\u` without four hexadecimal digits; Java refuses the whole file."""
+    """Raised for a `\\u` without four hexadecimal digits; Java refuses the whole file. It may stand in a password."""
 
-    def __init__(self, line: int, text: str) -> None:
-        super().__init__(f"{text!r}: \\u needs four hexadecimal digits")
+    def __init__(self, line: int) -> None:
+        super().__init__("\\u needs four hexadecimal digits")
         self.line = line
 
 
@@ -76,7 +76,7 @@ def _unescape(text: str, line: int) -> str:
         escape = match[1]
         if escape[0] == "u":
             if len(escape) != 1 + UNICODE_DIGITS:
-                raise MalformedEscape(line, text)
+                raise MalformedEscape(line)
             return chr(int(escape[1:], 16))
         return ESCAPES.get(escape, escape)
 
