@@ -64,6 +64,9 @@ class TlsUnusable(EngineError):
         super().__init__(f"{where}: {why}; {advice}")
 
 
+UNUSABLE = (TlsUnusable, ConfigError)  # what a file is refused by
+
+
 class LastWords(ssl.SSLObject):
     """A connection on an event loop that keeps the alert in which OpenSSL says why a handshake fails.
 
@@ -123,7 +126,7 @@ class RenewedContext:
     def _renew(self) -> None:
         try:
             self.file, self._seen, self._context = self._made()
-        except (TlsUnusable, ConfigError) as error:
+        except UNUSABLE as error:
             log.error("%s; new connections go on with what was read before", error)
             return
         log.info("%s: certificates were read anew, for new connections", self._path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -27,7 +27,7 @@ KEYS = PATHS | FLAGS | {
 }  # fmt: skip
 ELSEWHERE = {
     "tls.server.mode": "that is a key of the broker's or name server's own file",
-    "tls.enable": "whether our own connections use TLS is useTLS in the broker's file, --tls-config of a command",
+    "tls.enable": "what of ours uses TLS: useTLS in the broker's file, a command's --tls-config, Spark's tlsConfigFile",
     "tls.config.file": "that is a key of the broker's or name server's own file",
 }
 
@@ -46,7 +46,7 @@ class OwnCertificate:
 
     certificate: Path
     key: Path
-    password: str
+    password: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,8 @@ def _check(file: str, entry: Entry) -> None:
 
         nearest = difflib.get_close_matches(entry.key, KEYS, n=1)
         hint = f"did you mean {nearest[0]}?" if nearest else "no known key is like it"
-        raise ConfigError(file, entry.line, f"{where}: unknown key; {hint}")
+        shown = entry.key if entry.key.startswith("tls.") else "this line"  # what else may that be? A key, perhaps
+        raise ConfigError(file, entry.line, f"{shown}: unknown key; {hint}")
     if entry.key in FLAGS and entry.value.lower() not in BOOLEANS:
         allowed = "true or false"
     elif entry.key == "tls.server.need.client.auth" and entry.value.lower() not in tuple(ClientAuth):

@@ -18,6 +18,7 @@ from spark_bridge.options.decoding import LOCAL_OPTION_NAMES
 from spark_bridge.options.flights import FLIGHT_OPTION_NAMES
 from spark_bridge.options.read import KAFKA_SERVERS, STORE_OPTION_NAMES, STREAM_OPTION_NAMES
 from spark_bridge.options.values import InvalidOption
+from spark_bridge.options.views import TLS_CONFIG_FILE
 
 VERSION = 1
 STREAM_ACTION = "stream"
@@ -32,6 +33,7 @@ NOT_TOLD = frozenset(
     name.lower()
     for name in (
         *STORE_OPTION_NAMES, KAFKA_SERVERS, *FLIGHT_OPTION_NAMES, *STREAM_OPTION_NAMES, *LOCAL_OPTION_NAMES, "columns",
+        TLS_CONFIG_FILE,
     )
 )
 Queue = tuple[str, int]

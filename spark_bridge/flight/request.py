@@ -18,6 +18,7 @@ from spark_bridge.options.flights import FLIGHT_OPTION_NAMES
 from spark_bridge.options.read import KAFKA_SERVERS, STORE_OPTION_NAMES, STREAM_OPTION_NAMES, TOPIC_OPTION_NAMES
 from spark_bridge.options.rows import ROW_OPTION_NAMES
 from spark_bridge.options.values import InvalidOption, json_value
+from spark_bridge.options.views import TLS_CONFIG_FILE
 from spark_bridge.records.row_filter import parse_conditions
 
 VERSION = 1
@@ -28,7 +29,9 @@ Condition = tuple[Any, Any, Any]
 FIELDS = frozenset({"version", "topics", "columns", "options", "where"})
 TOPIC_SELECTIONS = frozenset(name.lower() for name in TOPIC_OPTION_NAMES[:4])
 EXAMPLE = '{"version": 1, "topics": ["orders"], "columns": ["queueId", "body"], "options": {"keys": "k-1"}}'
-_PLACES = frozenset(name.lower() for name in (*STORE_OPTION_NAMES, KAFKA_SERVERS, *FLIGHT_OPTION_NAMES))
+_PLACES = frozenset(
+    name.lower() for name in (*STORE_OPTION_NAMES, KAFKA_SERVERS, TLS_CONFIG_FILE, *FLIGHT_OPTION_NAMES)
+)
 _OF_READERS = frozenset(name.lower() for name in LOCAL_OPTION_NAMES)
 _OF_STREAMS = frozenset(name.lower() for name in STREAM_OPTION_NAMES)
 _OF_ROWS = frozenset(name.lower() for name in ROW_OPTION_NAMES)

@@ -35,7 +35,14 @@ from spark_bridge.options.values import (
     local_path,
     nearest,
 )
-from spark_bridge.options.views import COMMIT_OPTION_NAMES, SNAPSHOT, STARTING_SNAPSHOT, parse_snapshot
+from spark_bridge.options.views import (
+    COMMIT_OPTION_NAMES,
+    SNAPSHOT,
+    STARTING_SNAPSHOT,
+    TLS_CONFIG_FILE,
+    parse_snapshot,
+    parse_tls_config_file,
+)
 from spark_bridge.options.where import ANYTHING, Where, parse_where
 
 STORE_OPTION_NAMES = ("path", "paths", "nameServer")
@@ -49,7 +56,8 @@ STREAM_OPTION_NAMES = (
 )  # fmt: skip
 OPTION_NAMES = (
     *STORE_OPTION_NAMES, *FLIGHT_OPTION_NAMES, *TOPIC_OPTION_NAMES, *START_OPTION_NAMES, *END_OPTION_NAMES,
-    *RECORD_OPTION_NAMES, *SPLIT_OPTION_NAMES, *ROW_OPTION_NAMES, "columns", "table", *STREAM_OPTION_NAMES,
+    *RECORD_OPTION_NAMES, *SPLIT_OPTION_NAMES, *ROW_OPTION_NAMES, "columns", "table", TLS_CONFIG_FILE,
+    *STREAM_OPTION_NAMES,
 )  # fmt: skip
 # Of Kafka's source and rocketmq-spark: how their clients ask a broker.
 CLIENT_OPTION_NAMES = (
@@ -69,6 +77,7 @@ class ReadOptions:
 
     paths: tuple[str, ...] = ()
     name_servers: tuple[str, ...] = ()
+    tls_config_file: str | None = None
     flights: Flights | None = None
     topics: tuple[str, ...] | None = None
     topic_pattern: str | None = None
@@ -119,6 +128,7 @@ def parse_options(options: Mapping[str, str]) -> ReadOptions:
     return ReadOptions(
         paths=paths,
         name_servers=name_servers,
+        tls_config_file=_tls_config_file(given, name_servers),
         flights=flights,
         topics=_topics(given, assigned, named),
         topic_pattern=_pattern(given.get("subscribepattern")),
@@ -189,6 +199,14 @@ def _places(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...],
     places = 'the root directory of a store, .option("path", STORE), or .option("nameServer", "host:9876")'
     of_tables = "a table keeps its options if CREATE TABLE names no columns of its own (give the option columns)"
     raise InvalidOption(f"option path is missing: {places}; {of_tables}")
+
+
+def _tls_config_file(given: Mapping[str, str], name_servers: tuple[str, ...]) -> str | None:
+    """For name servers; in a stream also for where its offsets are committed."""
+    if TLS_CONFIG_FILE.lower() in given and not name_servers and "commitgroup" not in given:
+        what = "belongs to nameServer, or to a stream's commitGroup: nobody else is asked over remoting"
+        raise InvalidOption(f"{TLS_CONFIG_FILE} {what}")
+    return parse_tls_config_file(given)
 
 
 def _listed(option: str, text: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@
     commitGroup=GROUP         a stream commits its offsets to that group of the stores' brokers
     commitBroker=HOST:PORT    ... at that broker; NAME=HOST:PORT,NAME=HOST:PORT for several
     commitRewind=true         ... also where the group is further on than the stream
+    tlsConfigFile=FILE        ... over TLS, as this tls.properties of the driver's host says
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ipc.host_port import host_port
-from spark_bridge.options.values import InvalidOption, flag
+from spark_bridge.options.values import InvalidOption, flag, local_path
 from store.message.topics import TOPIC_PATTERN
 from store.upkeep.snapshots import NAME_RULE, is_name
 
 SNAPSHOT, STARTING_SNAPSHOT = "snapshot", "startingSnapshot"
 COMMIT_OPTION_NAMES = ("commitGroup", "commitBroker", "commitRewind")
+TLS_CONFIG_FILE = "tlsConfigFile"
 GROUP_LENGTH_MAX = 120  # of 5.x; with the name of its retry topic it is 127, as long as a topic may be
 SYSTEM_GROUPS = (  # as MixAll names them, and TopicValidator's for the broker's own
     "DEFAULT_CONSUMER", "DEFAULT_PRODUCER", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SCHEDULE_CONSUMER",
@@ -38,6 +40,7 @@ class CommitOptions:
     group: str
     brokers: Mapping[str, str] = field(default_factory=dict)
     may_rewind: bool = False
+    tls_config_file: str | None = None
 
 
 def parse_snapshot(given: Mapping[str, str], option: str) -> str | None:
@@ -66,7 +69,16 @@ def parse_commits(given: Mapping[str, str]) -> CommitOptions | None:
     if group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX):
         raise InvalidOption(f"commitGroup={group!r}: RocketMQ keeps that name for itself; give the query its own")
     brokers = _brokers(given.get("commitbroker", ""))
-    return CommitOptions(group, brokers, flag("commitRewind", given.get("commitrewind", "false")))
+    may_rewind = flag("commitRewind", given.get("commitrewind", "false"))
+    return CommitOptions(group, brokers, may_rewind, parse_tls_config_file(given))
+
+
+def parse_tls_config_file(given: Mapping[str, str]) -> str | None:
+    """By which file name servers and brokers are asked over TLS; it is not read here. Raises InvalidOption."""
+    text = given.get(TLS_CONFIG_FILE.lower())
+    if text is not None and not text.strip():
+        raise InvalidOption(f"{TLS_CONFIG_FILE}={text!r}: give a tls.properties of the driver's host")
+    return None if text is None else local_path(TLS_CONFIG_FILE, text)
 
 
 def _brokers(text: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from engine.protocol.remoting.codes import RequestCode
 from spark_bridge.replica.remoting import Conversation, Question, place_of, properties
+from spark_bridge.replica.tls import Tls
 from store.errors import MalformedData
 from store.tables import fastjson
 
@@ -40,17 +41,17 @@ class NoReplicaHere(OSError):
         super().__init__(f"{text}. Run Spark where each broker has a replica, or give the directories as path")
 
 
-def find_replicas(servers: Sequence[str]) -> tuple[list[str], list[str]]:
+def find_replicas(servers: Sequence[str], tls: Tls | None = None) -> tuple[list[str], list[str]]:
     """Roots of one replica of each broker that is on this host, and a sentence for each broker that has none.
 
     Of several the one with the lowest id, the master if it is here. Raises NameServersUnreachable.
     """
     roots, missing = [], []
-    for name, addresses in sorted(_brokers(servers).items()):
+    for name, addresses in sorted(_brokers(servers, tls).items()):
         tried: list[str] = []
         root = None
         for _, address in sorted(addresses.items()):
-            root, reason = _root_of(name, address)
+            root, reason = _root_of(name, address, tls)
             if root is not None:
                 roots.append(root)
                 break
@@ -62,12 +63,12 @@ def find_replicas(servers: Sequence[str]) -> tuple[list[str], list[str]]:
     return roots, missing
 
 
-def _brokers(servers: Sequence[str]) -> dict[str, dict[int, str]]:
+def _brokers(servers: Sequence[str], tls: Tls | None = None) -> dict[str, dict[int, str]]:
     """Broker names with the addresses of their replicas by id, from the first name server that answers."""
     failures = []
     for server in servers:
         try:
-            body = ask(server, RequestCode.GET_BROKER_CLUSTER_INFO)
+            body = ask(server, RequestCode.GET_BROKER_CLUSTER_INFO, tls)
             table = fastjson.loads(body, f"answer of {server}")["brokerAddrTable"]
             return {
                 str(name): {int(number): str(address) for number, address in entry["brokerAddrs"].items()}
@@ -78,12 +79,12 @@ def _brokers(servers: Sequence[str]) -> dict[str, dict[int, str]]:
     raise NameServersUnreachable(f"no name server answers ({'; '.join(failures)}); start one, or give path")
 
 
-def _root_of(name: str, address: str) -> tuple[str | None, str]:
+def _root_of(name: str, address: str, tls: Tls | None) -> tuple[str | None, str]:
     """The root of the store that the broker at this address serves, if it is on this host; else why not."""
     if not _is_here(address):
         return None, "another host"
     try:
-        settings = properties(ask(address, RequestCode.GET_BROKER_CONFIG))
+        settings = properties(ask(address, RequestCode.GET_BROKER_CONFIG, tls))
     except (OSError, ValueError) as error:
         return None, f"does not answer ({error})"
     root = settings.get("storePathRootDir", "")
@@ -105,15 +106,15 @@ def _is_here(address: str) -> bool:
     return True
 
 
-def master_of(servers: Sequence[str], broker_name: str) -> str:
+def master_of(servers: Sequence[str], broker_name: str, tls: Tls | None = None) -> str:
     """The address of a broker's master. Raises NameServersUnreachable, ValueError without one."""
-    address = _brokers(servers).get(broker_name, {}).get(MASTER)
+    address = _brokers(servers, tls).get(broker_name, {}).get(MASTER)
     if address is None:
         raise ValueError(f"name servers {';'.join(servers)} know no master of broker {broker_name!r}")
     return address
 
 
-def ask(address: str, code: RequestCode) -> bytes:
+def ask(address: str, code: RequestCode, tls: Tls | None = None) -> bytes:
     """The body of a successful answer. Raises OSError (no answer in time, hung up) and ValueError (another answer)."""
-    with Conversation(address, TIMEOUT_S) as conversation:
+    with Conversation(address, TIMEOUT_S, tls) as conversation:
         return bytes(conversation.need(Question(code)).body)

@@ -1,23 +1,42 @@
 """A conversation with one name server or broker: questions sent together, answered in any order, before a deadline.
 
-Frames and codes are the engine's, from its room that does no I/O and needs nothing compiled.
+In plaintext, or over TLS. Frames and codes are the engine's, from its room that does no I/O and needs nothing compiled.
 """
 
 from __future__ import annotations
 
 import itertools
 import socket
+import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple, Self
 
 from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import FrameSplitter, MalformedFrame, RemotingCommand, decode, encode
 from ipc.host_port import host_port
+from spark_bridge.replica.tls import Tls
 
 READ_BYTES = 1 << 16
 PORT_DEFAULT = 9876
 TOGETHER_MAX = 200  # questions that wait for answers: neither side's buffers are full of the other's
+HUNG_UP = "hung up before its answer was whole; if it takes TLS only, give a tls.properties as tlsConfigFile"
+
+
+class NoCommonTls(OSError):
+    """A name server or broker was asked over TLS, and the two do not come together.
+
+    Next: look at the file that the message names: `tls.client.trustCertPath` is whom to trust, `tls.client.certPath`
+    and `tls.client.keyPath` are what a server that asks for a certificate is shown; without `tlsConfigFile` plaintext
+    is spoken.
+    """
+
+    code = "NO_COMMON_TLS"
+
+    def __init__(self, why: str, file: Path, advice: str) -> None:
+        super().__init__(f"{why}; {advice} (tlsConfigFile={str(file)!r})")
 
 
 class Question(NamedTuple):
@@ -31,12 +50,25 @@ class Question(NamedTuple):
 class Conversation:
     """With `address` (`host:port`), for `seconds` in all; a context manager that hangs up. Raises OSError."""
 
-    def __init__(self, address: str, seconds: float) -> None:
-        self.address, self._seconds = address, seconds
+    def __init__(self, address: str, seconds: float, tls: Tls | None = None) -> None:
+        self.address, self._seconds, self._tls = address, seconds, tls
         self._deadline = time.monotonic() + seconds
         self._opaques = itertools.count(1)
         self._splitter = FrameSplitter()
-        self._connection = socket.create_connection(place_of(address), seconds)
+        place = place_of(address)
+        self._connection: socket.socket = socket.create_connection(place, seconds)
+        if tls is not None:
+            self._speak_tls(tls, place[0])
+
+    def _speak_tls(self, tls: Tls, host: str) -> None:
+        """Shake hands, before the deadline."""
+        try:
+            with self._in_words():
+                self._connection.settimeout(self._left())
+                self._connection = tls.current().wrap_socket(self._connection, server_hostname=host)
+        except BaseException:
+            self._connection.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -71,12 +103,13 @@ class Conversation:
         ]  # fmt: skip
         answered: dict[int, RemotingCommand] = {}
         try:
-            self._connection.settimeout(self._left())
-            self._connection.sendall(b"".join(map(encode, requests)))
-            while len(answered) < len(numbered):
-                for command in map(decode, self._frames()):
-                    if command.is_response and command.opaque in numbered:  # else a notice, which nobody waits for
-                        answered[command.opaque] = command
+            with self._in_words():
+                self._connection.settimeout(self._left())
+                self._connection.sendall(b"".join(map(encode, requests)))
+                while len(answered) < len(numbered):
+                    for command in map(decode, self._frames()):
+                        if command.is_response and command.opaque in numbered:  # else a notice: nobody waits for it
+                            answered[command.opaque] = command
         except MalformedFrame as malformed:
             raise ValueError(f"{self.address}: {malformed}") from malformed
         return [answered[opaque] for opaque in numbered]
@@ -86,14 +119,38 @@ class Conversation:
         self._connection.settimeout(self._left())
         part = self._connection.recv(READ_BYTES)
         if not part:
-            raise ConnectionResetError("hung up before its answer was whole; one that takes TLS only is not asked here")
+            raise ConnectionResetError
         return list(self._splitter.feed(part))
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """What fails on the connection says what to do. Raises OSError."""
+        try:
+            yield
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {self._seconds:g} s") from None
+        except OSError as error:
+            if self._tls is not None:
+                raise _no_common_tls(error, self._tls.file.path) from None
+            if isinstance(error, ConnectionResetError | BrokenPipeError):
+                raise ConnectionResetError(HUNG_UP) from None
+            raise
 
     def _left(self) -> float:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError(f"no answer within {self._seconds:g} s")
+            raise TimeoutError
         return left
+
+
+def _no_common_tls(error: OSError, file: Path) -> NoCommonTls:
+    from engine.net.tls import words_of  # loaded by now
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        advice = "tls.client.trustCertPath says who may have issued it"
+    else:
+        advice = "look there, and leave the option out where plaintext is spoken"
+    return NoCommonTls(words_of(error), file, advice)
 
 
 def refusal(address: str, answer: RemotingCommand) -> str:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from ipc.errors import IpcError
 from spark_bridge.options.views import ANY_BROKER, CommitOptions
@@ -19,6 +20,7 @@ from spark_bridge.plan.stores import StoreAt
 from spark_bridge.replica import group_offsets, name_servers
 from spark_bridge.replica.group_offsets import CommitRefused, QueueName
 from spark_bridge.replica.remoting import Conversation
+from spark_bridge.replica.tls import Tls, tls_of
 from spark_bridge.stream.offsets import Offsets
 from store.errors import StoreError
 from store.message.topics import is_lmq
@@ -38,8 +40,8 @@ Failures = (OSError, ValueError, StoreError, IpcError)
 class _Store:
     """One store's part of the group."""
 
-    def __init__(self, options: CommitOptions, servers: Sequence[str]) -> None:
-        self._options, self._servers = options, servers
+    def __init__(self, options: CommitOptions, servers: Sequence[str], tls: Tls | None) -> None:
+        self._options, self._servers, self._tls = options, servers, tls
         self._checked: tuple[str, float] = ("", 0.0)  # which address, and until when that is believed
         self.committed: dict[QueueName, int] = {}
         self.held: dict[QueueName, str] = {}  # what is not to be committed, and why
@@ -58,7 +60,7 @@ class _Store:
             self.committed.clear()
             self._group_at.clear()
             changed = dict(offsets)
-        with Conversation(address, ROUND_S) as broker:
+        with _named_in_errors(address), Conversation(address, ROUND_S, self._tls) as broker:
             if self._checked[0] != address or time.monotonic() >= self._checked[1]:
                 self._check(broker, at)
             self.held = self._held_back(broker, changed)
@@ -102,7 +104,7 @@ class _Store:
         if given is not None:
             return given
         if self._servers:
-            return name_servers.master_of(self._servers, at.broker_name)
+            return name_servers.master_of(self._servers, at.broker_name, self._tls)
         running = extent.running(at.root)  # None for a copy: a pointer is believed where it was written only
         if running is None:
             what = f"{at.root}: no broker of Slipstream runs on this store"
@@ -114,14 +116,15 @@ class _Store:
         if not servers:
             what = f"{at.root}: its broker is a slave and has no name server to ask for the master"
             raise CommitRefused(f"{what}; give the master's address as commitBroker")
-        return name_servers.master_of(servers, at.broker_name)
+        return name_servers.master_of(servers, at.broker_name, self._tls)
 
 
 class GroupCommits:
     """The commits of one query. `done` and `close` are its own thread's to call."""
 
     def __init__(self, options: CommitOptions, servers: Sequence[str]) -> None:
-        self.options, self._servers = options, servers
+        """Raises InvalidOption for a tlsConfigFile that cannot be used."""
+        self.options, self._servers, self._tls = options, servers, tls_of(options.tls_config_file)
         self._changed = threading.Condition()
         self._pending: tuple[Offsets, Mapping[str, StoreAt]] | None = None
         self._is_busy = self._is_closing = False
@@ -191,7 +194,7 @@ class GroupCommits:
                 for key, offset in offsets.items()
                 if key.store == name and not is_lmq(key.topic)  # the broker keeps those apart
             }
-            store = self._stores.setdefault(name, _Store(self.options, self._servers))
+            store = self._stores.setdefault(name, _Store(self.options, self._servers, self._tls))
             try:
                 failures += store.commit(own, at)
             except Failures as error:
@@ -205,6 +208,14 @@ class GroupCommits:
             more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
             text = f"commitGroup {self.options.group}: not committed: {failures[0]}{more}; the query goes on"
             log.warning("%s", " ".join(text.split()))
+
+
+@contextmanager
+def _named_in_errors(address: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"{address}: {error}") from error
 
 
 def _named(queue: QueueName) -> str:

@@ -12,16 +12,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_bridge.options.queues import EARLIEST, LATEST, QueueOffset, parse_offsets
-from spark_bridge.options.read import START_OPTION_NAMES, STREAM_OPTION_NAMES, ReadOptions, parse_options
+from spark_bridge.options.read import (
+    KAFKA_SERVERS,
+    START_OPTION_NAMES,
+    STREAM_OPTION_NAMES,
+    ReadOptions,
+    parse_options,
+)
 from spark_bridge.options.rows import KAFKA
 from spark_bridge.options.values import InvalidOption, count
-from spark_bridge.options.views import SNAPSHOT, CommitOptions, parse_commits
+from spark_bridge.options.views import SNAPSHOT, TLS_CONFIG_FILE, CommitOptions, parse_commits
 from spark_bridge.stream.limits import Limits
 
 NOT_IN_A_STREAM = (
     "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", SNAPSHOT, "where", "keys", "table",
     "splitBytes", "maxRecordsPerPartition", "maxBytesPerPartition", "leaseSeconds",
 )  # fmt: skip
+NAME_SERVERS = {"nameserver", KAFKA_SERVERS}
 NEVER = EARLIEST - 1  # no offset is refused: a stream may well start at its end
 STARTING = "startingOffsets"
 DELAY_DEFAULT = "15m"
@@ -43,6 +50,9 @@ class StreamOptions:
 def without_stream_only(options: Mapping[str, str]) -> dict[str, str]:
     """The options that a batch read knows, too: Spark asks for the schema before it says which of the two it is."""
     own = {name.lower() for name in STREAM_OPTION_NAMES}
+    given = {name.lower() for name in options}
+    if "commitgroup" in given and not given & NAME_SERVERS:
+        own.add(TLS_CONFIG_FILE.lower())  # it is of the commits
     kept = {name: value for name, value in options.items() if name.lower() not in own}
     for name in [name for name in kept if name.lower() == STARTING.lower()]:
         kept[name] = _as_batch(kept[name])

@@ -31,6 +31,7 @@ from spark_bridge.records.columns import columns_of
 from spark_bridge.records.reader import read_split
 from spark_bridge.records.reading import counted_in_place
 from spark_bridge.records.spark_schema import settled
+from spark_bridge.replica.tls import tls_of
 from spark_bridge.split.splits import Selection
 from spark_bridge.stream.group_commits import GroupCommits
 from spark_bridge.stream.limits import Limits
@@ -211,6 +212,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _stores(self) -> StreamStores:
         if self._opened is None:
+            if self.options.commits is not None:
+                tls_of(self.options.commits.tls_config_file)  # a wrong file ends the query here, not one that ran
             self._opened = self._open()
         return self._opened
 

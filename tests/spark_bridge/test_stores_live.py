@@ -75,7 +75,7 @@ def test_a_name_server_names_the_replica_on_this_host_once_and_only_a_master_con
 
 
 def test_a_broker_whose_files_are_elsewhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(name_servers, "_brokers", lambda _servers: {"broker-b": {0: "192.0.2.1:10911"}})
+    monkeypatch.setattr(name_servers, "_brokers", lambda _servers, _tls: {"broker-b": {0: "192.0.2.1:10911"}})
     with pytest.raises(NoReplicaHere, match=r"'broker-b' has no replica on this host \(192.0.2.1:10911: another host"):
         resolve_stores(parse_options({"nameServer": "127.0.0.1:9876"}))
 

@@ -64,10 +64,13 @@ def put(broker: LocalBroker, topic: str, each: int) -> None:
         for number in range(each * QUEUES):
             answer = producer.send(topic, b"%d" % number, queue_id=number % QUEUES)
             assert answer.status.name == "PUT_OK"
+    await_dispatched(broker)
+    await_that(lambda: topic in topics_of(broker), "the topic is in the broker's table")
+
+def await_dispatched(broker: LocalBroker) -> None:
     board = Board.attach(extent.require_running(broker.store).region_directory)
     await_that(lambda: board.reput_from_offset.read() == board.max_physical_offset.read(), "all is in the queues")
     board.counters.close()
-    await_that(lambda: topic in topics_of(broker), "the topic is in the broker's table")
 
 def topics_of(broker: LocalBroker) -> set[str]:
     return set(json.loads(bytes(asked(broker, RequestCode.GET_ALL_TOPIC_CONFIG).body))["topicConfigTable"])

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.broker
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[int]:
+def running(directory: Path, *more: str) -> Iterator[int]:
     """A name server; its port."""
-    arguments = [*COMMAND, "--port", "0", "--directory", str(directory)]
+    arguments = [*COMMAND, "--port", "0", "--directory", str(directory), *more]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
