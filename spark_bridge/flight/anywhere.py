@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from spark_bridge.flight.client import RemotePlan, RemoteStore, read_somewhere
-from spark_bridge.flight.errors import FlightError, OtherBroker, ServerUnreachable
+from spark_bridge.flight.client import RemoteStore, read_somewhere
+from spark_bridge.flight.errors import FlightError, OtherBroker
 from spark_bridge.flight.reader_decoding import decoded_batch, decodes_here, placed_columns, undecoded
+from spark_bridge.flight.replicas import answers
 from spark_bridge.flight.request import Condition, ScanRequest
 from spark_bridge.flight.served import ServedStore
 from spark_bridge.flight.tickets import encoded, tickets_of
 from spark_bridge.options.flights import Flights
 from spark_bridge.options.rows import DEFAULT_ROWS, ROW_OPTION_NAMES, RowOptions
-from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.columns import IN_PLACE, REPLICA_COLUMN
 from spark_bridge.records.reading import Reading
 from spark_bridge.split.leases import renewed
@@ -72,17 +72,11 @@ def plan_anywhere(
     if here:
         asked, columns = undecoded(asked), placed_columns(columns)
     request = ScanRequest(columns=tuple(columns), options=asked, where=where)
+    own = (flights.token, flights.roots, flights.replica_path, rows if here else None)
     splits: list[RemoteSplit] = []
-    brokers: dict[str, str] = {}
-    for locations in flights.stores:
-        plan, replicas = _planned(flights, locations, request)
-        if plan.broker_name in brokers:
-            what = f"{brokers[plan.broker_name]} and {locations[0]} hold the log of {plan.broker_name!r}"
-            raise InvalidOption(f"{what}: replicas of one log are one path, with commas between them")
-        brokers[plan.broker_name] = locations[0]
+    for plan, _location, replicas in answers(flights, lambda store: store.plan(request)):
         for number, ticket in enumerate(plan.tickets):
             turned = replicas[number % len(replicas) :] + replicas[: number % len(replicas)]
-            own = (flights.token, flights.roots, flights.replica_path, rows if here else None)
             splits.append(RemoteSplit(ticket, turned, *own))
     return splits
 
@@ -98,30 +92,6 @@ def split_anywhere(
     own = (flights.token, flights.roots, flights.replica_path, own_rows)
     for ticket in tickets_of(split, asked, known):
         yield RemoteSplit(encoded(ticket), locations, *own)
-
-
-def _planned(flights: Flights, locations: Sequence[str], request: ScanRequest) -> tuple[RemotePlan, tuple[str, ...]]:
-    """The plan of the replica that has come furthest, and all of them, those that did not answer at the end."""
-    ends: dict[str, int] = {}
-    names: dict[str, str] = {}
-    silent: list[ServerUnreachable] = []
-    for location in locations:
-        try:
-            with RemoteStore(location, flights.token, flights.roots) as store:
-                status = store.store()
-        except ServerUnreachable as error:
-            silent.append(error)
-            continue
-        ends[location], names[location] = int(status["maxPhysicalOffset"]), str(status["brokerName"])
-    if not ends:
-        raise silent[0]
-    if len(set(names.values())) > 1:
-        listed = ", ".join(f"{location} of {name!r}" for location, name in names.items())
-        raise InvalidOption(f"one path is one broker's log, and here are {listed}; give `paths`, one for each broker")
-    furthest = max(ends, key=lambda location: ends[location])
-    with RemoteStore(furthest, flights.token, flights.roots) as store:
-        plan = store.plan(request)
-    return plan, tuple(sorted(locations, key=lambda location: location not in ends))
 
 
 def read_anywhere(split: RemoteSplit, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_bridge
 from spark_bridge.flight import anywhere, client
 from spark_bridge.flight.anywhere import RemoteSplit, plan_anywhere, read_anywhere
+from spark_bridge.flight.errors import ServerUnreachable
 from spark_bridge.flight.served import Opened
 from spark_bridge.options.flights import Flights
 from spark_bridge.options.values import InvalidOption
@@ -147,6 +149,25 @@ def test_a_server_that_goes_in_the_middle_is_followed_by_another(store, tmp_path
         table = pa.Table.from_batches(read, schema)
     assert sorted(table["physicalOffset"].to_pylist()) == store.offsets
     assert table["_replica"].to_pylist()[-1] == second.location
+
+
+def test_a_server_that_goes_while_it_plans_is_followed_by_another(store, tmp_path, monkeypatch):
+    replica = copy_of(store, tmp_path)
+    plan = client.RemoteStore.plan
+    with served(replica.root) as second, ExitStack() as running:
+        first = running.enter_context(served(store.root))
+
+        def planned(at: client.RemoteStore, request: object) -> object:
+            if at.location == first.location:
+                running.close()
+            return plan(at, request)
+
+        monkeypatch.setattr(client.RemoteStore, "plan", planned)
+        splits = plan_anywhere(Flights(((first.location, second.location),), TOKEN), ["topic"])
+        assert splits[0].locations[0] == second.location, "who does not answer comes last"
+        assert set(splits[0].locations) == {first.location, second.location}
+    with pytest.raises(ServerUnreachable):
+        plan_anywhere(Flights(((first.location, second.location),), TOKEN), ["topic"])
 
 
 def test_a_scan_without_spark_goes_through_a_server_too(store, tmp_path):

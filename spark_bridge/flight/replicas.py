@@ -1,0 +1,83 @@
+"""Whom a read of stores on other hosts asks: of each store's replicas the one that has come furthest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from spark_bridge.flight.client import RemoteStore
+from spark_bridge.flight.errors import ServerStopping, ServerUnreachable
+from spark_bridge.options.flights import Flights
+from spark_bridge.options.values import InvalidOption
+
+Said = TypeVar("Said")
+
+
+class _Status(NamedTuple):
+    """What a replica says of itself."""
+
+    broker_name: str
+    end: int
+
+
+class Answer(NamedTuple, Generic[Said]):
+    """What a store's replica says, who it is, and all of its replicas, those that do not answer at the end."""
+
+    said: Said
+    location: str
+    locations: tuple[str, ...]
+
+
+def answers(flights: Flights, ask: Callable[[RemoteStore], Said]) -> Iterator[Answer[Said]]:
+    """Of each store what one replica says; of one that goes while it is asked nothing counts, the next is asked.
+
+    Raises what it says, ServerUnreachable where no replica of a store answers, and InvalidOption where replicas of one
+    are of several brokers, or several stores of one.
+    """
+    brokers: dict[str, str] = {}
+    for locations in flights.stores:
+        there = _statuses(flights, locations)
+        name = next(iter(there.values())).broker_name
+        if name in brokers:
+            what = f"{brokers[name]} and {locations[0]} hold the log of {name!r}"
+            raise InvalidOption(f"{what}: replicas of one log are one path, with commas between them")
+        brokers[name] = locations[0]
+        yield _answer(flights, locations, there, ask)
+
+
+def _statuses(flights: Flights, locations: Sequence[str]) -> dict[str, _Status]:
+    """Of those that answer."""
+    there: dict[str, _Status] = {}
+    silent: list[ServerUnreachable] = []
+    for location in locations:
+        try:
+            with RemoteStore(location, flights.token, flights.roots) as store:
+                status = store.store()
+        except ServerUnreachable as error:
+            silent.append(error)
+            continue
+        there[location] = _Status(str(status["brokerName"]), int(status["maxPhysicalOffset"]))
+    if not there:
+        raise silent[0]
+    if len({status.broker_name for status in there.values()}) > 1:
+        listed = ", ".join(f"{location} of {status.broker_name!r}" for location, status in there.items())
+        raise InvalidOption(f"one path is one broker's log, and here are {listed}; give `paths`, one for each broker")
+    return there
+
+
+def _answer(
+    flights: Flights, locations: Sequence[str], there: dict[str, _Status], ask: Callable[[RemoteStore], Said]
+) -> Answer[Said]:
+    """Raises the last error where all have gone meanwhile."""
+    able = sorted(there, key=lambda location: there[location].end, reverse=True)
+    while True:
+        location = able.pop(0)
+        try:
+            with RemoteStore(location, flights.token, flights.roots) as store:
+                said = ask(store)
+        except (ServerUnreachable, ServerStopping):
+            if not able:
+                raise
+            del there[location]
+            continue
+        return Answer(said, location, tuple(sorted(locations, key=lambda location: location not in there)))
