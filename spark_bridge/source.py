@@ -88,7 +88,7 @@ class RocketMQSource(DataSource):
         """A batch read of the columns in `schema`, of messages or of a metadata table."""
         options = parse_options(kept_options(schema, self.options))
         _refuse_two_lists(options, schema)
-        return RocketMQReader(schema, options) if options.table is None else TableReader(schema, options)
+        return RocketMQReader(schema, options) if options.table is None else _table_reader(schema, options)
 
     @in_one_line
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -186,6 +186,14 @@ def _schema(options: ReadOptions) -> StructType:
     if options.table is None:
         return schema_of(None if options.columns is None else canonical(options.columns), options.rows)
     return table_schema(options.table, options.columns)
+
+
+def _table_reader(schema: StructType, options: ReadOptions) -> TableReader:
+    if options.flights is None:
+        return TableReader(schema, options)
+    from spark_bridge.flight.table_reader import RemoteTableReader  # gRPC is for those who need it
+
+    return RemoteTableReader(schema, options)
 
 
 def _refuse_two_lists(options: ReadOptions, schema: StructType) -> None:

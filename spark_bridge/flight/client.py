@@ -156,6 +156,18 @@ class RemoteStore:
             if reader is not None:
                 reader.cancel()
 
+    def table(self, request: ScanRequest) -> list[pa.RecordBatch]:
+        """All rows of a metadata table, of one moment."""
+        tickets = self.plan(request).tickets
+        deadline = time.monotonic() + RETRY_S
+        while True:
+            try:
+                return [batch for ticket in tickets for batch in self.read(ticket)]
+            except TooManyStreams:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(PAUSE_S)
+
     @contextmanager
     def putting(self, command: bytes, schema: pa.Schema) -> Iterator[PutCall]:
         """A put under way. Raises what the server says."""

@@ -22,7 +22,8 @@ from spark_bridge.options.views import TLS_CONFIG_FILE
 from spark_bridge.records.row_filter import parse_conditions
 
 VERSION = 1
-STORE_ACTION = "store"  # the one action: whose log it is, and its ends
+STORE_ACTION = "store"  # whose log it is, and its ends
+TABLE_OPTION = "table"
 REQUEST_BYTES_MAX = 1 << 20
 OPTIONS_MAX = 64
 Condition = tuple[Any, Any, Any]
@@ -61,12 +62,12 @@ class ScanRequest:
                 raise InvalidOption(f"{name}: no Flight server asks a registry for others; decode where you read")
             if lower in _OF_STREAMS:
                 raise InvalidOption(f"{name} belongs to a stream; Flight serves batch reads, leave it out")
-            if lower == "table":
-                raise InvalidOption(f"{name}: Flight serves messages, not metadata tables; ask where the store is")
         if len(given) < len(self.options):
             raise InvalidOption("an option is given twice, in different case; give it once")
         _refuse_twice("topics", self.topics, TOPIC_SELECTIONS & given.keys())
         _refuse_twice("columns", self.columns, {"columns"} & given.keys())
+        if self.where and TABLE_OPTION in given:
+            raise InvalidOption("where asks messages, not the rows of a metadata table; leave it out")
         parse_conditions(list(self.where))
 
     @property
@@ -84,8 +85,13 @@ class ScanRequest:
         """Those options that say what a row is, which every ticket repeats."""
         return {name: text for name, text in self.options.items() if name.lower() in _OF_ROWS}
 
-    def encoded(self) -> bytes:
-        """For a FlightDescriptor's command. Raises InvalidOption when it is larger than servers take."""
+    @property
+    def is_of_table(self) -> bool:
+        """Whether a metadata table is asked for, not messages."""
+        return any(name.lower() == TABLE_OPTION for name in self.options)
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it."""
         fields: dict[str, Any] = {"version": VERSION, "options": dict(self.options)}
         if self.topics is not None:
             fields["topics"] = list(self.topics)
@@ -93,7 +99,11 @@ class ScanRequest:
             fields["columns"] = list(self.columns)
         if self.where:
             fields["where"] = self.where
-        command = json.dumps(fields, separators=(",", ":")).encode("ascii")
+        return fields
+
+    def encoded(self) -> bytes:
+        """For a FlightDescriptor's command. Raises InvalidOption when it is larger than servers take."""
+        command = json.dumps(self.fields(), separators=(",", ":")).encode("ascii")
         if len(command) > REQUEST_BYTES_MAX:
             raise InvalidOption(f"a request of {len(command)} bytes, {REQUEST_BYTES_MAX} at most; name fewer queues")
         return command

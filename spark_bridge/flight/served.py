@@ -110,21 +110,19 @@ class ServedStore:
         Raises what a plan in place raises, and TopicNotServed.
         """
         options, wanted = self._asked(request)
-        resolved = self.resolved(options)
-        splits, held = plan_under_leases(resolved)
+        splits, held = plan_under_leases(self.resolved(options))
         self._hold(held, options.lease_ms)
-        rows = request.row_options
-        made = [ticket for split in splits for ticket in tickets_of(split, wanted.names, rows, request.where)]
-        if len(made) > ENDPOINTS_MAX:
-            smaller = "make minPartitions smaller, or splitBytes, maxBytesPerPartition, maxRecordsPerPartition larger"
-            raise InvalidOption(f"the plan has {len(made)} tickets, {ENDPOINTS_MAX} at most; {smaller}")
+        tickets = [encoded(ticket) for ticket in _tickets(splits, request, wanted)]
         end = max((split.log.max_physical_offset for split in splits), default=0)
-        tickets = [encoded(ticket) for ticket in made]
         records = -1 if request.where else _records(splits)
         return Plan(wanted.schema, tickets, records, _log_bytes(splits), self.broker_name, end)
 
+    def options_of(self, request: ScanRequest) -> ReadOptions:
+        """The options of a read of this store. Raises InvalidOption."""
+        return parse_options({**request.read_options, **_narrowing(request), "path": self.root})
+
     def _asked(self, request: ScanRequest) -> tuple[ReadOptions, Wanted]:
-        options = parse_options({**request.read_options, **_narrowing(request), "path": self.root})
+        options = self.options_of(request)
         if options.lease_ms > LEASE_SECONDS_MAX * 1000:
             raise InvalidOption(f"leaseSeconds={options.lease_ms // 1000}: {LEASE_SECONDS_MAX} at most through Flight")
         return options, wanted_of(options.columns, options.rows)
@@ -135,7 +133,8 @@ class ServedStore:
             matching = self._matching(options.topic_pattern)
             if not options.include_system_topics:
                 matching = {name for name in matching if not is_system_topic(name)}
-            return replace(options, topic_pattern=None, topics=tuple(sorted(matching)), allow_missing_topics=True)
+            topics = tuple(sorted(matching))
+            return replace(options, topic_pattern=None, topics=topics, topics_admitted=True, allow_missing_topics=True)
         if self.served is None:
             return options
         if options.topics is None:
@@ -185,11 +184,12 @@ class ServedStore:
         }  # fmt: skip
 
     def open(self, text: bytes) -> Opened:
+        """A ticket's batches. Raises InvalidTicket and what `opened` raises."""
+        return self.opened(parsed(text))
+
+    def opened(self, ticket: SplitTicket) -> Opened:
         """A ticket's batches. Raises InvalidTicket, OtherBroker, TopicNotServed, TicketBehind, InvalidOption."""
-        ticket = parsed(text)
-        if ticket.broker_name != self.broker_name:
-            what = f"the ticket is of broker {ticket.broker_name[:255]!r}, this is a replica of {self.broker_name!r}"
-            raise OtherBroker(f"{what}; give it to a replica of its own broker")
+        self.refuse_other_broker(ticket.broker_name)
         self._refuse_foreign(ticket)
         rows = parse_row_options(ticket.rows)
         rows = replace(rows, replica_wait_s=min(rows.replica_wait_s, WAIT_SECONDS_MAX))
@@ -197,7 +197,13 @@ class ServedStore:
         split = placed(ticket.split, self._awaited(ticket, rows.replica_wait_s), self._queue_directory)
         row_filter = parse_conditions(list(ticket.where)) if ticket.where else None
         batches = read_split(split, wanted.columns, wanted.schema, rows, row_filter)
-        return Opened(wanted.schema, filter(len, batches), self._leased(split))
+        return Opened(wanted.schema, filter(len, batches), self.leased(low_offset(split)))
+
+    def refuse_other_broker(self, name: str) -> None:
+        """Raises OtherBroker for a ticket of another one's log."""
+        if name != self.broker_name:
+            what = f"the ticket is of broker {name[:255]!r}, this is a replica of {self.broker_name!r}"
+            raise OtherBroker(f"{what}; give it to a replica of its own broker")
 
     def _refuse_foreign(self, ticket: SplitTicket) -> None:
         if self.served is None:
@@ -269,12 +275,12 @@ class ServedStore:
         self._at_rest = stamp_of(Path(log.commitlog)), log
         return log
 
-    def _leased(self, split: Split) -> leases.Lease | None:
-        """The log, held from the split's beginning on; None where nobody would respect it."""
+    def leased(self, low: int) -> leases.Lease | None:
+        """The log, held from an offset on; None where nobody would respect it."""
         if extent.running(self.root) is None:
             return None
         try:
-            return leases.acquire(self.root, low_offset(split), STREAM_LEASE_MS)
+            return leases.acquire(self.root, low, STREAM_LEASE_MS)
         except OSError as error:
             pointer.say_once(without_lease(self.root, error))
             return None
@@ -301,6 +307,16 @@ class ServedStore:
             held, self._held = self._held, deque()
         for _until, lease in held:
             lease.release()
+
+
+def _tickets(splits: list[Split], request: ScanRequest, wanted: Wanted) -> list[SplitTicket]:
+    """What a client would read them by. Raises InvalidOption for more than there may be."""
+    rows = request.row_options
+    made = [ticket for split in splits for ticket in tickets_of(split, wanted.names, rows, request.where)]
+    if len(made) > ENDPOINTS_MAX:
+        smaller = "make minPartitions smaller, or splitBytes, maxBytesPerPartition, maxRecordsPerPartition larger"
+        raise InvalidOption(f"the plan has {len(made)} tickets, {ENDPOINTS_MAX} at most; {smaller}")
+    return made
 
 
 def _narrowing(request: ScanRequest) -> dict[str, str]:

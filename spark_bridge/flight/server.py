@@ -31,8 +31,10 @@ from spark_bridge.flight.errors import (
 from spark_bridge.flight.followed import FollowedStore
 from spark_bridge.flight.questions import STREAM_ACTION
 from spark_bridge.flight.request import STORE_ACTION, ScanRequest, parsed
-from spark_bridge.flight.served import ServedStore
+from spark_bridge.flight.served import Opened, ServedStore
+from spark_bridge.flight.served_tables import ServedTables
 from spark_bridge.flight.streams import DEFAULT_LIMITS, Limits, Stream, Streams, Turns
+from spark_bridge.flight.tickets import TableTicket, parsed_of_any_kind
 from spark_bridge.flight.wire_errors import Telling
 from spark_bridge.options.rows import ERROR_COLUMN
 from spark_bridge.options.values import InvalidOption
@@ -91,7 +93,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:  # fmt: skip
         self._store, self._may_enter, self._limits, self._version = store, may_enter, limits, version
         self._streams = Streams(limits)
-        self._followed = FollowedStore(store)
+        self._tables, self._followed = ServedTables(store), FollowedStore(store)
         self._writers, self._puts = writers, Turns("puts", limits.puts, 2 * limits.puts)
         self._plans = Turns("plans", limits.plans, limits.plans_waiting)
         self._looks = Turns("looks of streams", limits.looks, limits.looks_waiting)
@@ -152,8 +154,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         """The plan of a request: an endpoint, of this server, for each part."""
         self._entered(context)
+        request = _request(descriptor)
         with self._plans.taken():
-            plan = self._store.plan(_request(descriptor))
+            plan = self._of(request).plan(request)
         endpoints = [flight.FlightEndpoint(ticket, []) for ticket in plan.tickets]
         beside = json.dumps({"brokerName": plan.broker_name, "maxPhysicalOffset": plan.end})
         return flight.FlightInfo(
@@ -164,7 +167,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def get_schema(self, context: Any, descriptor: Any) -> Any:
         """What the rows of a request look like."""
         self._entered(context)
-        return flight.SchemaResult(self._store.schema(_request(descriptor)))
+        request = _request(descriptor)
+        return flight.SchemaResult(self._of(request).schema(request))
 
     @_in_one_line
     def do_get(self, context: Any, ticket: Any) -> Any:
@@ -172,7 +176,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         stream = Stream(self._entered(context), self.sent_as)
         self._streams.enter(stream)
         context.get_middleware(CALL).at_end(lambda: self._streams.leave(stream))
-        opened = self._store.open(ticket.ticket)
+        opened = self._opened(ticket.ticket)
         tells = ERROR_COLUMN in opened.schema.names
         stream.begin(self._telling.cleaned(opened.batches) if tells else opened.batches, opened.lease)
         return flight.GeneratorStream(opened.schema, stream)
@@ -224,6 +228,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         """Nothing is exchanged, either."""
         self._entered(context)
         raise NotOffered("this server has no DoExchange; plan with GetFlightInfo, read with DoGet")
+
+    def _of(self, request: ScanRequest) -> ServedStore | ServedTables:
+        """Who answers it."""
+        return self._tables if request.is_of_table else self._store
+
+    def _opened(self, text: bytes) -> Opened:
+        """A ticket's batches; a table's rows are made in the turn of a plan."""
+        ticket = parsed_of_any_kind(text)
+        if not isinstance(ticket, TableTicket):
+            return self._store.opened(ticket)
+        with self._plans.taken():
+            return self._tables.opened(ticket)
 
     def _entered(self, context: Any) -> Peer:
         """Who calls. Raises AddressNotAllowed, ServerStopping."""

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from spark_bridge.flight import request as requests
 from spark_bridge.flight.errors import InvalidTicket
-from spark_bridge.flight.request import Condition, conditions_of
+from spark_bridge.flight.request import Condition, ScanRequest, conditions_of
 from spark_bridge.options.decoding import LOCAL_OPTION_NAMES
 from spark_bridge.options.ranges import UNLIMITED, Range, Ranges
 from spark_bridge.options.rows import ROW_OPTION_NAMES
@@ -44,6 +45,7 @@ ASK_AGAIN = "ask for a new plan with GetFlightInfo"
 FIELDS = frozenset(
     {"version", "broker", "segment", "log", "range", "queues", "records", "select", "columns", "rows", "where"}
 )
+TABLE_FIELDS = frozenset({"version", "broker", "request"})
 SELECTED = frozenset({"topics", "queueIds", "bounds", "system", "queues", "stored", "tags", "keys", "ranges"})
 SERVED_ROW_NAMES = tuple(name for name in ROW_OPTION_NAMES if name not in LOCAL_OPTION_NAMES)
 _ROW_NAMES = frozenset(name.lower() for name in SERVED_ROW_NAMES)
@@ -62,6 +64,18 @@ class SplitTicket:
     def broker_name(self) -> str:
         """Whose log it is of."""
         return self.split.log.broker_name
+
+
+@dataclass(frozen=True)
+class TableTicket:
+    """A metadata table of a broker's store: the request itself, whose rows are made when the ticket comes."""
+
+    broker_name: str
+    request: ScanRequest
+
+    def encoded(self) -> bytes:
+        """For Flight. Raises InvalidOption when it is larger than servers take."""
+        return _sent({"version": VERSION, "broker": self.broker_name, "request": self.request.fields()}, "fewer topics")
 
 
 def tickets_of(
@@ -112,10 +126,14 @@ def encoded(ticket: SplitTicket) -> bytes:
         fields["queues"] = [piece[1:] for piece in split.pieces]
     else:
         fields["records"] = split.offsets
+    return _sent(fields, "offsets or times for fewer queues at once, or fewer keys")
+
+
+def _sent(fields: Mapping[str, Any], smaller: str) -> bytes:
     text = json.dumps(fields, separators=(",", ":")).encode("ascii")
     if len(text) > TICKET_BYTES_MAX:
         what = f"a ticket of this read has {len(text)} bytes, {TICKET_BYTES_MAX} at most"
-        raise InvalidOption(f"{what}; give offsets or times for fewer queues at once, or fewer keys")
+        raise InvalidOption(f"{what}; give {smaller}")
     return text
 
 
@@ -142,6 +160,14 @@ def _sorted(values: frozenset[Any] | None) -> list[Any] | None:
 
 
 def parsed(text: bytes) -> SplitTicket:
+    """The ticket of messages that a client sent. Raises InvalidTicket."""
+    ticket = parsed_of_any_kind(text)
+    if isinstance(ticket, TableTicket):
+        raise InvalidTicket("a ticket of a metadata table, where one of messages is read; give it to a Flight server")
+    return ticket
+
+
+def parsed_of_any_kind(text: bytes) -> SplitTicket | TableTicket:
     """The ticket that a client sent. Raises InvalidTicket."""
     if len(text) > TICKET_BYTES_MAX:
         raise InvalidTicket(f"a ticket of {len(text)} bytes, {TICKET_BYTES_MAX} at most; {ASK_AGAIN}")
@@ -149,10 +175,24 @@ def parsed(text: bytes) -> SplitTicket:
         fields = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError):
         raise InvalidTicket(f"a ticket that is no JSON; {ASK_AGAIN}") from None
-    if not isinstance(fields, dict) or not fields.keys() <= FIELDS:
+    if not isinstance(fields, dict) or not (fields.keys() <= FIELDS or fields.keys() == TABLE_FIELDS):
         raise InvalidTicket(f"a ticket has the fields {', '.join(sorted(FIELDS))}; {ASK_AGAIN}")
     if type(fields.get("version")) is not int or fields["version"] != VERSION:
         raise InvalidTicket(f"a ticket of another version, this server speaks version {VERSION}; {ASK_AGAIN}")
+    return _of_table(fields) if "request" in fields else _of_split(fields)
+
+
+def _of_table(fields: Mapping[str, Any]) -> TableTicket:
+    try:
+        request = requests.parsed(json.dumps(fields["request"]).encode("ascii"))
+    except InvalidOption as error:
+        raise _wrong("request", str(error)) from None
+    if not request.is_of_table:
+        raise _wrong("request", "no metadata table")
+    return TableTicket(_text("broker", fields["broker"]), request)
+
+
+def _of_split(fields: Mapping[str, Any]) -> SplitTicket:
     log, selection = _log(fields), _selection(fields.get("select", {}))
     given = [name for name in ("range", "queues", "records") if name in fields]
     match given:

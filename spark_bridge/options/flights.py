@@ -46,8 +46,6 @@ def parse_flights(paths: Sequence[str], given: Mapping[str, str]) -> Flights | N
         if misplaced:
             raise InvalidOption(f"{misplaced[0]} belongs to a path as grpc://HOST:PORT, which is read through Flight")
         return None
-    if "table" in given:
-        raise InvalidOption(f"table={given['table']}: Flight serves messages; ask for tables where the store lies")
     own = {name.lower() for name in (*FLIGHT_OPTION_NAMES, *PATH_OPTIONS)}
     replica = given.get("replicapath")
     return Flights(

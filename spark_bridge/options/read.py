@@ -73,13 +73,18 @@ ANY_TAG = "*"
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What one read asked for. `topics` None is every topic; queues not named are read from end to end."""
+    """What one read asked for. `topics` None is every topic; queues not named are read from end to end.
+
+    With `topics_admitted` topics are those that a pattern or a list admits, not names that were given: one that has no
+    queue is looked for in what is not in queues yet, and not in the whole log.
+    """
 
     paths: tuple[str, ...] = ()
     name_servers: tuple[str, ...] = ()
     tls_config_file: str | None = None
     flights: Flights | None = None
     topics: tuple[str, ...] | None = None
+    topics_admitted: bool = False
     topic_pattern: str | None = None
     assigned: tuple[QueueName, ...] = ()
     include_system_topics: bool = False

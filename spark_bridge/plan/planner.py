@@ -134,7 +134,7 @@ def plan_store(
     if selection.ranges != UNLIMITED:
         selection = replace(selection, ranges=cut_by_time(log, selection.ranges))
     tail = selection
-    if selection.topic_pattern is not None:
+    if selection.topic_pattern is not None or options.topics_admitted:
         known = inventory.topics_of(store.root, selection) | topics_then(store.root, options, selection)
         selection = replace(selection, topics=known, topic_pattern=None)
     elif selection.hides_system and not inventory.has_system_queues(store.root):

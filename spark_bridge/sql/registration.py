@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from spark_bridge.catalogue import PLACES, keeping
+from spark_bridge.options.flights import FLIGHT_OPTION_NAMES
 from spark_bridge.options.read import TABLE_NAMES, ReadOptions, parse_options
 from spark_bridge.options.values import InvalidOption, nearest, option_text, place_of
 from spark_bridge.plan.names import refuse_missing
@@ -84,7 +85,7 @@ def register(
         raise InvalidOption(
             f"{len(named.tables)} topics, at most {TABLES_MAX} have tables: name some with topics=[...]"
         )
-    tables = [_messages(MESSAGES, given, columns), *_metadata(place, parse_options(given))]
+    tables = [_messages(MESSAGES, given, columns), *_metadata(place, given)]
     for topic, name in named.tables.items():
         decoding = decoding_of(schemas, topic) if schemas is not None else {}
         own = {**given, **decoding, **_own(topic, wanted, per_topic or {}), "topic": topic}
@@ -110,11 +111,12 @@ def _own(topic: str, topics: Iterable[str], per_topic: Mapping[str, Mapping[str,
     return {name.lower(): option_text(value) for name, value in per_topic.get(topic, {}).items()}
 
 
-def _metadata(place: Mapping[str, str], options: ReadOptions) -> Iterator[Table]:
-    """None of stores that are read through Flight, which serves messages."""
-    for name in TABLE_NAMES if options.flights is None else ():
-        schema = keeping(table_schema(name), {**place, "table": name}, f"{name} of {_place_text(place)}")
-        yield Table(name, schema, name)
+def _metadata(place: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Table]:
+    """Each with where its stores are, and how their servers are asked."""
+    asked = {name: given[name] for name in map(str.lower, FLIGHT_OPTION_NAMES) if name in given}
+    for name in TABLE_NAMES:
+        kept = {**place, **asked, "table": name}
+        yield Table(name, keeping(table_schema(name), kept, f"{name} of {_place_text(place)}"), name)
 
 
 def _place(store: str | Path | Sequence[str | Path] | None) -> dict[str, str]:

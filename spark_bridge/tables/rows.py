@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from spark_bridge.options.read import ReadOptions
+from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan import inventory
 from spark_bridge.plan.collection import planned_in_peace
 from spark_bridge.plan.stores import StoreAt
 from spark_bridge.records.columns import arrow_schema, columns_of
 from spark_bridge.records.reader import read_split
-from spark_bridge.split.splits import LogExtent, Queue, Selection, plan
+from spark_bridge.split.splits import LogExtent, Queue, RangeSplit, Selection, plan
+from spark_bridge.tables.columns import Row
 from store.files.segment import file_name
 from store.files.segment_files import SegmentFiles, stated_files
 from store.message.topics import is_system_topic
-from store.names import CONFIG, CONSUMER_OFFSETS, TOPICS
+from store.names import CONFIG, CONSUME_QUEUES, CONSUMER_OFFSETS, TOPICS
+from store.queues.consume_queue import queue_places
 from store.reading import extent
 from store.reading.history import held, stored_ms, stored_ms_at
 from store.tables import json_files
@@ -34,7 +38,24 @@ BLOCK_BYTES = 512  # of st_blocks
 MESSAGE_TYPE = "message.type"
 COUNTED = ("topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp")
 
-Row = tuple[Any, ...]
+Item = TypeVar("Item")
+
+
+class Bounds(NamedTuple):
+    """How large a table may be where others wait for their turn; None is any size."""
+
+    rows: int | None = None  # and queues that are opened for them
+    log_bytes: int | None = None  # that are looked through for what is in no queue
+
+    def held(self, items: Iterable[Item], what: str) -> Iterator[Item]:
+        """The items. Raises InvalidOption when they are more than there may be rows."""
+        for number, item in enumerate(items):
+            if number == self.rows:
+                raise InvalidOption(f"more than {self.rows} {what}, the most for one table here; name fewer topics")
+            yield item
+
+
+UNBOUNDED = Bounds()
 
 
 class QueueRow(NamedTuple):
@@ -71,30 +92,42 @@ def _most(*values: int | None) -> int | None:
 
 
 @planned_in_peace
-def rows_of(table: str, stores: Iterable[StoreAt], options: ReadOptions) -> list[Row]:
-    """All rows of a table, store after store. Raises what finding the log's ends raises, and MalformedConfig."""
-    return [(store.broker_name, *row) for store in stores for row in _TABLES[table](store, options)]
+def rows_of(
+    table: str, stores: Iterable[StoreAt], options: ReadOptions, bounds: Bounds = UNBOUNDED
+) -> list[Row]:  # fmt: skip
+    """All rows of a table, store after store.
+
+    Raises what finding the log's ends raises, MalformedConfig, and InvalidOption where it is larger than the bounds.
+    """
+    rows = ((store.broker_name, *row) for store in stores for row in _TABLES[table](store, options, bounds))
+    return list(bounds.held(rows, f"rows in table {table}"))
 
 
 def _selected(store: StoreAt, options: ReadOptions) -> Selection:
     return inventory.selection_of(options, store.broker_name)
 
 
-def queue_rows(store: StoreAt, options: ReadOptions, *, with_times: bool = True) -> list[QueueRow]:
+def queue_rows(
+    store: StoreAt, options: ReadOptions, bounds: Bounds = UNBOUNDED, *, with_times: bool = True
+) -> list[QueueRow]:
     """Every queue of the topics selected, multi-dispatch queues only if they are named."""
     log = inventory.find_extent(store.root, store.broker_name)
     selection = _selected(store, options)
-    topics = inventory.topics_of(store.root, selection) | (selection.topics or frozenset())
-    named = replace(selection, topics=topics, topic_pattern=None)
+    named = frozenset() if options.topics_admitted else selection.topics or frozenset()
+    topics = inventory.topics_of(store.root, selection) | named
+    wanted = replace(selection, topics=topics, topic_pattern=None)
+    if bounds.rows is not None:
+        there = inventory.topics_in(store.root, CONSUME_QUEUES, topics)
+        deque(bounds.held(queue_places(Path(store.root, CONSUME_QUEUES), there), "queues"), maxlen=0)
     by_queue: dict[tuple[str, int], QueueRow] = {}
 
     def look(queue: Queue) -> None:
         by_queue[queue.topic, queue.queue_id] = _row_of(queue)
 
-    _, scanned = inventory.find_queues(store.root, log, named, look)
+    _, scanned = inventory.find_queues(store.root, log, wanted, look)
     if with_times:
         _add_times(log, by_queue)
-    for row in _counted(log, scanned, selection):
+    for row in _counted(log, scanned, selection, bounds):
         key = row.topic, row.queue_id
         by_queue[key] = by_queue[key].joined(row) if key in by_queue else row
     return [by_queue[key] for key in sorted(by_queue)]
@@ -131,10 +164,16 @@ def _stored_at(log: LogExtent, offsets: Iterable[int | None]) -> dict[int, int |
     return stored
 
 
-def _counted(log: LogExtent, scanned: frozenset[str], selection: Selection) -> Iterator[QueueRow]:
+def _counted(
+    log: LogExtent, scanned: frozenset[str], selection: Selection, bounds: Bounds
+) -> Iterator[QueueRow]:  # fmt: skip
     """What the log itself tells of topics without plain queues, and of the part that is not dispatched."""
     wanted = replace(selection, topics=scanned, topic_pattern=None)
     splits = plan(log, [], scanned, wanted, None, 1, tail=selection)
+    size = sum(split.end - split.start for split in splits if isinstance(split, RangeSplit))
+    if bounds.log_bytes is not None and size > bounds.log_bytes:
+        what = f"{size} bytes of the log, in no queue, would have to be looked through, {bounds.log_bytes} at most"
+        raise InvalidOption(f"{what}; wait until the broker has dispatched them, or ask where the store lies")
     columns = columns_of(COUNTED)
     schema = arrow_schema(columns)
     parts = []
@@ -153,13 +192,13 @@ def _counted(log: LogExtent, scanned: frozenset[str], selection: Selection) -> I
         )  # fmt: skip
 
 
-def _topics(store: StoreAt, options: ReadOptions) -> Iterator[Row]:
+def _topics(store: StoreAt, options: ReadOptions, bounds: Bounds) -> Iterator[Row]:
     """Topics that have queues or a configuration, or both."""
     selection = _selected(store, options)
     path = Path(store.root) / CONFIG / TOPICS
     table = broker_tables.topics(json_files.read(path), str(path))
     by_topic: dict[str, list[QueueRow]] = {name: [] for name in table if selection.admits(name)}
-    for row in queue_rows(store, options):
+    for row in queue_rows(store, options, bounds):
         by_topic.setdefault(row.topic, []).append(row)
     for topic, rows in sorted(by_topic.items()):
         fields = table.get(topic, {})
@@ -171,7 +210,7 @@ def _topics(store: StoreAt, options: ReadOptions) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _segments(store: StoreAt, _options: ReadOptions) -> Iterator[Row]:
+def _segments(store: StoreAt, _options: ReadOptions, _bounds: Bounds) -> Iterator[Row]:
     """The files of the log, with the part of each that holds data."""
     log = inventory.find_extent(store.root, store.broker_name)
     files = SegmentFiles(log.commitlog, log.segment_bytes)
@@ -184,7 +223,7 @@ def _segments(store: StoreAt, _options: ReadOptions) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _replicas(store: StoreAt, _options: ReadOptions) -> Iterator[Row]:
+def _replicas(store: StoreAt, _options: ReadOptions, _bounds: Bounds) -> Iterator[Row]:
     """One row a store: who serves it, and how far everything is."""
     log = inventory.find_extent(store.root, store.broker_name)
     broker = extent.running(store.root)
@@ -203,12 +242,12 @@ def _replicas(store: StoreAt, _options: ReadOptions) -> Iterator[Row]:
     )  # fmt: skip
 
 
-def _consumer_groups(store: StoreAt, options: ReadOptions) -> Iterator[Row]:
+def _consumer_groups(store: StoreAt, options: ReadOptions, bounds: Bounds) -> Iterator[Row]:
     """Where each group is in each queue, as its broker wrote it down last."""
     selection = _selected(store, options)
     path = Path(store.root) / CONFIG / CONSUMER_OFFSETS
     offsets = broker_tables.consumer_offsets(json_files.read(path), str(path))
-    queues = {(row.topic, row.queue_id): row for row in queue_rows(store, options, with_times=False)}
+    queues = {(row.topic, row.queue_id): row for row in queue_rows(store, options, bounds, with_times=False)}
     for (topic, group), by_queue in sorted(offsets.items()):
         for queue_id, offset in sorted(by_queue.items()) if selection.admits(topic) else ():
             row = queues.get((topic, queue_id))
@@ -220,7 +259,7 @@ def _whole(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-_TABLES: dict[str, Callable[[StoreAt, ReadOptions], Iterable[Row]]] = {
+_TABLES: dict[str, Callable[[StoreAt, ReadOptions, Bounds], Iterable[Row]]] = {
     "queues": queue_rows,
     "topics": _topics,
     "segments": _segments,

@@ -217,7 +217,7 @@ def test_what_does_not_fit_is_refused_in_one_line(spark, store, tmp_path):
         ({"path": f"{place},/a/store"}, "is no address"),
         ({"path": "grpc://127.0.0.1"}, "is no address"),
         ({"path": f"{place}/store"}, "is no address"),
-        ({"path": place, "table": "queues"}, "ask for tables where"),
+        ({"path": place, "table": "queues"}, "SERVER_UNREACHABLE"),
         ({"path": place, "flightToken": "a", "flightTokenFile": "b"}, "twice"),
         ({"path": place, "flightRoots": str(tmp_path / "none.pem")}, "No such file"),
         ({"path": place, "replicaPath": "s3://bucket"}, "cannot be mapped"),

@@ -20,7 +20,10 @@ def test_a_store_is_served_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     port = free_port()
     instead = {"8815": port, "slipstream flight STORE": f"slipstream flight {store.root} --port {port}"}
     with commands_in_path(monkeypatch, tmp_path), Session("flight.md", tmp_path, instead) as session:
-        assert session.run() == 2
+        assert session.run() == 3
         orders = session.names["orders"].to_pylist()
         assert sorted(int(row["body"]) for row in orders) == list(range(0, 50, 2))
+        assert {(row["topic"], row["count"]) for row in session.names["queues"].to_pylist()} == {
+            ("orders", 13), ("orders", 12), ("bills", 13), ("bills", 12),
+        }  # fmt: skip
         session.names["client"].close()

@@ -55,13 +55,19 @@ def test_places_are_the_servers_matter(option: str) -> None:
         (None, ("body",), {"Columns": "body"}, "columns and the option columns"),
         (None, None, {"keys": "a", "KEYS": "b"}, "twice"),
         (None, None, {"maxOffsetsPerTrigger": "1"}, "belongs to a stream"),
-        (None, None, {"table": "segments"}, "metadata"),
         (None, None, {f"o{number}": "" for number in range(OPTIONS_MAX + 1)}, "at most"),
     ],
 )
 def test_what_contradicts_itself_is_refused(topics, columns, options, why) -> None:
     with pytest.raises(InvalidOption, match=why):
         ScanRequest(topics, columns, options)
+
+
+def test_a_table_is_asked_for_by_its_name_and_without_conditions() -> None:
+    assert ScanRequest(options={"Table": "segments"}).is_of_table
+    assert not ScanRequest(options={"mode": "permissive"}).is_of_table
+    with pytest.raises(InvalidOption, match="metadata"):
+        ScanRequest(options={"TABLE": "segments"}, where=(("queueId", "==", 1),))
 
 
 @pytest.mark.parametrize(

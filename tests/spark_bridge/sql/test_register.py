@@ -254,14 +254,16 @@ def test_a_temporary_view_by_sql_alone(spark: SparkSession, store: SmallStore) -
 
 
 def test_a_store_on_another_host(spark: SparkSession, store: SmallStore, tmp_path: Path) -> None:
-    """Through Flight: messages, no metadata; the catalogue keeps where the token is, not the token."""
+    """Through Flight: all of it; the catalogue keeps where the token is, not the token."""
     (tmp_path / "token").write_text(TOKEN)
     with served(store.root) as server:
         place = server.location
         registered = register(spark, place, database=DATABASE, flightTokenFile=tmp_path / "token", columns=["body"])
         assert set(registered.tables) == {"orders", "my-topic", "%RETRY%g"}
-        assert tables(spark) == {"messages", "orders", "my_topic", "retry_g"}
+        assert tables(spark) == {"messages", "orders", "my_topic", "retry_g", *METADATA_TABLES}
         assert answer(spark, "SELECT count(body) FROM orders") == 10
+        assert answer(spark, "SELECT sum(count) FROM queues WHERE topic = 'my-topic'") == 10
+        assert answer(spark, "SELECT count(path) FROM segments") == 0 < answer(spark, "SELECT count(*) FROM segments")
         for options, words in (
             ({"flightToken": TOKEN}, "flightTokenFile"),
             ({"flightTokenFile": tmp_path / "token", "topics": ["order"]}, "did you mean 'orders'"),

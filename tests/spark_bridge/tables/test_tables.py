@@ -13,7 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.stores import resolve_stores
-from spark_bridge.tables.reader import TABLES, TableReader, table_schema
+from spark_bridge.tables.columns import TABLES
+from spark_bridge.tables.reader import TableReader, table_schema
 from spark_bridge.tables.rows import queue_rows, rows_of
 from store.files.directory import StoreDirectory
 from store.message.topics import is_lmq, is_system_topic
