@@ -21,12 +21,13 @@ from pyspark.sql.types import StructType
 from ipc.module_names import IMPORTED_FROM
 from spark_bridge import java_home, spark_home
 from spark_bridge.catalogue import kept_options, options_kept
+from spark_bridge.flight.explaining import explain_options
 from spark_bridge.options.conditions import admitted, columns_named, ranged
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.rows import parse_row_options
 from spark_bridge.options.values import InvalidOption, option_text, place_of
 from spark_bridge.options.where import COLUMNS, where_text
-from spark_bridge.plan.explanation import ReadPlan, explain_options
+from spark_bridge.plan.explanation import ReadPlan
 from spark_bridge.records.spark_schema import schema_of
 from spark_bridge.source import FORMAT
 

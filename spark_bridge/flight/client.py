@@ -20,7 +20,7 @@ from pyarrow import flight
 
 from spark_bridge.flight.access import bearer
 from spark_bridge.flight.errors import ServerUnreachable, TooManyStreams
-from spark_bridge.flight.request import STORE_ACTION, ScanRequest
+from spark_bridge.flight.request import EXPLAIN_ACTION, STORE_ACTION, ScanRequest
 from spark_bridge.flight.wire_errors import ELSEWHERE, RETRIED, made_again
 from spark_bridge.options.flights import SCHEMES
 from spark_bridge.options.values import InvalidOption
@@ -119,6 +119,10 @@ class RemoteStore:
         asked = flight.Action(action, body)
         (result,) = self._asked(lambda options: list(self._client.do_action(asked, options)), timeout_s)
         return json.loads(result.body.to_pybytes())
+
+    def explained(self, request: ScanRequest) -> Any:
+        """What the request would touch, from JSON (`spark_bridge.flight.explaining`)."""
+        return self.ask(EXPLAIN_ACTION, request.encoded())
 
     def topics(self, prefix: str = "") -> dict[str, int]:
         """The topics that are served, and how many messages their queues have."""

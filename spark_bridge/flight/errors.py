@@ -93,7 +93,7 @@ class ServerStopping(FlightError):
 class NotOffered(FlightError):
     """A call or an action that this server does not have.
 
-    Next: GetFlightInfo, GetSchema, DoGet, ListFlights and the actions `store` and `stream` are all there is.
+    Next: GetFlightInfo, GetSchema, DoGet, ListFlights and the actions `store`, `explain` and `stream` are all there is.
     """
 
     code = "NOT_OFFERED"

@@ -23,6 +23,7 @@ from spark_bridge.records.row_filter import parse_conditions
 
 VERSION = 1
 STORE_ACTION = "store"  # whose log it is, and its ends
+EXPLAIN_ACTION = "explain"  # what a request would touch
 TABLE_OPTION = "table"
 REQUEST_BYTES_MAX = 1 << 20
 OPTIONS_MAX = 64

@@ -28,7 +28,8 @@ from spark_bridge.options.values import InvalidOption
 from spark_bridge.options.where import COLUMNS as SELECTING
 from spark_bridge.options.where import where_text
 from spark_bridge.plan import inventory
-from spark_bridge.plan.planner import plan_under_leases
+from spark_bridge.plan.explanation import StorePlan, store_plan
+from spark_bridge.plan.planner import plan_under_leases, planned_parts
 from spark_bridge.plan.stores import broker_name_of
 from spark_bridge.records.row_filter import parse_conditions
 from spark_bridge.replica.replica import end_of, stamp_of
@@ -52,6 +53,7 @@ WAIT_SECONDS_MAX = 60.0  # for a replica that lags, whatever a client would wait
 POLL_S = 0.1
 ENDPOINTS_MAX = 10_000
 TOPICS_MAX = 10_000
+QUEUES_EXPLAINED_MAX = 100_000
 PATTERN_CHARACTERS_MAX = 1024
 
 
@@ -116,6 +118,22 @@ class ServedStore:
         end = max((split.log.max_physical_offset for split in splits), default=0)
         records = -1 if request.where else _records(splits)
         return Plan(wanted.schema, tickets, records, _log_bytes(splits), self.broker_name, end)
+
+    def explained(self, request: ScanRequest) -> list[StorePlan]:
+        """What the request would touch now, of this store; nothing is held for it, and no place is told.
+
+        Raises what `plan` raises.
+        """
+        options, wanted = self._asked(request)
+        plans = []
+        for part, splits in planned_parts(self.resolved(options)):
+            tickets = _tickets(splits, request, wanted)
+            queues = sum(len(split.pieces) for split in splits if isinstance(split, QueueSplit))
+            if queues > QUEUES_EXPLAINED_MAX:
+                what = f"the plan has {queues} parts of queues, {QUEUES_EXPLAINED_MAX} at most are explained"
+                raise InvalidOption(f"{what}; name fewer topics")
+            plans.append(replace(store_plan(part, splits), path="", splits=len(tickets)))
+        return plans
 
     def options_of(self, request: ScanRequest) -> ReadOptions:
         """The options of a read of this store. Raises InvalidOption."""

@@ -28,9 +28,10 @@ from spark_bridge.flight.errors import (
     NotWritable,
     ServerStopping,
 )
+from spark_bridge.flight.explaining import sent
 from spark_bridge.flight.followed import FollowedStore
 from spark_bridge.flight.questions import STREAM_ACTION
-from spark_bridge.flight.request import STORE_ACTION, ScanRequest, parsed
+from spark_bridge.flight.request import EXPLAIN_ACTION, STORE_ACTION, ScanRequest, parsed
 from spark_bridge.flight.served import Opened, ServedStore
 from spark_bridge.flight.served_tables import ServedTables
 from spark_bridge.flight.streams import DEFAULT_LIMITS, Limits, Stream, Streams, Turns
@@ -183,13 +184,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @_in_one_line
     def do_action(self, context: Any, action: Any) -> list[Any]:
-        """`store`: whose log it is, its ends, this program's version; `stream`: what the driver of one asks."""
+        """`store`: whose log it is, its ends; `explain`: what a request would touch; `stream`: what a driver asks."""
         self._entered(context)
+        if action.type == EXPLAIN_ACTION:
+            request = parsed(action.body.to_pybytes())
+            with self._plans.taken():
+                return [flight.Result(sent([] if request.is_of_table else self._store.explained(request)))]
         if action.type == STREAM_ACTION:
             with self._looks.taken():
                 return [flight.Result(self._followed.answer(action.body.to_pybytes()))]
         if action.type != STORE_ACTION:
-            raise NotOffered(f"there is no action {action.type[:255]!r}; there are {STORE_ACTION} and {STREAM_ACTION}")
+            known = f"{STORE_ACTION}, {EXPLAIN_ACTION} and {STREAM_ACTION}"
+            raise NotOffered(f"there is no action {action.type[:255]!r}; there are {known}")
         writable = self._writers is not None and puts.takes_puts(self._store.root)
         status = {"version": self._version, "takesPuts": writable, **self._store.status()}
         return [flight.Result(json.dumps(status).encode())]
@@ -200,6 +206,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._entered(context)
         return [
             (STORE_ACTION, "whose log it is, from which offset to which, as JSON"),
+            (EXPLAIN_ACTION, "what a request would touch: splits, bytes, queues; JSON to JSON"),
             (STREAM_ACTION, "how far queues reach, and what a batch of a stream may take: JSON to JSON"),
         ]
 

@@ -6,14 +6,13 @@ and thrown away: it reads cursors, queues and as much of the log as planning doe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from spark_bridge.options.read import ReadOptions, parse_options
-from spark_bridge.options.values import InvalidOption
+from spark_bridge.options.read import ReadOptions
 from spark_bridge.plan.planner import StorePart, planned_parts
 from spark_bridge.records.reader import open_window
 from spark_bridge.records.selection import records_at
@@ -89,22 +88,18 @@ class ReadPlan:
         return "\n".join([_counted(self.splits, self.bytes), *map(str, self.stores)])
 
 
-def explain_options(options: Mapping[str, str]) -> ReadPlan:
-    """The plan that a read with these options would have now. Raises what the read would raise when Spark plans it."""
-    return explain(parse_options(options))
+def explained(options: ReadOptions) -> ReadPlan:
+    """The plan that a read of stores in place with these options would have now.
+
+    Raises what the read would raise when Spark plans it. Metadata tables read no messages: their plan has no splits.
+    """
+    if options.table is not None:
+        return ReadPlan([])
+    return ReadPlan([store_plan(part, splits) for part, splits in planned_parts(options)])
 
 
-def explain(parsed: ReadOptions) -> ReadPlan:
-    """As `explain_options`, of options that were read. Metadata tables read no messages: their plan has no splits."""
-    if parsed.flights is not None:
-        places = ", ".join(place for places in parsed.flights.stores for place in places)
-        raise InvalidOption(f"{places}: a server plans this read; explain it where the store lies")
-    return ReadPlan(
-        [] if parsed.table is not None else [_of_store(part, splits) for part, splits in planned_parts(parsed)]
-    )
-
-
-def _of_store(part: StorePart, splits: list[Split]) -> StorePlan:
+def store_plan(part: StorePart, splits: list[Split]) -> StorePlan:
+    """One store's part, from what was planned of it."""
     log = part.log
     return StorePlan(
         broker_name=part.store.broker_name,

@@ -72,7 +72,7 @@ class Explain:
     @in_one_line
     def eval(self, path: str, options: str) -> Iterator[tuple[Any, ...]]:
         """`options`: as JSON, `{"topic":"orders"}`; `{}` is a read of everything."""
-        from spark_bridge.plan.explanation import explain_options
+        from spark_bridge.flight.explaining import explain_options
 
         _require("rocketmq_explain", path=path, options=options)
         given = json_value("options", options, 'give JSON as {"topic":"orders"}')

@@ -17,7 +17,7 @@ from tools.common.lazy_group import SuggestingGroup
 from tools.common.moments import SHAPES, Moment
 from tools.common.output_form import form
 from tools.common.progress import OPTION
-from tools.log.options import EPILOG, STORE, OptionValue, QueueName, Regex, store_command
+from tools.log.options import EPILOG, STORE, STORE_OR_SERVERS, OptionValue, QueueName, Regex, store_command
 
 FIND_LIMIT = 64
 DELAY_LEVELS = "messageDelayLevel of the broker that wrote the store, if it is not running and that is not the default."
@@ -134,7 +134,7 @@ def sidecar() -> None:
 
 
 @log.command(epilog=EPILOG)
-@STORE
+@STORE_OR_SERVERS
 @TOPICS
 @click.option("--where", help='Conditions, as the option `where` has them: {"queueOffset":{">=":100,"<":200}}.')
 @click.option("--option", "options", type=OptionValue(), multiple=True, metavar="NAME=VALUE",
@@ -145,7 +145,8 @@ def plan() -> None:
     """Show what a read of STORE would touch: splits, bytes, queues, parts of the log (needs the package pyarrow).
 
     It is planned as Spark's reads and scans are, with the same options, and nothing is read but what planning reads.
-    What conditions leave out of the plan is not looked at; what is planned is asked for the conditions, too.
+    What conditions leave out of the plan is not looked at; what is planned is asked for the conditions, too. STORE may
+    be grpc://HOST:PORT, a server that `slipstream flight` started, which plans it (--option flightTokenFile=FILE).
     """
 
 

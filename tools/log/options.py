@@ -14,6 +14,18 @@ from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
 
 STORE = click.argument("store", type=GivenPath(path_type=Path))
+
+
+class StoreOrServers(GivenPath):
+    """A directory, or addresses of Flight servers as text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from spark_bridge.options.flights import is_flight  # most commands know no servers
+
+        return value if isinstance(value, str) and is_flight(value) else super().convert(value, param, ctx)
+
+
+STORE_OR_SERVERS = click.argument("store", type=StoreOrServers(path_type=Path))
 REGEX_CHARACTERS_MAX = 10_000
 EPILOG = (
     "Exit codes: 0 all well; 1 verify or diff found something, find found nothing; 2 wrong usage or not a store;"
@@ -78,8 +90,9 @@ def _require_stores(arguments: dict[str, Any], *, or_file: bool) -> None:
     from store.files.directory import store_directory
 
     for name in ("store", "store_a", "store_b"):
-        if name in arguments and not (or_file and arguments[name].is_file()):
-            store_directory(arguments[name])
+        place = arguments.get(name)
+        if isinstance(place, Path) and not (or_file and place.is_file()):
+            store_directory(place)
 
 
 def store_command(

@@ -19,7 +19,7 @@ OWN_OPTIONS = ("path", "paths", "nameserver", "topic", "where")
 
 
 def plan(
-    store: Path, topics: tuple[str, ...], where: str | None, options: tuple[tuple[str, str], ...], as_json: bool
+    store: Path | str, topics: tuple[str, ...], where: str | None, options: tuple[tuple[str, str], ...], as_json: bool
 ) -> int:
     """The plan of a batch read with these options, as it would be made now."""
     require_arrow("log plan")
@@ -29,7 +29,7 @@ def plan(
 
     try:
         parsed = parse_options(_asked(store, topics, where, options))
-        from spark_bridge.plan.explanation import explain  # loads Arrow, which wrong options do not need
+        from spark_bridge.flight.explaining import explain  # loads Arrow, which wrong options do not need
 
         made = explain(parsed)
     except InvalidOption as error:
@@ -47,7 +47,7 @@ def plan(
 
 
 def _asked(
-    store: Path, topics: tuple[str, ...], where: str | None, options: tuple[tuple[str, str], ...]
+    store: Path | str, topics: tuple[str, ...], where: str | None, options: tuple[tuple[str, str], ...]
 ) -> dict[str, str]:  # fmt: skip
     asked = dict(options)
     named = [name for name, _value in options if name.lower() in OWN_OPTIONS]
@@ -59,7 +59,7 @@ def _asked(
         asked["topic"] = ",".join(topics)
     if where is not None:
         asked["where"] = where
-    return {**asked, "path": str(store.absolute())}
+    return {**asked, "path": store if isinstance(store, str) else str(store.absolute())}
 
 
 def fields_of(made: ReadPlan, part: StorePlan) -> dict[str, Any]:

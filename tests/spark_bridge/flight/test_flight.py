@@ -144,7 +144,7 @@ def test_what_is_there_is_told(server: FlightServer, golden: str) -> None:
         options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
         info = plain.get_flight_info(flight.FlightDescriptor.for_path("alphaFour"), options)
         assert sum(plain.do_get(end.ticket, options).read_all().num_rows for end in info.endpoints) == plan.records
-        assert [action.type for action in plain.list_actions(options)] == ["store", "stream"]
+        assert [action.type for action in plain.list_actions(options)] == ["store", "explain", "stream"]
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN + "x", TOKEN[:-1], TOKEN.upper()])

@@ -26,4 +26,5 @@ def test_a_store_is_served_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert {(row["topic"], row["count"]) for row in session.names["queues"].to_pylist()} == {
             ("orders", 13), ("orders", 12), ("bills", 13), ("bills", 12),
         }  # fmt: skip
+        assert session.names["touched"]["queues"] == {"orders/0": 13, "orders/2": 12}
         session.names["client"].close()

@@ -270,13 +270,19 @@ def test_a_store_on_another_host(spark: SparkSession, store: SmallStore, tmp_pat
         ):
             with pytest.raises(InvalidOption, match=words):
                 register(spark, place, database=DATABASE, **options)
-        with pytest.raises(InvalidOption, match="a server plans this read"):
-            explain_read(spark.table(f"{DATABASE}.orders"))
+        (plan,) = explain_read(spark.table(f"{DATABASE}.orders")).stores
+        assert (plan.path, plan.queues) == (place, {"orders/0": 5, "orders/1": 5})
         with pytest.raises(PythonException, match="give a directory"):
             spark.sql(f"SELECT * FROM rocketmq_offsets_at('{place}', 'orders', 0)").collect()
     with served(store.root, token=None) as server:
         rows = spark.sql(f"SELECT * FROM rocketmq_by_key('{server.location}', 'orders', 'k3')").collect()
         assert [row.keys for row in rows] == ["k3"]
+        (row,) = spark.sql(f"""SELECT * FROM rocketmq_explain('{server.location}', '{{"topic":"orders"}}')""").collect()
+        assert (row.path, row.splits) == (server.location, explain_read(made_frame(spark, store)).splits)
+
+
+def made_frame(spark: SparkSession, store: SmallStore) -> Any:
+    return spark.read.format("rocketmq").options(path=store.root, topic="orders").load()
 
 
 def test_what_is_read_is_explained(spark: SparkSession, store: SmallStore) -> None:
