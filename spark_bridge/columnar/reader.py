@@ -153,29 +153,30 @@ def _with_records(
     table: pa.Table, window: LogWindow, later: RowFilter | None, asked: _Asked
 ) -> Iterator[pa.RecordBatch]:
     """Batches whose rows are records of the segment, too."""
-    positions = table.column(POSITION).to_numpy() - window.base_offset
-    check_heads(window, positions, table.column(SIZE).to_numpy())
-    if later is not None:
-        kept = later.kept(Records(window, positions)).starts
-        table, positions = table.take(pa.array(np.searchsorted(positions, kept))), kept
     heavy, bodies = (any(getattr(column, what) for column in asked.columns) for what in ("heavy", "reads_body"))
-    done = 0
-    for part, _ in in_place.cut(window, positions, heavy) if len(positions) else ():
-        for first in range(0, len(part), in_place.BATCH_ROWS_MAX):
-            of_batch = part[first : first + in_place.BATCH_ROWS_MAX]
-            for records in with_bodies(Records(window, of_batch), asked.rows, bodies):
-                yield _batch(table.slice(done, len(records)), records, asked)
+    for first in range(0, len(table), in_place.BATCH_ROWS_MAX):
+        known = table.slice(first, in_place.BATCH_ROWS_MAX)
+        positions = known.column(POSITION).to_numpy() - window.base_offset
+        whole = records_of(window, positions, known.column(SIZE).to_numpy())
+        if later is not None:
+            whole = later.kept(whole)
+            known = known.take(pa.array(np.searchsorted(positions, whole.starts)))
+        done = 0
+        for part, _ in in_place.cut(whole, heavy) if len(whole) else ():
+            for records in with_bodies(part, asked.rows, bodies):
+                yield _batch(known.slice(done, len(records)), records, asked)
                 done += len(records)
 
 
-def check_heads(window: LogWindow, positions: Positions, sizes: Positions) -> None:
-    """Raise CorruptRecord unless a record of its size begins at each position."""
-    if len(records_at(window, positions)) == len(positions):
-        wrong = np.flatnonzero(window.int32(positions) != sizes)
+def records_of(window: LogWindow, positions: Positions, sizes: Positions) -> Records:
+    """The records at the positions. Raises CorruptRecord unless one of its size begins at each."""
+    records = records_at(window, positions)
+    if len(records) == len(positions):
+        wrong = np.flatnonzero(records.sizes != sizes)
         if len(wrong):
-            at = int(positions[wrong[0]])
-            raise window.corrupt(at, f"size {int(window.view('>i4')[at])}, {int(sizes[wrong[0]])} in its side file")
-        return
+            row = int(wrong[0])
+            raise window.corrupt(int(positions[row]), f"size {records.sizes[row]}, {sizes[row]} in its side file")
+        return records
     at = next(at for at in positions.tolist() if not len(records_at(window, np.array([at]))))
     raise window.corrupt(at, what_is_wrong(window, at) or "it is cut off")
 

@@ -72,7 +72,7 @@ class SegmentRows:
         self._starts.append(starts)
         self.rows += len(starts)
         self.not_for_queues += int(np.count_nonzero(records.sys_flag & NOT_FOR_QUEUES))
-        self.done_bytes = int(starts[-1]) + int(self._window.int32(starts[-1:])[0])
+        self.done_bytes = int(starts[-1]) + int(records.sizes[-1])
         if self._topics is not None:
             self._topics.update(batch.column(0).unique().to_pylist())
             if len(self._topics) > TOPICS_MAX or any(len(topic) > TOPIC_CHARACTERS_MAX for topic in self._topics):

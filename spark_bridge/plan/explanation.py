@@ -141,7 +141,7 @@ def _record_bytes(split: RecordSplit) -> int:
     for base in np.unique(offsets - offsets % segment_bytes).tolist():
         window = open_window(split.log, base)
         inside = offsets[(offsets >= base) & (offsets < base + segment_bytes)] - base
-        total += int(window.int32(records_at(window, inside)).sum(dtype=np.int64))
+        total += int(records_at(window, inside).sizes.sum(dtype=np.int64))
     return total
 
 

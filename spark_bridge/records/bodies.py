@@ -60,7 +60,7 @@ def _part(records: Records, first: int, end: int) -> Records:
     """Rows [first, end) alone; their bodies are let go of by the whole."""
     if (first, end) == (0, len(records)):
         return records
-    part = Records(records.window, records.starts[first:end])
+    part = records.chosen(slice(first, end))
     part.errors = {row - first: text for row, text in records.errors.items() if first <= row < end}
     part.bodies = {row - first: records.bodies.pop(row) for row in list(records.bodies) if first <= row < end}
     return part

@@ -119,10 +119,10 @@ COLUMNS = (
     Column(
         "storeTimestamp",
         TIMESTAMP,
-        lambda r: _timestamps(r.window.int64(r.starts + STORE_TIMESTAMP_AT + r.born_shift)),
+        lambda records: _timestamps(records.int64_at(STORE_TIMESTAMP_AT, records.born_shift)),
     ),
     Column("storeHost", STRING, lambda r: _host(r, r.store_host_at, STORE_V6)),
-    Column("reconsumeTimes", INT, lambda r: pa.array(r.window.int32(r.starts + RECONSUME_TIMES_AT + r.hosts_shift))),
+    Column("reconsumeTimes", INT, lambda r: pa.array(r.int32_at(RECONSUME_TIMES_AT, r.hosts_shift))),
     Column("bodyLength", INT, lambda records: pa.array(records.body_length)),
     Column("brokerName", STRING, lambda records: _constant(records, records.window.broker_name or None, pa.string())),
 )

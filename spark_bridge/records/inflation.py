@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from spark_bridge.records.damage import Damage
+from spark_bridge.records.records import Records
 from spark_bridge.records.scan import CopiedRecords, LogWindow, Positions
 from store.errors import CorruptRecord, MalformedData
 from store.message.inner_batch import messages_in
@@ -31,14 +32,13 @@ COPIED_BYTES_MAX = 4 << 20
 _INNER = int(SysFlag.INNER_BATCH)
 _INT32, _INT64, _INT16 = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">h")
 
-Chunk = tuple[LogWindow, Positions]
 
-
-def unpacked(window: LogWindow, positions: Positions, check_crc: bool) -> Iterator[Chunk | Damage]:
+def unpacked(records: Records, check_crc: bool) -> Iterator[Records | Damage]:
     """The records with each inner batch replaced by its messages; a batch that is none is told."""
-    batches = np.flatnonzero(window.int32(positions + SYS_FLAG_AT) & _INNER)
+    window, positions = records.window, records.starts
+    batches = np.flatnonzero(records.sys_flag & _INNER)
     if not len(batches):
-        yield window, positions
+        yield records
         return
     copy, done = _Copy(window), 0
     for row in batches.tolist():
@@ -70,13 +70,13 @@ class _Copy:
         self._starts: list[Positions] = []
         self._bytes = 0
 
-    def taken(self) -> Iterator[Chunk]:
+    def taken(self) -> Iterator[Records]:
         """What was copied so far, if anything; begins anew."""
         if self._starts:
-            yield CopiedRecords(self._window, b"".join(self._parts)), np.concatenate(self._starts)
+            yield Records(CopiedRecords(self._window, b"".join(self._parts)), np.concatenate(self._starts))
         self._parts, self._starts, self._bytes = [], [], 0
 
-    def add_records(self, positions: Positions) -> Iterator[Chunk]:
+    def add_records(self, positions: Positions) -> Iterator[Records]:
         """Copy records as they are; yields what has become large enough."""
         sizes = self._window.int32(positions).astype(np.int64)
         behind = np.cumsum(sizes)

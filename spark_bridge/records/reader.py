@@ -21,7 +21,7 @@ from spark_bridge.records.bodies import with_bodies
 from spark_bridge.records.columns import Column, damage_batch, record_batch
 from spark_bridge.records.damage import Damage, sound_entries, sound_starts
 from spark_bridge.records.entries import QueueEntries, check_entries
-from spark_bridge.records.inflation import Chunk, unpacked
+from spark_bridge.records.inflation import unpacked
 from spark_bridge.records.records import Records
 from spark_bridge.records.row_filter import RowFilter
 from spark_bridge.records.scan import LogWindow, Positions, record_starts
@@ -61,7 +61,7 @@ def read_split(
         if isinstance(part, list):
             yield damage_batch(part, schema, split.log.broker_name)
             continue
-        wanted = Records(*part) if row_filter is None else row_filter.kept(Records(*part))
+        wanted = part if row_filter is None else row_filter.kept(part)
         for records in with_bodies(wanted, rows, bodies):
             yield record_batch(records, columns, schema)
 
@@ -87,7 +87,7 @@ def open_window(log: LogExtent, base_offset: int) -> LogWindow:
         return LogWindow(path, base_offset, segment.array, log.max_physical_offset, log.broker_name)
 
 
-def _chunks(split: Split, rows: RowOptions) -> Iterator[Chunk | Damage]:
+def _chunks(split: Split, rows: RowOptions) -> Iterator[Records | Damage]:
     """The wanted messages of a split, some thousands at a time, under its plan's lease if there is one.
 
     They are here: a replica that lags behind the planned one is waited for.
@@ -105,13 +105,13 @@ def _chunks(split: Split, rows: RowOptions) -> Iterator[Chunk | Damage]:
         keep(split.log.lease)
 
 
-def _chunks_of(split: Split, rows: RowOptions) -> Iterator[Chunk | Damage]:
+def _chunks_of(split: Split, rows: RowOptions) -> Iterator[Records | Damage]:
     if isinstance(split, QueueSplit):
         return _queue_chunks(split, rows)
     return _record_chunks(split, rows) if isinstance(split, RecordSplit) else _range_chunks(split, rows)
 
 
-def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
+def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Records | Damage]:
     """The records that start in a range of one segment and are wanted."""
     log = split.log
     try:
@@ -128,10 +128,10 @@ def _range_chunks(split: RangeSplit, rows: RowOptions) -> Iterator[Chunk | Damag
         if isinstance(positions, Damage):
             yield positions
         else:
-            yield from _messages(window, select(window, positions, split.selection), split.selection, rows)
+            yield from _messages(select(Records(window, positions), split.selection), split.selection, rows)
 
 
-def _record_chunks(split: RecordSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
+def _record_chunks(split: RecordSplit, rows: RowOptions) -> Iterator[Records | Damage]:
     """The records that begin at the split's offsets and are wanted."""
     for base, first, behind in _segments_of(np.array(split.offsets, np.int64), split.log.segment_bytes):
         try:
@@ -139,11 +139,11 @@ def _record_chunks(split: RecordSplit, rows: RowOptions) -> Iterator[Chunk | Dam
         except (SegmentRemoved, SegmentSizeMismatch) as error:
             yield from _consequence(Damage(explained(error, split.log), split.offsets[first]), rows)
             continue
-        positions = records_at(window, np.array(split.offsets[first:behind], np.int64) - base)
-        yield from _messages(window, select(window, positions, split.selection), split.selection, rows)
+        records = records_at(window, np.array(split.offsets[first:behind], np.int64) - base)
+        yield from _messages(select(records, split.selection), split.selection, rows)
 
 
-def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Chunk | Damage]:
+def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Records | Damage]:
     """The records that some pieces of consume queues point to."""
     windows: dict[int, LogWindow] = {}
     pruning = Selection() if rows.permissive else split.selection  # damage is told of every entry
@@ -168,28 +168,24 @@ def _queue_chunks(split: QueueSplit, rows: RowOptions) -> Iterator[Chunk | Damag
             windows[base] = window
             if not rows.permissive:
                 check_entries(window, named)
-                yield from _messages(window, named.positions, split.selection, rows)
+                yield from _messages(Records(window, named.positions), split.selection, rows)
                 continue
             for part in sound_entries(window, named):
                 if isinstance(part, Damage):
                     yield part
                 else:
-                    yield from _messages(window, part, split.selection, rows)
+                    yield from _messages(Records(window, part), split.selection, rows)
 
 
-def _messages(
-    window: LogWindow, positions: Positions, selection: Selection, rows: RowOptions
-) -> Iterator[Chunk | Damage]:
+def _messages(records: Records, selection: Selection, rows: RowOptions) -> Iterator[Records | Damage]:
     """The messages in some records, inner batches unpacked: those wanted."""
-    for part in unpacked(window, positions, rows.verify_body_crc):
+    for part in unpacked(records, rows.verify_body_crc):
         if isinstance(part, Damage):
             yield from _consequence(part, rows)
             continue
-        messages, chosen = part
-        if selection.looks_at_messages:
-            chosen = select_messages(messages, chosen, selection)
-        if len(chosen):
-            yield messages, chosen
+        messages = select_messages(part, selection) if selection.looks_at_messages else part
+        if len(messages):
+            yield messages
 
 
 def _consequence(damage: Damage, rows: RowOptions) -> Iterator[Damage]:
@@ -237,7 +233,7 @@ def _segments_of(offsets: npt.NDArray[np.int64], segment_bytes: int) -> Iterator
             yield int(bases[first]), first, behind
 
 
-def _batches(chunks: Iterable[Chunk | Damage], heavy: bool) -> Iterator[Chunk | list[Damage]]:
+def _batches(chunks: Iterable[Records | Damage], heavy: bool) -> Iterator[Records | list[Damage]]:
     """Join small chunks of one window and cut large ones; what a batch weighs counts when bytes are wanted.
 
     What tells of damage stays in its place between them.
@@ -245,17 +241,16 @@ def _batches(chunks: Iterable[Chunk | Damage], heavy: bool) -> Iterator[Chunk | 
     held = _Held()
     for chunk in chunks:
         if isinstance(chunk, Damage):
-            if held.positions or len(held.damages) >= DAMAGES_MAX:
+            if held.parts or len(held.damages) >= DAMAGES_MAX:
                 yield held.taken()
             held.damages.append(chunk)
             continue
-        window, positions = chunk
-        for part, part_bytes in cut(window, positions, heavy):
+        for part, part_bytes in cut(chunk, heavy):
             full = held.rows + len(part) > BATCH_ROWS_MAX or held.weight + part_bytes > BATCH_BYTES_MAX
-            if held.damages or (held.positions and (full or window is not held.window)):
+            if held.damages or (held.parts and (full or chunk.window is not held.parts[0].window)):
                 yield held.taken()
-            held.add(window, part, part_bytes)
-    if held.damages or held.positions:
+            held.add(part, part_bytes)
+    if held.damages or held.parts:
         yield held.taken()
 
 
@@ -266,30 +261,28 @@ class _Held:
         self._clear()
 
     def _clear(self) -> None:
-        self.window: LogWindow | None = None
-        self.positions: list[Positions] = []
+        self.parts: list[Records] = []
         self.damages: list[Damage] = []
         self.rows = self.weight = 0
 
-    def add(self, window: LogWindow, positions: Positions, weight: int) -> None:
+    def add(self, records: Records, weight: int) -> None:
         """Take more records of the window."""
-        self.window = window
-        self.positions.append(positions)
-        self.rows, self.weight = self.rows + len(positions), self.weight + weight
+        self.parts.append(records)
+        self.rows, self.weight = self.rows + len(records), self.weight + weight
 
-    def taken(self) -> Chunk | list[Damage]:
+    def taken(self) -> Records | list[Damage]:
         """What is held; begins anew."""
-        damages, window, positions = self.damages, self.window, self.positions
+        damages, parts = self.damages, self.parts
         self._clear()
-        return damages if window is None else (window, np.concatenate(positions))
+        return Records.joined(parts) if parts else damages
 
 
-def cut(window: LogWindow, chunk: Positions, heavy: bool) -> Iterator[tuple[Positions, int]]:
+def cut(chunk: Records, heavy: bool) -> Iterator[tuple[Records, int]]:
     """Parts of a chunk that are within a batch's bytes, unless one record alone is above them."""
     if not heavy:
         yield chunk, 0
         return
-    ends = np.cumsum(window.int32(chunk), dtype=np.int64)
+    ends = np.cumsum(chunk.sizes, dtype=np.int64)
     if ends[-1] <= BATCH_BYTES_MAX:
         yield chunk, int(ends[-1])
         return
@@ -297,5 +290,5 @@ def cut(window: LogWindow, chunk: Positions, heavy: bool) -> Iterator[tuple[Posi
     while done < len(chunk):
         before = int(ends[done - 1]) if done else 0
         until = max(done + 1, int(np.searchsorted(ends, before + BATCH_BYTES_MAX, "right")))
-        yield chunk[done:until], int(ends[until - 1]) - before
+        yield chunk.chosen(slice(done, until)), int(ends[until - 1]) - before
         done = until

@@ -1,12 +1,13 @@
 """The fields of some records of a mapped segment: where each lies, gathered when first asked for, all records at once.
 
-Fixed fields are gathered through overlapping big-endian views. Variable ones become Arrow views that point into the
-mapping, and are copied once, by Arrow's cast to the type that Spark takes. The rare shapes (IPv6 hosts, magic v2) are
-offsets that shift, not branches.
+Heads are copied out of the mapping once; fixed fields are columns of them, also of records that are chosen or joined
+later. Variable fields become Arrow views that point into the mapping, and are copied once, by Arrow's cast to the type
+that Spark takes. The rare shapes (IPv6 hosts, magic v2) are offsets that shift, not branches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -15,16 +16,20 @@ import pyarrow as pa
 from pyarrow.lib import ArrowInvalid
 
 from spark_bridge.records.scan import LogWindow, Positions
-from store.message.measure_columns import Int32s, Mask, Measures, Part
+from store.message.measure_columns import HEAD, Heads, Int32s, Mask, Measures, Part
 from store.message.properties import java_text
 from store.message.record import store_host_at
 
 STORE_HOST_AT = store_host_at(0)  # with two IPv4 hosts; an IPv6 host moves what lies behind it
 BODY_BEYOND, TOPIC_BEYOND = "its body reaches beyond its end", "its topic reaches beyond its end"
 NOT_ITS_SIZE = "its lengths do not add up to its size"
+MATRIX_BYTES = 128  # up to here it pays to know that all are of one length
 INLINE_BYTES = 12  # a view holds what is no longer than this itself
 
+FIELD_AT = {int(place[1]): name for name, place in (HEAD.fields or {}).items()}
+
 Span = tuple[Positions, Int32s]  # where a part of each record begins, and its length
+Rows = npt.NDArray[np.intp] | Mask | slice
 
 
 class Records:
@@ -33,28 +38,54 @@ class Records:
     `bodies` holds, by row, those bodies that are not the stored bytes (inflated ones), `errors` why a row has none.
     """
 
-    def __init__(self, window: LogWindow, starts: Positions) -> None:
+    def __init__(self, window: LogWindow, starts: Positions, heads: Heads | None = None) -> None:
         self.window = window
         self.starts = starts
-        self.measures = Measures(window, starts)
+        self.measures = Measures(window, starts, heads)
         self.bodies: dict[int, bytes | memoryview] = {}
         self.errors: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self.starts)
 
+    @classmethod
+    def joined(cls, parts: Sequence[Records]) -> Records:
+        """The records of several, all of one window and as they are stored."""
+        if len(parts) == 1:
+            return parts[0]
+        heads = [part.measures.heads for part in parts]
+        return cls(parts[0].window, np.concatenate([part.starts for part in parts]), np.concatenate(heads))
+
+    def chosen(self, rows: Rows) -> Records:
+        """Some of the records, as they are stored."""
+        heads = self.measures.known_heads
+        return Records(self.window, self.starts[rows], None if heads is None else heads[rows])
+
+    def meeting(self, mask: Mask) -> Records:
+        """Those for which it is true."""
+        return self if mask.all() else self.chosen(mask)
+
     def place(self, row: int) -> str:
         """Where a record lies, for an error."""
         offset = int(self.window.offsets(self.starts[row : row + 1])[0])
         return f"{self.window.path}: record at offset {offset}"
 
-    def int32_at(self, at: int) -> Int32s:
-        """A four-byte field of the header's first 48 bytes."""
-        return self.window.int32(self.starts + at)
+    def int32_at(self, at: int, shift: Positions | int = 0) -> Int32s:
+        """A fixed field of four bytes, which lies there or, behind IPv6 hosts, further on."""
+        if isinstance(shift, int) and shift == 0 and at in FIELD_AT:
+            return self.measures.heads[FIELD_AT[at]].astype(np.int32)
+        return self.window.int32(self.starts + at + shift)
 
-    def int64_at(self, at: int) -> npt.NDArray[np.int64]:
-        """An eight-byte field of the header's first 48 bytes."""
-        return self.window.int64(self.starts + at)
+    def int64_at(self, at: int, shift: Positions | int = 0) -> npt.NDArray[np.int64]:
+        """A fixed field of eight bytes, as `int32_at`."""
+        if isinstance(shift, int) and shift == 0 and at in FIELD_AT:
+            return self.measures.heads[FIELD_AT[at]].astype(np.int64)
+        return self.window.int64(self.starts + at + shift)
+
+    @property
+    def sizes(self) -> Int32s:
+        """What each record says of its size."""
+        return self.measures.sizes
 
     @property
     def sys_flag(self) -> Int32s:
@@ -167,11 +198,23 @@ def _replaced(records: Records) -> pa.Array:
 
 def _text(window: LogWindow, at: Positions, length: Int32s) -> pa.StringArray:
     """The byte ranges as text. What is no UTF-8 is read as Java reads it."""
-    raw = viewed(window, at, length).cast(pa.binary())
+    raw = _side_by_side(window, at, length)
+    if raw is None:
+        raw = viewed(window, at, length).cast(pa.binary())
     try:
         return raw.cast(pa.string())
     except ArrowInvalid:
         return pa.array([java_text(value) for value in raw.to_pylist()], pa.string())
+
+
+def _side_by_side(window: LogWindow, at: Positions, length: Int32s) -> pa.BinaryArray | None:
+    """The byte ranges if all are of one small length: the rows of a matrix are what Arrow keeps of them."""
+    width = int(length[0]) if len(length) else 0
+    if not 0 < width <= MATRIX_BYTES or (length != width).any():
+        return None
+    matrix = window.view(f"V{width}")[at]
+    ends = np.arange(0, matrix.nbytes + 1, width, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(at), [None, pa.py_buffer(ends), pa.py_buffer(matrix.view(np.uint8))])
 
 
 def _inline(window: LogWindow, at: Positions) -> npt.NDArray[np.int32]:

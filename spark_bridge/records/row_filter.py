@@ -57,8 +57,7 @@ class RowFilter:
             if len(records):
                 values = condition.column.build(records)
                 meets = pc.fill_null(condition.of(values), False).to_numpy(zero_copy_only=False)
-                if not meets.all():
-                    records = Records(records.window, records.starts[meets])
+                records = records.meeting(meets)
         return records
 
     def admitted(self) -> dict[str, set[Any]]:

@@ -21,11 +21,9 @@ from store.message.properties import KEYS, MULTI_DISPATCH, MULTI_QUEUE_OFFSET, T
 from store.message.record import (
     BORN_TIMESTAMP_AT,
     FIXED_BYTES,
-    MAGIC_AT,
     MAGIC_V1,
     MAGIC_V2,
     NOT_FOR_QUEUES,
-    PHYSICAL_OFFSET_AT,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
     store_timestamp_at,
@@ -41,37 +39,32 @@ SYSTEM_LETTERS = np.isin(np.arange(256), SYSTEM_BEGINS >> 24)
 Mask = npt.NDArray[np.bool_]
 
 
-def select(window: LogWindow, positions: Positions, selection: Selection) -> Positions:
+def select(records: Records, selection: Selection) -> Records:
     """Those of the records that are wanted by topic and queue; never what a transaction has not committed."""
-    records = Records(window, positions)
-    pending = records.sys_flag & NOT_FOR_QUEUES
-    if pending.any():
-        positions = positions[pending == 0]
-        records = Records(window, positions)
+    records = records.meeting(records.sys_flag & NOT_FOR_QUEUES == 0)
     if selection.queue_ids is not None:
-        positions = positions[np.isin(records.int32_at(QUEUE_ID_AT), list(selection.queue_ids))]
-        records = Records(window, positions)
-    if not len(positions):
-        return positions
+        records = records.meeting(np.isin(records.int32_at(QUEUE_ID_AT), list(selection.queue_ids)))
+    if not len(records):
+        return records
     if selection.topics is not None or selection.topic_pattern is not None or selection.queues is not None:
-        return _of_queues(records, selection)
-    return np.delete(positions, _of_system_topics(records)) if selection.hides_system else positions
+        return records.meeting(_of_queues(records, selection))
+    return records.meeting(~_of_system_topics(records)) if selection.hides_system else records
 
 
-def select_messages(window: LogWindow, positions: Positions, selection: Selection) -> Positions:
+def select_messages(records: Records, selection: Selection) -> Records:
     """Those of the messages that are wanted by the bounds of their queue, by ranges, time, tags and keys."""
-    if selection.ranges != UNLIMITED and len(positions):
-        positions = positions[_inside_ranges(window, positions, selection.ranges)]
-    if selection.bounds and len(positions):
-        positions = positions[_inside_bounds(window, positions, selection)]
-    if selection.stored and len(positions):
-        positions = positions[_inside_times(window, positions, selection)]
-    if selection.tags is not None and len(positions):
-        tags = property_value(Records(window, positions).properties, TAGS)
-        positions = positions[_mask(pc.is_in(tags, value_set=pa.array(sorted(selection.tags), pa.string())))]
-    if selection.keys is not None and len(positions):
-        positions = positions[_carrying(Records(window, positions).properties, selection.keys)]
-    return positions
+    if selection.ranges != UNLIMITED and len(records):
+        records = records.meeting(_inside_ranges(records, selection.ranges))
+    if selection.bounds and len(records):
+        records = records.meeting(_inside_bounds(records, selection))
+    if selection.stored and len(records):
+        records = records.meeting(_inside_times(records, selection))
+    if selection.tags is not None and len(records):
+        tags = property_value(records.properties, TAGS)
+        records = records.meeting(_mask(pc.is_in(tags, value_set=pa.array(sorted(selection.tags), pa.string()))))
+    if selection.keys is not None and len(records):
+        records = records.meeting(_carrying(records.properties, selection.keys))
+    return records
 
 
 def may_have_tags(topic: str, entries: Entries, selection: Selection) -> Mask | None:
@@ -86,22 +79,20 @@ def may_have_tags(topic: str, entries: Entries, selection: Selection) -> Mask | 
     return mask
 
 
-def records_at(window: LogWindow, positions: Positions) -> Positions:
-    """Those of the positions at which a record begins that names itself so and is whole; others are no records.
+def records_at(window: LogWindow, positions: Positions) -> Records:
+    """The records that begin at some of the positions, name themselves so and are whole; others are no records.
 
     For places that an index tells, which may outlive what they name.
     """
-    positions = positions[(positions >= 0) & (positions + FIXED_BYTES <= window.length)]
-    magic = window.view(">u4")[positions + MAGIC_AT]
-    good = (magic == MAGIC_V1) | (magic == MAGIC_V2)
-    good &= window.int64(positions + PHYSICAL_OFFSET_AT) == positions + window.base_offset
-    sizes = window.int32(positions).astype(np.int64)
-    whole: Positions = positions[good & (sizes >= FIXED_BYTES) & (positions + sizes <= window.length)]
-    return whole
+    records = Records(window, positions[(positions >= 0) & (positions + FIXED_BYTES <= window.length)])
+    heads, sizes = records.measures.heads, records.sizes.astype(np.int64)
+    good = (heads["magic_code"] == MAGIC_V1) | (heads["magic_code"] == MAGIC_V2)
+    good &= heads["physical_offset"] == records.starts + window.base_offset
+    return records.meeting(good & (sizes >= FIXED_BYTES) & (records.starts + sizes <= window.length))
 
 
-def _of_queues(records: Records, selection: Selection) -> Positions:
-    """Those of the topics and queues selected."""
+def _of_queues(records: Records, selection: Selection) -> Mask:
+    """Which are of the topics and queues selected."""
     topics = records.topic.dictionary_encode()
     names, codes = topics.dictionary.to_pylist(), topics.indices.to_numpy()
     wanted: Mask = np.array([selection.admits(name) for name in names], np.bool_)[codes]
@@ -114,7 +105,7 @@ def _of_queues(records: Records, selection: Selection) -> Positions:
         for topic, queue_id in selection.queues:
             assigned |= (codes == code_of.get(topic, -1)) & (queue_ids == queue_id)
         wanted &= assigned
-    return records.starts[wanted]
+    return wanted
 
 
 def in_multi_dispatch(records: Records, name: str) -> Mask:
@@ -126,25 +117,24 @@ def in_multi_dispatch(records: Records, name: str) -> Mask:
     return mask
 
 
-def _of_system_topics(records: Records) -> npt.NDArray[np.intp]:
+def _of_system_topics(records: Records) -> Mask:
     """Which of the records belong to topics that brokers make for themselves: few are looked at, by their beginning."""
-    window, positions = records.window, records.starts
+    window, mask = records.window, np.zeros(len(records), np.bool_)
     topic_at = np.clip(records.likely_topic_at, 0, window.length - 4)
     likely = np.flatnonzero(SYSTEM_LETTERS[window.bytes[topic_at]])
     likely = likely[np.isin(window.view(">u4")[topic_at[likely]], SYSTEM_BEGINS)]
-    if not len(likely):
-        return likely
-    topics = Records(window, positions[likely]).topic.dictionary_encode()
-    system = np.array([is_system_topic(topic) for topic in topics.dictionary.to_pylist()], np.bool_)
-    return np.compress(system[topics.indices.to_numpy()], likely)
+    if len(likely):
+        topics = records.chosen(likely).topic.dictionary_encode()
+        system = np.array([is_system_topic(topic) for topic in topics.dictionary.to_pylist()], np.bool_)
+        mask[likely] = system[topics.indices.to_numpy()]
+    return mask
 
 
-def _inside_bounds(window: LogWindow, positions: Positions, selection: Selection) -> Mask:
+def _inside_bounds(records: Records, selection: Selection) -> Mask:
     """True for records that no bounds of their queue exclude."""
-    queue_ids = window.int32(positions + QUEUE_ID_AT)
-    queue_offsets = window.int64(positions + QUEUE_OFFSET_AT)
-    topics = Records(window, positions).topic
-    inside = np.ones(len(positions), np.bool_)
+    queue_ids, queue_offsets = records.int32_at(QUEUE_ID_AT), records.int64_at(QUEUE_OFFSET_AT)
+    topics = records.topic
+    inside = np.ones(len(records), np.bool_)
     for topic, queue_id, first, end in selection.bounds:
         outside = queue_offsets < first
         if end is not None:
@@ -155,10 +145,9 @@ def _inside_bounds(window: LogWindow, positions: Positions, selection: Selection
     return inside
 
 
-def _inside_ranges(window: LogWindow, positions: Positions, ranges: Ranges) -> Mask:
+def _inside_ranges(records: Records, ranges: Ranges) -> Mask:
     """True for records that lie in all ranges."""
-    records = Records(window, positions)
-    inside = np.ones(len(positions), np.bool_)
+    inside = np.ones(len(records), np.bool_)
     for (first, end), values_of in zip(ranges, RANGED_VALUES, strict=True):
         if first is None and end is None:
             continue
@@ -171,7 +160,7 @@ def _inside_ranges(window: LogWindow, positions: Positions, ranges: Ranges) -> M
 
 
 def _stored_ms(records: Records) -> npt.NDArray[np.int64]:
-    return records.window.int64(records.starts + STORE_TIMESTAMP_AT + records.born_shift)
+    return records.int64_at(STORE_TIMESTAMP_AT, records.born_shift)
 
 
 # In the order of the fields of `Ranges`.
@@ -183,11 +172,10 @@ RANGED_VALUES: tuple[Callable[[Records], npt.NDArray[np.int64]], ...] = (
 )
 
 
-def _inside_times(window: LogWindow, positions: Positions, selection: Selection) -> Mask:
+def _inside_times(records: Records, selection: Selection) -> Mask:
     """True for records that no bounds in time exclude."""
-    records = Records(window, positions)
     return inside_times(
-        _stored_ms(records), selection, lambda queue_id: window.int32(positions + QUEUE_ID_AT) == queue_id,
+        _stored_ms(records), selection, lambda queue_id: records.int32_at(QUEUE_ID_AT) == queue_id,
         lambda topic: _mask(pc.equal(records.topic, topic)),
     )  # fmt: skip
 

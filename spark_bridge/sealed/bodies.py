@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from spark_bridge.columnar.reader import check_heads
+from spark_bridge.columnar.reader import records_of
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.records.bodies import with_bodies
 from spark_bridge.records.columns import Column
 from spark_bridge.records.reader import cut, open_window
-from spark_bridge.records.records import Records
 from spark_bridge.replica.replica import explained
 from spark_bridge.split.leases import keep
 from spark_bridge.split.splits import LogExtent
@@ -50,10 +49,10 @@ def _of_segment(
         logger.warning("failOnDataLoss=false, left out: %s", error)
         return
     positions = offsets - window.base_offset
-    check_heads(window, positions, batch.column(LENGTH).to_numpy())
+    whole = records_of(window, positions, batch.column(LENGTH).to_numpy())
     reads_body, done = any(column.reads_body for column in columns), 0
-    for part, _ in cut(window, positions, heavy=True):
-        for records in with_bodies(Records(window, part), rows, reads_body):
+    for part, _ in cut(whole, heavy=True):
+        for records in with_bodies(part, rows, reads_body):
             known = batch.slice(done, len(records))
             done += len(records)
             arrays = [

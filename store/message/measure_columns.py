@@ -18,17 +18,17 @@ from store.message.record import (
     BORN_V6,
     FIXED_BYTES,
     HOST_MASK,
-    MAGIC_AT,
     MAGIC_V2,
     STORE_V6,
-    SYS_FLAG_AT,
     V6_EXTRA_BYTES,
-    body_length_at,
+    fixed_dtype,
 )
 
-BODY_AT = body_length_at(0) + BODY_LENGTH_BYTES  # with two IPv4 hosts; an IPv6 host moves it
+HEAD = fixed_dtype(0)  # all before a body, with two IPv4 hosts; an IPv6 host moves what lies behind it
+BODY_AT = HEAD.itemsize
 Int32s = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
+Heads = npt.NDArray[np.void]
 
 
 class ByteViews:
@@ -55,6 +55,10 @@ class ByteViews:
         """The big-endian int64 at each position, in native order."""
         return self.view(">i8")[positions].astype(np.int64)
 
+    def heads(self, positions: Words) -> Heads:
+        """As many bytes at each position as a head has, copied together: memory is waited for once, not a field."""
+        return self.view(f"V{HEAD.itemsize}")[positions].view(HEAD)
+
 
 class Part(NamedTuple):
     """Where a part of each record begins, how long it is, and which records' lengths add up so far."""
@@ -65,24 +69,40 @@ class Part(NamedTuple):
 
 
 class Measures:
-    """The parts of the records that begin at `starts`, each with as many bytes in `views` as its size says."""
+    """The parts of the records that begin at `starts`, each with as many bytes in `views` as its size says.
 
-    def __init__(self, views: ByteViews, starts: Words) -> None:
-        self._views, self._starts = views, starts
+    `heads` are theirs, if they were copied already.
+    """
+
+    def __init__(self, views: ByteViews, starts: Words, heads: Heads | None = None) -> None:
+        self._views, self._starts, self._heads = views, starts, heads
+
+    @property
+    def heads(self) -> Heads:
+        """The fixed fields. Behind the born timestamp they are only right where hosts are IPv4."""
+        if self._heads is None:
+            self._heads = self._views.heads(self._starts)
+        return self._heads
+
+    @property
+    def known_heads(self) -> Heads | None:
+        """The same if somebody asked for them."""
+        return self._heads
 
     @cached_property
-    def _sizes(self) -> Int32s:
-        return self._views.int32(self._starts)
+    def sizes(self) -> Int32s:
+        """What each record says of its size."""
+        return self.heads["total_size"].astype(np.int32)
 
     @cached_property
     def sys_flag(self) -> Int32s:
         """Says among other things which hosts are IPv6."""
-        return self._views.int32(self._starts + SYS_FLAG_AT)
+        return self.heads["sys_flag"].astype(np.int32)
 
     @cached_property
     def is_v2(self) -> Mask:
         """Which records have a topic length of two bytes."""
-        mask: Mask = self._views.view(">u4")[self._starts + MAGIC_AT] == MAGIC_V2
+        mask: Mask = self.heads["magic_code"] == MAGIC_V2
         return mask
 
     @cached_property
@@ -116,9 +136,12 @@ class Measures:
     @cached_property
     def body(self) -> Part:
         """Bodies as stored."""
-        room = self._sizes.astype(np.int64) - FIXED_BYTES - self.hosts_shift  # for body, topic and properties
+        room = self.sizes.astype(np.int64) - FIXED_BYTES - self.hosts_shift  # for body, topic and properties
         good: Mask = room >= 0
-        length = self._views.int32(self._inside(self.body_at - BODY_LENGTH_BYTES, good))
+        if self._has_v6:
+            length = self._views.int32(self._inside(self.body_at - BODY_LENGTH_BYTES, good))
+        else:
+            length = self.heads["body_length"].astype(np.int32)
         return Part(self.body_at, length, good & (length >= 0) & (length <= room))
 
     @cached_property
@@ -130,7 +153,7 @@ class Measures:
         if self.is_v2.any():
             topic_length[self.is_v2] = self._views.view(">i2")[length_at[self.is_v2]]
         topic_at = length_at + 1 + self.is_v2
-        ends = self._starts + self._sizes
+        ends = self._starts + self.sizes
         fits = (topic_length >= 0) & (topic_at + topic_length + PROPERTIES_LENGTH_BYTES <= ends)
         return Part(topic_at, topic_length, good & fits)
 
@@ -141,14 +164,17 @@ class Measures:
         length_at = self._inside(at + length, good)
         properties_length = self._views.view(">i2")[length_at].astype(np.int32)
         properties_at = length_at + PROPERTIES_LENGTH_BYTES
-        ends = self._starts + self._sizes
+        ends = self._starts + self.sizes
         fits = (properties_length >= 0) & (properties_at + properties_length == ends)
         return Part(properties_at, properties_length, good & fits)
 
     @property
     def likely_topic_at(self) -> Words:
         """Where each topic begins if the record is sound, with nothing checked; may lie outside."""
-        length_at = np.minimum(self.body_at, self._views.length) - BODY_LENGTH_BYTES
-        at: Words = self.body_at + self._views.int32(length_at) + 1
-        at += self._views.bytes[self._starts + MAGIC_AT + 3] == MAGIC_V2 & 0xFF
+        if self._has_v6:
+            length = self._views.int32(np.minimum(self.body_at, self._views.length) - BODY_LENGTH_BYTES)
+        else:
+            length = self.heads["body_length"].astype(np.int32)
+        at: Words = self.body_at + length + 1
+        at += self.is_v2
         return at
