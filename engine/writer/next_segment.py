@@ -17,7 +17,7 @@ from engine.board.cursors import Board
 from ipc import waiting
 from ipc.arrays import Words
 from ipc.compiled.atomics import await_change, publish
-from store.files import file_io
+from store.files import mapped_files
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
 
@@ -95,7 +95,7 @@ class SegmentAhead:
             segment = self._files.open(base, writable=True)
         except FileNotFoundError:
             return  # removed meanwhile; the writer says what is wrong, if anything is
-        file_io.populate_write(segment.array, 0, self._populate_bytes)
+        mapped_files.populate_write(segment.array, 0, self._populate_bytes)
         self._ready = segment
 
     def _unmap(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from engine.board.cursors import Board
 from ipc.arrays import Words
 from ipc.compiled.atomics import await_change, publish
-from store.files import file_io
+from store.files import mapped_files
 from store.files.segment import Segment
 
 AHEAD_BYTES, STEP_BYTES = 16 << 20, 1 << 20
@@ -89,7 +89,7 @@ class PagesAhead:
     def _populate(self, segment: Segment, begin: int, end: int) -> None:
         end = min(end, segment.end_offset)
         if begin < end:
-            file_io.populate_write(segment.array, begin - segment.base_offset, end - begin)
+            mapped_files.populate_write(segment.array, begin - segment.base_offset, end - begin)
         with self._guard:
             if self._segment is segment:
                 self._ready = max(self._ready, end)

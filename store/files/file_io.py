@@ -1,7 +1,7 @@
-"""The only calls of mmap, fsync, fallocate, truncate, rename and unlink below `store`: where tests inject faults.
+"""The only calls of fsync, fallocate, truncate, rename and unlink below `store`: where tests inject faults.
 
 Nothing here knows a format. Callers write `file_io.sync_data(fd)`, never `os.fdatasync`, so that a test can put an
-ENOSPC or an EIO in exactly one place.
+ENOSPC or an EIO in exactly one place. Those of mmap are in `mapped_files`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,6 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # commands that find no store should not load numpy to say so
-    import numpy as np
-    import numpy.typing as npt
 
 from store.errors import AccessDenied
 
@@ -56,40 +51,6 @@ def make_directories(path: Path) -> None:
         if path.parent != path:
             make_directories(path.parent)
         path.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-
-
-def map_file(fd: int, size_bytes: int, writable: bool) -> mmap.mmap:
-    """A shared mapping of the first `size_bytes`."""
-    return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ)
-
-
-def first_hole(fd: int) -> int:
-    """Where the first range without blocks begins. To read one through a mapping is a SIGBUS on a full tmpfs."""
-    return os.lseek(fd, 0, os.SEEK_HOLE)
-
-
-def first_hole_of(path: Path) -> int:
-    """As `first_hole`, of a file by name."""
-    fd = open_file(path, writable=False)
-    try:
-        return first_hole(fd)
-    finally:
-        os.close(fd)
-
-
-def map_array(path: Path) -> npt.NDArray[np.uint8]:
-    """The bytes of a whole file, read in place; unmapped with the last use of it."""
-    import numpy as np
-    fd = open_file(path, writable=False)
-    try:
-        return np.frombuffer(map_file(fd, os.fstat(fd).st_size, writable=False), np.uint8)
-    finally:
-        os.close(fd)
-
-
-def map_private(fd: int, size_bytes: int) -> mmap.mmap:
-    """As `map_file`; what is written there is seen by nobody else, and never reaches the file."""
-    return mmap.mmap(fd, size_bytes, access=mmap.ACCESS_COPY)
 
 
 def reserve(fd: int, start: int, length: int) -> None:
@@ -178,19 +139,6 @@ def data_ranges(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
         start = hole
 
 
-def clear(path: Path, start: int, end: int) -> None:
-    """Zeros in [start, end) of the file, without filling holes."""
-    import numpy as np
-    fd = open_file(path, writable=True)
-    try:
-        mapped = np.frombuffer(map_file(fd, end, writable=False), np.uint8)
-        for low, high in list(data_ranges(fd, start, end)):
-            if mapped[low:high].any():
-                write_at(fd, bytes(high - low), low)
-    finally:
-        os.close(fd)
-
-
 def sync_directory(path: Path) -> None:
     """Names created, renamed or removed in the directory are on disk when this returns."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -233,18 +181,6 @@ def sync_tree(path: Path) -> None:
         for name in files:
             sync_path(Path(directory) / name)
         sync_directory(Path(directory))
-
-
-def resident_pages(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Which pages of a mapped file lie in the page cache."""
-    import numpy as np
-
-    from store.files import libc
-
-    pages = np.zeros(-(-len(array) // PAGE_BYTES), np.uint8)
-    if len(pages):
-        libc.pages_in_cache(array.ctypes.data, len(array), pages.ctypes.data)
-    return (pages & 1).astype(np.bool_)
 
 
 def unlink(path: Path) -> None:
@@ -374,27 +310,3 @@ def used_percent(path: Path) -> int:
     used = space.f_blocks - space.f_bfree
     entire = used + space.f_bavail
     return -(-used * 100 // entire) if space.f_blocks > 0 and entire > 0 else -1
-
-
-def populate_write(view: memoryview | npt.NDArray[np.uint8], start: int, length: int) -> bool:
-    """Fault the pages of [start, start + length) in for writing, ahead of the one who writes; contents stay.
-
-    False where the kernel or the file system cannot (EINVAL), or memory is short (ENOMEM): then the writer pays for
-    its page faults itself. Raises OSError for the rest (EFAULT: a range without blocks and a full disk).
-    """
-    import numpy as np
-
-    from store.files import libc
-
-    array = np.frombuffer(view, dtype=np.uint8)
-    first = start // PAGE_BYTES * PAGE_BYTES
-    length = min(start + length, len(array)) - first
-    if length <= 0:
-        return True
-    try:
-        libc.populate(array.ctypes.data + first, length)
-    except OSError as error:
-        if error.errno in (errno.EINVAL, errno.ENOMEM):
-            return False
-        raise
-    return True

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from store.errors import SegmentSizeMismatch
-from store.files import file_io
+from store.files import file_io, mapped_files
 
 NAME_DIGITS = 20
 
@@ -48,7 +48,7 @@ class Segment:
             actual_bytes = os.fstat(fd).st_size
             if actual_bytes == 0 or (size_bytes is not None and actual_bytes != size_bytes):
                 raise SegmentSizeMismatch(str(path), actual_bytes, size_bytes or 0)
-            return cls(path, fd, file_io.map_file(fd, actual_bytes, writable))
+            return cls(path, fd, mapped_files.map_file(fd, actual_bytes, writable))
         except BaseException:
             os.close(fd)
             raise

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from store.files import file_io
+from store.files import file_io, mapped_files
 from store.index.index_file import DEFAULT_GEOMETRY, ENTRY_BYTES, HEADER_BYTES, SLOT_BYTES, Geometry, IndexFile
 
 SAMPLE = 200  # entries looked at
@@ -38,7 +38,7 @@ def _of_file(path: Path, size: int, hints: tuple[Geometry, ...]) -> Geometry | N
     fd = file_io.open_file(path, writable=False)
     try:
         size = min(size, os.fstat(fd).st_size)
-        array = np.frombuffer(file_io.map_file(fd, size, writable=False), np.uint8)
+        array = np.frombuffer(mapped_files.map_file(fd, size, writable=False), np.uint8)
         best, most = None, 0
         for geometry in _candidates(fd, array, hints):
             fitting, used = _fitting_entries(path, array, geometry)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ipc.arrays import Bytes
 from store.errors import IndexFileDamaged
-from store.files import file_io
+from store.files import file_io, mapped_files
 from store.message.properties import java_hash
 
 HEADER_DTYPE = np.dtype(
@@ -102,7 +102,7 @@ class IndexFile:
             if size != geometry.file_bytes:
                 reason = f"{size} bytes long, but {geometry.slots} slots and {geometry.entries_max} entries take"
                 raise IndexFileDamaged(str(path), 0, f"{reason} {geometry.file_bytes}")
-            return cls(path, geometry, np.frombuffer(file_io.map_file(fd, size, writable), np.uint8))
+            return cls(path, geometry, np.frombuffer(mapped_files.map_file(fd, size, writable), np.uint8))
         finally:
             os.close(fd)
 
@@ -113,7 +113,7 @@ class IndexFile:
         try:
             actual_bytes = os.fstat(fd).st_size
             if actual_bytes >= geometry.file_bytes:
-                mapping = file_io.map_private(fd, geometry.file_bytes)
+                mapping = mapped_files.map_private(fd, geometry.file_bytes)
                 return cls(path, geometry, np.frombuffer(mapping, np.uint8))
             file = cls.fresh(path, geometry)
             for start, end in file_io.data_ranges(fd, 0, actual_bytes):

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from ipc.arrays import Bytes, Words
 from ipc.clock import wall_ms
-from store.files import file_io
+from store.files import file_io, mapped_files
 from store.files.segment import Segment
 from store.index import index_kernel, query
 from store.index.index_file import ENTRY_BYTES, HEADER_BYTES, Geometry, Header, IndexFile, hash_of
@@ -260,7 +260,7 @@ class IndexService:
         start = geometry.entries_at + count * ENTRY_BYTES
         end = min(start + ROOM_BYTES, geometry.file_bytes)
         file_io.reserve_path(file.path, start, end - start)
-        file_io.populate_write(file.array, start, end - start)
+        mapped_files.populate_write(file.array, start, end - start)
         self._state[PutWord.ROOM] = (end - geometry.entries_at) // ENTRY_BYTES
 
     # for the flusher

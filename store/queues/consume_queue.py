@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from store.errors import ForeignFile, QueueFileMismatch
-from store.files import file_io
+from store.files import file_io, mapped_files
 from store.files.directory import directories_in
 from store.files.segment import file_name
 from store.files.segment_files import named_files
@@ -113,8 +113,8 @@ class ConsumeQueue:
         """Also how many have blocks: what lies behind was never written, and is not to be looked at."""
         fd = file_io.open_file(self.directory / file_name(base), writable=False)
         try:
-            mapping = file_io.map_file(fd, os.fstat(fd).st_size, writable=False)
-            return np.frombuffer(mapping, dtype=self.dtype), file_io.first_hole(fd) // self.dtype.itemsize
+            mapping = mapped_files.map_file(fd, os.fstat(fd).st_size, writable=False)
+            return np.frombuffer(mapping, dtype=self.dtype), mapped_files.first_hole(fd) // self.dtype.itemsize
         finally:
             os.close(fd)
 
@@ -217,7 +217,7 @@ class ConsumeQueue:
             if first >= end:
                 file_io.unlink(path)
                 continue
-            file_io.clear(path, (end - first) * self.dtype.itemsize, self.file_bytes)
+            mapped_files.clear(path, (end - first) * self.dtype.itemsize, self.file_bytes)
             return
 
     def sound_end(self, max_physical_offset: int) -> int:

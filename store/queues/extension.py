@@ -20,7 +20,7 @@ import numpy as np
 
 from ipc.arrays import Words
 from store.errors import QueueFileMismatch
-from store.files import file_io
+from store.files import file_io, mapped_files
 from store.files.segment import file_name
 from store.files.segment_files import named_files
 from store.queues.consume_queue import VALIDATED_FILES, ConsumeQueue
@@ -120,7 +120,7 @@ class QueueExt:
             except FileNotFoundError:
                 return None
             try:
-                self._mapped = base, memoryview(file_io.map_file(fd, os.fstat(fd).st_size, writable=False))
+                self._mapped = base, memoryview(mapped_files.map_file(fd, os.fstat(fd).st_size, writable=False))
             finally:
                 os.close(fd)
         return self._mapped[1]
@@ -154,7 +154,7 @@ class QueueExt:
             if other > base or address is None:
                 file_io.unlink(path)
             elif other == base:
-                file_io.clear(path, self.position - base, size)
+                mapped_files.clear(path, self.position - base, size)
         if address is None:
             self._mapped, self.position = None, 0
         return is_whole
@@ -220,7 +220,7 @@ class QueueExt:
             os.close(file_io.write_into_sparse(path, data, at, self._file_bytes))
         except OSError as error:
             if error.errno in file_io.NO_ROOM and path.exists():
-                file_io.clear(path, at, at + len(data))
+                mapped_files.clear(path, at, at + len(data))
             raise
 
 

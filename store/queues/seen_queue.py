@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from store.files import file_io
+from store.files import file_io, mapped_files
 from store.files.segment import file_name
 from store.queues.consume_queue import CQ_DTYPE, ENTRY_BYTES, PREFILL_SIZE, SMALL_FILE_BYTES, Entries, checked_files
 
@@ -170,7 +170,7 @@ class SeenQueue:
         if base != self._base:
             self._open(base)
         if self._written < 0:
-            self._written = file_io.first_hole(self._fd) // ENTRY_BYTES
+            self._written = mapped_files.first_hole(self._fd) // ENTRY_BYTES
         return self._written
 
     def _entry(self, base: int, number: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ipc.arrays import Bytes, Words
 from store.compat import QueueRules
-from store.files import file_io
+from store.files import file_io, mapped_files
 from store.files.segment import file_name
 from store.files.segment_files import named_files
 from store.queues.batch_consume_queue import UNIT_BYTES
@@ -48,7 +48,7 @@ class FileMaps:
             status = os.fstat(fd)
             if not status.st_size:
                 return None
-            array = np.frombuffer(file_io.map_file(fd, status.st_size, writable=False), np.uint8)
+            array = np.frombuffer(mapped_files.map_file(fd, status.st_size, writable=False), np.uint8)
         finally:
             os.close(fd)
         self._maps[path] = array, status.st_ino
@@ -143,7 +143,7 @@ class QueueReader:
     def _written(self, base: int) -> int:
         """How many units of a file have blocks: on a full disk what lies behind may not even be looked at."""
         with suppress(FileNotFoundError):
-            return file_io.first_hole_of(Path(self._path(base))) // self.unit_bytes
+            return mapped_files.first_hole_of(Path(self._path(base))) // self.unit_bytes
         return 0
 
     def _read_batches(self, queue_offset: int, end: int, most: int, rows: Words) -> int:

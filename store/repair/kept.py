@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from store.errors import NotAStore, StoreError
-from store.files import file_io
+from store.files import file_io, mapped_files
 from store.files.own_files import CHUNK_BYTES
 from store.files.segment import NAME_DIGITS
 from store.files.segment_files import SegmentFiles
@@ -119,7 +119,7 @@ def messages(path: Path) -> Iterator[Message]:
     """The whole messages in such a file, in order. Raises NotAStore for a file that begins with none."""
     if path.stat().st_size < SIZE_BYTES + MAGIC_BYTES:
         raise NotAStore(str(path), "it holds no record")
-    view, position = file_io.map_array(path).data, 0
+    view, position = mapped_files.map_array(path).data, 0
     while len(view) - position >= BLANK_BYTES:
         inspection = inspect(view, position, None, check_body_crc=True)
         if inspection.kind is Kind.MESSAGE:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ipc.arrays import Words
-from store.files import file_io
+from store.files import mapped_files
 from store.files.segment import file_name
 from store.files.segment_files import named_files
 from store.names import QUEUE_EXTENSIONS
@@ -83,5 +83,5 @@ class ExtCheck:
         if (directory, base) not in self._files:
             path = directory / file_name(base)
             usable = 0 <= base < 1 << 62 and path.is_file() and path.stat().st_size == size
-            self._files[directory, base] = file_io.map_array(path) if usable else np.zeros(0, np.uint8)
+            self._files[directory, base] = mapped_files.map_array(path) if usable else np.zeros(0, np.uint8)
         return self._files[directory, base]

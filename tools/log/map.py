@@ -13,7 +13,7 @@ from rich.table import Table
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.errors import RegionMissing
 from store.errors import BrokerOutOfReach
-from store.files import checkpoint, file_io
+from store.files import checkpoint, file_io, mapped_files
 from store.files.segment_files import named_files
 from store.reading.extent import Running, running, tell_unreached
 from store.reading.log_reader import LogReader, open_log
@@ -91,7 +91,7 @@ def _segment(reader: LogReader, base: int, cursors: dict[str, int], leased: int 
     used = max(0, min(cursors["max_physical_offset"], end) - base)
     flushed = max(0, min(cursors.get("flushed_offset", 0), end) - base)
     with reader.files.open(base) as segment:
-        pages = file_io.resident_pages(segment.array)
+        pages = mapped_files.resident_pages(segment.array)
         allocated = Path(segment.path).stat().st_blocks * 512
     return {
         "file": reader.files.path_of(base).name, "baseOffset": base, "bytes": end - base, "allocatedBytes": allocated,

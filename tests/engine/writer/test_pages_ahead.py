@@ -12,7 +12,7 @@ from engine.board.cursors import Board
 from engine.writer import pages_ahead
 from engine.writer.pages_ahead import PagesAhead
 from ipc import waiting
-from store.files import file_io
+from store.files import mapped_files
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
 from tests.harness.conditions import await_that
@@ -72,7 +72,7 @@ def test_that_there_are_no_blocks_behind_pages_is_the_writers_to_say(
     def fails(*_arguments: object) -> bool:
         raise OSError(errno.EFAULT, "no blocks")
 
-    monkeypatch.setattr(file_io, "populate_write", fails)
+    monkeypatch.setattr(mapped_files, "populate_write", fails)
     pages.begin(segments[0], 0)
     with pytest.raises(OSError, match="no blocks"):
         pages.ready(0, STEP)

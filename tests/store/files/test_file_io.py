@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from store.files import file_io
+from store.files import file_io, mapped_files
 from store.files.segment_files import SegmentFiles
 
 FULL_TMPFS = """
@@ -110,8 +110,8 @@ def test_replacing_a_file_keeps_the_old_one_until_the_new_one_is_whole(
 def test_populating_pages_keeps_their_contents(tmp_path: Path) -> None:
     with SegmentFiles(tmp_path, 1 << 20).create(0) as segment:
         segment.array[5000:5010] = 9
-        assert file_io.populate_write(segment.array, 5000, 100_000) in (True, False)
-        assert file_io.populate_write(segment.view, (1 << 20) - 10, 100_000) in (True, False)  # cut at the end
+        assert mapped_files.populate_write(segment.array, 5000, 100_000) in (True, False)
+        assert mapped_files.populate_write(segment.view, (1 << 20) - 10, 100_000) in (True, False)  # cut at the end
         assert segment.array[5000:5010].tolist() == [9] * 10
         assert int(segment.array.sum()) == 90
 
