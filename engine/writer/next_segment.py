@@ -27,16 +27,24 @@ JOIN_SECONDS = 5.0
 
 
 class SegmentAhead:
-    """At most one segment that is ready, and those to be unmapped."""
+    """At most one segment that is ready, and those to be unmapped. `sync_flush`: each put waits for the disk."""
 
-    def __init__(self, board: Board, files: SegmentFiles, populate_bytes: int) -> None:
+    def __init__(self, board: Board, files: SegmentFiles, populate_bytes: int, *, sync_flush: bool = False) -> None:
         self._board, self._files, self._populate_bytes = board, files, populate_bytes
+        self._sync_flush = sync_flush
         self._ready: Segment | None = None
         self._wanted = -1
         self._retired: list[Segment] = []
         self._bell: Words = np.zeros(2, np.int64)
         self._is_closing = False
         self._thread: threading.Thread | None = None
+
+    def open(self, base: int) -> Segment:
+        """The segment at `base`, mapped as its writer needs it. Raises as `SegmentFiles.open`."""
+        segment = self._files.open(base, writable=True)
+        if self._sync_flush:
+            segment.take_pages_alone()
+        return segment
 
     def begun(self, base: int, retired: Segment | None) -> None:
         """The writer is in the segment at `base` now: have the one after it ready, unmap the retired one."""
@@ -92,7 +100,7 @@ class SegmentAhead:
         if stale is not None:
             stale.close()
         try:
-            segment = self._files.open(base, writable=True)
+            segment = self.open(base)
         except FileNotFoundError:
             return  # removed meanwhile; the writer says what is wrong, if anything is
         mapped_files.populate_write(segment.array, 0, self._populate_bytes)

@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.board.cursors import Board
 from engine.board.queue_table import NoQueueSlot, QueueTable
-from engine.settings.config import BrokerConfig
+from engine.settings.config import BrokerConfig, FlushDiskType
 from engine.writer import drain_kernel, serve_kernel
 from engine.writer.drain_kernel import DrainStop, Place, ScratchColumn
 from engine.writer.journal import attach_journal
@@ -69,7 +69,8 @@ class Writer:
         rings = len(self._controls.words) // ring.WORDS_PER_RING
         self._sources = np.zeros((rings, len(serve_kernel.SourceColumn)), np.int64)
         self._segment: Segment | None = None
-        self._ahead = SegmentAhead(board, self._files, POPULATE_BYTES)
+        sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._ahead = SegmentAhead(board, self._files, POPULATE_BYTES, sync_flush=sync_flush)
         self._pages = PagesAhead(board)
         self._next_ring = 0
         self._scratch = np.zeros((self._queues.capacity, len(ScratchColumn)), np.int64)
@@ -179,7 +180,7 @@ class Writer:
             allocated = waiting.await_change(board.allocated_offset, allocated, 50)
             waited_ms += 50
         retired, self._target = self._segment, None
-        self._segment, populated = self._ahead.take(base) or (self._files.open(base, writable=True), end)
+        self._segment, populated = self._ahead.take(base) or (self._ahead.open(base), end)
         self._pages.begin(self._segment, populated)
         self._ahead.begun(base, retired)
         self._target = drain_kernel.Target(self._segment.array, base, self._scratch, self._record_bytes_max)

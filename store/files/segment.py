@@ -58,6 +58,14 @@ class Segment:
         """The log offset behind the segment's last byte."""
         return self.base_offset + self.size_bytes
 
+    def take_pages_alone(self) -> None:
+        """Have pages come one by one, for a log of which a little is brought to disk again and again.
+
+        What is read ahead comes in pieces of up to 2 MiB, and a store into one page makes all of its piece dirty.
+        """
+        if self._mapping is not None:
+            self._mapping.madvise(mmap.MADV_RANDOM)
+
     def close(self) -> None:
         """Close the file; unmap it now if nobody holds a view of it, else when the last view goes."""
         mapping, self._mapping = self._mapping, None

@@ -22,6 +22,7 @@ from engine.producer.producer import Producer, PutMessageStatus
 from ipc import ring, waiting
 from ipc.errors import RingFull
 from store.errors import NoBroker, PropertiesTooLarge
+from store.files.directory import StoreDirectory
 from store.reading import extent
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
 from tests.harness.conditions import await_that
@@ -304,6 +305,9 @@ def test_sync_flush_answers_only_what_is_on_disk(tmp_path: Path) -> None:
                 result = producer.send("disk", b"x")
                 assert result.status is PutMessageStatus.PUT_OK
                 assert board.flushed_offset.read() > result.physical_offset
+        maps = Path(f"/proc/{board.pids['writer'].read()}/smaps").read_text()
+        flags = maps.partition(f"{StoreDirectory(broker.store).commitlog}/{0:020d}\n")[2].split("VmFlags:")[1]
+        assert "rr" in flags.splitlines()[0].split(), "a flush writes the pages that were written, none beside them"
     with (
         LocalBroker(tmp_path / "b", syncFlushTimeout=300, **settings) as broker,
         Producer(broker.store, timeout=DEADLINE_SECONDS) as producer,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from engine.board.cursors import Board
 from engine.writer.next_segment import SegmentAhead
 from ipc import waiting
@@ -79,4 +81,26 @@ def test_one_that_is_ready_is_no_longer_looked_for_and_the_last_one_is_unmapped_
     await_that(lambda: rests() and not ahead._retired, "it has heard of the writer")
     following, _populated = taken(ahead, board, 2 * SIZE)
     following.close()
+    ahead.close()
+
+
+def advice_of(path: Path) -> set[str]:
+    """What the kernel was told of a mapping of that file."""
+    _before, _path, behind = Path("/proc/self/smaps").read_text().partition(f"{path}\n")
+    return set(behind.split("VmFlags:")[1].splitlines()[0].split())
+
+
+@pytest.mark.parametrize("sync_flush", [True, False])
+def test_pages_come_alone_where_a_little_is_flushed_again_and_again(tmp_path: Path, sync_flush: bool) -> None:
+    board, files = Board.create(tmp_path / "counters"), SegmentFiles(tmp_path / "commitlog", SIZE)
+    for base in (0, SIZE):
+        files.reserve(base)
+    waiting.publish(board.allocated_offset, 2 * SIZE)
+    ahead = SegmentAhead(board, files, POPULATED, sync_flush=sync_flush)
+    current = ahead.open(0)
+    ahead.begun(0, None)
+    following, _populated = taken(ahead, board, SIZE)
+    for segment in (current, following):
+        assert ("rr" in advice_of(segment.path)) == sync_flush  # as MADV_RANDOM is shown
+        segment.close()
     ahead.close()
