@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from numba import carray  # type: ignore[attr-defined]
 
-from engine.front.pulls.pull_answer_kernel import FOUND, TAKEN, answer, answer_end, begin, end_of, look, mark
+from engine.front.pulls.pull_answer_kernel import FOUND, TAKEN, answer, answer_end, begin, end_of, flush, look, mark
 from engine.front.pulls.pull_words import (
     HELD_WORDS,
     KNOWN_WORDS,
@@ -32,7 +32,7 @@ from ipc.compiled.memory import words_at
 
 WOKEN_MAX = 256  # answered in a call
 WOKEN_BYTES_MAX = 256 * 1024  # in a call
-WOKEN_BODY_MAX = 32 * 1024  # of one; before a larger one Python looks whether its peer takes it
+WOKEN_BODY_MAX = 64 * 1024  # of one, 32 messages of 1 KiB are 38; before a larger one Python looks if its peer takes it
 LONG_MAX = (1 << 62) - 1
 EVERYBODY, NEVER = -1, -1  # as a connection, as a time
 
@@ -133,6 +133,14 @@ def wake_held(block: Words, place: int, now_ms: int) -> int:
         woken[to + HeldWord.ANSWER] = _serve(block, woken[to + HeldWord.ROW], offset, most)
         woken[to + HeldWord.BEGIN], woken[to + HeldWord.END] = first, block[PullWord.WRITTEN]
     return place
+
+
+@kernel
+def send_woken(block: Words, fd: int, first: int, end: int) -> None:
+    """Answers to woken pulls, out[first:end], into a socket; what it did not take is out[SENT:WRITTEN] afterwards."""
+    begin(block, fd)
+    block[PullWord.SENT], block[PullWord.WRITTEN] = first, end
+    flush(block, 0)
 
 
 @kernel

@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from time import monotonic_ns
 from typing import Protocol
 
@@ -195,22 +197,30 @@ class HeldPulls:
         began, place = time.monotonic(), 0
         while place < self.usual.held:
             place, woken = self.usual.wake(place, self._over_ms)
-            for held, frames in woken:
-                peer = self._context.peers.get(held.peer)
-                if not frames:
-                    self._wake_row(held)
-                elif peer is not None:
-                    peer.write(frames)
-                    if held.answer == PullAnswer.FOUND:
-                        self._server.was_held(held.came_ns)
-                    else:
-                        self._server.was_in_vain(held)
-                    if self._spares(peer):
-                        place = 0  # others have moved
+            for number, rows in groupby(woken, attrgetter("peer")):
+                if self._answer(number, list(rows)):
+                    place = 0  # others have moved
             if place < self.usual.held and time.monotonic() - began > TURN_SECONDS:
                 self._context.loop.call_soon(self.look)
                 return
         self._over_ms = NEVER
+
+    def _answer(self, number: int, woken: list[HeldRow]) -> bool:
+        """Those of a connection that woke together, in one write; whether its others are held elsewhere from now on."""
+        answered = [held for held in woken if held.end > held.begin]
+        for held in woken:
+            if held.end == held.begin:
+                self._wake_row(held)
+        peer = self._context.peers.get(number)
+        if peer is None or not answered:
+            return False
+        self.usual.send(peer, answered[0].begin, answered[-1].end)
+        for held in answered:
+            if held.answer == PullAnswer.FOUND:
+                self._server.was_held(held.came_ns)
+            else:
+                self._server.was_in_vain(held)
+        return self._spares(peer)
 
     def _wake_row(self, held: HeldRow) -> None:
         """One that the compiled way held, to be looked at here."""

@@ -16,7 +16,7 @@ from engine.board.queue_ends import NO_SLOT
 from engine.front.connections.peer import Peer
 from engine.front.connections.tables import FORBIDDEN, GROUPS, RESETS, SUBSCRIPTIONS, TOPICS
 from engine.front.frames.answer_forms import AnswerForms
-from engine.front.pulls.held_pull_kernel import EVERYBODY, NEVER, WOKEN_MAX, release_held, wake_held
+from engine.front.pulls.held_pull_kernel import EVERYBODY, NEVER, WOKEN_MAX, release_held, send_woken, wake_held
 from engine.front.pulls.known_pulls import INDEX, KEYS_BYTES, ROWS, KnownPull, KnownPulls
 from engine.front.pulls.log_view import LogView
 from engine.front.pulls.pull_forms import HeadValues, forms_of
@@ -225,11 +225,21 @@ class UsualPulls:
     def held_max(self, count: int) -> None:
         self.block[PullWord.HELD_MAX] = count
 
-    def wake(self, place: int, now_ms: int = NEVER) -> tuple[int, list[tuple[HeldRow, bytes]]]:
-        """Those from that place on whose queues have more, or whose time is over, and their answers, none where Python
-        has to look; up to which place all are looked at."""
+    def wake(self, place: int, now_ms: int = NEVER) -> tuple[int, list[HeldRow]]:
+        """Those from that place on whose queues have more, or whose time is over, with their answers in `out`, one
+        behind the other, none where Python has to look; up to which place all are looked at."""
         place = int(wake_held(self.block, place, now_ms))
-        return place, [(held, bytes(self._out_view[held.begin : held.end])) for held in self._let_go()]
+        return place, self._let_go()
+
+    def send(self, peer: Peer, begin: int, end: int) -> None:
+        """Answers to woken pulls of one connection, out[begin:end]: into its socket at once where that is idle."""
+        fd = peer.idle_fd
+        if fd == NO_SOCKET:
+            peer.write(bytes(self._out_view[begin:end]))
+            return
+        send_woken(self.block, fd, begin, end)
+        if self.block[PullWord.WRITTEN]:
+            self._hand_over(peer, fd)
 
     def _let_go(self) -> list[HeldRow]:
         count = int(self.block[PullWord.WOKEN])
@@ -353,4 +363,5 @@ def warm_up(view: LogView, board: Board) -> None:
     take_pulls(usual.block, 0, 0, NO_SOCKET, 0, 0)
     answer_known(usual.block, 0, 0, 1, 0, 0)
     wake_held(usual.block, 0, NEVER)
+    send_woken(usual.block, NO_SOCKET, 0, 0)
     release_held(usual.block, 0, EVERYBODY)

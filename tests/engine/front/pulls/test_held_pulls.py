@@ -67,6 +67,41 @@ def test_compiled_code_answers_what_it_holds(bed: Bed) -> None:
     assert bed.usual.pulls.usual.totals()[:2] == (1, 1)
 
 
+def test_as_many_messages_as_clients_ask_for_wake_a_pull_without_python(bed: Bed) -> None:
+    hold_one(bed)
+    for _ in range(40):
+        bed.log.append(TOPIC, b"-" * 1024, queue_id=0)
+    bed.dispatch()
+    bed.usual.pulls.usual.totals()
+    for front in (bed.usual, bed.plain):
+        front.wake()
+    assert bed.usual.peer.take() == bed.plain.peer.take() != b""
+    assert bed.usual.pulls.usual.totals()[:2] == (1, 32)
+
+
+@pytest.mark.parametrize("socket_is", ["idle", "full", "busy"])
+def test_woken_pulls_leave_by_an_idle_socket_at_once(bed: Bed, socket_is: str) -> None:
+    """What it does not take is the transport's, as all is where something is before it."""
+    hold_one(bed)
+    for opaque in (10, 11):
+        assert bed.both(asked(opaque, queueOffset=400)) == (b"", b"")
+    bed.log.append(TOPIC, b"what comes", queue_id=0)
+    bed.dispatch()
+    peer, before = bed.usual.peer, b""
+    if socket_is == "full":
+        peer.near.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                before += b"-" * peer.near.send(b"-" * 4096)
+    peer.is_gathering = socket_is == "busy"
+    for front in (bed.usual, bed.plain):
+        front.wake()
+    assert (peer.written != b"", peer.rests) == (socket_is != "idle", socket_is == "full")
+    answers = peer.take()
+    assert answers[: len(before)] == before
+    assert sorted(frames_of(answers[len(before) :])) == sorted(frames_of(bed.plain.peer.take())) != []
+
+
 def test_a_held_pull_is_answered_when_its_time_is_over(bed: Bed) -> None:
     hold_one(bed)
     for front in (bed.usual, bed.plain):
