@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,14 @@ def _count(event: str, args: tuple[Any, ...]) -> None:
         _counts[EVENTS[event], kind] += 1
 
 
+@cache
+def _add_hook() -> None:
+    sys.addaudithook(_count)  # for as long as the process runs, which may come to this module twice
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _hook() -> None:
-    sys.addaudithook(_count)  # for as long as the process runs; it counts while somebody asks
+    _add_hook()
 
 
 @contextmanager
@@ -82,10 +88,10 @@ OPENED = {  # of the files of each queue, and of each segment
     "a pattern between times": (1, 0.1),
     "a time of every queue": (1, 0.1),
     "a stream": (3, 0),
-    "a stream from a time": (4, 0.1),
+    "a stream from a time": (2, 0.1),
     "a stream of small batches": (6, 0),
 }
-LISTED = {"a stream": 2, "a stream from a time": 3, "a stream of small batches": 3}  # the folder of each queue
+LISTED = {"a stream": 2, "a stream from a time": 1, "a stream of small batches": 3}  # the folder of each queue
 
 
 @pytest.mark.parametrize("kind", planning.KINDS)
