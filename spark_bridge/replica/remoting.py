@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import socket
-import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -144,7 +143,9 @@ class Conversation:
 
 
 def _no_common_tls(error: OSError, file: Path) -> NoCommonTls:
-    from engine.net.tls import words_of  # loaded by now
+    import ssl  # loaded by now, as is the next
+
+    from engine.net.tls import words_of
 
     if isinstance(error, ssl.SSLCertVerificationError):
         advice = "tls.client.trustCertPath says who may have issued it"

@@ -40,7 +40,8 @@ def test_it_is_what_a_read_is_asked_by() -> None:
 
 @pytest.mark.parametrize(
     "option",
-    ["path", "PATHS", "nameServer", "kafka.bootstrap.servers", "replicaPath", "flightTokenFile", "flightRoots"],
+    ["path", "PATHS", "nameServer", "kafka.bootstrap.servers", "replicaPath", "flightTokenFile", "flightRoots",
+     "tlsConfigFile"],
 )
 def test_places_are_the_servers_matter(option: str) -> None:
     with pytest.raises(InvalidOption, match="names a place"):

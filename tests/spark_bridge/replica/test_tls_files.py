@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_bridge.flight.questions import told_options
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.stores import resolve_stores
@@ -72,5 +73,10 @@ def test_the_option_belongs_to_who_is_asked_over_remoting(tmp_path: Path) -> Non
         parse_options({"nameServer": "a:1", "tlsConfigFile": "hdfs://a/b"})
     both = parse_stream_options({"nameServer": "a:1", "commitGroup": "g", "TLSCONFIGFILE": "x"})
     assert both.read.tls_config_file == "x" and both.commits is not None and both.commits.tls_config_file == "x"
+    elsewhere = {"path": "grpc://127.0.0.1:1", "commitGroup": "g", "commitBroker": "a:1", "tlsConfigFile": "x"}
+    through_flight = parse_stream_options(elsewhere)
+    assert through_flight.commits is not None and through_flight.commits.tls_config_file == "x"
+    assert through_flight.read.flights is not None and through_flight.read.flights.asked == {}
+    assert told_options(elsewhere) == {}, "no server is told where a file of the driver's lies"
     alone = parse_stream_options({"path": str(tmp_path), "commitGroup": "g", "tlsConfigFile": "x"})
     assert alone.read.tls_config_file is None and alone.commits is not None and alone.commits.tls_config_file == "x"
