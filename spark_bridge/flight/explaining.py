@@ -70,11 +70,20 @@ def received(answer: object, location: str) -> list[StorePlan]:
 def _value(name: str, value: Any) -> Any:
     """Raises TypeError, ValueError for what is not of the field's kind."""
     if name == "queues":
-        return {str(queue): _of_kind(int, entries) for queue, entries in dict(value).items()}
+        return {_printable(queue): _of_kind(int, entries) for queue, entries in dict(value).items()}
     if name == "ranges":
         return [(_of_kind(int, start), _of_kind(int, end)) for start, end in value]
-    kind = {"broker_name": str, "is_running": bool}.get(name, int)
-    return _of_kind(kind, value)
+    if name == "broker_name":
+        return _printable(value)
+    return _of_kind(bool if name == "is_running" else int, value)
+
+
+def _printable(value: object) -> str:
+    """A name that may stand in a terminal."""
+    text = str(_of_kind(str, value))
+    if not text.isprintable():
+        raise ValueError("no name")
+    return text
 
 
 def _of_kind(kind: type, value: object) -> Any:

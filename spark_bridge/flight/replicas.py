@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from spark_bridge.flight.client import RemoteStore
-from spark_bridge.flight.errors import ServerStopping, ServerUnreachable
+from spark_bridge.flight.errors import FlightError, ServerStopping, ServerUnreachable
 from spark_bridge.options.flights import Flights
 from spark_bridge.options.values import InvalidOption
 
+GONE = (ServerUnreachable, ServerStopping)
 Said = TypeVar("Said")
 
 
@@ -48,12 +49,12 @@ def answers(flights: Flights, ask: Callable[[RemoteStore], Said]) -> Iterator[An
 def _statuses(flights: Flights, locations: Sequence[str]) -> dict[str, _Status]:
     """Of those that answer."""
     there: dict[str, _Status] = {}
-    silent: list[ServerUnreachable] = []
+    silent: list[FlightError] = []
     for location in locations:
         try:
             with RemoteStore(location, flights.token, flights.roots) as store:
                 status = store.store()
-        except ServerUnreachable as error:
+        except GONE as error:
             silent.append(error)
             continue
         there[location] = _Status(str(status["brokerName"]), int(status["maxPhysicalOffset"]))
@@ -75,7 +76,7 @@ def _answer(
         try:
             with RemoteStore(location, flights.token, flights.roots) as store:
                 said = ask(store)
-        except (ServerUnreachable, ServerStopping):
+        except GONE:
             if not able:
                 raise
             del there[location]

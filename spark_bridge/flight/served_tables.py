@@ -22,7 +22,7 @@ from spark_bridge.tables.rows import Bounds, rows_of
 BOUNDS = Bounds(rows=100_000, log_bytes=1 << 30)
 BATCH_ROWS = 16_384
 OF_THE_HOST = frozenset({"path", "pid"})  # null for everybody
-# Null where some topics are kept back: when a record was stored, whosever it is. Those of topics are of served ones.
+# Null where some topics are kept back: they say when a record was stored, of whatever topic it is.
 OF_ALL_TOPICS = {"segments": frozenset({"minTimestamp", "modified"}), "replicas": frozenset({"minTimestamp"})}
 
 

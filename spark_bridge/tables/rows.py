@@ -173,7 +173,7 @@ def _counted(
     size = sum(split.end - split.start for split in splits if isinstance(split, RangeSplit))
     if bounds.log_bytes is not None and size > bounds.log_bytes:
         what = f"{size} bytes of the log, in no queue, would have to be looked through, {bounds.log_bytes} at most"
-        raise InvalidOption(f"{what}; wait until the broker has dispatched them, or ask where the store lies")
+        raise InvalidOption(f"{what}; name topics whose messages are in queues, or ask where the store lies")
     columns = columns_of(COUNTED)
     schema = arrow_schema(columns)
     parts = []

@@ -17,6 +17,7 @@ from ipc.errors import RegionMissing
 from store.errors import NoBroker, StoreError
 from tests.harness.printed import command_of, leaves
 from tools import cli
+from tools.common.given_path import GivenPath
 from tools.common.lazy_group import LazyGroup
 
 
@@ -312,4 +313,4 @@ def test_no_command_calls_a_store_of_another_user_wrong_usage(
         assert "not readable" not in capfd.readouterr().err, command
     commands = [command for name in leaves() if (command := command_of(name.split())) is not None]
     paths = [one.type for command in commands for one in command.params if isinstance(one.type, click.Path)]
-    assert len(paths) > 20 and {type(path).__name__ for path in paths} == {"GivenPath"}
+    assert len(paths) > 20 and all(isinstance(path, GivenPath) for path in paths)

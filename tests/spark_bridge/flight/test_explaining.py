@@ -172,6 +172,7 @@ def test_an_answer_that_is_none_is_refused_in_one_line() -> None:
             None, [], {}, {"stores": 1}, {"stores": [1]}, {"stores": [{}]},
             *({"stores": [{**STORE, name: value}]} for name in STORE for value in (None, [[1]], {"a": "b"}, "x", 1.5)
               if (name, value) != ("brokerName", "x")),
+            {"stores": [{**STORE, "brokerName": "\x1b[2J"}]}, {"stores": [{**STORE, "queues": {"a\x1b[2J/0": 1}}]},
         ):  # fmt: skip
             server.answer = wrong
             with pytest.raises(RemoteFault, match="does not know") as refused:
