@@ -120,7 +120,7 @@ class ServedStore:
         return Plan(wanted.schema, tickets, records, _log_bytes(splits), self.broker_name, end)
 
     def explained(self, request: ScanRequest) -> list[StorePlan]:
-        """What the request would touch now, of this store; nothing is held for it, and no place is told.
+        """What the request would touch now, of this store; nothing is held for it.
 
         Raises what `plan` raises.
         """
@@ -132,7 +132,7 @@ class ServedStore:
             if queues > QUEUES_EXPLAINED_MAX:
                 what = f"the plan has {queues} parts of queues, {QUEUES_EXPLAINED_MAX} at most are explained"
                 raise InvalidOption(f"{what}; name fewer topics")
-            plans.append(replace(store_plan(part, splits), path="", splits=len(tickets)))
+            plans.append(replace(store_plan(part, splits), splits=len(tickets)))
         return plans
 
     def options_of(self, request: ScanRequest) -> ReadOptions:

@@ -199,7 +199,7 @@ def test_a_server_that_is_killed_in_between_is_followed_by_another(
         plan = far(f"{first.location},{second.location}")
         assert plan == moved(explain_options({"path": str(copy)}), second.location)
     with pytest.raises(ServerUnreachable):
-        far(f"{first.location},{second.location}")
+        far("grpc://127.0.0.1:1,grpc://127.0.0.1:2")
 
 
 def test_the_command_says_the_same_of_a_server_as_of_its_store(small: SmallStore, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_the_command_says_the_same_of_a_server_as_of_its_store(small: SmallStore
         ):
             refused = run("log", "plan", *arguments, running.location)
             assert refused.exit_code == code and words in refused.stderr and "Traceback" not in refused.stderr
-    gone = run("log", "plan", *token, running.location)
+    gone = run("log", "plan", *token, "grpc://127.0.0.1:1")
     assert gone.exit_code == ExitCode.STORE and "SERVER_UNREACHABLE" in gone.stderr
     elsewhere = run("log", "cat", running.location)
     assert elsewhere.exit_code == ExitCode.USAGE and "NOT_A_STORE" in elsewhere.stderr, "other commands know none"
