@@ -169,6 +169,7 @@ class RocketMQReader(DataSourceReader):
             with first_plan_kept():
                 batches = read_split(partition.value, columns, self.arrow_schema, self.rows)
                 yield from counted_in_place(batches, self.arrow_schema)
+        worker_process.keep_what_reading_loaded()
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from functools import cache
 
 DAEMON = "pyspark.daemon"
 
@@ -23,3 +24,9 @@ def keep_modules() -> None:
     if module_run() == DAEMON:
         gc.collect()
         gc.freeze()
+
+
+@cache  # a process reads many splits
+def keep_what_reading_loaded() -> None:
+    """The same of what the first split loads while it is read: with its first array pyarrow loads all of pandas."""
+    keep_modules()

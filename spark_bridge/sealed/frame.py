@@ -35,6 +35,7 @@ from spark_bridge.sealed.conditions import condition_of
 from spark_bridge.sealed.parts import SideFiles, SideRead
 from spark_bridge.source import first_plan_kept
 from spark_bridge.user_errors import one_line
+from spark_bridge.worker_process import keep_what_reading_loaded
 
 logger = logging.getLogger("slipstream.spark")
 
@@ -150,6 +151,7 @@ def _fetching(read: SideRead, asked: Asked) -> Callable[[Iterable[pa.RecordBatch
     def fetching(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with one_line(), first_plan_kept():
             yield from fetch(batches, log, columns(), schema, rows)
+        keep_what_reading_loaded()
 
     return fetching
 
@@ -163,6 +165,7 @@ def _reading(asked: Asked) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.R
             for batch in batches:
                 for value in batch.column(0):
                     yield from read_split(pickle.loads(value.as_py()), columns(), schema, rows)
+        keep_what_reading_loaded()
 
     return reading
 
