@@ -160,7 +160,7 @@ def test_who_may_only_read_writes_nothing(broker: LocalBroker) -> None:
             assert log_of(broker, topic) == []
         assert write(server.location, [row("mine", 1)], token=WRITERS_TOKEN) == (1, 0)
         with RemoteStore(server.location, WRITERS_TOKEN) as store:
-            assert store.topics() == {"mine": 1}, "who writes reads, too"
+            await_that(lambda: store.topics() == {"mine": 1}, "who writes reads, too, once it is in its queue")
     with served(broker.store, writers=Writers(WRITERS_TOKEN)) as server, pytest.raises(MayNotWrite, match="RMQ_SYS"):
         write(server.location, [row("RMQ_SYS_TRACE_TOPIC", 1)], token=WRITERS_TOKEN)
 
