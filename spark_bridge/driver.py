@@ -22,7 +22,7 @@ from ipc.module_names import IMPORTED_FROM
 from spark_bridge import java_home, spark_home
 from spark_bridge.catalogue import kept_options, options_kept
 from spark_bridge.flight.explaining import explain_options
-from spark_bridge.options.conditions import admitted, columns_named, ranged
+from spark_bridge.options.conditions import Analysed, admitted, columns_named, ranged
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.rows import parse_row_options
 from spark_bridge.options.values import InvalidOption, option_text, place_of
@@ -104,11 +104,12 @@ def read(
     if where is None:
         return _frame(spark, store, schema_of(columns, rows), options, placed)
     every = _reader(spark, store, schema_of(rows=rows), options).load()
-    named, needed = columns_named(every, where), None
+    condition = Analysed.of(every, where)
+    named, needed = columns_named(condition), None
     if columns is not None:
-        needed = list(dict.fromkeys([*columns, *(name for name in every.columns if name in named)]))
-    wanted = {name: values for name, values in admitted(every, where).items() if name in COLUMNS}
-    ranges = ranged(every, where)
+        needed = list(dict.fromkeys([*columns, *(name for name in condition.columns if name in named)]))
+    wanted = {name: values for name, values in admitted(condition).items() if name in COLUMNS}
+    ranges = ranged(condition)
     if wanted or ranges:
         options["where"] = where_text(wanted, ranges)
     frame = _frame(spark, store, schema_of(needed, rows), options, placed, (where, sorted(named)))

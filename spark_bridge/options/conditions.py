@@ -6,8 +6,8 @@ what the condition says, never more, and Spark still applies all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Self
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -21,18 +21,30 @@ SIGNS = {"EqualTo": "=", "GreaterThan": ">", "GreaterThanOrEqual": ">=", "LessTh
 MIRRORED = {"=": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}  # with the sides exchanged
 
 
-def columns_named(frame: DataFrame, condition: str | Column) -> set[str]:
+class Analysed(NamedTuple):
+    """A condition as Spark understands it, and the columns of the frame that it is about."""
+
+    columns: Sequence[str]
+    expression: Any
+
+    @classmethod
+    def of(cls, frame: DataFrame, condition: str | Column) -> Self:
+        """Resolved against the frame's columns: nothing is planned or read."""
+        return cls(frame.columns, frame.filter(condition)._jdf.queryExecution().analyzed().condition())
+
+
+def columns_named(condition: Analysed) -> set[str]:
     """The columns of the frame that the condition needs."""
-    references = _elements(_analysed(frame, condition).references().toSeq())
+    references = _elements(condition.expression.references().toSeq())
     named = {str(reference.name()).lower() for reference in references}
-    return {name for name in frame.columns if name.lower() in named}
+    return {name for name in condition.columns if name.lower() in named}
 
 
-def admitted(frame: DataFrame, condition: str | Column) -> dict[str, set[Any]]:
+def admitted(condition: Analysed) -> dict[str, set[Any]]:
     """Columns to the values that one of them must have in a row that meets the condition."""
     by_column: dict[str, set[Any]] = {}
-    names = {name.lower(): name for name in frame.columns}  # an expression has the name as its writer wrote it
-    for part in _parts(_analysed(frame, condition)):
+    names = {name.lower(): name for name in condition.columns}  # an expression has the name as its writer wrote it
+    for part in _parts(condition.expression):
         column, values = _equality(part)
         column = names.get(str(column).lower())
         if column is not None:
@@ -40,22 +52,17 @@ def admitted(frame: DataFrame, condition: str | Column) -> dict[str, set[Any]]:
     return by_column
 
 
-def ranged(frame: DataFrame, condition: str | Column) -> dict[str, Range]:
+def ranged(condition: Analysed) -> dict[str, Range]:
     """Columns of offsets and times to the ranges in which they must be in a row that meets the condition."""
     by_column: dict[str, Range] = {}
-    names = {name.lower(): name for name in frame.columns if name in RANGED}
-    for part in _parts(_analysed(frame, condition)):
+    names = {name.lower(): name for name in condition.columns if name in RANGED}
+    for part in _parts(condition.expression):
         for sign, name, constant in _comparisons(part):
             column = names.get(name.lower())
             if column is not None:
                 unit = MICROSECONDS if RANGED[column] in TIMES else 1
                 by_column[column] = by_column.get(column, Range()).met(compared(sign, constant, unit))
     return by_column
-
-
-def _analysed(frame: DataFrame, condition: str | Column) -> Any:
-    """Spark's expression. It is the frame's own, resolved against its columns: nothing is planned or read."""
-    return frame.filter(condition)._jdf.queryExecution().analyzed().condition()
 
 
 def _parts(expression: Any) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents use
 
 import spark_bridge
-from spark_bridge.options.conditions import admitted, columns_named, ranged
+from spark_bridge.options.conditions import Analysed, admitted, columns_named, ranged
 from spark_bridge.options.ranges import Range
 from tests.spark_bridge.stores import SmallStore
 
@@ -57,7 +57,7 @@ CONDITIONS: list[tuple[str, dict[str, set[Any]]]] = [
 
 @pytest.mark.parametrize(("condition", "expected"), CONDITIONS)
 def test_equalities_that_every_row_meets_are_taken(spark: SparkSession, condition: str, expected: Any) -> None:
-    assert admitted(frame_of(spark), condition) == expected
+    assert admitted(Analysed.of(frame_of(spark), condition)) == expected
 
 
 RANGES: list[tuple[str, dict[str, Range]]] = [
@@ -86,20 +86,21 @@ RANGES: list[tuple[str, dict[str, Range]]] = [
 
 @pytest.mark.parametrize(("condition", "expected"), RANGES)
 def test_comparisons_that_every_row_meets_are_taken(spark: SparkSession, condition: str, expected: Any) -> None:
-    assert ranged(frame_of(spark), condition) == expected
+    assert ranged(Analysed.of(frame_of(spark), condition)) == expected
 
 
 def test_kafkas_names_of_offsets_and_times(spark: SparkSession) -> None:
     frame = spark.read.format("rocketmq").option("path", "/nowhere").option("schema", "kafka").load()
-    assert ranged(frame, F.col("offset").between(3, 5)) == {"offset": Range(3, 6)}
-    assert ranged(frame, "timestamp < timestamp'1970-01-01 00:00:01'") == {"timestamp": Range(None, 1000)}
+    assert ranged(Analysed.of(frame, F.col("offset").between(3, 5))) == {"offset": Range(3, 6)}
+    assert ranged(Analysed.of(frame, "timestamp < timestamp'1970-01-01 00:00:01'")) == {"timestamp": Range(None, 1000)}
 
 
 def test_columns_and_functions_of_python_are_understood_alike(spark: SparkSession) -> None:
     condition: Column = (F.col("topic") == "a") & F.col("queueId").isin(0, 2) & (F.length("body") > F.col("flag"))
-    assert admitted(frame_of(spark), condition) == {"topic": {"a"}, "queueId": {0, 2}}
-    assert columns_named(frame_of(spark), condition) == {"topic", "queueId", "body", "flag"}
-    assert columns_named(frame_of(spark), "QUEUEID = 1 AND properties['x'] = 'topic'") == {"queueId", "properties"}
+    assert admitted(Analysed.of(frame_of(spark), condition)) == {"topic": {"a"}, "queueId": {0, 2}}
+    assert columns_named(Analysed.of(frame_of(spark), condition)) == {"topic", "queueId", "body", "flag"}
+    in_another_case = Analysed.of(frame_of(spark), "QUEUEID = 1 AND properties['x'] = 'topic'")
+    assert columns_named(in_another_case) == {"queueId", "properties"}
 
 
 @pytest.mark.parametrize(
