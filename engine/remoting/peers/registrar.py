@@ -52,13 +52,15 @@ class Registrar:
         self._end_turn()
 
     async def registered(self, seconds: float) -> None:
-        """Return once every name server was asked after this moment, and answered or could not; or after that time."""
+        """Return once every name server was asked after this moment, and answered or could not; or after that time.
+
+        Also where none could be asked yet: a broker is ready a moment before it knows what it registers."""
         self._asked += 1
         number = self._asked
         self.hurry()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while any(self._answered.get(address, 0) < number for address in self.registrations):
+                while any(self._answered.get(address, 0) < number for address in self._config.name_servers):
                     answered = asyncio.get_running_loop().create_future()
                     self._waiting.add(answered)
                     await answered
