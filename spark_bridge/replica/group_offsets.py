@@ -103,18 +103,29 @@ def places(broker: Conversation, group: str, queues: Iterable[QueueName]) -> dic
 
 
 def commit(broker: Conversation, group: str, offsets: Mapping[QueueName, int]) -> dict[QueueName, str]:
-    """Set the group's offsets; those that the broker refused, with its reason."""
-    questions = [
-        Question(
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)},
-        )
-        for (topic, queue_id), offset in offsets.items()
-    ]
-    answers = zip(offsets, broker.ask_all(questions), strict=True)
-    return {
-        queue: refusal(broker.address, answer) for queue, answer in answers if answer.code != ResponseCode.SUCCESS
-    }  # fmt: skip
+    """Set the group's offsets; those that the broker refused, with its reason.
+
+    One queue of each topic first: RocketMQ looks whether it has something of a group's topic, and makes it, in two
+    steps, and of first commits that come together one may be gone again.
+    """
+    first: dict[str, QueueName] = {}
+    for queue in offsets:
+        first.setdefault(queue[0], queue)
+    refused: dict[QueueName, str] = {}
+    for queues in (list(first.values()), [queue for queue in offsets if queue != first[queue[0]]]):
+        questions = [
+            Question(
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                {"consumerGroup": group, "topic": topic, "queueId": str(queue_id),
+                 "commitOffset": str(offsets[topic, queue_id])},
+            )
+            for topic, queue_id in queues
+        ]  # fmt: skip
+        answers = zip(queues, broker.ask_all(questions), strict=True)
+        refused |= {
+            queue: refusal(broker.address, answer) for queue, answer in answers if answer.code != ResponseCode.SUCCESS
+        }
+    return refused
 
 
 def _offset_of(address: str, answer: RemotingCommand) -> int | None:

@@ -60,6 +60,8 @@ def test_mqadmin_shows_the_lag_of_a_stream(
         with Client(broker.port) as client:
             for number in range(MESSAGES * QUEUES):
                 client.send("t", number % QUEUES, b"%d" % number)
+        # Either broker is ready before it is registered, and one of RocketMQ's makes a topic without waiting for that.
+        await_that(lambda: _is_known(names.address), "the name server knows the broker", seconds=SECONDS)
         commits = GroupCommits(CommitOptions("report"), (names.address,))
         commits.done(all_at(7), {"": StoreAt(str(broker.store), "broker-a")})
         commits.settle(SECONDS)
@@ -121,6 +123,14 @@ def test_rocketmqs_broker_and_name_server_that_enforce_tls_take_a_streams_offset
                 find_replicas([names.address], tls_of(str(wrong)))
             with pytest.raises(NoCommonTls, match="certificate is not accepted"):
                 name_servers.ask(f"127.0.0.1:{broker.port}", RequestCode.GET_BROKER_CONFIG, tls_of(str(wrong)))
+
+
+def _is_known(names: str) -> bool:
+    """Whether the name server knows the broker's master."""
+    try:
+        return bool(master_of([names], "broker-a"))
+    except ValueError:
+        return False
 
 
 def _sent(client: RealClient, topic: str) -> set[tuple[str, int]]:
