@@ -22,6 +22,7 @@ from store.index.geometry import geometry_of
 from store.index.index_file import Geometry, IndexFile
 from store.index.query import index_files
 from store.message.properties import UNIQ_KEY, java_hash
+from store.message.record import FIXED_BYTES
 
 CHAIN_STEPS_MAX = 10_000  # chains this long are a broken file's
 INT32_MIN = -(1 << 31)
@@ -40,7 +41,7 @@ class WrittenKeys:
         self._files = [file for file in _opened(paths, known) if file.header.end_timestamp_ms >= since_ms]
 
     def counts(self, topics: Sequence[str], keys: Sequence[str]) -> Counter[str]:
-        """How many records below the end have each of the keys."""
+        """How many records below the end have each of the keys. Raises CorruptRecord where an entry names none."""
         hashes = key_hashes(topics, keys)
         candidates = [_candidates(file, hashes) for file in self._files]
         offsets = np.unique(np.concatenate([np.empty(0, np.int64), *candidates]))
@@ -57,7 +58,11 @@ class WrittenKeys:
                 window = open_window(self._log, base)
             except SegmentRemoved:
                 continue  # retention took it, and its rows
-            records = Records(window, offsets[bases == base] - base)
+            starts = offsets[bases == base] - base
+            beyond = starts[starts > window.length - FIXED_BYTES]
+            if len(beyond):
+                raise window.corrupt(int(beyond[0]), "an entry of the index names it, and no record fits there")
+            records = Records(window, starts)
             yield from property_value(records.properties, UNIQ_KEY).to_pylist()
 
 
