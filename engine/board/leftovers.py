@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from engine.board.cursors import Board
-from ipc.clock import monotonic_ms
+from ipc.clock import monotonic_ms, wall_ms
 from ipc.errors import IpcError
 from store.errors import StoreError
 from store.files import pointer
@@ -24,7 +23,7 @@ from store.files.place import Place, is_there
 
 NAME = re.compile(r"slipstream-[0-9a-f]{12}-[0-9a-f]{32}")
 SILENT_MS = 60_000  # a broker whose processes all are silent for so long is not there
-START_SECONDS = 3600  # ... or that has begun none
+START_MS = 3_600_000  # ... or that has begun none
 BLOCK_BYTES = 512  # of st_blocks
 
 
@@ -76,7 +75,8 @@ def _is_dead(directory: Path, token: str, place: Place) -> bool:
         board.counters.close()
     if last_ms:
         return last_ms + SILENT_MS < monotonic_ms()
-    return directory.stat().st_mtime + START_SECONDS < time.time()  # none has begun: a start, or one that failed
+    made_ms = directory.stat().st_mtime_ns // 1_000_000
+    return made_ms + START_MS < wall_ms()  # none has begun: a start, or one that failed
 
 
 def _bytes_of(directory: Path) -> int:
