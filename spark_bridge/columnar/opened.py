@@ -45,7 +45,8 @@ class OpenSide:
         assert side_file.manifest is not None
         self.path, self.manifest, self._data, self._fd = side_file.path, side_file.manifest, side_file.data, fd
         status = os.fstat(fd)
-        self._identity = status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+        # ctime, which nobody can set: a copy that keeps its times may come to lie at the inode of one that was deleted
+        self._identity = status.st_dev, status.st_ino, status.st_ctime_ns, status.st_size
         if status.st_size != self._data.file_bytes:
             raise SideDamaged(f"{self.path}: it has {status.st_size} bytes, {self._data.file_bytes} were written")
         if digest_of(fd, status.st_size - self._data.footer_bytes, status.st_size) != self._data.footer_sha256:
