@@ -11,7 +11,7 @@ from tools.doctor.node import Node
 from tools.doctor.rows import Level, Row, ok
 from tools.show.ha_tables import bytes_text
 
-NAMED_MAX = 20
+NAMED_MAX = 4  # a row is to be read; who is asked again names the next
 
 
 def rows(node: Node) -> list[Row]:
@@ -43,8 +43,9 @@ def _row(said: str, gone: list[Leftover]) -> Row:
     if not gone:
         return ok("shared memory", said)
     size = bytes_text(sum(left.bytes for left in gone))
-    stores = ", ".join(str(left.root) for left in gone[:NAMED_MAX])
+    more = len(gone) - NAMED_MAX
+    stores = ", ".join(str(left.root) for left in gone[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
     also = f"{size} beside it are of brokers that were killed, of stores that are not there: {stores}"
     names = " ".join(shlex.quote(str(left.directory)) for left in gone[:NAMED_MAX])
-    return Row("shared memory", Level.OK, "OK", "; ".join(filter(None, (said, also))),
-               f"`rm -r {names}`, unless a container that rests has them")  # fmt: skip
+    following = f"`rm -r {names}`, unless a container that rests has them" + ("; then ask again" if more > 0 else "")
+    return Row("shared memory", Level.OK, "OK", "; ".join(filter(None, (said, also))), following)

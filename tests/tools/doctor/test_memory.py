@@ -13,6 +13,7 @@ from engine.board import leftovers
 from ipc.clock import monotonic_ms
 from tests.engine.board.test_leftovers import Made
 from tests.harness.command_line import run
+from tools.doctor.memory import NAMED_MAX
 
 
 def rows_of(root: Path) -> list[dict[str, Any]]:
@@ -38,3 +39,17 @@ def test_what_killed_brokers_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     shutil.rmtree(made.regions)
     shutil.rmtree(gone.regions)
     assert rows_of(made.root) == []
+
+
+def test_of_many_some_are_named_and_all_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, gone = Made(tmp_path), [Made(tmp_path, f"gone{number}") for number in range(NAMED_MAX + 2)]
+    for one in (made, *gone):
+        one.die()
+    for one in gone:
+        shutil.rmtree(one.root)
+    monkeypatch.setattr(leftovers, "monotonic_ms", lambda: monotonic_ms() + leftovers.SILENT_MS + 1)
+    (row,) = rows_of(made.root)
+    assert row["what"].endswith(" and 2 more") and row["next"].endswith("; then ask again")
+    assert sum(str(one.regions) in row["next"] for one in gone) == NAMED_MAX
+    for one in (made, *gone):
+        shutil.rmtree(one.regions)
