@@ -39,9 +39,9 @@ class BridgeState(IntEnum):
 
 
 @kernel
-def follow(words: Words, index: int, fd: int, own: Words, look_ns: int) -> int:
-    """Ring `fd` each time the word has moved, and when it is followed again, until the end; the word's value then."""
-    seen = load_acquire(words, index)
+def follow(words: Words, index: int, seen: int, fd: int, own: Words, look_ns: int) -> int:
+    """Ring `fd` each time the word has moved from what was `seen`, and when it is followed again, until the end; the
+    word's value then."""
     state = load_acquire(own, BridgeWord.STATE)
     while state != BridgeState.ENDS:
         if state == BridgeState.RESTS:
@@ -65,7 +65,8 @@ class Bridge:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._own = np.zeros(len(BridgeWord), np.int64)
         self._own[BridgeWord.STATE] = BridgeState.RESTS if rests else BridgeState.FOLLOWS
-        arguments = (words, int(index), self.fd, self._own, LOOK_NS)
+        seen = int(words[index])  # now: it may have moved when the thread gets to run
+        arguments = (words, int(index), seen, self.fd, self._own, LOOK_NS)
         self._thread = threading.Thread(target=follow, args=arguments, name="bridge", daemon=True)
         self._thread.start()
 
