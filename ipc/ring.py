@@ -4,7 +4,7 @@ A producer that dies half-way harms only its own ring. Record bytes lie contiguo
 their own, so that the consumer copies a whole batch at once. Positions only grow; a place is position % data_bytes.
 
 The region "rings" (made by the supervisor) holds 4 cache lines for each ring:
-line 0 (producer)  word 0 tail: descriptors published | word 2 asked: questions put
+line 0 (producer)  word 0 tail: descriptors published | word 2 asked: questions put | word 3 near
 line 1 (writer)    word 0 head: descriptors consumed  | word 1 waiters
 line 2 (writer)    word 0 answered: questions answered | word 1 waiters | word 2 the answer | word 4 records refused
 line 3 (producer)  word 0 pid | word 1 start time
@@ -13,6 +13,7 @@ when its owner dies) holds descriptors of 4 words | the question, 512 bytes | th
 descriptor (producer): word 0 position, word 1 length << 32 | queue slot; (writer): word 2 physical offset, or -errno
 when refused, word 3 queue offset. Words 2 and 3 are valid once head has passed the descriptor.
 question (producer): word 0 queue id, word 1 topic bytes, then the topic.
+near is 1 while the producer waits for each record before it publishes the next, and does that at once.
 """
 
 # mypy: disable-error-code="no-any-return"
@@ -30,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.atomics import Followed, fetch_add, load_acquire
+from ipc.compiled.atomics import Followed, fetch_add, give_way, load_acquire, monotonic_ns
 from ipc.compiled.atomics import await_change as await_word
 from ipc.compiled.compiler import inlined, kernel
 from ipc.errors import IpcError
@@ -52,6 +53,7 @@ class ControlWord(IntEnum):
 
     TAIL = 0
     ASKED = 2
+    NEAR = 3
     HEAD = 8
     ANSWERED = 16
     ANSWER = 18
@@ -182,6 +184,7 @@ class ClaimedRing:
         self._lock = lock
         self.give_back = weakref.finalize(self, _give_back, self.control, lock, owner)  # once, whoever calls it
         self.ring = Ring.attach(directory, self.number, data_bytes)
+        self.control[ControlWord.NEAR] = 0
         self.control[ControlWord.OWNER_START] = start_time(owner) or 0
         self.control[ControlWord.OWNER_PID] = owner
 
@@ -317,11 +320,15 @@ def first_pending(controls: Words, start: int) -> int:
 
 
 @kernel
-def await_bell(bell: Words, index: int, controls: Words, spins: int, timeout_ns: int) -> None:
-    """Sleep until a producer rings, but not if one has published since: look again after announcing the sleep."""
-    for _ in range(spins):
-        if first_pending(controls, 0) >= 0:
-            return
+def await_bell(bell: Words, index: int, controls: Words, look_ns: int, timeout_ns: int) -> None:
+    """Look for `look_ns`, then sleep until a producer rings, but not if one has published since: look again after
+    announcing the sleep."""
+    if look_ns > 0:
+        until_ns = monotonic_ns() + look_ns
+        while monotonic_ns() < until_ns:
+            if first_pending(controls, 0) >= 0:
+                return
+            give_way()
     seen = load_acquire(bell, index)
     fetch_add(bell, index + Followed.WAITERS, 1)
     if first_pending(controls, 0) < 0:

@@ -14,12 +14,14 @@ from numba import carray  # type: ignore[attr-defined]
 from engine.writer.compose_kernel import append_composed
 from engine.writer.drain_kernel import CommitWord, DrainStop, JournalWord, Shared, Source, Target, drain, record_at
 from ipc.arrays import Words
-from ipc.compiled.atomics import monotonic_ms, wall_clock_ms
+from ipc.compiled.atomics import monotonic_ms, monotonic_ns, wall_clock_ms
 from ipc.compiled.compiler import kernel
 from ipc.compiled.memory import bytes_at, words_at
 from ipc.ring import WORDS_PER_RING, ControlWord, await_bell, first_pending
 
 SERVE_MS, NS_PER_MS = 200, 1_000_000
+NEAR_NS = 100_000  # a lone producer's next record comes within it, or is not waited for awake,
+FAR_WAITS = 16  # ... and so many behind that are not either
 
 
 class SourceColumn(IntEnum):
@@ -38,11 +40,12 @@ def serve(
     """Drain the opened rings in turn, from `ring` on, while nothing but records asks for attention; sleep between them.
 
     Returns what the last `drain` came to, at the latest after SERVE_MS or `bytes_max`: so messages cost the writer no
-    turn of the interpreter. `errno_at`, `bell`: counters to look at, to sleep on.
+    turn of the interpreter. `errno_at`, `bell`: counters to look at, to sleep on; it looks before it sleeps where the
+    ring's owner is near, and was in time of late.
     """
     journal, controls = shared.journal, shared.controls
     begun_at = journal[record_at(journal, journal[JournalWord.VERSION]) + CommitWord.END]
-    until_ms = monotonic_ms() + SERVE_MS
+    until_ms, far = monotonic_ms() + SERVE_MS, 1
     while True:
         now_ms = monotonic_ms()
         left = bytes_max - (journal[record_at(journal, journal[JournalWord.VERSION]) + CommitWord.END] - begun_at)
@@ -57,7 +60,11 @@ def serve(
             return outcome
         following = (ring + 1) % (controls.size // WORDS_PER_RING)  # the others first
         if first_pending(controls, following) < 0:
-            await_bell(shared.counters, bell, controls, 0, (until_ms - now_ms) * NS_PER_MS)
+            look_ns = NEAR_NS if far == 0 and controls[ring * WORDS_PER_RING + ControlWord.NEAR] != 0 else 0
+            began_ns = monotonic_ns()
+            await_bell(shared.counters, bell, controls, look_ns, (until_ms - now_ms) * NS_PER_MS)
+            is_far = monotonic_ns() - began_ns >= NEAR_NS
+            far = FAR_WAITS if is_far else max(0, far - 1)
         ring = first_pending(controls, following)
         at = ring * WORDS_PER_RING
         if ring < 0 or sources[ring, SourceColumn.DATA_AT] == 0:

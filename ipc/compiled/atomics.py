@@ -186,6 +186,15 @@ def monotonic_ms() -> int:
     return monotonic_ns() // 1_000_000
 
 
+_sched_yield: Any = types.ExternalFunction("sched_yield", types.int32())
+
+
+@kernel
+def give_way() -> None:
+    """Let those go first that wait for this CPU: who looks at a word may keep from it who is to change that."""
+    _sched_yield()
+
+
 @kernel
 def await_change(words: Words, index: int, seen: int, timeout_ns: int) -> int:
     """Sleep until the word is no longer `seen`, or the time is over; its value then.

@@ -1,16 +1,24 @@
-"""Who may claim a ring: one that has control lines, and nobody else; what is refused leaves nothing locked behind."""
+"""Who may claim a ring: one that has control lines, and nobody else; what is refused leaves nothing locked behind.
+
+And how the writer waits for what comes into one.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import os
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ipc import ring
+from ipc.compiled.atomics import Followed, publish
 from ipc.ring import ControlWord, RingsUnknown
+from tests.harness.conditions import await_that
 
 DATA_BYTES = 1 << 16
 
@@ -38,3 +46,26 @@ def test_a_ring_is_given_back_also_when_the_control_lines_were_closed_since(regi
     lock = os.open(ring.ring_path(region_dir, 1), os.O_RDWR)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(lock)
+
+
+def test_who_claims_a_ring_is_not_taken_for_one_that_waits_near(region_dir: Path) -> None:
+    controls = ring.create_rings(region_dir, 1)
+    controls.words[ControlWord.NEAR] = 1  # of an owner that was killed
+    with contextlib.closing(ring.ClaimedRing(region_dir, controls, DATA_BYTES)):
+        assert not controls.words[ControlWord.NEAR]
+    controls.close()
+
+
+@pytest.mark.parametrize("look_s", [0, 600])
+def test_while_the_writer_looks_nobody_has_to_ring(look_s: int) -> None:
+    bell, controls = np.zeros(len(Followed), np.int64), np.zeros(ring.WORDS_PER_RING, np.int64)
+    arguments = (bell, 0, controls, look_s * 10**9, 600 * 10**9)
+    waiting = threading.Thread(target=ring.await_bell, args=arguments, daemon=True)
+    waiting.start()
+    if not look_s:
+        await_that(lambda: bell[Followed.WAITERS] >= 1, "it goes to sleep")
+    controls[ControlWord.TAIL] = 1
+    if not look_s:
+        publish(bell, 0, 1)
+    waiting.join(60)
+    assert not waiting.is_alive() and not bell[Followed.WAITERS]

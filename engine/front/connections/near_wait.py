@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from engine.front.connections.bridge import Bridge
 from engine.producer.pipeline import Pipeline
 from ipc.arrays import Words
-from ipc.compiled.atomics import await_change, load_acquire, monotonic_ns
+from ipc.compiled.atomics import await_change, give_way, load_acquire, monotonic_ns
 from ipc.compiled.compiler import kernel
 from ipc.ring import ControlWord
 
@@ -30,6 +30,7 @@ def await_reached(words: Words, index: int, goal: int, timeout_ns: int, look_ns:
     began_ns = monotonic_ns()
     until_ns, now = began_ns + timeout_ns, load_acquire(words, index)
     while now < goal and monotonic_ns() - began_ns < look_ns:
+        give_way()
         now = load_acquire(words, index)
     left_ns = until_ns - monotonic_ns()
     while now < goal and left_ns > 0:
@@ -45,20 +46,23 @@ class NearWait:
         self._pipeline, self._bridges, self._collect = pipeline, bridges, collect
         self._further = pipeline.followed[2:]  # behind the ring's own: what the policy waits for
         self.is_possible = not pipeline.policy.wait_for_flush  # a disk is not near
-        self.is_near = False
+        self.is_near = self._looks = False
         self._apart_ns, self._next_ns = APART_FIRST_NS, 0
 
     def wait(self, *, is_alone: bool = False) -> None:
         """What was published in this turn is answered, or the bridges follow it. `is_alone`: by one connection, as
         all that came lately."""
         began_ns = time.monotonic_ns()
+        looks = is_alone and self.is_possible and not self._further
+        if looks != self._looks:
+            self._looks = looks
+            self._pipeline.control[ControlWord.NEAR] = looks  # the writer looks for the next one, too
         if not self.is_near:
             if not self.is_possible or (began_ns < self._next_ns and not is_alone):
                 return
             self.is_near = True
             for bridge in self._bridges:
                 bridge.rest()
-        looks = is_alone and not self._further
         self._await(began_ns, ALONE_NS if is_alone else NEAR_NS, LOOK_NS if looks else 0)
         if not self._pipeline.puts:
             self._apart_ns = APART_FIRST_NS

@@ -72,6 +72,28 @@ def test_it_stays_near_while_the_writer_is_in_time(monkeypatch: pytest.MonkeyPat
         assert (ring.puts, near.is_near, [bridge.rests for bridge in bridges]) == (0, True, [True, True])
 
 
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [(PutPolicy(1, False, False), 1), (PutPolicy(2, False, False), 0), (PutPolicy(1, True, False), 0)],
+)
+def test_the_writer_is_told_while_one_alone_waits_for_it_only(policy: PutPolicy, told: int) -> None:
+    ring = Ring(policy)
+    near, _bridges = near_wait(ring)
+    for is_alone in (False, True, True, False, True, False):
+        near.wait(is_alone=is_alone)
+        assert ring.control[ControlWord.NEAR] == (told if is_alone else 0)
+
+
+def test_the_writer_is_told_no_longer_where_a_wait_was_in_vain() -> None:
+    ring = Ring(PutPolicy(1, False, False))
+    near, _bridges = near_wait(ring)
+    ring.tail = 1
+    near.wait(is_alone=True)
+    assert not near.is_near and ring.control[ControlWord.NEAR]
+    near.wait()
+    assert not ring.control[ControlWord.NEAR]
+
+
 def test_what_is_still_under_way_is_followed_and_the_next_wait_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = Ring(PutPolicy(1, False, False))
     near, bridges = near_wait(ring)
@@ -176,6 +198,26 @@ def test_a_bridge_that_goes_on_rings_for_what_moved_meanwhile() -> None:
         moving.join()
         assert near.is_near or _is_rung(bridge)
     finally:
+        bridge.close()
+
+
+def test_a_bridge_whose_thread_comes_late_rings_for_what_moved_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_run = threading.Event()
+
+    class Late(threading.Thread):
+        def run(self) -> None:
+            may_run.wait(60)
+            super().run()
+
+    monkeypatch.setattr(threading, "Thread", Late)
+    control = np.zeros(WORDS_PER_RING, np.int64)
+    bridge = Bridge(control, int(ControlWord.HEAD))
+    try:
+        publish(control, int(ControlWord.HEAD), 1)
+        may_run.set()
+        assert _is_rung(bridge)
+    finally:
+        may_run.set()
         bridge.close()
 
 
