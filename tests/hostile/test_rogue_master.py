@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import socket
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from engine.protocol.ha.wire import FRAME_HEADER, LOG_OFFSET_MAX, REPORT, REPORT
 from store.files import divergence
 from store.message.record import BLANK_BYTES, BLANK_MAGIC, MAGIC_V1, MAGIC_V2
 from tests.engine.replication.test_receiver import SEGMENT, SEGMENTS, Bench, frames, opened
+from tests.harness.sockets import exactly
 from tests.simulation.logs import HEAD, SIZES, History
 
 LIES, PATIENCE_MS = 150, 20_000
@@ -77,7 +77,7 @@ def come_again(bench: Bench) -> int:
     bench.master, _ = bench.listening.accept()
     bench.master.settimeout(20)
     bench.step()
-    return int(REPORT.unpack(bench.master.recv(REPEATED * REPORT_BYTES, socket.MSG_WAITALL)[:REPORT_BYTES])[0])
+    return int(REPORT.unpack(exactly(bench.master, REPEATED * REPORT_BYTES)[:REPORT_BYTES])[0])
 
 
 def files_below(directory: Path) -> set[Path]:

@@ -20,6 +20,7 @@ from ipc.descriptors import await_readable
 from store.epochs import Epoch
 from store.files import epochs
 from tests.harness.ha_node import Node, wait_for, wait_until
+from tests.harness.sockets import exactly
 
 SEGMENT = 256 * 1024
 SIZES = {"mappedFileSizeCommitLog": SEGMENT, "brokerName": "broker-a"}
@@ -139,9 +140,9 @@ def test_a_slave_takes_over_the_epochs_of_its_master(master: Node, tmp_path: Pat
 def test_a_greeting_that_is_none_ends_the_connection(master: Node, said: bytes) -> None:
     with socket.create_connection(("127.0.0.1", master.board.ha_listen_port.read()), timeout=120) as sock:
         sock.sendall(first_report(0))
-        offset, size = FRAME_HEADER.unpack(sock.recv(FRAME_HEADER_BYTES, socket.MSG_WAITALL))
+        offset, size = FRAME_HEADER.unpack(exactly(sock, FRAME_HEADER_BYTES))
         assert offset == CONTROL_OFFSET
-        sock.recv(size, socket.MSG_WAITALL)
+        exactly(sock, size)
         sock.sendall(said * (1 if said[0] == 0x83 else 10))
         wait_until(master.board.ha_ended[CloseReason.HANDSHAKE], lambda count: count == 1)
     assert len(said) == REPORT_BYTES
@@ -170,7 +171,7 @@ def test_who_cannot_say_what_it_has_on_disk_is_never_waited_for(tmp_path: Path) 
             sock.sendall((0).to_bytes(8, "big"))
             wait_until(master.board.ha[0].state, lambda state: state == 2)
             master.append(b"x" * 100)
-            sock.recv(FRAME_HEADER_BYTES + 100, socket.MSG_WAITALL)
+            exactly(sock, FRAME_HEADER_BYTES + 100)
             sock.sendall((100).to_bytes(8, "big"))
             wait_for(master.board.ha[0].slave_ack_offset, 100)
             wait_until(master.board.in_sync_slaves, lambda count: count == 1)

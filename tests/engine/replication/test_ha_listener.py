@@ -28,6 +28,7 @@ from engine.protocol.remoting.frame import RemotingCommand, encode
 from engine.replication.ha_senders import DEATHS_WINDOW_MS, SenderDeaths
 from tests.harness.conditions import await_that
 from tests.harness.ha_node import Node, wait_for, wait_until
+from tests.harness.sockets import exactly
 
 SEGMENT = 256 * 1024
 SIZES = {"mappedFileSizeCommitLog": SEGMENT}
@@ -158,7 +159,7 @@ def test_a_slot_that_was_given_up_says_so(tmp_path: Path) -> None:
             held.callback(come(master, REPORT.pack(0)).close)
             wait_until(master.board.ha[slot].state, lambda state: state == 2)
         with come(master, REPORT.pack(5)) as slave:
-            assert slave.recv(FRAME_HEADER_BYTES, socket.MSG_WAITALL)[:8] == REPORT.pack(5)
+            assert exactly(slave, FRAME_HEADER_BYTES)[:8] == REPORT.pack(5)
         assert master.board.ha_ended[CloseReason.GAVE_WAY].read() >= 1
 
 
@@ -171,14 +172,14 @@ def test_a_slave_that_is_silent_at_first_is_not_pushed_out_by_silent_ones(tmp_pa
         for _ in range(200):
             held.callback(come(master).close)
         slave.sendall(REPORT.pack(4))
-        assert slave.recv(FRAME_HEADER_BYTES + 5, socket.MSG_WAITALL)[FRAME_HEADER_BYTES:] == b"thing"
+        assert exactly(slave, FRAME_HEADER_BYTES + 5)[FRAME_HEADER_BYTES:] == b"thing"
 
 
 def test_a_report_in_pieces_is_one_report_and_what_follows_it_is_the_senders(master: Node) -> None:
     master.append(b"something")
     with come(master, REPORT.pack(4)[:3]) as slave:
         slave.sendall(REPORT.pack(4)[3:] + REPORT.pack(4)[:5])
-        assert slave.recv(FRAME_HEADER_BYTES + 5, socket.MSG_WAITALL)[FRAME_HEADER_BYTES:] == b"thing"
+        assert exactly(slave, FRAME_HEADER_BYTES + 5)[FRAME_HEADER_BYTES:] == b"thing"
         slave.sendall(REPORT.pack(4)[5:] + REPORT.pack(9))
         wait_for(master.board.ha[0].slave_ack_offset, 9)
 

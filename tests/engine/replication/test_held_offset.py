@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from engine.protocol.ha.wire import FRAME_HEADER_BYTES, REPORT
 from tests.engine.replication.test_sender_receiver import SIZES, master, talk
 from tests.harness.ha_node import Node, wait_for, wait_until
+from tests.harness.sockets import exactly
 
 __all__ = ["master"]  # the fixture
 
@@ -23,7 +23,7 @@ def test_confirm_offset_is_what_the_replicas_asked_for_hold(tmp_path: Path) -> N
         assert master.board.confirm_offset.read() == 0
         second = talk(master, 400)
         wait_until(master.board.confirm_offset, lambda offset: offset == 400)
-        second.recv(FRAME_HEADER_BYTES + 600, socket.MSG_WAITALL)
+        exactly(second, FRAME_HEADER_BYTES + 600)
         second.sendall(REPORT.pack(1000))
         wait_until(master.board.confirm_offset, lambda offset: offset == 1000)
         first.close()
@@ -40,7 +40,7 @@ def test_a_killed_group_transfer_goes_on_from_what_it_published(tmp_path: Path) 
         with talk(master, 700) as sock, talk(master, 1000):
             wait_until(master.board.confirm_offset, lambda offset: offset == 700)
             master.kill("group_transfer")
-            sock.recv(FRAME_HEADER_BYTES + 300, socket.MSG_WAITALL)
+            exactly(sock, FRAME_HEADER_BYTES + 300)
             sock.sendall(REPORT.pack(1000))
             wait_for(master.board.ha[0].slave_ack_offset, 1000)
             assert master.board.confirm_offset.read() == 700
@@ -51,7 +51,7 @@ def test_a_killed_group_transfer_goes_on_from_what_it_published(tmp_path: Path) 
 def test_where_one_slave_is_enough_nobody_else_has_to_run_for_its_acknowledgement(master: Node) -> None:
     master.begin_with(bytes(1000))
     with talk(master, 700) as sock:
-        sock.recv(FRAME_HEADER_BYTES + 300, socket.MSG_WAITALL)
+        exactly(sock, FRAME_HEADER_BYTES + 300)
         assert master.board.confirm_offset.read() == 0, "a first report is no acknowledgement of what was sent"
         sock.sendall(REPORT.pack(900))
         wait_until(master.board.confirm_offset, lambda offset: offset == 900)
@@ -73,7 +73,7 @@ def test_a_stranger_that_names_a_position_confirms_no_put_that_waits(tmp_path: P
         with talk(master, position) as sock:
             in_step(master)
             if position < 1000:
-                sock.recv(FRAME_HEADER_BYTES + 1, socket.MSG_WAITALL)
+                exactly(sock, FRAME_HEADER_BYTES + 1)
                 sock.sendall(REPORT.pack(1000))
                 wait_for(master.board.ha[0].slave_ack_offset, 1000)
             assert (master.board.confirm_offset.read(), master.board.ha[0].held_offset.read()) == (0, 0)
@@ -86,7 +86,7 @@ def test_a_slave_that_comes_back_holds_what_it_was_sent_before(tmp_path: Path) -
         with talk(master, 0) as sock:
             in_step(master)
             master.append(bytes(1000))
-            sock.recv(FRAME_HEADER_BYTES + 1000, socket.MSG_WAITALL)
+            exactly(sock, FRAME_HEADER_BYTES + 1000)
         wait_until(master.board.pids["sender.0"], lambda pid: pid == 0)
         with talk(master, 1000):
             wait_for(master.board.confirm_offset, 1000)
@@ -100,7 +100,7 @@ def test_two_connections_of_a_stranger_confirm_no_put_that_waits(tmp_path: Path)
         master.start("ha_listener", "group_transfer")
         master.append(bytes(1000))
         with talk(master, 999) as sock:
-            sock.recv(FRAME_HEADER_BYTES + 1, socket.MSG_WAITALL)
+            exactly(sock, FRAME_HEADER_BYTES + 1)
         wait_until(master.board.pids["sender.0"], lambda pid: pid == 0)
         with talk(master, 1000):
             in_step(master)
@@ -114,6 +114,6 @@ def test_an_unknown_slave_confirms_what_is_put_after_the_puts_that_wait(tmp_path
         with talk(master, 1000) as sock:
             in_step(master)
             master.append(bytes(100))
-            sock.recv(FRAME_HEADER_BYTES + 100, socket.MSG_WAITALL)
+            exactly(sock, FRAME_HEADER_BYTES + 100)
             sock.sendall(REPORT.pack(1100))
             wait_for(master.board.confirm_offset, 1100)

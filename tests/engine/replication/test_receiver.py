@@ -19,6 +19,7 @@ from ipc import waiting
 from store.recovery.overlap import LOWEST_START
 from tests.harness.conditions import SECONDS
 from tests.harness.ha_node import Node
+from tests.harness.sockets import exactly
 
 SEGMENT, SEGMENTS = 16 * 1024, 5
 HALF = SEGMENT // 2
@@ -46,7 +47,7 @@ class Bench:
         self.master, _ = self.listening.accept()
         self.master.settimeout(SECONDS)
         self.step()
-        request = self.master.recv(REPEATED * REPORT_BYTES, socket.MSG_WAITALL)
+        request = exactly(self.master, REPEATED * REPORT_BYTES)
         assert request == request[:REPORT_BYTES] * REPEATED
         (self.asked_offset,) = REPORT.unpack_from(request)
         if self.end:

@@ -23,6 +23,7 @@ from engine.replication.sender_kernel import FIRST, LATE, LAZY_AFTER, FrameWord
 from ipc import waiting
 from ipc.clock import monotonic_ms
 from tests.harness.ha_node import WAIT_MS, Node, wait_for, wait_until
+from tests.harness.sockets import exactly
 
 SEGMENT, BATCH, NOW_MS = 16 * 1024, 1000, 1_000_000
 
@@ -55,7 +56,7 @@ class Bench:
     def expect(self, offset: int, body: bytes) -> None:
         """The next frame on the wire is this one."""
         expected = FRAME_HEADER.pack(offset, len(body)) + body
-        assert self.slave.recv(len(expected), socket.MSG_WAITALL) == expected
+        assert exactly(self.slave, len(expected)) == expected
 
     def close(self) -> None:
         self.slave.close()
@@ -119,7 +120,7 @@ def test_a_slave_that_does_not_read_holds_up_a_frame_not_the_process(tmp_path: P
     stream = bytearray()
     reader = threading.Thread(target=read_all, args=(bench.slave, stream))
     reader.start()
-    while bench.words.next_transfer_offset.read() < len(data) or bench.sender.do_work(NOW_MS):
+    while bench.words.next_transfer_offset.read() < len(data) or bench.sender._has_rest():
         bench.sender.do_work(NOW_MS)
     bench.sender.close()
     reader.join()

@@ -18,6 +18,7 @@ from engine.protocol.ha.wire import FRAME_HEADER, FRAME_HEADER_BYTES, REPORT, Cl
 from engine.replication import ha_listener
 from ipc import waiting
 from tests.harness.ha_node import WAIT_MS, Node, wait_for, wait_until
+from tests.harness.sockets import exactly
 
 SEGMENT = 256 * 1024
 SIZES = {"mappedFileSizeCommitLog": SEGMENT}
@@ -261,7 +262,7 @@ def test_a_request_above_the_end_is_counted_and_refused(master: Node) -> None:
 def test_a_forged_acknowledgement_is_counted_and_ends_the_connection(master: Node) -> None:
     master.append(bytes(1000))
     sock = talk(master, 500)
-    assert sock.recv(FRAME_HEADER_BYTES, socket.MSG_WAITALL) == FRAME_HEADER.pack(500, 500)
+    assert exactly(sock, FRAME_HEADER_BYTES) == FRAME_HEADER.pack(500, 500)
     wait_until(master.board.ha[0].state, lambda state: state == 2)
     sock.sendall(REPORT.pack(1001))
     read_to_end(sock)
