@@ -42,7 +42,7 @@ def names() -> Iterator[Serving]:
 def broker(directory: Path, **keys: object) -> LocalBroker:
     common = {
         "brokerName": "pair", "mappedFileSizeCommitLog": SEGMENT_BYTES, "haReconnectInterval": 100,
-        "slaveTimeout": 20_000, "autoCreateTopicEnable": True,
+        "slaveTimeout": 120_000, "autoCreateTopicEnable": True,
     }  # fmt: skip
     return LocalBroker(directory, **{**common, **keys})
 

@@ -31,7 +31,7 @@ DAY_MS = 86_400_000
 def test_a_broker_stops_in_order(tmp_path: Path, number: signal.Signals) -> None:
     with LocalBroker(tmp_path / "b", mappedFileSizeCommitLog=1 << 20) as broker:
         regions = extent.require_running(broker.store).region_directory
-        with Producer(broker.store, timeout=30) as producer:
+        with Producer(broker.store, timeout=STOP_SECONDS) as producer:
             producer.send("t", b"one")
         broker.process.send_signal(number)
         assert broker.process.wait(STOP_SECONDS) == 0
@@ -48,7 +48,7 @@ def test_under_nohup_a_broker_outlives_its_terminal(tmp_path: Path) -> None:
             broker.process.send_signal(signal.SIGHUP)
             for pid in {word.read() for word in board.pids.values()} - {0}:
                 os.kill(pid, signal.SIGHUP)
-            with Producer(broker.store, timeout=30) as producer:
+            with Producer(broker.store, timeout=STOP_SECONDS) as producer:
                 assert producer.send("t", b"one").status.name == "PUT_OK"
             assert board.broker_state.read() == BrokerState.RUNNING
             assert not any(word.read() for word in board.restarts.values())
@@ -71,7 +71,7 @@ def test_a_broker_without_standard_descriptors_keeps_its_memory_to_itself(tmp_pa
             for pid in (process.pid, *({word.read() for word in pids} - {0})):
                 held = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)]
                 assert held == ["/dev/null"] * 3, "nothing that is printed can come into a region or a socket"
-            with Producer(store, timeout=30) as producer:
+            with Producer(store, timeout=STOP_SECONDS) as producer:
                 assert producer.send("t", b"one").status.name == "PUT_OK"
             process.send_signal(signal.SIGTERM)
             assert process.wait(STOP_SECONDS) == 0

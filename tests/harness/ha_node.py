@@ -42,6 +42,7 @@ class Node:
             "haListenPort": 0,
             "storePathRootDir": directory,
             "haReconnectInterval": 500,
+            "haHousekeepingInterval": WAIT_MS,  # nobody is taken for silent, on a machine that stands still
         }
         self.config = from_mapping({**role, **address, **common, **settings})
         self.board = Board.create(directory / COUNTERS_FILE)

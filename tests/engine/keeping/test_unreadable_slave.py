@@ -32,7 +32,7 @@ def test_a_slave_that_cannot_read_its_log_does_not_acknowledge(
 ) -> None:
     with (
         LocalBroker(
-            tmp_path / "m", brokerRole="SYNC_MASTER", mappedFileSizeCommitLog=SEGMENT_BYTES, slaveTimeout=30_000
+            tmp_path / "m", brokerRole="SYNC_MASTER", mappedFileSizeCommitLog=SEGMENT_BYTES, slaveTimeout=120_000
         ) as master,
         LocalBroker(
             tmp_path / "s", brokerRole="SLAVE", brokerId=1, mappedFileSizeCommitLog=SEGMENT_BYTES,

@@ -25,6 +25,7 @@ from tools.common.local_broker import LocalBroker
 SMALL = {
     "brokerRole": "ASYNC_MASTER", "mappedFileSizeCommitLog": 256 * 1024, "ringSizeInBytes": 1 << 20,
     "maxMessageSize": 65536, "enableLmq": "true", "enableMultiDispatch": "true",
+    "messageDelayLevel": " ".join(["1h"] * 18), "transactionCheckInterval": 3_600_000,  # only the tests put
 }  # fmt: skip
 BOTH = pytest.mark.parametrize("compat", ["4.9", "5"])
 TIMEOUT = 60.0

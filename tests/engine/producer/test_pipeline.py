@@ -25,6 +25,7 @@ from tests.harness.played_writer import PlayedWriter
 
 RING_BYTES, SLOTS_MAX = 64 * 1024, 40
 MS = 1_000_000
+PATIENCE_MS = 600_000  # of who waits for a disk or a slave: a machine may stand still for long
 OK = PutMessageStatus.PUT_OK
 
 
@@ -32,7 +33,7 @@ OK = PutMessageStatus.PUT_OK
 def opened(directory: Path, *, puts_max: int = 1000, patience_ms: int | None = None, **settings: Any) -> Iterator[Any]:
     config = from_mapping({
         "storePathRootDir": directory / "store", "ringSizeInBytes": RING_BYTES, "mappedFileSizeCommitLog": 1 << 20,
-        **settings,
+        "syncFlushTimeout": PATIENCE_MS, "slaveTimeout": PATIENCE_MS, **settings,
     })  # fmt: skip
     board = Board.create(directory / "counters")
     ring.create_rings(directory, config.rings).close()

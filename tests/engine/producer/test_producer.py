@@ -133,7 +133,7 @@ def test_a_batch_may_have_keys_and_properties_for_each_message(broker: LocalBrok
 def test_a_batch_much_larger_than_the_ring_arrives_whole(broker: LocalBroker) -> None:
     bodies = np.random.default_rng(3).integers(0, 256, (20_000, 300), dtype=np.uint8)
     with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
-        result = producer.send_batch("large", bodies, queue_id=0, timeout=30)
+        result = producer.send_batch("large", bodies, queue_id=0, timeout=DEADLINE_SECONDS)
     end = board_of(broker.store).max_physical_offset.read()
     found = [message for message in messages_of(broker.store, end) if message.topic == "large"]
     assert b"".join(bytes(message.body) for message in found) == bodies.tobytes()
@@ -318,7 +318,7 @@ def test_sync_flush_answers_only_what_is_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_sync_master_says_what_its_slaves_hold(tmp_path: Path) -> None:
-    settings = {**LIMITED, "haReconnectInterval": 100}
+    settings = {**LIMITED, "haReconnectInterval": 100, "haHousekeepingInterval": 120_000}  # nobody falls silent
     with LocalBroker(tmp_path / "m", brokerRole="SYNC_MASTER", slaveTimeout=1500, **settings) as master:
         board = board_of(master.store)
         with Producer(master.store, timeout=DEADLINE_SECONDS) as producer:
