@@ -18,6 +18,7 @@ from engine.producer import Producer
 from engine.settings.config import BrokerConfig, from_mapping
 from ipc.region import Region
 from store.errors import NoBroker
+from store.files.file_io import CREATING_SUFFIX
 from store.files.place import Place
 from store.reading import extent
 from tests.harness.conditions import await_that
@@ -163,8 +164,10 @@ def original(tmp_path: Path, region_dir: Path) -> Iterator[LocalBroker]:
 
 
 def files_below(directory: Path) -> set[Path]:
-    """By name alone: what a running broker has there may go while it is looked at."""
-    return {path.relative_to(directory) for path in directory.rglob("*") if path.is_file()}
+    """By name alone: what a running broker has there may go while it is looked at. Without those being made: each
+    second it writes its counts beside their place, and a role that comes makes its ring so."""
+    found = {path.relative_to(directory) for path in directory.rglob("*") if path.is_file()}
+    return {path for path in found if not path.name.startswith(".") and path.suffix != CREATING_SUFFIX}
 
 
 def copied_if_there(source: str, target: str) -> object:
