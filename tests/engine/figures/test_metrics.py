@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,7 +61,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker
                 for _ in range(3):
                     producer.send("to-pic", b"x" * 100, timeout=SECONDS)
             wait_for(board.reput_from_offset, board.max_physical_offset.read())
-            wait_for(board.ha[0].slave_ack_offset, board.max_physical_offset.read())
+            end = board.max_physical_offset.read()  # a slave that came again has another slot
+            await_that(lambda: max(words.slave_ack_offset.read() for words in board.ha) >= end, "the slave has all")
             yield master, slave
 
 
@@ -209,7 +211,8 @@ def test_who_talks_nonsense_is_hung_up_on_and_others_are_served(
     pair: tuple[LocalBroker, LocalBroker], request_bytes: bytes
 ) -> None:
     with socket.create_connection(("127.0.0.1", port_of(pair[0])), timeout=SECONDS) as sock:
-        sock.sendall(request_bytes)
+        with suppress(ConnectionError):  # it may hang up before all of that was said
+            sock.sendall(request_bytes)
         if len(request_bytes) < REQUEST_BYTES_MAX and request_bytes.endswith(b"\n"):
             assert b" 405 " in sock.recv(1000)
         assert get(pair[0])[0] == 200
