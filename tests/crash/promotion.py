@@ -139,6 +139,7 @@ class Drill:
         load.end()
         self.acknowledged += load.acknowledged
         self._check(slave.store)
+        await_that(lambda: self._is_registered(slave), "the name server calls it the master")
         cut = _rewound(master.store, slave)
         again = self._broker(master.store.parent.name)
         assert _role(again) == "SLAVE", again.log.read_text()
@@ -164,6 +165,11 @@ class Drill:
         if _role(slave) == "SLAVE":  # killed before its epoch began
             return self._promoted(slave, is_killed=False)
         return slave
+
+    def _is_registered(self, master: LocalBroker) -> bool:
+        """Whether an old master that starts now finds this one."""
+        brokers = list(self._names.state.routes.brokers.values())
+        return any(each.addresses.get(0) == f"127.0.0.1:{master.port}" for each in brokers)
 
     def _first_put(self, master: LocalBroker) -> None:
         """It takes messages; with no slave yet, none is acknowledged by two."""
