@@ -17,6 +17,7 @@ import pytest
 
 from engine.board import live_settings, settings_request
 from engine.board.cursors import Board
+from ipc.descriptors import await_readable
 from store.reading import extent
 from tests.harness.conditions import await_that
 from tests.harness.service_manager import listening
@@ -34,7 +35,8 @@ def rewrite(file: Path, **keys: object) -> None:
 
 
 def lines_of(log: Path, word: str = "SIGHUP: ") -> list[str]:
-    return [line.partition(word)[2] for line in log.read_text().splitlines() if word in line]
+    whole = log.read_text().rpartition("\n")[0]  # the last line may be on its way
+    return [line.partition(word)[2] for line in whole.splitlines() if word in line]
 
 
 def next_line(broker: LocalBroker) -> str:
@@ -124,6 +126,7 @@ def exit_code(pid: int) -> int:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
+        await_readable(timeout_ms=20)
     os.kill(pid, signal.SIGKILL)
     raise AssertionError("it did not end")
 

@@ -49,14 +49,14 @@ def hang_up() -> Iterator[None]:
     FrontClient.close_all()
 
 
-def front_of(board: Board, client: FrontClient) -> int | None:
-    """Who has its other end; None before it was accepted."""
+def front_of(board: Board, client: FrontClient) -> list[int]:
+    """Who has its other end; nobody before it was accepted."""
     port = client.sock.getsockname()[1]
     for number in range(2):
         for each in psutil.Process(board.pids[f"front.{number}"].read()).net_connections():
             if each.raddr and each.raddr.port == port:
-                return number
-    return None
+                return [number]
+    return []
 
 
 def on_each(board: Board, make: Callable[[], Made]) -> list[Made]:
@@ -64,9 +64,7 @@ def on_each(board: Board, make: Callable[[], Made]) -> list[Made]:
     made: dict[int, Made] = {}
     for _ in range(MOST):
         one, client = make(), FrontClient.open[-1]
-        await_that(lambda client=client: front_of(board, client) is not None, "it is accepted")  # type: ignore[misc]
-        number = front_of(board, client)
-        assert number is not None
+        number = await_that(lambda client=client: front_of(board, client), "it is accepted")[0]  # type: ignore[misc]
         if made.setdefault(number, one) is not one:
             FrontClient.open.pop().sock.close()
         if len(made) == 2:
