@@ -22,6 +22,7 @@ from tests.harness.sockets import exactly
 
 SEGMENT = 256 * 1024
 SIZES = {"mappedFileSizeCommitLog": SEGMENT}
+TURNS = 5
 
 
 @pytest.fixture(autouse=True)
@@ -225,26 +226,32 @@ def test_the_table_is_bounded_and_a_freed_slot_goes_to_who_waits(tmp_path: Path)
 
 def test_who_waits_for_a_slot_is_refused_in_the_end(tmp_path: Path) -> None:
     quick = {"haHousekeepingInterval": 6000, "haSendHeartbeatInterval": 6000}
-    with Node(tmp_path / "master", **SIZES, **quick).start("ha_listener") as master, ExitStack() as held:
-        stop, socks = threading.Event(), list[socket.socket]()
-        speaking = threading.Thread(target=keep_speaking, args=(socks, stop))
-        speaking.start()
-        held.callback(speaking.join)
-        held.callback(stop.set)
-        for words in master.board.ha:
-            sock = held.enter_context(talk(master, 0))
-            wait_until(words.state, lambda state: state == 2)
-            socks.append(sock)  # now: several reports at once, before it is served, are how one of ours begins
-        assert read_to_end(talk(master, 0)) == b"", "the ninth is refused, and the others stay"
-        wait_until(master.board.ha_ended[CloseReason.SLOTS_TAKEN], lambda count: count == 1)
-        assert master.board.ha_ended[CloseReason.GAVE_WAY].read() == 0
+    for turn in range(TURNS):
+        with Node(tmp_path / f"master{turn}", **SIZES, **quick).start("ha_listener") as master, ExitStack() as held:
+            stop, socks = threading.Event(), list[socket.socket]()
+            speaking = threading.Thread(target=keep_speaking, args=(socks, stop))
+            speaking.start()
+            held.callback(speaking.join)
+            held.callback(stop.set)
+            for words in master.board.ha:
+                sock = held.enter_context(talk(master, 0))
+                wait_until(words.state, lambda state: state == 2)
+                socks.append(sock)  # now: several reports at once, before it is served, are how one of ours begins
+            came = read_to_end(talk(master, 0))
+            if not master.board.ha_ended[CloseReason.HOUSEKEEPING].read():  # else this machine stood still: once more
+                assert came == b"", "the ninth is refused, and the others stay"
+                wait_until(master.board.ha_ended[CloseReason.SLOTS_TAKEN], lambda count: count == 1)
+                assert master.board.ha_ended[CloseReason.GAVE_WAY].read() == 0
+                return
+    raise AssertionError("slaves that speak are taken for silent again and again")
 
 
 def keep_speaking(socks: list[socket.socket], stop: threading.Event) -> None:
     """Eight idle slaves."""
     while not stop.wait(0.1):
         for sock in socks:
-            sock.sendall(REPORT.pack(0))
+            with suppress(OSError):  # it was hung up on
+                sock.sendall(REPORT.pack(0))
 
 
 @pytest.mark.parametrize(("why", "reports"), [("above the end", (1001,)), ("below zero", (-1,))])
