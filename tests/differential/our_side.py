@@ -14,7 +14,7 @@ from store.errors import StoreError
 from store.message.host import Host
 from store.reading import extent
 from tests.differential.operations import COMMIT, GROUP, EndTransaction, Operation, Put, SendBack
-from tests.differential.settings import Hosts, Outcome, common_settings
+from tests.differential.settings import NEVER_MS, Hosts, Outcome, common_settings
 from tests.harness.ha_node import wait_for
 from tools.common.local_broker import LocalBroker
 
@@ -27,7 +27,7 @@ def our_settings(hosts: Hosts, *, five: bool, features: bool) -> dict[str, Any]:
     """What only our broker is told."""
     settings = common_settings(features=features)
     settings |= {"brokerIP1": hosts.broker_ip, "brokerIP2": hosts.broker_ip, "listenPort": hosts.listen_port}
-    settings |= {"compat": "5" if five else "4.9", "ringSizeInBytes": 1 << 20}
+    settings |= {"compat": "5" if five else "4.9", "ringSizeInBytes": 1 << 20, "transactionCheckInterval": NEVER_MS}
     if five:
         settings |= {"timerWheelEnable": "false", "transactionOpMsgMaxSize": 1}
     if five and features:
