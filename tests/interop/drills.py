@@ -33,6 +33,7 @@ from ipc.descriptors import await_readable
 from store.reading import extent
 from tests.harness.command_line import run
 from tests.harness.conditions import await_that
+from tests.harness.sockets import exactly
 from tests.interop import rocketmq
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import NameServer
@@ -143,7 +144,7 @@ class Stranger:
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair
-        self._socket = socket.create_connection(("127.0.0.1", pair.master.port + 1), timeout=20)
+        self._socket = socket.create_connection(("127.0.0.1", pair.master.port + 1), timeout=120)
         self._port = self._socket.getsockname()[1]
         self._thread: threading.Thread | None = None
 
@@ -171,9 +172,9 @@ class Stranger:
 
     def _follow(self) -> None:
         with contextlib.suppress(OSError):
-            while header := self._socket.recv(FRAME_HEADER_BYTES, socket.MSG_WAITALL):
+            while len(header := exactly(self._socket, FRAME_HEADER_BYTES)) == FRAME_HEADER_BYTES:
                 offset, size = FRAME_HEADER.unpack(header)
-                self._socket.recv(size, socket.MSG_WAITALL)
+                exactly(self._socket, size)
                 self._socket.sendall(REPORT.pack(offset + size))
 
     def close(self) -> None:
