@@ -201,29 +201,32 @@ class RemoteStore:
             time.sleep(PAUSE_S)
 
 
-def read_ticket(stores: Sequence[RemoteStore], ticket: bytes, retry_s: float = RETRY_S) -> Iterator[pa.RecordBatch]:
+def read_ticket(
+    stores: Sequence[RemoteStore], ticket: bytes, retry_s: float | None = None
+) -> Iterator[pa.RecordBatch]:
     """A ticket's batches from one of some replicas: those of `read_somewhere`."""
     return (batch for _store, batch in read_somewhere(stores, ticket, retry_s))
 
 
 def read_somewhere(
-    stores: Sequence[RemoteStore], ticket: bytes, retry_s: float = RETRY_S, skip_rows: int = 0,
+    stores: Sequence[RemoteStore], ticket: bytes, retry_s: float | None = None, skip_rows: int = 0,
     left_for_another: Callable[[RemoteStore], None] = lambda _store: None,
 ) -> Iterator[tuple[RemoteStore, pa.RecordBatch]]:
     """A ticket's batches from one of some replicas, going on at another one where that breaks, and who gave each.
 
     One that cannot serve the ticket is left out, one that does not answer is asked again; `left_for_another` hears of
-    each. Raises the last error when nothing came for `retry_s`.
+    each. Raises the last error when nothing came for `retry_s` (None: RETRY_S).
     """
-    able, done, deadline = list(stores), skip_rows, time.monotonic() + retry_s
+    patience_s = RETRY_S if retry_s is None else retry_s
+    able, done, deadline = list(stores), skip_rows, time.monotonic() + patience_s
     left = list(able)
     while True:
         store = left.pop(0)
         try:
             for batch in store.read(ticket, done):
                 done += batch.num_rows
-                deadline = time.monotonic() + retry_s
                 yield store, batch
+                deadline = time.monotonic() + patience_s  # from when more is asked for: its reader may take its time
             return
         except Exception as error:
             code = getattr(error, "code", "")

@@ -5,9 +5,13 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import cast
 
 import psutil
+import pyarrow as pa
 import pytest
 
 from spark_bridge.flight import client, streams
@@ -63,8 +67,9 @@ def _own_memory(process: psutil.Process) -> int:
     return int(info.rss - info.shared)
 
 
-def test_two_hundred_clients_at_once(large: SmallStore) -> None:
+def test_two_hundred_clients_at_once(large: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than there are plans and streams at a time: who is told so asks again."""
+    monkeypatch.setattr(client, "RETRY_S", 600.0)  # the last one's turn comes late on a busy machine
     with served(large.root, limits=Limits(plans_waiting=30, streams=20, streams_of_peer=16)) as running:
         request = ScanRequest(("orders",), ("queueOffset", "bodyLength"))
         with ThreadPoolExecutor(200) as pool:
@@ -104,15 +109,38 @@ def test_more_streams_than_there_may_be_are_told_so(large: SmallStore) -> None:
 
 def test_who_takes_nothing_is_hung_up_on(large: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "LOOK_S", 0.05)
-    with served(large.root, limits=Limits(idle_s=0.5)) as running:
+    with served(large.root) as running:
         ticket = first_ticket(running, BODY)
         with RemoteStore(running.location, TOKEN) as idle:
             stream = idle.read(ticket)
             next(stream)
+            monkeypatch.setattr(running._streams, "_limits", Limits(idle_s=0.5))  # from now on
             await_that(lambda: len(running._streams) == 0, "the server has given it up")
             with pytest.raises(ServerUnreachable):
                 list(stream)
         assert len(remote_rows(running.location, ScanRequest(("orders",), ("queueId",)))) == BODIES
+
+
+def test_who_took_his_time_with_a_batch_is_served_on_when_the_server_was_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """How long nothing comes counts from when more is asked for."""
+    now_s = 0.0
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=lambda _seconds: None))
+    batch = pa.RecordBatch.from_pydict({"queueId": [1, 2]})
+
+    class Once:
+        """A server that is gone behind its first batch, and is there again when it is asked once more."""
+
+        def read(self, _ticket: bytes, skip_rows: int) -> Iterator[pa.RecordBatch]:
+            yield batch
+            if not skip_rows:
+                raise ServerUnreachable("grpc://a:1", "gone")
+
+    read = client.read_ticket([cast(RemoteStore, Once())], b"")
+    assert next(read).num_rows == 2
+    now_s = 10 * client.RETRY_S
+    assert sum(one.num_rows for one in read) == 2
 
 
 def test_connections_that_never_call_or_are_too_many(large: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
