@@ -133,7 +133,7 @@ def stamped_files(commitlog: Path) -> tuple[Stamp, list[tuple[int, int]]]:
     """The stamp, and the files that it is of: (base offset, bytes), as `named_files` tells them."""
     looked_ns = file_times.look_ns()
     files = changed_files(commitlog)
-    digest = hashlib.blake2b(b"".join(b"%d %d %d %d\n" % file for file in files), digest_size=16)
+    digest = hashlib.blake2b(b"".join(b"%d %d %d %d %d\n" % file for file in files), digest_size=16)
     newest_ns = max((file[-1] for file in files), default=0)
     if files and not file_times.is_settled(newest_ns, looked_ns):
         digest.update(b"%d" % looked_ns)

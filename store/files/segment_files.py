@@ -34,9 +34,13 @@ def stated_files(directory: Path | str) -> list[tuple[int, os.stat_result]]:
     return sorted(_stated(directory), key=lambda file: file[0])
 
 
-def changed_files(directory: Path | str) -> list[tuple[int, int, int, int]]:
-    """As `named_files`: (base offset, bytes, inode, time of change in ns) of each, small enough for very many."""
-    return sorted((base, status.st_size, status.st_ino, status.st_mtime_ns) for base, status in _stated(directory))
+def changed_files(directory: Path | str) -> list[tuple[int, int, int, int, int]]:
+    """As `named_files`: (base offset, bytes, inode, its time of change, that of its content, in ns) of each, small
+    enough for very many. A copy may keep the last one, and come to lie at a deleted file's inode."""
+    return sorted(
+        (base, status.st_size, status.st_ino, status.st_ctime_ns, status.st_mtime_ns)
+        for base, status in _stated(directory)
+    )
 
 
 def _stated(directory: Path | str) -> Iterator[tuple[int, os.stat_result]]:

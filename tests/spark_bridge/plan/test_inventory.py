@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,17 @@ def test_a_store_at_rest_is_looked_at_again_when_it_changed(store, monkeypatch):
     store.put("orders")
     set_times(store, LONG_AGO_NS + 1)
     assert find_extent(str(store.root)).max_physical_offset == store.end > first.max_physical_offset
+
+
+def test_another_store_at_the_inodes_with_the_times_and_lengths_of_a_deleted_one_is_looked_at(store):
+    """As a copy that keeps its times may come to lie."""
+    set_times(store, LONG_AGO_NS)
+    first = find_extent(str(store.root))
+    changed = {path: path.stat().st_ctime_ns for path in (store.root / "commitlog").iterdir()}
+    shutil.rmtree(store.root / "consumequeue" / "payments")
+    while any(path.stat().st_ctime_ns == ctime_ns for path, ctime_ns in changed.items()):
+        set_times(store, LONG_AGO_NS)  # the clock behind a file's times goes on in ticks
+    assert find_extent(str(store.root)).reput_from_offset < first.reput_from_offset == store.end
 
 
 def test_a_store_that_changes_within_a_tick_of_its_files_clock_is_looked_at_again(store, monkeypatch):
