@@ -25,6 +25,7 @@ from spark_bridge.scanning import scan
 from store.upkeep import leases
 from tests.spark_bridge.flights import TOKEN, served
 from tests.spark_bridge.stores import SmallStore
+from tools.common.local_broker import free_port
 
 pytestmark = pytest.mark.spark
 
@@ -202,8 +203,7 @@ def test_several_brokers_and_one_that_is_named_twice(spark, store, tmp_path):
 
 
 def test_one_replica_that_does_not_answer_is_none_too_few(spark, store):
-    with served(store.root) as gone:
-        nowhere = gone.location
+    nowhere = f"grpc://127.0.0.1:{free_port()}"
     with served(store.root) as server:
         frame = through(spark, f"{nowhere},{server.location}")
         assert rows_of(frame) == in_place(spark, store)

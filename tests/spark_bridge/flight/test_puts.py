@@ -226,7 +226,6 @@ def test_rows_of_no_writer_are_refused_and_the_next_put_is_served(
 
 def test_what_a_writer_may_hold_is_bounded(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "LOOK_S", 0.05)
-    monkeypatch.setattr(puts.Incoming, "patience_s", 0.3)
     monkeypatch.setattr(client, "RETRY_S", 0.0)
     with served(broker.store, writers=Writers(), limits=Limits(puts=1)) as server:
         writing = flight.connect(server.location)
@@ -234,7 +233,9 @@ def test_what_a_writer_may_hold_is_bounded(broker: LocalBroker, monkeypatch: pyt
         descriptor = flight.FlightDescriptor.for_command(Put(TASK).encoded())
         silent, _answer = writing.do_put(descriptor, MESSAGES, call)
         await_that(lambda: len(server._streams) == 1, "it has begun")
-        await_that(lambda: len(server._streams) == 0, "a writer that says nothing is hung up on")
+        with monkeypatch.context() as patch:
+            patch.setattr(puts.Incoming, "patience_s", 0.3)
+            await_that(lambda: len(server._streams) == 0, "a writer that says nothing is hung up on")
         with pytest.raises(pa.ArrowException):
             silent.close()
         writing.close()
