@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from engine.board.cursors import Board
 from store.reading import extent
@@ -44,7 +45,14 @@ def test_it_is_a_notebook_and_only_one_of_its_cells_knows_the_format() -> None:
         assert not [word for word in ("rocketmq", "spark_bridge", '"path"') if word in text_of(cell)]
 
 
-def test_every_cell_runs_and_a_batch_that_is_run_again_writes_nothing(spark: SparkSession, store: Path) -> None:
+def test_every_cell_runs_and_a_batch_that_is_run_again_writes_nothing(
+    spark: SparkSession, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell that writes and then reads what has come waits for the dispatcher, which may be late, in between."""
+    process = StreamingQuery.processAllAvailable
+    monkeypatch.setattr(
+        StreamingQuery, "processAllAvailable", lambda query: (await_dispatched(store), process(query))[1]
+    )
     names: dict[str, Any] = {"__name__": "notebook"}
     code = code_of(NOTEBOOK)
     for cell in code:

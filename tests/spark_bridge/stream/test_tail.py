@@ -196,6 +196,7 @@ def test_a_long_log_at_rest_is_not_listed_for_each_question_of_one_batch(tmp_pat
         store.put("t", bytes(number), 0)
     store.dispatch()
     monkeypatch.setattr(stream_tail, "MANY_SEGMENTS", 0)
+    monkeypatch.setattr(stream_tail, "REST_S", 3600.0)
     looked: list[object] = []
     find = inventory.find_extent
     monkeypatch.setattr(inventory, "find_extent", lambda *a, **o: looked.append(a) or find(*a, **o))
