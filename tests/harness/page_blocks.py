@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -58,7 +58,8 @@ class Session:
         for store in self._directory.glob("**/store"):
             broker = running(store)
             if broker is not None:
-                os.kill(broker.pid, signal.SIGTERM)
+                with suppress(ProcessLookupError):  # it ends by itself
+                    os.kill(broker.pid, signal.SIGTERM)
                 await_that(lambda store=store: running(store) is None, f"the broker of {store.parent.name} ends")
         for group in self._groups:  # whatever a block left in the background
             try:

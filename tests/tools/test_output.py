@@ -208,7 +208,8 @@ def test_the_status_is_described_as_it_is_made() -> None:
 
 
 def test_a_pair_and_what_becomes_of_it_are_as_the_schemas_say(tmp_path: Path) -> None:
-    same = {"brokerName": "pair", "mappedFileSizeCommitLog": 1 << 20, "haReconnectInterval": 100}
+    same = {"brokerName": "pair", "mappedFileSizeCommitLog": 1 << 20, "haReconnectInterval": 100,
+            "slaveTimeout": 120_000, "haHousekeepingInterval": 120_000}  # fmt: skip
     with (
         LocalBroker(tmp_path / "a", brokerRole="SYNC_MASTER", **same) as a,
         LocalBroker(tmp_path / "b", brokerRole="SLAVE", brokerId=1, haMasterAddress=a.ha_address, **same) as b,

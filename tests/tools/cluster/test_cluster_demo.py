@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.harness import spark_java
+from tests.harness.conditions import await_that
 from tools.cluster import enclosure
 from tools.cluster.driver import add, digest_of
 from tools.cluster.ledger import cost, page, remote_share
@@ -80,7 +81,7 @@ def test_a_small_cluster_reads_loses_a_replica_and_leaves_nothing(
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.endswith("everything is true\n") and "FAIL" not in ran.stdout
     assert "split went on at another replica in its midst" in ran.stdout
-    assert not surroundings.left()
+    await_that(lambda: not surroundings.left(), f"nothing is left: {surroundings.left()}")
 
 
 @in_namespaces
@@ -97,7 +98,7 @@ def test_a_run_that_is_ended_leaves_nothing(surroundings: Surroundings, tmp_path
     if number == signal.SIGKILL:  # who is killed removes no folder; there is nothing in it
         (place,) = tmp_path.iterdir()
         place.rmdir()
-    assert not surroundings.left()
+    await_that(lambda: not surroundings.left(), f"nothing is left: {surroundings.left()}")
 
 
 def test_without_the_programs_it_says_in_one_line_what_to_install(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tools.common.exit_codes import ExitCode
 from tools.common.local_broker import LocalBroker
 from tools.show.ha_tables import bytes_text, seconds_text, status_view
 
-SMALL = {"mappedFileSizeCommitLog": 1 << 20, "slaveTimeout": 120_000}
+SMALL = {"mappedFileSizeCommitLog": 1 << 20, "slaveTimeout": 120_000, "haHousekeepingInterval": 120_000}
 MASTER = {**SMALL, "brokerRole": "SYNC_MASTER", "compat": "5"}
 LINES_MAX = 100  # one a second
 

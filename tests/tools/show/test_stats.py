@@ -27,7 +27,7 @@ from tools.common.local_broker import LocalBroker
 
 SMALL = {
     "mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 4000, "ringSizeInBytes": 1 << 20,
-    "haReconnectInterval": 100, "syncFlushTimeout": 120_000,
+    "haReconnectInterval": 100, "syncFlushTimeout": 120_000, "haHousekeepingInterval": 120_000,
 }  # fmt: skip
 PRODUCERS, EACH = 5, 400
 DEADLINE_SECONDS = 300.0

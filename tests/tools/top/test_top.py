@@ -29,7 +29,10 @@ from tools.top.app import Top
 from tools.top.drawing import UNICODE
 from tools.top.page import page
 
-SMALL = {"mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20, "slaveTimeout": 120_000}
+SMALL = {
+    "mappedFileSizeCommitLog": 1 << 20, "ringSizeInBytes": 1 << 20, "slaveTimeout": 120_000,
+    "haHousekeepingInterval": 120_000,
+}  # fmt: skip
 MASTER = {**SMALL, "brokerRole": "SYNC_MASTER", "compat": "5"}
 SIZES = [(80, 24), (200, 60)]
 COMMAND = [sys.executable, "-m", "tools.cli"]
