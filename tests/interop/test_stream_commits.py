@@ -26,6 +26,7 @@ from tests.harness.conditions import await_that
 from tests.interop import needs, rocketmq
 from tests.interop.remoting import Client
 from tests.interop.rocketmq import MqAdmin, NameServer, RealClient, RocketMQBroker
+from tests.interop.test_client_metrics import await_in_queue
 from tests.interop.test_name_server import consumed
 from tests.interop.test_tls import TlsBroker, both_sides, over_tls
 from tools.common.local_broker import LocalBroker
@@ -46,6 +47,7 @@ def test_mqadmin_shows_the_lag_of_a_stream(
     needs.need([version])
     monkeypatch.setattr(group_commits, "ROUND_S", SECONDS)
     monkeypatch.setattr(group_commits, "SETTLED_S", SECONDS)
+    monkeypatch.setattr(name_servers, "TIMEOUT_S", SECONDS)
     compat = "5" if rocketmq.is_five(version) else "4.9"
     sizes = {"mappedFileSizeCommitLog": 1 << 20, "brokerName": "broker-a"}
     with ExitStack() as stack:
@@ -60,6 +62,8 @@ def test_mqadmin_shows_the_lag_of_a_stream(
         with Client(broker.port) as client:
             for number in range(MESSAGES * QUEUES):
                 client.send("t", number % QUEUES, b"%d" % number)
+            for queue_id in range(QUEUES):
+                await_in_queue(client, "t", queue_id, MESSAGES)
         # Either broker is ready before it is registered, and one of RocketMQ's makes a topic without waiting for that.
         await_that(lambda: _is_known(names.address), "the name server knows the broker", seconds=SECONDS)
         commits = GroupCommits(CommitOptions("report"), (names.address,))
