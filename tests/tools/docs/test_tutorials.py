@@ -50,7 +50,9 @@ def test_a_synchronous_pair(directory: Path) -> None:
     master, slave = free_port(), free_port()
     patiently = {  # a page's reader has a machine to himself
         "slipstream produce": "slipstream produce --timeout 120",
-        "mappedFileSizeCommitLog=16777216": "mappedFileSizeCommitLog=16777216\nslaveTimeout=60000",
+        "mappedFileSizeCommitLog=16777216": (
+            "mappedFileSizeCommitLog=16777216\nslaveTimeout=60000\nhaHousekeepingInterval=120000"
+        ),
     }
     instead = {"10911": master, "10912": master + 1, "10921": slave, **patiently}
     with Session("tutorials/pair.md", directory, instead) as session:

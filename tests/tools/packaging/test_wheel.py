@@ -134,7 +134,8 @@ def test_a_sync_pair_and_the_command_line(installed: Installed, tmp_path: Path) 
     assert run(cli, "--version").stdout == f"slipstream {PROJECT['version']}\n"
     assert run(installed.python, "-m", "slipstream", "--version").stdout == run(cli, "--version").stdout
     assert run(cli, "status", tmp_path, code=3).stderr.startswith("slipstream: NO_BROKER: ")
-    both = {"brokerClusterName": "pair", "brokerName": "pair", "slaveTimeout": 120_000}
+    patient = {"slaveTimeout": 120_000, "haHousekeepingInterval": 120_000}
+    both = {"brokerClusterName": "pair", "brokerName": "pair", **patient}
     slave_of = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": f"127.0.0.1:{ha_port}"}
     with (
         installed.broker(tmp_path / "m", brokerRole="SYNC_MASTER", haListenPort=ha_port, **both) as master,
