@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
@@ -68,6 +69,7 @@ def register(
     topics have tables, changed ones are made anew, those of topics that are gone go. Tables of others stay as they are.
     Raises InvalidOption, and what reading the stores raises.
     """
+    _refuse_missing_python()
     spark.dataSource.register(RocketMQSource)
     register_functions(spark)
     given = {**_place(store), **{name.lower(): option_text(value) for name, value in options.items()}}
@@ -95,6 +97,18 @@ def register(
         warnings.warn(f"register: no table for {reason}", stacklevel=2)
     made = {topic: quoted(database, name) for topic, name in named.tables.items() if topic not in left_out}
     return Registration(database, made, left_out)
+
+
+def _refuse_missing_python() -> None:
+    """Spark plans with the Python that it was told for executors, where they find it: relative to where it runs."""
+    context = SparkContext._active_spark_context
+    python = context.pythonExec if context is not None else ""
+    if os.sep in python and not os.access(python, os.X_OK):
+        where = f" in {os.getcwd()}" if not os.path.isabs(python) else ""
+        raise InvalidOption(
+            f"PYSPARK_PYTHON={python}: there is none{where}, and the driver plans with it, too: "
+            "unpack the archive that executors are sent there, under the same name"
+        )
 
 
 def _refuse_own(given: Mapping[str, str]) -> None:

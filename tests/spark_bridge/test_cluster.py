@@ -1,4 +1,7 @@
-"""A standalone cluster, one master and two workers: reading, kernels, and writes whose executor or driver is killed."""
+"""A standalone cluster, one master and two workers: reading, kernels, and writes whose executor or driver is killed.
+
+First a job that brings its Python along as an archive: it needs both workers, which a driver of the others would hold.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from engine.producer import Producer
 from store.reading import extent
 from store.reading.log_reader import open_log
 from store.reading.summary import messages
-from tests.harness.spark_cluster import SparkCluster
-from tests.spark_bridge.cluster_driver import ROWS
+from tests.harness.spark_cluster import LOOPBACK, SparkCluster
+from tests.spark_bridge.archives import DRIVER, make_environment, pack
+from tests.spark_bridge.cluster_driver import CONF, ROWS
+from tests.spark_bridge.flights import FlightProcess
 from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.spark
@@ -98,6 +104,38 @@ def bodies_of(store: str, topic: str) -> Counter[str]:
     reader = open_log(store)
     found = messages(reader, reader.min_offset, reader.max_offset)
     return Counter(bytes(message.body).decode() for message in found if message.topic == topic)
+
+
+def submitted(cluster: SparkCluster, folder: Path, archive: Path, *paths: str) -> subprocess.CompletedProcess[str]:
+    """The archive's driver, with nothing of this checkout on its way."""
+    (folder / "driver.py").write_text(DRIVER)
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    python = "environment/bin/python"
+    own = {"PYSPARK_PYTHON": f"./{python}", "PYSPARK_DRIVER_PYTHON": str(folder / python), "SPARK_LOCAL_IP": LOOPBACK}
+    conf = {**CONF, "spark.driver.host": LOOPBACK, "spark.ui.enabled": "false", "spark.cores.max": "2"}
+    command = [
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", cluster.url,
+        "--archives", f"{archive}#environment",
+        *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")), "driver.py", *paths,
+    ]  # fmt: skip
+    return subprocess.run(
+        command, cwd=folder, env={**kept, **own}, check=False, capture_output=True, text=True, timeout=DRIVER_SECONDS
+    )
+
+
+def test_executors_read_with_the_python_of_an_archive(cluster: SparkCluster, store: str, tmp_path: Path) -> None:
+    environment, archive = tmp_path / "driver" / "environment", tmp_path / "environment.tar.gz"
+    make_environment(environment, tmp_path / "wheel")
+    pack(environment, archive)
+    with FlightProcess(store, "--no-token") as server:
+        ran = submitted(cluster, tmp_path / "driver", archive, store, server.location)
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-4000:]
+    in_place, remote = map(json.loads, ran.stdout.splitlines()[-2:])
+    for found, replica in ((in_place, "in place"), (remote, server.location)):
+        assert found["bodies"] == list(range(ROWS))
+        for folder, prefix, package, source in found["places"]:
+            assert prefix == f"{folder}/environment" and package.startswith(f"{prefix}/lib/") and source == replica
+        assert len(found["places"]) == 2, "both executors"
 
 
 def test_both_workers_read_the_files_of_this_host(driver: Driver) -> None:

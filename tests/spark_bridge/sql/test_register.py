@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from pyspark.sql import Row, SparkSession
 import slipstream
 from spark_bridge import InvalidOption, Registration, explain_read, register
 from spark_bridge.sql.database import TableOfAnotherStore
+from spark_bridge.sql.registration import _refuse_missing_python
 from store.errors import NotAStore
 from tests.spark_bridge.flights import TOKEN, served
 from tests.spark_bridge.stores import SmallStore
@@ -231,6 +233,25 @@ def test_what_cannot_be_is_refused_before_anything_is_made(
 def test_without_a_store_it_registers_the_format(spark: SparkSession) -> None:
     assert slipstream.register(spark) == Registration("rocketmq")
     assert not spark.catalog.databaseExists("rocketmq")
+
+
+@pytest.mark.parametrize(
+    ("python", "there"), [("./environment/bin/python", " in {}"), ("/no/environment/bin/python", "")]
+)
+def test_a_python_of_an_archive_that_the_driver_lacks_is_told_before_anything_is_planned(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str, there: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
+    with pytest.raises(InvalidOption) as error:
+        slipstream.register(spark)
+    says = f"PYSPARK_PYTHON={python}: there is none{there.format(tmp_path)}, and the driver"
+    assert str(error.value).startswith(says)
+    if not python.startswith("/"):
+        folder = tmp_path / "environment" / "bin"
+        folder.mkdir(parents=True)
+        (folder / "python").symlink_to(sys.executable)
+        _refuse_missing_python()  # what is registered now would keep this Python for the tests behind
 
 
 def test_a_temporary_view_by_sql_alone(spark: SparkSession, store: SmallStore) -> None:
