@@ -16,6 +16,7 @@ from pathlib import Path
 
 from spark_bridge.split.splits import LeaseTerms, LogExtent, RangeSplit, RecordSplit, Split
 from store.files import pointer
+from store.names import LEASES
 from store.queues.seen_queue import SeenQueue
 from store.reading import extent
 from store.upkeep import leases
@@ -84,7 +85,7 @@ def renewed(lease: leases.Lease) -> None:
     try:
         lease.keep()
     except OSError as error:
-        pointer.say_once(f"a reader's lease cannot be renewed: {error}")
+        pointer.say_once(without_lease(str(lease.path.parent.parent), error))
 
 
 def _warn_once(root: str, error: OSError) -> None:
@@ -93,8 +94,8 @@ def _warn_once(root: str, error: OSError) -> None:
 
 
 def without_lease(root: str, error: OSError) -> str:
-    """What a user should know who reads without a lease, and do."""
-    reason = f"{error.strerror or error}: {error.filename or root}"
+    """What a user should know who reads without a lease, and do; the same text for each lease of the store."""
+    reason = f"{error.strerror or error}: {Path(root) / LEASES}"
     return (
         f"{root}: read without a lease ({reason}): retention may delete what is read meanwhile; let this user write to"
         " the folder of leases (storeGroup in the broker's file does that for a group)"

@@ -189,10 +189,13 @@ def commit_log_apart(root: Path | str) -> Path | None:
 def directories_in(path: Path | str) -> list[str]:
     """The names of the directories there, sorted; links to directories count, a link to itself is none.
 
-    One look at the folder, which knows the kinds: there may be very many. Raises OSError.
+    One look at the folder, which knows the kinds: there may be very many. Raises AccessDenied, OSError.
     """
-    with os.scandir(path) as entries:
-        return sorted(entry.name for entry in entries if _is_directory(entry))
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if _is_directory(entry))
+    except PermissionError as error:
+        raise file_io.denied(Path(error.filename or path)) from None
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ipc.errors import RegionMissing
 from store.errors import BrokerOutOfReach, CorruptRecord, ForeignFile, QueueFileMismatch
+from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.segment import Segment
 from store.message.record import Kind, Message, decode, inspect
@@ -86,12 +87,15 @@ def _bytes_about(queues: Listed) -> float:
 
 
 def is_listed(directory: StoreDirectory, message: Message) -> bool:
-    """Whether the entry of that message is in its queue."""
+    """Whether the entry of that message is in its queue. Raises AccessDenied."""
     if "/" in message.topic or not message.topic.strip("."):
         return False
     place = directory.consumequeue / message.topic / str(message.queue_id)
-    if not place.is_dir():
-        return False
+    try:
+        if not place.is_dir():
+            return False
+    except PermissionError:
+        raise file_io.denied(place) from None
     entry = ConsumeQueue.open(place).last_entry(message.queue_offset + 1)
     return entry is not None and int(entry["physical_offset"]) == message.physical_offset
 

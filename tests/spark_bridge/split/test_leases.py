@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -31,6 +32,19 @@ def test_threads_that_read_one_plan_hold_one_lease(tmp_path: Path, monkeypatch) 
     assert sorted(asked[1] for asked in taken) == list(range(10))
     for held in leases._held.values():
         held.release()
+
+
+def test_leases_that_cannot_be_renewed_are_told_once_a_store(tmp_path: Path, monkeypatch, caplog) -> None:
+    folder = tmp_path / "slipstream.leases"
+
+    def refused(lease: store_leases.Lease, now_ms: int | None = None) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(lease.path))
+
+    monkeypatch.setattr(store_leases.Lease, "keep", refused)
+    for number in range(3):
+        leases.renewed(store_leases.Lease(folder / str(number), 0, 60_000, os.getpid()))
+    (told,) = [record.getMessage() for record in caplog.records if str(tmp_path) in record.getMessage()]
+    assert told.startswith(f"{tmp_path}: read without a lease (Permission denied: {folder}): retention may")
 
 
 def test_a_child_of_a_reader_does_not_wait_for_its_threads(tmp_path: Path) -> None:
