@@ -1,8 +1,9 @@
-"""Whom a read of stores on other hosts asks: of each store's replicas the one that has come furthest."""
+"""Whom a read of stores on other hosts asks: of each store's replicas the one that has come furthest, or all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
 from spark_bridge.flight.client import RemoteStore
@@ -21,6 +22,14 @@ class _Status(NamedTuple):
     end: int
 
 
+class Told(NamedTuple, Generic[Said]):
+    """What one of a broker's replicas says; None where it does not answer."""
+
+    broker_name: str
+    location: str
+    said: Said | None
+
+
 class Answer(NamedTuple, Generic[Said]):
     """What a store's replica says, who it is, and all of its replicas, those that do not answer at the end."""
 
@@ -35,6 +44,24 @@ def answers(flights: Flights, ask: Callable[[RemoteStore], Said]) -> Iterator[An
     Raises what it says, ServerUnreachable where no replica of a store answers, and InvalidOption where replicas of one
     are of several brokers, or several stores of one.
     """
+    for locations, there in _stores(flights):
+        yield _answer(flights, locations, there, ask)
+
+
+def all_told(flights: Flights, ask: Callable[[RemoteStore], Said]) -> Iterator[Told[Said]]:
+    """What every replica of each store says, in the order of their addresses. Raises what `answers` raises."""
+    for locations, there in _stores(flights):
+        name = next(iter(there.values())).broker_name
+        for location in locations:
+            said = None
+            if location in there:
+                with suppress(*GONE), RemoteStore(location, flights.token, flights.roots) as store:
+                    said = ask(store)
+            yield Told(name, location, said)
+
+
+def _stores(flights: Flights) -> Iterator[tuple[tuple[str, ...], dict[str, _Status]]]:
+    """The addresses of each store's replicas, and those that answer."""
     brokers: dict[str, str] = {}
     for locations in flights.stores:
         there = _statuses(flights, locations)
@@ -43,7 +70,7 @@ def answers(flights: Flights, ask: Callable[[RemoteStore], Said]) -> Iterator[An
             what = f"{brokers[name]} and {locations[0]} hold the log of {name!r}"
             raise InvalidOption(f"{what}: replicas of one log are one path, with commas between them")
         brokers[name] = locations[0]
-        yield _answer(flights, locations, there, ask)
+        yield locations, there
 
 
 def _statuses(flights: Flights, locations: Sequence[str]) -> dict[str, _Status]:

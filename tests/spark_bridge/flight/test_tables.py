@@ -370,6 +370,7 @@ def spark_free(options: dict[str, str]) -> list[Row]:
     """What Spark's driver would read."""
     from spark_bridge.flight.table_reader import RemoteTableReader
 
-    reader = RemoteTableReader(table_schema(options["table"]), parse_options(options))
+    parsed = parse_options({name: text for name, text in options.items() if text})
+    reader = RemoteTableReader(table_schema(parsed.table or "", parsed.columns), parsed)
     (partition,) = reader.partitions()
     return [row for batch in reader.read(partition) for row in batch.to_pylist()]
