@@ -102,7 +102,7 @@ def serving(
 
 
 def open_files() -> int:
-    uvloop.run(asyncio.sleep(0))  # the first loop of a process has it keep some files of its own
+    uvloop.new_event_loop().close()  # the first loop of a process has it keep some files of its own
     gc.collect()  # what other tests left is none of ours
     return len(os.listdir("/proc/self/fd"))
 
