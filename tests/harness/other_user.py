@@ -41,7 +41,8 @@ class OtherUser:
         """A program in Python's words, to its end."""
         command = [*ENTER, *BECOME, f"--regid={self._group}", sys.executable, "-c", program, *map(str, arguments)]
         plan = "\n".join(_plan(_needed(os.environ), self._stash))
-        own = {"HOME": str(self.home), "TMPDIR": str(self.home), "PYTHONPATH": str(ROOT), "PLAN": plan}
+        here = dict.fromkeys(("HOME", "TMPDIR", "SPARK_LOCAL_DIRS"), str(self.home))
+        own = {**here, "PYTHONPATH": str(ROOT), "PLAN": plan}
         return subprocess.run(
             command, cwd=self.home, env={**os.environ, **own}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             check=False, timeout=SECONDS,
