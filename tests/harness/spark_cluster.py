@@ -56,9 +56,11 @@ class SparkCluster:
         java_home.ensure()
         script = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
         command = [script, f"org.apache.spark.{name}", "--host", LOOPBACK, "--webui-port", "0", *arguments]
+        # A session of an earlier test may have set PYTHONPATH: executors have what their driver sends them.
+        kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-            env={**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_DAEMON_MEMORY": "256m",
+            env={**kept, "SPARK_LOCAL_IP": LOOPBACK, "SPARK_DAEMON_MEMORY": "256m",
                  "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"},
         )  # fmt: skip
         self._processes.append(process)
