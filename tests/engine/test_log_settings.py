@@ -15,6 +15,7 @@ import pytest
 from engine.board.cursors import Board
 from store.reading import extent
 from tests.harness.conditions import await_that
+from tests.harness.whole_lines import whole_lines
 from tools.common.local_broker import LocalBroker, free_port
 
 MAX_BYTES = 65536
@@ -22,9 +23,8 @@ pytestmark = pytest.mark.broker
 
 
 def lines_of(path: Path) -> list[str]:
-    """Those that are whole: the last one may be on its way."""
     files = sorted(path.parent.glob(f"{path.name}*"), key=lambda file: file.name, reverse=True)
-    return [line for file in files for line in file.read_text().rpartition("\n")[0].splitlines()]
+    return [line for file in files for line in whole_lines(file)]
 
 
 def test_every_role_logs_into_one_file_that_is_moved_aside_meanwhile(tmp_path: Path) -> None:

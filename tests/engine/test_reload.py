@@ -21,6 +21,7 @@ from ipc.descriptors import await_readable
 from store.reading import extent
 from tests.harness.conditions import await_that
 from tests.harness.service_manager import listening
+from tests.harness.whole_lines import whole_lines
 from tools.common.local_broker import LocalBroker, free_port
 
 SECONDS = 180
@@ -35,8 +36,7 @@ def rewrite(file: Path, **keys: object) -> None:
 
 
 def lines_of(log: Path, word: str = "SIGHUP: ") -> list[str]:
-    whole = log.read_text().rpartition("\n")[0]  # the last line may be on its way
-    return [line.partition(word)[2] for line in whole.splitlines() if word in line]
+    return [line.partition(word)[2] for line in whole_lines(log) if word in line]
 
 
 def next_line(broker: LocalBroker) -> str:

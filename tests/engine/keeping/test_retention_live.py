@@ -31,6 +31,7 @@ from store.upkeep import leases, snapshot_state, snapshots
 from store.verify.verification import Verification
 from tests.harness.audit import messages_of
 from tests.harness.conditions import await_that
+from tests.harness.whole_lines import whole_lines
 from tools.common.local_broker import LocalBroker
 
 SEGMENT, QUEUE_FILE = 64 * 1024, 2000
@@ -67,8 +68,7 @@ def await_files(board: Board, gone: list[Path]) -> None:
 
 
 def audit(store: Path, event: str, kind: str) -> list[str]:
-    whole = (store / "slipstream.audit.jsonl").read_text().rpartition("\n")[0]  # the last line may be on its way
-    lines = [json.loads(line) for line in whole.splitlines()]
+    lines = [json.loads(line) for line in whole_lines(store / "slipstream.audit.jsonl")]
     return [line["path"] for line in lines if (line["event"], line["kind"]) == (event, kind)]
 
 
