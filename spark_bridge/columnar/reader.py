@@ -21,6 +21,7 @@ from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
 from spark_bridge.records import reader as in_place
 from spark_bridge.records.bodies import with_bodies
 from spark_bridge.records.columns import Column
+from spark_bridge.records.freed_memory import keep_freed_memory
 from spark_bridge.records.records import Records
 from spark_bridge.records.row_filter import RowFilter
 from spark_bridge.records.scan import LogWindow, Positions, what_is_wrong
@@ -58,6 +59,7 @@ def read_split(
 
     Damage that is looked for (`mode=permissive`, `verifyCrc=body`) is looked for in the segment. Raises the same.
     """
+    keep_freed_memory()
     figures = SideFigures() if figures is None else figures
     place = (split.log.commitlog, split.base_offset) if isinstance(split, RangeSplit) else None
     if rows.side_files and isinstance(split, RangeSplit) and not (rows.permissive or rows.verify_body_crc):
@@ -152,20 +154,18 @@ def _of_columns(table: pa.Table, asked: _Asked, broker_name: str) -> Iterator[pa
 def _with_records(
     table: pa.Table, window: LogWindow, later: RowFilter | None, asked: _Asked
 ) -> Iterator[pa.RecordBatch]:
-    """Batches whose rows are records of the segment, too."""
-    heavy, bodies = (any(getattr(column, what) for column in asked.columns) for what in ("heavy", "reads_body"))
-    for first in range(0, len(table), in_place.BATCH_ROWS_MAX):
-        known = table.slice(first, in_place.BATCH_ROWS_MAX)
-        positions = known.column(POSITION).to_numpy() - window.base_offset
-        whole = records_of(window, positions, known.column(SIZE).to_numpy())
+    """Batches whose rows are records of the segment, too: heads are copied by the batch, which caches hold."""
+    bodies = any(column.reads_body for column in asked.columns)
+    all_positions, all_sizes = table.column(POSITION).to_numpy() - window.base_offset, table.column(SIZE).to_numpy()
+    for first, end, _ in in_place.cuts(all_sizes):
+        known, positions = table.slice(first, end - first), all_positions[first:end]
+        whole, done = records_of(window, positions, all_sizes[first:end]), 0
         if later is not None:
             whole = later.kept(whole)
             known = known.take(pa.array(np.searchsorted(positions, whole.starts)))
-        done = 0
-        for part, _ in in_place.cut(whole, heavy) if len(whole) else ():
-            for records in with_bodies(part, asked.rows, bodies):
-                yield _batch(known.slice(done, len(records)), records, asked)
-                done += len(records)
+        for records in with_bodies(whole, asked.rows, bodies) if len(whole) else ():
+            yield _batch(known.slice(done, len(records)), records, asked)
+            done += len(records)
 
 
 def records_of(window: LogWindow, positions: Positions, sizes: Positions) -> Records:

@@ -21,6 +21,7 @@ from spark_bridge.records.bodies import with_bodies
 from spark_bridge.records.columns import Column, damage_batch, record_batch
 from spark_bridge.records.damage import Damage, sound_entries, sound_starts
 from spark_bridge.records.entries import QueueEntries, check_entries
+from spark_bridge.records.freed_memory import keep_freed_memory
 from spark_bridge.records.inflation import unpacked
 from spark_bridge.records.records import Records
 from spark_bridge.records.row_filter import RowFilter
@@ -31,6 +32,7 @@ from spark_bridge.split.splits import LogExtent, QueuePiece, QueueSplit, RangeSp
 from store.errors import CorruptRecord, QueueEntriesRemoved, SegmentRemoved, SegmentSizeMismatch
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
+from store.message.measure_columns import Int32s
 from store.queues.consume_queue import ConsumeQueue
 
 BATCH_BYTES_MAX = 4 << 20
@@ -55,6 +57,7 @@ def read_split(
     is what was removed since the plan (SegmentRemoved, QueueEntriesRemoved), unless its loss may pass. A replica that
     lags behind the planned one is no damage: it is waited for, then ReplicaBehind.
     """
+    keep_freed_memory()
     heavy = any(column.heavy for column in columns)
     bodies = any(column.reads_body for column in columns)
     for part in _batches(_chunks(split, rows), heavy):
@@ -282,13 +285,16 @@ def cut(chunk: Records, heavy: bool) -> Iterator[tuple[Records, int]]:
     if not heavy:
         yield chunk, 0
         return
-    ends = np.cumsum(chunk.sizes, dtype=np.int64)
-    if ends[-1] <= BATCH_BYTES_MAX:
-        yield chunk, int(ends[-1])
-        return
-    done = 0
-    while done < len(chunk):
+    for first, end, part_bytes in cuts(chunk.sizes):
+        yield chunk if end - first == len(chunk) else chunk.chosen(slice(first, end)), part_bytes
+
+
+def cuts(sizes: Int32s) -> Iterator[tuple[int, int, int]]:
+    """First, end and bytes of as many records of these sizes as a batch takes at a time, at least one."""
+    ends, done = np.cumsum(sizes, dtype=np.int64), 0
+    while done < len(sizes):
         before = int(ends[done - 1]) if done else 0
         until = max(done + 1, int(np.searchsorted(ends, before + BATCH_BYTES_MAX, "right")))
-        yield chunk.chosen(slice(done, until)), int(ends[until - 1]) - before
+        until = min(until, done + BATCH_ROWS_MAX)
+        yield done, until, int(ends[until - 1]) - before
         done = until

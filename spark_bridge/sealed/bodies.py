@@ -12,7 +12,7 @@ from spark_bridge.columnar.reader import records_of
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.records.bodies import with_bodies
 from spark_bridge.records.columns import Column
-from spark_bridge.records.reader import cut, open_window
+from spark_bridge.records.reader import cuts, open_window
 from spark_bridge.replica.replica import explained
 from spark_bridge.split.leases import keep
 from spark_bridge.split.splits import LogExtent
@@ -48,10 +48,10 @@ def _of_segment(
             raise explained(error, log) from None
         logger.warning("failOnDataLoss=false, left out: %s", error)
         return
-    positions = offsets - window.base_offset
-    whole = records_of(window, positions, batch.column(LENGTH).to_numpy())
-    reads_body, done = any(column.reads_body for column in columns), 0
-    for part, _ in cut(whole, heavy=True):
+    reads_body = any(column.reads_body for column in columns)
+    positions, lengths = offsets - window.base_offset, batch.column(LENGTH).to_numpy()
+    for first, end, _ in cuts(lengths):
+        part, done = records_of(window, positions[first:end], lengths[first:end]), first
         for records in with_bodies(part, rows, reads_body):
             known = batch.slice(done, len(records))
             done += len(records)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documents use
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -122,8 +121,8 @@ def _of_side_files(spark: SparkSession, read: SideRead, asked: Asked, condition:
     if wanted is not None:
         frame = frame.filter(wanted)
     columns = [_column(field, read.log.broker_name) for field in schema if not is_of_records(field.name)]
-    places = [F.col(POSITION).alias(PLACE), F.col(SIZE).alias(LENGTH)] if asked.of_records else []
-    frame = frame.select(*columns, *places)
+    places = [f"`{POSITION}` AS `{PLACE}`", f"`{SIZE}` AS `{LENGTH}`"] if asked.of_records else []
+    frame = frame.selectExpr(*columns, *places)
     if condition is not None:
         frame = frame.filter(condition)
     if not asked.of_records:
@@ -131,12 +130,20 @@ def _of_side_files(spark: SparkSession, read: SideRead, asked: Asked, condition:
     return frame.mapInArrow(_fetching(read, asked), schema)
 
 
-def _column(field: StructField, broker_name: str) -> Column:
-    """A column of the frame, from those of side files."""
+def _column(field: StructField, broker_name: str) -> str:
+    """A column of the frame in SQL, from those of side files: one call into Java for all, not ten for each."""
     constants = {"brokerName": broker_name or None, "timestampType": CREATE_TIME, REPLICA_COLUMN: IN_PLACE}
+    value = f"`{side_name(field.name)}`"
     if field.name in CONSTANT:
-        return F.lit(constants.get(field.name)).cast(field.dataType).alias(field.name)
-    return F.col(side_name(field.name)).cast(field.dataType).alias(field.name)
+        value = _literal(constants.get(field.name))
+    return f"CAST({value} AS {field.dataType.simpleString()}) AS `{field.name}`"
+
+
+def _literal(value: str | int | None) -> str:
+    """In SQL; a text by its bytes, as what a quoted one means depends on the session's settings."""
+    if isinstance(value, str):
+        return f"CAST(X'{value.encode().hex()}' AS STRING)"
+    return "NULL" if value is None else str(value)
 
 
 def _as_url(path: str) -> str:

@@ -19,6 +19,7 @@ from spark_bridge.options.ranges import Range
 from spark_bridge.plan.explanation import joined
 from spark_bridge.split.splits import Extent, LogExtent, RangeSplit, Selection, Split
 
+FEW = 4  # files that are looked at one after the other
 _Place = tuple[str, int]  # a commit log, and a segment's base
 
 
@@ -106,11 +107,12 @@ class SideFiles:
         return reads, rest
 
     def _segments(self, looks: Sequence[tuple[LogExtent, int, frozenset[str]]]) -> list[_Segment | None]:
-        """Each is looked at once, as many at a time as there are CPUs."""
+        """Each is looked at once; many of them as many at a time as there are CPUs, few before a thread has started."""
         keys = [((log.commitlog, base), names) for log, base, names in looks]
         new = {key: log for key, (log, _, _) in zip(keys, looks, strict=True) if key not in self._known}
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            valid = pool.map(lambda key: _valid(new[key], key[0][1], key[1]), new)
+            each = map if len(new) <= FEW else pool.map
+            valid: Iterable[_Segment | None] = each(lambda key: _valid(new[key], key[0][1], key[1]), new)
             self._known.update(zip(new, valid, strict=True))
         return [self._known[key] for key in keys]
 

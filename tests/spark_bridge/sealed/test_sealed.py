@@ -103,6 +103,15 @@ def test_selections_take_the_same_rows(spark, made, asked):
     assert side_paths(frame)
 
 
+def test_a_brokers_name_is_told_as_it_is_whatever_sql_makes_of_its_letters(spark, made):
+    name = "it's a \\'\"`broker`\\n-日本"
+    names, where = ["physicalOffset", "brokerName", "body"], "queueId = 1"
+    root = made.root.rename(made.root.with_name(name))  # without a configuration the directory's name is the broker's
+    frame = spark_bridge.read(spark, root, columns=names, where=where, columnarSidecar=True)
+    assert side_paths(frame)
+    assert {row["brokerName"] for row in frame.collect()} == {name}
+
+
 def test_bodies_are_fetched_of_the_rows_that_are_left(spark, made):
     names = ["physicalOffset", "body", "keys", "queueId"]
     frame, rows = both(spark, made.root, names, where="queueId = 1 AND bodyLength > 10")
