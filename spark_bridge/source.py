@@ -205,3 +205,4 @@ def _refuse_two_lists(options: ReadOptions, schema: StructType) -> None:
 
 
 worker_process.keep_modules()
+worker_process.keep_buffers()

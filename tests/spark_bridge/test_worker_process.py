@@ -20,6 +20,17 @@ frozen = gc.get_freeze_count()
 print(frozen > len(gc.get_objects()) if frozen else None)
 """
 
+POOL = """
+import importlib.machinery, sys
+import pyarrow
+
+sys.modules["__main__"].__spec__ = importlib.machinery.ModuleSpec(sys.argv[1], None)
+before = pyarrow.default_memory_pool().backend_name
+import spark_bridge.source
+
+print(before, pyarrow.default_memory_pool().backend_name)
+"""
+
 READ = """
 import gc, importlib.machinery, sys
 
@@ -46,6 +57,15 @@ def test_modules_are_kept_out_of_the_search_for_garbage_that_spark_asks_for_afte
         [sys.executable, "-c", SCRIPT, module], capture_output=True, text=True, check=True, timeout=120
     )
     assert ran.stdout.strip() == expected
+
+
+@pytest.mark.parametrize(("module", "pool"), [("pyspark.daemon", "system"), ("somebody.elses.program", "mimalloc")])
+def test_arrows_buffers_are_the_c_librarys_in_processes_that_spark_made(
+    monkeypatch: pytest.MonkeyPatch, module: str, pool: str
+) -> None:
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
+    ran = subprocess.run([sys.executable, "-c", POOL, module], capture_output=True, text=True, check=True, timeout=120)
+    assert ran.stdout.split() == ["mimalloc", pool]
 
 
 @pytest.mark.parametrize(("module", "looked_through"), [("pyspark.daemon", False), ("somebody.elses.program", True)])
