@@ -17,7 +17,7 @@ from pathlib import Path
 from spark_bridge.split.splits import LeaseTerms, LogExtent, RangeSplit, RecordSplit, Split
 from store.files import pointer
 from store.names import LEASES
-from store.queues.seen_queue import SeenQueue
+from store.queues.seen_queue import physical_offset_at
 from store.reading import extent
 from store.upkeep import leases
 
@@ -129,7 +129,7 @@ def _low_offsets(splits: Iterable[Split]) -> Iterator[int]:
             for piece in split.pieces:
                 if piece.directory not in looked_at:
                     looked_at.add(piece.directory)
-                    yield max(lowest, SeenQueue(piece.directory).physical_offset(piece.start))
+                    yield max(lowest, physical_offset_at(piece.directory, piece.start))
 
 
 def _driver_pid() -> int:

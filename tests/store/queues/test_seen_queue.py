@@ -12,7 +12,7 @@ from store.errors import QueueFileMismatch
 from store.files import file_io
 from store.files.segment import file_name
 from store.queues.consume_queue import CQ_DTYPE, SMALL_FILE_BYTES, ConsumeQueue
-from store.queues.seen_queue import SeenQueue
+from store.queues.seen_queue import SeenQueue, physical_offset_at
 
 SMALL, LARGE = 64, SMALL_FILE_BYTES // 20 * 2  # entries of a file
 FIRST_OFFSET, STEP = 1000, 100
@@ -58,7 +58,10 @@ def test_it_says_what_the_queue_says(tmp_path: Path, per_file: int, begin: int, 
     assert [seen.physical_offset(number) for number in (begin, end - 1)] == [
         int(queue.entries(number, number + 1)["physical_offset"][0]) for number in (begin, end - 1)
     ]
-    assert seen.physical_offset(end + 10 * per_file) == -1
+    for number in (begin, per_file - 1, per_file, end - 1):
+        if begin <= number < end:
+            assert physical_offset_at(seen.directory, number) == seen.physical_offset(number)
+    assert seen.physical_offset(end + 10 * per_file) == physical_offset_at(seen.directory, end + 10 * per_file) == -1
     for number in (begin, begin + 1, end, end + 1):
         assert seen.last_entry(number) == queue.last_entry(number)
     assert seen.last_record_end() == FIRST_OFFSET + STEP * end
@@ -70,6 +73,7 @@ def test_a_queue_without_entries_of_its_own(tmp_path: Path) -> None:
     seen = SeenQueue(str(tmp_path / "none"))
     assert (list(seen.bases), seen.min_offset, seen.end_below(1 << 62), len(seen.entries(0, 5))) == ([], 0, 0, 0)
     assert seen.last_record_end() == 0 and seen.physical_offset(0) == -1
+    assert physical_offset_at(seen.directory, 0) == physical_offset_at(str(tmp_path / "no such"), 0) == -1
     for per_file in (SMALL, LARGE):
         nowhere = ConsumeQueue(tmp_path / str(per_file), 20 * per_file)
         nowhere.prefill(5)
@@ -96,7 +100,9 @@ def test_what_was_deleted_or_cut_since_the_look_is_left_out(tmp_path: Path) -> N
     assert seen.physical_offset(SMALL + 1) == FIRST_OFFSET + STEP * (SMALL + 1)
     assert seen.physical_offset(SMALL + 2) == 0 and seen.end_below(1 << 62) == SMALL + 2
     os.unlink(tmp_path / "0" / file_name(0))
-    assert seen.physical_offset(3) == -1
+    assert seen.physical_offset(3) == physical_offset_at(seen.directory, 3) == -1
+    assert physical_offset_at(seen.directory, SMALL + 1) == FIRST_OFFSET + STEP * (SMALL + 1)
+    assert physical_offset_at(seen.directory, SMALL + 2) == -1, "the file ends inside of it"
     assert len(seen.entries(SMALL - 4, SMALL + 2)) == 2
 
 
