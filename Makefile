@@ -33,6 +33,8 @@
 #                writes docs/wheel-pythons.md
 #   make cluster-demo  a Spark cluster on hosts made of namespaces, two of them with replicas: reads, a stream, a sink, a replica
 #                killed, who read what from where; root or user namespaces, some GiB of memory; writes docs/cluster.md
+#   make yarn    Spark on a real YARN on loopback, in client and cluster mode: reads, streams and writes, as another user too;
+#                the daemons by mvn, once; writes docs/yarn.md
 #   make site    the documentation as a site, in build/site, without the network
 #   make man     the manual pages in docs/man, from the commands' declarations
 #   make clean   removes what these commands made, environments too
@@ -52,7 +54,7 @@ SEEDS := 100000
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test peers lint bench fuzz simulate interop differential kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons cluster-demo site man clean
+.PHONY: setup run quick test peers lint bench fuzz simulate interop differential kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons cluster-demo yarn site man clean
 
 setup: $(STAMP)
 
@@ -158,6 +160,9 @@ wheel-pythons: setup
 
 cluster-demo: setup
 	@$(PYTHON) -m tools.cluster --ledger docs/cluster.md $(ARGS)
+
+yarn: setup
+	@$(PYTHON) -m tests.yarn --ledger docs/yarn.md $(ARGS)
 
 site: setup
 	@$(PYTHON) -m tools.docs $(ARGS)

@@ -421,7 +421,7 @@ def test_make_has_the_commands_that_the_readme_names() -> None:
     assert targets is not None
     commands = "setup run quick test peers lint bench fuzz simulate interop differential kills lake-kills drill"
     commands += " promotion history queues peer-suite histories spark-versions screenshots image-check unit-check"
-    commands += " wheel-pythons cluster-demo site man clean"
+    commands += " wheel-pythons cluster-demo yarn site man clean"
     assert targets[1].split() == commands.split()
     named = set(re.findall(r"\bmake ([a-z-]+)", (ROOT / "README.md").read_text()))
     assert named == set(targets[1].split())
