@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import subprocess
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tools.run.flight_command import flight
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "kubernetes"
 VERSIONS = ("1.28", "1.37")
 INSIDE = "/slipstream"
+SOCKET_NAME_MAX = 107  # of Linux; a container's folder on YARN is longer
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -117,6 +119,7 @@ def test_the_pages_properties_name_what_is_there() -> None:
     lines = [line for text in texts for line in text.splitlines() if line and not line.startswith("#")]
     values = dict(re.split(r"\s+", line, maxsplit=1) for line in lines)
     assert len(values) == len(lines) and all(name.startswith("spark.") for name in values)
+    assert len(f"{values['spark.python.unix.domain.socket.dir']}/.{uuid.uuid4()}.sock") <= SOCKET_NAME_MAX
     for name in ("driver", "executor"):
         file = FOLDER.parent.parent / values[f"spark.kubernetes.{name}.podTemplateFile"]
         (pod,) = yaml.safe_load_all(file.read_text())
