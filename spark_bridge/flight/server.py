@@ -1,8 +1,8 @@
 """The Flight service: calls of clients to a served store, inside of limits; errors tell no more than they should.
 
-Writing waits where the client does (gRPC's back-pressure), in a thread of gRPC's, with one batch made and one on its
-way. What gRPC has no bound for, a thread of ours looks after once a second: streams that nobody takes, connections that
-are too many, not allowed, or silent.
+Writing waits where the client does (gRPC's back-pressure), in a thread of gRPC's, with one batch on its way and, of a
+few streams, one made. What gRPC has no bound for, a thread of ours looks after once a second: streams that nobody
+takes, connections that are too many, not allowed, or silent.
 """
 
 from __future__ import annotations
@@ -139,6 +139,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             hang_up(self.port, lambda _peer: True)
             ending.join(LOOK_S / 10)
         self._watcher.join(STOP_S)
+        self._streams.close()
         self._followed.close()
         self._store.close()
 
@@ -179,7 +180,8 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         context.get_middleware(CALL).at_end(lambda: self._streams.leave(stream))
         opened = self._opened(ticket.ticket)
         tells = ERROR_COLUMN in opened.schema.names
-        stream.begin(self._telling.cleaned(opened.batches) if tells else opened.batches, opened.lease)
+        batches = self._telling.cleaned(opened.batches) if tells else opened.batches
+        stream.begin(batches, opened.lease, self._streams.ahead)
         return flight.GeneratorStream(opened.schema, stream)
 
     @_in_one_line

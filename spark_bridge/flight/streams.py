@@ -1,7 +1,8 @@
 """The streams that a Flight server has under way: how many there may be, and what ends those that nobody takes.
 
 A stream's next batch is made when gRPC has got rid of the one before, so a slow client costs a thread and a batch or
-two, never more. Its lease holds the log for it meanwhile, renewed from outside, since a stream that waits does nothing.
+two, never more; for a few streams at a time it is made while that one is sent. Its lease holds the log for it
+meanwhile, renewed from outside, since a stream that waits does nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -33,6 +35,7 @@ class Limits(NamedTuple):
     puts: int = 8
     looks: int = 8  # of drivers of streams
     looks_waiting: int = 256
+    ahead: int = 4  # batches made while those before them are sent, of all streams
     connections: int = 1024
     idle_s: float = 120.0
 
@@ -64,6 +67,40 @@ class Turns:
             self.asking.release()
 
 
+class Ahead:
+    """Makes batches while those before them are sent: so many at a time, more of them no slow clients hold."""
+
+    def __init__(self, at_once: int) -> None:
+        self._threads = ThreadPoolExecutor(at_once, "flight-ahead")
+        self._free = threading.BoundedSemaphore(at_once)
+
+    def begun(self, batches: Iterator[pa.RecordBatch]) -> Future[pa.RecordBatch] | None:
+        """The next batch in the making; None where as many are held as may be, and behind the end."""
+        if not self._free.acquire(blocking=False):
+            return None
+        try:
+            return self._threads.submit(next, batches)
+        except RuntimeError:  # its threads have been told to go
+            self._free.release()
+            return None
+
+    def taken(self, batch: Future[pa.RecordBatch]) -> pa.RecordBatch:
+        """What was begun. Raises what making it raised, StopIteration at the end."""
+        try:
+            return batch.result()
+        finally:
+            self._free.release()
+
+    def dropped(self, batch: Future[pa.RecordBatch]) -> None:
+        """Nobody takes it."""
+        batch.cancel()
+        self._free.release()
+
+    def close(self) -> None:
+        """No other is begun."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
 class Stream:
     """One ticket's batches on their way: an iterator for Flight, which other threads look at."""
 
@@ -75,12 +112,14 @@ class Stream:
         self.stopped = False
         self._sent_as = sent_as
         self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._ahead: Ahead | None = None
+        self._begun: Future[pa.RecordBatch] | None = None  # the batch behind the one that is on its way
         self._lease: Lease | None = None
         self._lock = threading.Lock()
 
-    def begin(self, batches: Iterator[pa.RecordBatch], lease: Lease | None) -> None:
-        """What it gives, and what holds the log for it meanwhile."""
-        self._batches, self._lease = batches, lease
+    def begin(self, batches: Iterator[pa.RecordBatch], lease: Lease | None, ahead: Ahead | None = None) -> None:
+        """What it gives, what holds the log for it meanwhile, and who makes a batch ahead."""
+        self._batches, self._lease, self._ahead = batches, lease, ahead
 
     def __iter__(self) -> Stream:
         return self
@@ -89,12 +128,21 @@ class Stream:
         self.waits_since = None
         try:
             self.refuse_when_stopped()
-            batch = next(self._batches)
+            batch = self._next()
         except StopIteration:
             raise
         except BaseException as error:
             raise self._sent_as(error) from None
         self.waits_since = time.monotonic()
+        return batch
+
+    def _next(self) -> pa.RecordBatch:
+        """The next batch, the one behind it begun if that may be. Raises StopIteration."""
+        if self._ahead is None:
+            return next(self._batches)
+        begun, self._begun = self._begun, None
+        batch = next(self._batches) if begun is None else self._ahead.taken(begun)
+        self._begun = self._ahead.begun(self._batches)
         return batch
 
     def refuse_when_stopped(self) -> None:
@@ -119,6 +167,9 @@ class Stream:
             lease, self._lease = self._lease, None
         if lease is not None:
             lease.release()
+        begun, self._begun = self._begun, None
+        if begun is not None and self._ahead is not None:
+            self._ahead.dropped(begun)
         self._batches = iter(())
 
 
@@ -129,6 +180,7 @@ class Streams:
         self._limits = limits
         self._lock = threading.Lock()
         self._all: set[Stream] = set()
+        self.ahead = Ahead(limits.ahead)
 
     def __len__(self) -> int:
         return len(self._all)
@@ -154,6 +206,10 @@ class Streams:
         """Each ends with its next batch."""
         for stream in self.under_way():
             stream.stopped = True
+
+    def close(self) -> None:
+        """No batch is begun any more."""
+        self.ahead.close()
 
     def under_way(self) -> list[Stream]:
         """Those that have not ended."""
