@@ -34,6 +34,7 @@ from spark_bridge.source import FORMAT
 LOOPBACK = "127.0.0.1"
 RECOMMENDED_CONF = {
     "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.unix.domain.socket.dir": "/tmp",  # a container's own may have a longer path than sockets may have
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
     "spark.ui.enabled": "false",

@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -25,12 +24,12 @@ from spark_bridge.flight.request import EXPLAIN_ACTION, STORE_ACTION, ScanReques
 from spark_bridge.flight.wire_errors import ELSEWHERE, RETRIED, made_again
 from spark_bridge.options.flights import SCHEMES
 from spark_bridge.options.values import InvalidOption
+from spark_bridge.records.freed_memory import keep_freed_memory
 
 CALL_S = 120.0  # for what is no stream
 RETRY_S = 30.0
 PAUSE_S = 0.2
 AHEAD_BYTES = 8 << 20  # of a stream that may be on their way; gRPC's own guess grows to hundreds of MiB on a fast link
-KEPT_BYTES = 2 * AHEAD_BYTES  # what is on its way, the batch that is made of it, and the one in its reader's hands
 CHANNEL = [
     ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", AHEAD_BYTES),
     # An end that is gone without a word is noticed; to ask more often is a nuisance to gRPC's servers.
@@ -94,7 +93,7 @@ class RemoteStore:
             shapes = "grpc://HOST:PORT or grpc+tls://HOST:PORT"
             raise InvalidOption(f"{location!r}: no address of a Flight server; give {shapes}")
         self.location, self._headers = location, bearer(token)
-        _keep_freed_memory()
+        keep_freed_memory()  # gRPC takes that of batches from the C library
         try:
             self._client = flight.FlightClient(location, tls_root_certs=tls_roots, generic_options=CHANNEL)
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -243,17 +242,6 @@ def read_somewhere(
         if not left:
             left = list(able)
             time.sleep(PAUSE_S)
-
-
-@cache
-def _keep_freed_memory() -> None:
-    """Have this process keep the memory of batches for the next ones, as it would once it had freed a large array.
-
-    gRPC takes it of malloc; glibc's would give it back to the kernel again and again, and each page of it fault anew,
-    which is a quarter of a client's CPU time. How much glibc keeps, it learns by what is freed: of so large a
-    piece, twice that. Whoever says it himself (MALLOC_TRIM_THRESHOLD_) is obeyed, another malloc takes no notice.
-    """
-    pa.allocate_buffer(KEPT_BYTES, memory_pool=pa.system_memory_pool())
 
 
 def read_remote(

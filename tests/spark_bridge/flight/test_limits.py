@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -71,36 +68,6 @@ def _own_memory(process: psutil.Process) -> int:
     pa.default_memory_pool().release_unused()
     info = process.memory_info()
     return int(info.rss - info.shared)
-
-
-TELL_OF_MALLOC = """
-import ctypes
-from spark_bridge.flight.client import RemoteStore
-
-NAMES = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
-Told = type("Told", (ctypes.Structure,), {"_fields_": [(name, ctypes.c_int) for name in NAMES.split()]})
-libc = ctypes.CDLL(None)
-libc.mallinfo.restype, libc.malloc.restype, libc.malloc.argtypes = Told, ctypes.c_void_p, [ctypes.c_size_t]
-
-def mapped_alone():
-    before = libc.mallinfo().hblks
-    assert libc.malloc(12 << 20)
-    return libc.mallinfo().hblks - before
-
-print(mapped_alone())
-RemoteStore("grpc://127.0.0.1:1").close()
-print(mapped_alone())
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's malloc")
-def test_the_memory_of_a_batch_is_kept_for_the_next_one() -> None:
-    """A client's process takes what is as large as some batches from what it has, not from the kernel."""
-    others = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(others)}
-    command = [sys.executable, "-c", TELL_OF_MALLOC]
-    told = subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, timeout=300, capture_output=True)
-    assert told.stdout.split() == [b"1", b"0"]
 
 
 def test_two_hundred_clients_at_once(large: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_bridge.flight.client import RemoteStore
 from spark_bridge.records.freed_memory import keep_freed_memory
 from spark_bridge.scanning import scan
 from tests.spark_bridge.columnar.side_files import make, write_side_files
@@ -47,4 +48,10 @@ def test_who_reads_keeps_them(tmp_path: Path, by_side_files: bool) -> None:
     write_side_files(store.root, group_rows=16, end=store.end)
     keep_freed_memory.cache_clear()
     assert scan(store.root, columns=["body"], columnarSidecar=by_side_files).read_all().num_rows
+    assert keep_freed_memory.cache_info().currsize == 1
+
+
+def test_a_client_of_flight_keeps_them() -> None:
+    keep_freed_memory.cache_clear()
+    RemoteStore("grpc://127.0.0.1:1").close()
     assert keep_freed_memory.cache_info().currsize == 1
