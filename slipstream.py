@@ -20,6 +20,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ipc.machine import require_known
 from ipc.module_names import DISTRIBUTION, named
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def __getattr__(name: str) -> Any:
         return version(DISTRIBUTION)
     if name not in _LIES_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require_known()
     if name in _NEED_SPARK:
         from ipc.extras import require_spark
 

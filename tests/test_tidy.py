@@ -33,7 +33,7 @@ MAY_IMPORT = {
 # each other (`|`) do not. A name is a folder or, at the top of its package, a module; `.` is all modules there without
 # a name.
 ROOMS = (
-    ("ipc", "arrays | module_names < compiled < ."),
+    ("ipc", "arrays | module_names < machine < compiled < ."),
     ("store", "names < compat | epochs | errors < files | message < index | tables < queues < recovery < reading"
      " < upkeep | put | manifest < verify < repair"),
     ("engine", "protocol.remoting < errors < protocol.access | protocol.ha | protocol.tables | protocol.store"

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from ipc.machine import require_known
 from ipc.module_names import DISTRIBUTION, is_ours
 from ipc.process import hold_standard_descriptors
 from tools.common.exit_codes import ExitCode
@@ -167,6 +168,7 @@ def _complete(asked: str) -> int:
 def run_command(arguments: list[str] | None = None) -> int:
     """Run one command line; its exit code."""
     try:
+        require_known()
         result = _invoke(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()  # here, where what becomes of it can still be told
     except click.exceptions.NoArgsIsHelpError as asked:  # a group's name alone

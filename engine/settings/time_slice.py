@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 from typing import NamedTuple
 
 from engine.settings.affinity import SYNC_PATH
+from ipc.machine import of_this
 
 PROMPT_NS = 100_000  # the shortest that the kernel grants; without a wish it is some milliseconds
 PROMPT = (*SYNC_PATH, "front.")  # how their names begin
-SYS_SETATTR, SYS_GETATTR = {"x86_64": (314, 315), "aarch64": (274, 275)}[platform.machine()]
+SYS_SETATTR, SYS_GETATTR = of_this({"x86_64": (314, 315), "aarch64": (274, 275)})
 SHARED_TIME = (0, 3)  # SCHED_OTHER and SCHED_BATCH: those that have slices
 
 

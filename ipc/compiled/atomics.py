@@ -11,7 +11,6 @@ A waiter killed in its sleep leaves `waiters` one too high: that costs a needles
 
 from __future__ import annotations
 
-import platform
 from enum import IntEnum
 from typing import Any
 
@@ -22,10 +21,11 @@ from numba.core.errors import TypingError
 
 from ipc.arrays import Words
 from ipc.compiled.compiler import instruction, kernel
+from ipc.machine import of_this
 
 FUTEX_WAIT, FUTEX_WAKE = 0, 1
 WAKE_ALL = 0x7FFFFFFF
-SYS_FUTEX = {"x86_64": 202, "aarch64": 98}[platform.machine()]
+SYS_FUTEX = of_this({"x86_64": 202, "aarch64": 98})
 NS_PER_S = 1_000_000_000
 
 
