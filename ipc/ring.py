@@ -31,8 +31,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.atomics import Followed, fetch_add, give_way, load_acquire, monotonic_ns
 from ipc.compiled.atomics import await_change as await_word
+from ipc.compiled.atomics import give_way, load_acquire, monotonic_ns, sign_off, sign_on
 from ipc.compiled.compiler import inlined, kernel
 from ipc.errors import IpcError
 from ipc.process import start_time
@@ -330,7 +330,7 @@ def await_bell(bell: Words, index: int, controls: Words, look_ns: int, timeout_n
                 return
             give_way()
     seen = load_acquire(bell, index)
-    fetch_add(bell, index + Followed.WAITERS, 1)
+    sign_on(bell, index)
     if first_pending(controls, 0) < 0:
         await_word(bell, index, seen, timeout_ns)
-    fetch_add(bell, index + Followed.WAITERS, -1)
+    sign_off(bell, index)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.compiled.atomics import load_acquire, publish, store_release
+from ipc.compiled.atomics import load_acquire, publish, release_fence, store_release
 from ipc.compiled.compiler import bare_kernel, inlined, kernel
 from ipc.region import Region
 from store.message.properties import java_text
@@ -104,6 +104,7 @@ def _commit(words: Words, sums: Words, changed: Words) -> None:
         version_at = _slot_at(slot) + TopicWord.VERSION
         version = words[version_at]
         now, then = _copy_of(slot, version), _copy_of(slot, version + 1)
+        release_fence()  # the version before this one is seen by who reads what is written now
         words[then + TopicSum.MESSAGES] = words[now + TopicSum.MESSAGES] + sums[slot, TopicSum.MESSAGES]
         words[then + TopicSum.BYTES] = words[now + TopicSum.BYTES] + sums[slot, TopicSum.BYTES]
         words[then + TopicSum.COUNTED_TO] = sums[slot, TopicSum.COUNTED_TO]

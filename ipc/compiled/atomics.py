@@ -128,6 +128,20 @@ def address_of(_typing: Any, array: Any, index: Any) -> Any:
 
 
 @kernel
+def sign_on(words: Words, index: int) -> None:
+    """Count as one who sleeps on the word. What is looked at behind this is read behind it: an atomic addition alone
+    lets Arm's newer CPUs read first (`ldaddal`, `ldapr`)."""
+    fetch_add(words, index + Followed.WAITERS, 1)
+    fence()
+
+
+@kernel
+def sign_off(words: Words, index: int) -> None:
+    """Sleep on the word no longer."""
+    fetch_add(words, index + Followed.WAITERS, -1)
+
+
+@kernel
 def wake(words: Words, index: int) -> None:
     """Wake everybody who sleeps on the word, if anybody does."""
     fence()
@@ -207,13 +221,12 @@ def await_change(words: Words, index: int, seen: int, timeout_ns: int) -> int:
     time_to_wait = np.empty(TIMESPEC_WORDS, np.int64)
     time_to_wait[Timespec.SECONDS] = timeout_ns // NS_PER_S
     time_to_wait[Timespec.NANOSECONDS] = timeout_ns % NS_PER_S
-    fetch_add(words, index + Followed.WAITERS, 1)
-    fence()
+    sign_on(words, index)
     now = load_acquire(words, index)
     if now == seen:
         # The kernel compares 32 bits; a word that moved by a multiple of 2^32 in between costs one time-out.
         low = seen & 0xFFFFFFFF
         _syscall(SYS_FUTEX, address_of(words, index), FUTEX_WAIT, low, address_of(time_to_wait, 0), 0, 0)
         now = load_acquire(words, index)
-    fetch_add(words, index + Followed.WAITERS, -1)
+    sign_off(words, index)
     return now

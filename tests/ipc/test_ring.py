@@ -9,11 +9,14 @@ import contextlib
 import fcntl
 import gc
 import os
+import re
 import threading
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
+from numba import types
 
 from ipc import ring
 from ipc.compiled.atomics import Followed, publish
@@ -69,3 +72,14 @@ def test_while_the_writer_looks_nobody_has_to_ring(look_s: int) -> None:
         publish(bell, 0, 1)
     waiting.join(60)
     assert not waiting.is_alive() and not bell[Followed.WAITERS]
+
+
+def test_who_goes_to_sleep_is_counted_before_it_looks_for_the_last_time() -> None:
+    """An atomic addition orders all on x86-64; Arm's `ldapr` may overtake one, and the bell be rung for nobody."""
+    words = types.Array(types.int64, 1, "C")
+    fresh = numba.njit(nogil=True)(ring.await_bell.py_func)
+    fresh.compile((words, types.int64, words, types.int64, types.int64))
+    (text,) = fresh.inspect_llvm().values()
+    lines = [line.strip() for line in text.splitlines()]
+    behind = [lines[at + 1] for at, line in enumerate(lines) if re.search(r"atomicrmw add .* i64 1 seq_cst", line)]
+    assert behind and set(behind) == {"fence seq_cst"}
