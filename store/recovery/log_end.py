@@ -27,7 +27,7 @@ from store.recovery.leftovers import Leftovers, QueueEnd, no_queues
 ROWS = 16384
 STEP_BYTES = 1 << 20
 LOOK_BACK_BYTES = 16 << 20
-PAGE_BYTES = file_io.PAGE_BYTES
+PAGE_BYTES = 4096  # a block of most file systems: a larger page of memory comes to disk block by block
 CLEAN_SEGMENTS = 3  # RocketMQ 4.9 walks the last three after a clean stop
 REASONS = {
     ScanStop.PARTIAL: "it reaches beyond the segment's end",
