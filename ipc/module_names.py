@@ -20,6 +20,16 @@ def named(module: str) -> str:
     return PREFIX + module
 
 
+def version_here(otherwise: str = "unknown") -> str:
+    """Which release of us is installed; `otherwise` on a path of modules, which has no metadata."""
+    from importlib.metadata import PackageNotFoundError, version  # takes longer than many a command
+
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return otherwise
+
+
 def is_ours(module: str) -> bool:
     """Whether a module of that name is one of the five packages', or in one."""
     return module.startswith(PREFIX) and module.removeprefix(PREFIX).partition(".")[0] in PACKAGES

@@ -10,7 +10,6 @@ import platform
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 
 import numpy as np
@@ -20,7 +19,7 @@ from engine.board.latencies import COUNTS, Latencies, latencies_of, lowest_of, s
 from engine.figures.series import COUNTER, GAUGE, Histogram, Series
 from ipc.arrays import Words
 from ipc.clock import monotonic_ms, wall_ms
-from ipc.module_names import DISTRIBUTION
+from ipc.module_names import version_here
 from ipc.ring import BYTES_PER_DESCRIPTOR, WORDS_PER_RING, ControlWord, attach_rings
 from store.files.file_io import CREATING_SUFFIX
 from store.names import LEASES
@@ -59,11 +58,7 @@ def _places() -> Words:
 
 
 def _build(compat: str) -> Series:
-    try:
-        release = version(DISTRIBUTION)
-    except PackageNotFoundError:  # on a path of modules, without its metadata
-        release = "unknown"
-    labels = (release, compat, platform.python_version())
+    labels = (version_here(), compat, platform.python_version())
     return Series(GAUGE, "rocketmq_build_info", "What runs", ("version", "compat", "python"), [(labels, 1.0)])
 
 

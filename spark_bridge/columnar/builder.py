@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ipc.clock import wall_ms
-from ipc.module_names import DISTRIBUTION
+from ipc.module_names import DISTRIBUTION, version_here
 from spark_bridge.columnar import side_file
 from spark_bridge.columnar.parquet_writer import ParquetFile
 from spark_bridge.columnar.segment_rows import SegmentRows, Unfit
@@ -78,7 +77,4 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _program() -> str:
-    try:
-        return f"{DISTRIBUTION} {version(DISTRIBUTION)}"
-    except PackageNotFoundError:
-        return DISTRIBUTION
+    return f"{DISTRIBUTION} {version_here('')}".rstrip()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from ipc.extras import require_arrow
+from ipc.module_names import version_here
 from ipc.stop_signals import handle_stop_signals
 from store.files.directory import store_directory
 
@@ -59,7 +60,7 @@ def serve(
     limits = Limits(streams=streams, streams_of_peer=max(1, streams // 2), idle_s=idle_seconds)
     server = FlightServer(
         served, host, port, token=token, certificate=certificate, may_enter=_entrance(allowed, host), limits=limits,
-        version=_version(), writers=writers,
+        version=version_here(), writers=writers,
     )  # fmt: skip
     # What is the whole process's is set when nothing can be refused any more: others run this command in theirs.
     stopped = threading.Event()
@@ -192,14 +193,6 @@ def _entrance(allowed: AllowList | None, host: str) -> Callable[[str], bool]:
     except ValueError:
         own = "127.0.0.1"
     return lambda peer: may_enter(allowed, peer, own)
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    from ipc.module_names import DISTRIBUTION
-
-    return version(DISTRIBUTION)
 
 
 def _say_ready(server: Any, token: str | None) -> None:

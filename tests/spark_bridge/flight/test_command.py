@@ -23,9 +23,9 @@ from store.upkeep import leases
 from tests.harness import command_line
 from tests.harness.certificates import Authority
 from tests.harness.conditions import await_that
-from tests.spark_bridge.flights import TOKEN, FlightProcess, remote_rows, rows_in_place
+from tests.spark_bridge.flights import READY, STOP_SECONDS, TOKEN, FlightProcess, remote_rows, rows_in_place
 from tests.spark_bridge.stores import SmallStore
-from tools.common.local_broker import LocalBroker, free_port
+from tools.common.local_broker import LocalBroker, end, free_port
 
 
 @pytest.fixture
@@ -75,6 +75,32 @@ def test_it_ends_by_a_signal_and_makes_a_token_of_its_own(small: SmallStore) -> 
     with FlightProcess(small.root, "--no-token") as open_to_all:
         assert open_to_all.token is None
         assert len(remote_rows(open_to_all.location, request, None)) == 300
+
+
+WITHOUT_METADATA = """
+import importlib.metadata, sys
+def missing(name): raise importlib.metadata.PackageNotFoundError(name)
+importlib.metadata.version = missing
+from tools.cli import main
+sys.argv = ["slipstream", "flight", "--port", "0", "--no-token", sys.argv[1]]
+main()
+"""
+
+
+def test_sources_that_are_not_installed_serve_too(small: SmallStore) -> None:
+    """As on a host that has them on PYTHONPATH alone."""
+    command = [sys.executable, "-c", WITHOUT_METADATA, str(small.root)]
+    path = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=path
+    ) as process:
+        try:
+            found = READY.match(process.stdout.readline())
+            assert found is not None, process.stderr.read()
+            with RemoteStore(found.group(2), None) as store:
+                assert store.store()["version"] == "unknown"
+        finally:
+            end(process, STOP_SECONDS)
 
 
 def test_tls_by_the_files_of_a_broker(small: SmallStore, token_file: Path, tmp_path: Path) -> None:
