@@ -3,6 +3,9 @@
 gRPC's synchronous server waits for a client that takes nothing for as long as it lives, lets in any number of them, and
 asks nobody who they are before they have called. So a look at our own descriptors, now and then, ends what must end:
 `shutdown` of a socket is a hang-up, as the peer's own would be, and gRPC goes on from there.
+
+gRPC reads a request whole, however long, before anybody here sees whose it is. So what has come over a connection since
+a call on it was let in is looked at, too.
 """
 
 from __future__ import annotations
@@ -10,12 +13,17 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import unquote
 
 DESCRIPTORS = "/proc/self/fd"
+BYTES_RECEIVED = struct.Struct("=128xQ")  # of the system's struct tcp_info, which has one layout everywhere
+UNASKED_MAX = 32 << 20  # bytes on one connection: many of the largest requests at once
+UNASKED_TOGETHER_MAX = 256 << 20  # on all
+UNASKED_LEAST = 2 << 20  # what none is hung up on for: a request and a handshake
 
 
 class Peer(NamedTuple):
@@ -39,9 +47,45 @@ def _plain(host: str, port: int) -> Peer:
     return Peer(str(mapped or address), port)
 
 
+class Unasked:
+    """How much has come over each connection since a call on it was let in."""
+
+    def __init__(self) -> None:
+        self._called: set[Peer] = set()
+        self._at_call: dict[Peer, int] = {}
+
+    def let_in(self, peer: Peer) -> None:
+        """A call of this one's was."""
+        self._called.add(peer)
+
+    def too_much(self, received: Mapping[Peer, int], writers: Collection[Peer]) -> set[Peer]:
+        """Of connections and all that has come over them, those to hang up on; writers' rows are asked for."""
+        called, self._called = self._called, set()
+        asked = called.union(writers)
+        self._at_call = {
+            peer: size if peer in asked else self._at_call.get(peer, 0) for peer, size in received.items()
+        }
+        unasked = {peer: size - self._at_call[peer] for peer, size in received.items()}
+        most = UNASKED_MAX if sum(unasked.values()) <= UNASKED_TOGETHER_MAX else UNASKED_LEAST
+        return {peer for peer, size in unasked.items() if size > most}
+
+
 def established(port: int) -> list[Peer]:
     """The other ends of this process's accepted connections at a port."""
     return [peer for peer, _connection in _connections(port)]
+
+
+def received(port: int) -> dict[Peer, int]:
+    """How many bytes have come over each of them; none where the kernel does not count."""
+    return {peer: _received(connection) for peer, connection in _connections(port)}
+
+
+def _received(connection: socket.socket) -> int:
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_RECEIVED.size)
+    except OSError:  # it ended by itself
+        return 0
+    return int(BYTES_RECEIVED.unpack(info)[0]) if len(info) == BYTES_RECEIVED.size else 0
 
 
 def hang_up(port: int, on: Callable[[Peer], bool]) -> int:

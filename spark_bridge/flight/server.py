@@ -2,7 +2,7 @@
 
 Writing waits where the client does (gRPC's back-pressure), in a thread of gRPC's, with one batch on its way and, of a
 few streams, one made. What gRPC has no bound for, a thread of ours looks after once a second: streams that nobody
-takes, connections that are too many, not allowed, or silent.
+takes, connections that are too many, not allowed, or silent; and more often that nobody sends more than requests have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyarrow import flight
 
 from spark_bridge.flight import puts
 from spark_bridge.flight.access import CALL, Door
-from spark_bridge.flight.connections import Peer, established, hang_up, peer_of
+from spark_bridge.flight.connections import Peer, Unasked, established, hang_up, peer_of, received
 from spark_bridge.flight.errors import (
     AddressNotAllowed,
     FlightRefused,
@@ -43,6 +43,8 @@ from spark_bridge.options.values import InvalidOption
 log = logging.getLogger("slipstream.flight")
 
 LOOK_S = 1.0
+QUICK_LOOK_S = 0.1  # at what comes unasked, which may be a gigabyte in a second
+LOOK_SHARE = 0.1  # of a CPU, at most, for very many connections
 STRANGER_S = 10.0  # in which a connection has to make a call that is let in
 GRACE_S = 2.0
 STOP_S = 30.0
@@ -98,6 +100,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         self._writers, self._puts = writers, Turns("puts", limits.puts, 2 * limits.puts)
         self._plans = Turns("plans", limits.plans, limits.plans_waiting)
         self._looks = Turns("looks of streams", limits.looks, limits.looks_waiting)
+        self._unasked = Unasked()
         self._known: set[Peer] = set()  # connections that made a call that was let in
         self._unseen: set[Peer] = set()  # of them, those that the last look did not find
         self._first_seen: dict[Peer, float] = {}
@@ -258,20 +261,30 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         if self._stopping.is_set():
             raise ServerStopping("this server ends now; ask another replica, or this one when it is back")
         self._known.add(peer)
+        self._unasked.let_in(peer)
         return peer
 
     def _watch(self) -> None:
-        while not self._stopping.wait(LOOK_S):
+        looked_at, pause_s = time.monotonic(), QUICK_LOOK_S
+        while not self._stopping.wait(pause_s):
+            now = time.monotonic()
             try:
-                now = time.monotonic()
-                self._streams.keep()
-                self._store.sweep()
-                self._followed.sweep(now)
-                unwanted = self._streams.idle_peers(now) | self._unwelcome(now)
+                unwanted = self._unasked.too_much(received(self.port), self._streams.writers())
+                if now - looked_at >= LOOK_S:
+                    looked_at = now
+                    unwanted |= self._looked_after(now)
                 if unwanted:
                     hang_up(self.port, unwanted.__contains__)
             except Exception:
                 log.exception("a look at the Flight server's connections failed; the next one is tried")
+            pause_s = max(QUICK_LOOK_S, (time.monotonic() - now) / LOOK_SHARE)
+
+    def _looked_after(self, now: float) -> set[Peer]:
+        """What each second asks for; whom to hang up on."""
+        self._streams.keep()
+        self._store.sweep()
+        self._followed.sweep(now)
+        return self._streams.idle_peers(now) | self._unwelcome(now)
 
     def _unwelcome(self, now: float) -> set[Peer]:
         """Connections of addresses that are not allowed, those that never called, and those beyond the bound."""

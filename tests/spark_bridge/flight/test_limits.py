@@ -14,11 +14,20 @@ from typing import cast
 import psutil
 import pyarrow as pa
 import pytest
+from pyarrow import flight
 
 from spark_bridge.flight import client, streams
 from spark_bridge.flight import server as server_module
 from spark_bridge.flight.client import RemoteStore
-from spark_bridge.flight.connections import Peer, established, hang_up, peer_of
+from spark_bridge.flight.connections import (
+    UNASKED_LEAST,
+    UNASKED_MAX,
+    Peer,
+    Unasked,
+    established,
+    hang_up,
+    peer_of,
+)
 from spark_bridge.flight.errors import ServerStopping, ServerUnreachable, TooManyStreams
 from spark_bridge.flight.request import ScanRequest
 from spark_bridge.flight.served import ServedStore
@@ -160,6 +169,42 @@ def test_connections_that_never_call_or_are_too_many(large: SmallStore, monkeypa
         with socket.create_connection(("127.0.0.1", running.port)) as stranger:
             stranger.settimeout(60)
             await_that(lambda: _is_over(stranger), "a stranger who says nothing goes")
+
+
+def test_a_stranger_who_sends_more_than_requests_have_is_hung_up_on(
+    large: SmallStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gRPC reads a request to its end before anybody sees that it has no token: how long it may be nobody asks."""
+    monkeypatch.setattr(server_module, "STRANGER_S", 3600.0)
+    command = flight.FlightDescriptor.for_command(bytes(UNASKED_MAX + (1 << 20)))
+    with served(large.root) as running:
+        stranger = flight.connect(running.location)
+        with pytest.raises((flight.FlightUnauthenticatedError, flight.FlightUnavailableError)):
+            stranger.get_flight_info(command)
+        await_that(lambda: not established(running.port), "it goes, though it calls no more")
+        with RemoteStore(running.location, TOKEN) as store:
+            assert store.store()["brokerName"], "the next one is served"
+        stranger.close()
+
+
+def test_what_is_asked_for_is_never_too_much() -> None:
+    one, other, writer = (Peer("127.0.0.1", number) for number in range(3))
+    unasked = Unasked()
+    assert not unasked.too_much({one: UNASKED_MAX, writer: 1 << 40}, {writer})
+    assert unasked.too_much({one: UNASKED_MAX + 1, writer: (1 << 40) + UNASKED_MAX}, ()) == {one}
+    unasked.let_in(one)
+    assert not unasked.too_much({one: UNASKED_MAX + 1}, ()), "a call of this one's was let in"
+    assert not unasked.too_much({one: 2 * UNASKED_MAX}, ())
+    assert unasked.too_much({one: 2 * UNASKED_MAX + 2}, ()) == {one}
+    assert not unasked.too_much({other: 0}, ()), "who has gone is forgotten"
+    assert unasked.too_much({other: 0, one: UNASKED_MAX + 1}, ()) == {one}
+
+
+def test_many_strangers_have_less_each() -> None:
+    unasked, peers = Unasked(), [Peer("127.0.0.1", number) for number in range(256)]
+    assert not unasked.too_much(dict.fromkeys(peers, UNASKED_LEAST), ()), "none is hung up on for a request"
+    sizes = {peer: UNASKED_LEAST + number % 2 for number, peer in enumerate(peers)}
+    assert unasked.too_much(sizes, ()) == set(peers[1::2])
 
 
 def test_who_called_between_two_looks_is_no_stranger(large: SmallStore, monkeypatch: pytest.MonkeyPatch) -> None:
