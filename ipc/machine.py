@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import os
 import sys
 from collections.abc import Mapping
 from typing import TypeVar
@@ -32,7 +32,7 @@ class MachineUnknown(ImportError):
 
 def require_known() -> None:
     """Raise MachineUnknown unless this is a machine that everything here is made for."""
-    machine, bits = platform.machine(), sys.maxsize.bit_length() + 1
+    machine, bits = os.uname().machine, sys.maxsize.bit_length() + 1
     if machine not in KNOWN or bits != 64:
         raise MachineUnknown(machine, bits)
 
@@ -40,4 +40,4 @@ def require_known() -> None:
 def of_this(by_machine: Mapping[str, Number]) -> Number:
     """What of the machines' is this one's. Raises MachineUnknown."""
     require_known()
-    return by_machine[platform.machine()]
+    return by_machine[os.uname().machine]

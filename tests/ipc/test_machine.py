@@ -28,7 +28,8 @@ def ran(code: str) -> subprocess.CompletedProcess[str]:
 )
 def test_another_machine_is_refused_in_one_line(machine: str, largest: str, use: str) -> None:
     done = ran(
-        f"import platform, sys; platform.machine = lambda: {machine!r}; sys.maxsize = {largest};"
+        f"import os, sys; here = (*os.uname()[:4], {machine!r}); os.uname = lambda: os.uname_result(here);"
+        f"sys.maxsize = {largest};"
         f"sys.argv = ['slipstream', 'status', '/nowhere']; {use}"
     )
     assert done.returncode
