@@ -58,10 +58,13 @@ class Unasked:
         """A call of this one's was."""
         self._called.add(peer)
 
-    def too_much(self, received: Mapping[Peer, int], writers: Collection[Peer]) -> set[Peer]:
-        """Of connections and all that has come over them, those to hang up on; writers' rows are asked for."""
+    def too_much(self, received: Mapping[Peer, int], streaming: Collection[Peer]) -> set[Peer]:
+        """Of connections and all that has come over them, those to hang up on.
+
+        A stream's client sends what is asked for: rows, or word that it has room, which adds up.
+        """
         called, self._called = self._called, set()
-        asked = called.union(writers)
+        asked = called.union(streaming)
         self._at_call = {
             peer: size if peer in asked else self._at_call.get(peer, 0) for peer, size in received.items()
         }

@@ -90,7 +90,6 @@ class Incoming(Stream):
     """A writer's batches as they come, each checked before anything is done with it."""
 
     patience_s = SILENT_SECONDS
-    is_put = True
 
     def receive(self, reader: Any, served: frozenset[str] | None) -> None:
         """Whose batches, and which topics they may be of. Raises InvalidPut."""

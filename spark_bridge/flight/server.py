@@ -269,7 +269,7 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         while not self._stopping.wait(pause_s):
             now = time.monotonic()
             try:
-                unwanted = self._unasked.too_much(received(self.port), self._streams.writers())
+                unwanted = self._unasked.too_much(received(self.port), self._streams.peers())
                 if now - looked_at >= LOOK_S:
                     looked_at = now
                     unwanted |= self._looked_after(now)

@@ -105,7 +105,6 @@ class Stream:
     """One ticket's batches on their way: an iterator for Flight, which other threads look at."""
 
     patience_s: float | None = None  # with its client; None: as with all
-    is_put = False  # its client is who sends
 
     def __init__(self, peer: Peer, sent_as: Callable[[BaseException], BaseException]) -> None:
         self.peer = peer
@@ -217,9 +216,9 @@ class Streams:
         with self._lock:
             return list(self._all)
 
-    def writers(self) -> set[Peer]:
-        """The connections that rows come over."""
-        return {stream.peer for stream in self.under_way() if stream.is_put}
+    def peers(self) -> set[Peer]:
+        """The connections that they go over."""
+        return {stream.peer for stream in self.under_way()}
 
     def keep(self) -> None:
         """Renew what leases they hold."""
