@@ -12,7 +12,7 @@ import pyarrow as pa
 from spark_bridge.options import protobuf_types
 from spark_bridge.options.avro_types import avro_type, self_contained
 from spark_bridge.options.protobuf_types import MessageType
-from spark_bridge.options.value_types import named_type
+from spark_bridge.options.value_types import checked, named_type
 from spark_bridge.options.values import InvalidOption, file_of_driver
 from spark_bridge.registry.errors import SchemaUnusable
 from spark_bridge.registry.place import RegistryPlace
@@ -21,17 +21,19 @@ from spark_bridge.registry.schemas import schemas_of
 
 def of_json(options: Mapping[str, str]) -> pa.DataType:
     """What bodies of JSON are: what `valueSchema` says, else a text."""
-    return named_type("valueSchema", options["valueschema"]) if "valueschema" in options else pa.string()
+    if "valueschema" not in options:
+        return pa.string()
+    return checked("valueSchema", named_type("valueSchema", options["valueschema"]))
 
 
 def of_avro(schema: str) -> pa.DataType:
     """What Avro's bodies are. Raises InvalidOption."""
-    return avro_type("avroSchema", schema)
+    return checked("avroSchema", avro_type("avroSchema", schema))
 
 
 def of_message(message: MessageType) -> pa.DataType:
     """What Protobuf's bodies are. Raises InvalidOption."""
-    return protobuf_types.message_type(message)
+    return checked(f"protobufMessage={message.name!r}", protobuf_types.message_type(message))
 
 
 def avro_schema(options: Mapping[str, str], registry: RegistryPlace | None) -> str:

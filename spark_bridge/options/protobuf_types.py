@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from ipc.extras import ExtraMissing
-from spark_bridge.options.value_types import TIMESTAMP, array_of, map_of
+from spark_bridge.options.value_types import NESTED_MAX, TIMESTAMP, array_of, map_of
 from spark_bridge.options.values import MADE_BY, InvalidOption
 from spark_bridge.registry.answers import PROTOBUF, Registered
 from spark_bridge.registry.errors import SchemaUnusable
@@ -157,6 +157,9 @@ def message_type(message: MessageType) -> pa.StructType:
             return TIMESTAMP
         if descriptor.full_name in inside:
             raise InvalidOption(f"protobufMessage: {descriptor.full_name} holds itself; Spark has no such type")
+        if len(inside) >= NESTED_MAX:
+            deep = f"messages inside each other, more than {NESTED_MAX} deep"
+            raise InvalidOption(f"protobufMessage={message.name!r}: {deep}; read such bodies raw")
         return pa.struct([(one.name, of(one, (*inside, descriptor.full_name))) for one in descriptor.fields])
 
     def of(one: Any, inside: tuple[str, ...]) -> pa.DataType:

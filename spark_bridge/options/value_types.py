@@ -6,6 +6,7 @@ a store without Spark has neither. Each is the Arrow type that Spark takes for i
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -22,6 +23,7 @@ _NAMED: dict[str, pa.DataType] = {
     "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(), "long": pa.int64(), "float": pa.float32(),
     "real": pa.float32(), "double": pa.float64(), "string": pa.string(), "timestamp": TIMESTAMP,
 }  # fmt: skip
+NESTED_MAX = 60  # Arrow's own limit of a batch that is handed on is 64
 KNOWN = ", ".join(sorted({*_NAMED, "decimal", "array", "struct"}))
 
 
@@ -33,6 +35,35 @@ def array_of(element: pa.DataType, nullable: bool = True) -> pa.ListType:
 def map_of(value: pa.DataType, key: pa.DataType = TEXT) -> pa.MapType:
     """A map, from texts unless told otherwise, its fields named as Spark names them."""
     return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value))
+
+
+def holds_decimals(kind: pa.DataType) -> bool:
+    """Whether there are decimals in values of that type."""
+    inside = [kind.field(number).type for number in range(kind.num_fields)]
+    return bool(pa.types.is_decimal(kind)) or any(map(holds_decimals, inside))
+
+
+def checked(option: str, kind: pa.DataType) -> pa.DataType:
+    """A type of bodies, if a column can be of it. Raises InvalidOption.
+
+    A schema may be a stranger's, out of a registry. Of two fields of one name none can be asked for; deeper than
+    NESTED_MAX Arrow does not hand batches on.
+    """
+    if pa.types.is_struct(kind) and not kind.num_fields:
+        raise InvalidOption(f"{option}: a schema without fields, of which nothing can be read; read such bodies raw")
+    waiting = [(kind, "the schema", 1)]
+    while waiting:
+        one, what, depth = waiting.pop()
+        if depth > NESTED_MAX:
+            raise InvalidOption(f"{option}: types inside each other, more than {NESTED_MAX} deep; read such bodies raw")
+        fields = [one.field(number) for number in range(one.num_fields)]
+        if pa.types.is_struct(one):
+            names = sorted(field.name for field in fields)
+            twice = [first for first, second in itertools.pairwise(names) if first == second]
+            if twice:
+                raise InvalidOption(f"{option}: {what} has {twice[0]!r} twice; give one of them another name")
+        waiting += [(field.type, f"field {field.name!r}", depth + 1) for field in fields]
+    return kind
 
 
 def named_type(option: str, text: str) -> pa.StructType:

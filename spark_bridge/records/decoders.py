@@ -23,6 +23,7 @@ from ipc.extras import ExtraMissing
 from spark_bridge.options.avro_types import self_contained
 from spark_bridge.options.protobuf_types import MessageType
 from spark_bridge.options.rows import AVRO, JSON, RowOptions
+from spark_bridge.options.value_types import holds_decimals
 from spark_bridge.records.avro_bodies import avro_reader
 from spark_bridge.records.bodies import note
 from spark_bridge.records.protobuf_bodies import protobuf_reader, refusal
@@ -104,6 +105,8 @@ def _parsed(
     reading = pa_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
     try:
         table = pa_json.read_json(pa.BufferReader(data), reading, options)
+        if any(map(holds_decimals, schema.types)):
+            table.validate(full=True)  # 12345 is made a decimal(5,2), which has three digits before the point
         reason = "" if len(table) == len(texts) else f"it holds {len(table)} values"
     except pa.ArrowException as error:
         reason = str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")

@@ -11,13 +11,19 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from spark_bridge.options.protobuf_types import TIMESTAMP_MESSAGE, MessageType, descriptor_of, file_of, is_map
+from spark_bridge.options.protobuf_types import (
+    FIELDS_MAX,
+    TIMESTAMP_MESSAGE,
+    MessageType,
+    descriptor_of,
+    file_of,
+    is_map,
+)
 from spark_bridge.registry.answers import Registered
 from spark_bridge.registry.errors import SchemaUnusable
 
 NANOS = 1_000_000_000
 SECONDS_MIN, SECONDS_MAX = -62135596800, 253402300799  # of the years 1 to 9999
-NESTED_MAX = 64
 # A writer's type, and those that have all of its values in the same bytes.
 SAME_VALUES = {
     "int32": {"int64"}, "uint32": {"uint64", "int64"}, "enum": {"int32", "int64"}, "sint32": {"sint64"},
@@ -100,7 +106,7 @@ def refusal(schema: Registered, indexes: tuple[int, ...], message: MessageType, 
     if name != message.name:
         return f"it is a message {name} of {what}, not {message.name}"
     known = _own_messages(file)
-    difference = _difference(one, descriptor_of(message), known, 0)
+    difference = _Comparison(known).difference(one, descriptor_of(message))
     return f"{what}: {difference}" if difference else ""
 
 
@@ -114,25 +120,32 @@ def _own_messages(file: Any) -> dict[str, Any]:
     return known
 
 
-def _difference(written: Any, reader: Any, known: dict[str, Any], depth: int) -> str:
-    """The first field that both have and that would be read as something else; empty without any."""
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+class _Comparison:
+    """A writer's message beside the reader's. The writer's is a stranger's: one field may be there many times."""
 
-    if depth > NESTED_MAX:
-        return "messages that are nested too deeply"
-    kinds = FieldDescriptorProto.Type
-    for one in written.field:
-        other = reader.fields_by_number.get(one.number)
-        if other is None:
-            continue
-        ours, theirs = (kinds.Name(kind).removeprefix("TYPE_").lower() for kind in (other.type, one.type))
-        was_repeated = one.label == FieldDescriptorProto.LABEL_REPEATED
-        if (ours != theirs and ours not in SAME_VALUES.get(theirs, ())) or (was_repeated and not other.is_repeated):
-            many = ("repeated " if was_repeated else "") + theirs
-            asked = ("repeated " if other.is_repeated else "") + ours
-            return f"field {one.number} is {many} {one.name}, the reader's message has {asked} {other.name}"
-        if theirs == "message" and one.type_name in known:
-            inner = _difference(known[one.type_name], other.message_type, known, depth + 1)
-            if inner:
-                return inner
-    return ""
+    def __init__(self, known: dict[str, Any]) -> None:
+        self._known, self._left = known, FIELDS_MAX
+
+    def difference(self, written: Any, reader: Any) -> str:
+        """The first field that both have and that would be read as something else; empty without any."""
+        from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+
+        kinds = FieldDescriptorProto.Type
+        for one in written.field:
+            self._left -= 1
+            if self._left < 0:
+                return f"more than {FIELDS_MAX} fields, each as often as it is held"
+            other = reader.fields_by_number.get(one.number)
+            if other is None:
+                continue
+            ours, theirs = (kinds.Name(kind).removeprefix("TYPE_").lower() for kind in (other.type, one.type))
+            was_repeated = one.label == FieldDescriptorProto.LABEL_REPEATED
+            if (ours != theirs and ours not in SAME_VALUES.get(theirs, ())) or (was_repeated and not other.is_repeated):
+                many = ("repeated " if was_repeated else "") + theirs
+                asked = ("repeated " if other.is_repeated else "") + ours
+                return f"field {one.number} is {many} {one.name}, the reader's message has {asked} {other.name}"
+            if theirs == "message" and one.type_name in self._known:  # no deeper than the reader's, which has an end
+                inner = self.difference(self._known[one.type_name], other.message_type)
+                if inner:
+                    return inner
+        return ""

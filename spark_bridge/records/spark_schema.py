@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from spark_bridge.options.rows import DEFAULT_ROWS, ERROR_COLUMN, JSON, RowOptions
-from spark_bridge.options.value_types import KNOWN
+from spark_bridge.options.value_types import KNOWN, checked
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records.columns import BODY_COLUMNS, columns_of
 
@@ -59,7 +59,8 @@ def settled(schema: StructType, rows: RowOptions) -> RowOptions:
             if not isinstance(field.dataType, StructType):
                 raise InvalidOption(f"column {field.name}: JSON is decoded to a struct, or checked and kept as string")
             _check_json_type(f"column {field.name}", field.dataType)
-            rows = replace(rows, value_type=to_arrow_type(field.dataType, timezone="UTC"))
+            kind = checked(f"column {field.name}", to_arrow_type(field.dataType, timezone="UTC"))
+            rows = replace(rows, value_type=kind)
     for given, ours in zip(schema.fields, schema_of(names, rows).fields, strict=True):
         if given.dataType != ours.dataType:
             wanted, given_type = ours.dataType.simpleString(), given.dataType.simpleString()

@@ -20,6 +20,7 @@ POINT = '{"type":"record","name":"Point","fields":[{"name":"x","type":"int"},{"n
 NOTHING_REPEATED = json.dumps({
     "type": "array", "items": {"type": "record", "name": "R", "fields": [{"name": "n", "type": "null"}]},
 })  # fmt: skip
+NO_FIELDS = '{"type":"record","name":"Nothing","fields":[]}'
 
 
 def test_defaults_are_rocketmqs_rows_as_stored_and_an_error_for_damage() -> None:
@@ -64,6 +65,12 @@ def test_every_option_in_any_case() -> None:
         ({"decode": "json", "valueSchema": ""}, "names no column"),
         ({"decode": "json", "valueSchema": '{"fields":7}'}, "columns as"),
         ({"decode": "json", "valueSchema": t.StructType([t.StructField("d", t.DateType())]).json()}, "'date' is not"),
+        ({"decode": "json", "valueSchema": '{"fields":[]}'}, "a schema without fields"),
+        ({"decode": "json", "valueSchema": "a int, b int, a int"}, "the schema has 'a' twice"),
+        ({"decode": "json", "valueSchema": "a array<struct<b int, b int>>"}, "field 'element' has 'b' twice"),
+        ({"decode": "json", "valueSchema": f"a {'array<' * 80}int{'>' * 80}"}, "more than 60 deep"),
+        ({"decode": "avro", "avroSchema": NO_FIELDS}, "a schema without fields"),
+        ({"decode": "avro", "avroSchema": POINT.replace('"y"', '"x"')}, "the schema has 'x' twice"),
         ({"verifyCrc": "all"}, "one of none, body"),
     ],
 )

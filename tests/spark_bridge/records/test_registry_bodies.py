@@ -249,6 +249,22 @@ def test_protobuf_fields_that_became_something_else_are_refused(tmp_path):
         assert bool(failures) == bool(told)
 
 
+def test_a_schema_that_names_a_field_again_and_again_is_refused_before_it_is_unfolded(tmp_path):
+    kinds = descriptor_pb2.FieldDescriptorProto
+    readers = descriptor_pb2.FileDescriptorProto(name="d.proto", package="d", syntax="proto3")
+    for level in range(12):
+        message = readers.message_type.add(name=f"M{level}")
+        if level < 11:
+            message.field.add(name="f", number=1, type=kinds.TYPE_MESSAGE, label=1, type_name=f".d.M{level + 1}")
+    rows = descriptor_pb2.FileDescriptorSet(file=[readers]).SerializeToString()
+    for message in readers.message_type:
+        for _again in range(3 * len(message.field)):
+            message.field.append(message.field[0])  # 4 to the power of 11, if each is looked at
+    schema = {"schemaType": "PROTOBUF", "schema": base64.b64encode(readers.SerializeToString()).decode()}
+    place = with_schemas(tmp_path / "r.json", {"7": schema})
+    assert "more than 10000 fields" in made([b"\0\0\0\0\7\0"], protobuf_rows(place, "d.M0", rows))[1][0]
+
+
 def test_a_registry_that_is_down_ends_the_read_also_where_damage_is_told(tmp_path):
     store = SmallStore(tmp_path / "store")
     store.put("t", AVRO_BODIES[0])
@@ -311,3 +327,17 @@ def test_a_descriptor_set_that_is_none_or_recursive_or_lacks_imports():
     recursive = descriptor_pb2.FileDescriptorSet(file=[tree])
     with pytest.raises(InvalidOption, match=r"t.Tree holds itself"):
         protobuf_rows(message="t.Tree", data=recursive.SerializeToString())
+
+
+def test_messages_inside_each_other_have_a_bound():
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="d.proto", package="d", syntax="proto3")
+    for level in range(2000):
+        file.message_type.add(name=f"M{level}").field.add(
+            name="f", number=1, type=kinds.TYPE_MESSAGE, label=1, type_name=f".d.M{level + 1}"
+        )
+    file.message_type.add(name="M2000").field.add(name="x", number=1, type=kinds.TYPE_INT32, label=1)
+    deep = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    with pytest.raises(InvalidOption, match=r"protobufMessage='d.M0': .* more than 60 deep"):
+        protobuf_rows(message="d.M0", data=deep)
+    assert made([b"\n\0"], protobuf_rows(message="d.M1999", data=deep))[0] == [{"f": {"x": 0}}]
