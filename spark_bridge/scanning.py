@@ -20,7 +20,7 @@ import pyarrow as pa
 from spark_bridge.columnar.reader import SideFigures, read_split
 from spark_bridge.options.read import ReadOptions, parse_options
 from spark_bridge.options.rows import SIDE_OPTION
-from spark_bridge.options.values import InvalidOption, option_text, place_of
+from spark_bridge.options.values import InvalidOption, listed, option_text, place_of
 from spark_bridge.options.where import COLUMNS as SELECTING
 from spark_bridge.options.where import where_text
 from spark_bridge.plan.planner import plan_read
@@ -58,6 +58,7 @@ def scan(
     """
     given = {name: option_text(value) for name, value in options.items()}
     row_filter = None if where is None else parse_conditions(where)
+    topics, columns = listed("topics", topics), listed("columns", columns)
     if topics is not None:
         given["topic"] = ",".join(topics)
     if row_filter is not None:

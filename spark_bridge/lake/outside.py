@@ -13,6 +13,8 @@ from spark_bridge.lake.errors import Conflict, LakeError, LakeFailed
 
 SECRET = re.compile(r"secret|token|password|credential|key|sas|connection", re.IGNORECASE)
 USER_OF_URL = re.compile(r"://[^/@\s]+@")
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+PANICS_OF = "pyo3_runtime"
 PACKAGES = frozenset({
     "pyiceberg", "sqlalchemy", "sqlite3", "psycopg2", "requests", "urllib3", "botocore", "fsspec", "s3fs", "adlfs",
     "gcsfs", "deltalake", "_internal", "pydantic", "pyarrow",
@@ -42,14 +44,18 @@ class Outside:
             if isinstance(error, (LakeError, Conflict, *but)) or not _is_foreign(error):
                 raise
             raise self.failed(what, error) from None
+        except BaseException as error:  # deltalake's, where its Rust gave up
+            if type(error).__module__ != PANICS_OF:
+                raise
+            raise self.failed(what, error) from None
 
-    def failed(self, what: str, error: Exception) -> LakeFailed:
+    def failed(self, what: str, error: BaseException) -> LakeFailed:
         """The one line."""
         return LakeFailed(f"{self.table}: {what}: {self.text_of(error)}; {GOES_ON}")
 
-    def text_of(self, error: Exception) -> str:
-        """What an error says, without what must not be shown."""
-        text = " ".join(str(error).split()) or type(error).__name__
+    def text_of(self, error: BaseException) -> str:
+        """What an error says, without what must not be shown, nor a terminal's colours."""
+        text = " ".join(COLOURS.sub("", str(error)).split()) or type(error).__name__
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
         return self._without_user(text)[:TEXT_MAX]

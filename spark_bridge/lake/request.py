@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from store.files.directory import store_directory
 ICEBERG, DELTA = "iceberg", "delta"
 TOPIC = "{topic}"
 ROWS_MAX, BYTES_MAX = 1_000_000, 128 << 20
+IN_URLS = re.compile(r"[%|]")  # of what topics may be called
+UNKEPT = re.compile(r"\||%(?=[0-9A-Fa-f]{2})")  # in paths of Delta's tables: deltalake decodes them, or gives up
 PATTERN_MARKS = frozenset("*?[,:")  # of globs, lists and URLs, which planning resolves
 
 
@@ -35,9 +38,21 @@ class Request:
     def __post_init__(self) -> None:
         if self.to not in (ICEBERG, DELTA):
             raise InvalidOption(f"to={self.to!r}: one of {ICEBERG}, {DELTA}")
-        if self.to == ICEBERG and "." not in self.table.strip("."):
+        parts = self.table.split(".")
+        if self.to == ICEBERG and (len(parts) < 2 or not all(map(str.strip, parts))):
             raise InvalidOption(f"--table {self.table}: an Iceberg table is NAMESPACE.NAME, as raw.orders")
+        if self.to == DELTA and "://" not in self.table and UNKEPT.search(self.table):
+            what = "deltalake keeps no table in a directory with | or % and two hexadecimal digits in its path"
+            raise InvalidOption(f"--table {self.table}: {what}; name another one")
         require_lake("slipstream lake", self.to)
+
+    def table_of(self, topic: str) -> str:
+        """The name of a topic's table. Iceberg's have the topic's own name in it.
+
+        So have Delta's, but that `%RETRY%accounts` lies in `~25RETRY~25accounts`: no URL is read otherwise than it.
+        """
+        name = IN_URLS.sub(lambda mark: f"~{ord(mark[0]):02X}", topic) if self.to == DELTA else topic
+        return self.table.replace(TOPIC, name)
 
     @property
     def is_per_topic(self) -> bool:

@@ -47,9 +47,19 @@ def table_schema(names: Sequence[str], rows: RowOptions) -> pa.Schema:
             do = "leave the message's column out with --columns, or give the field another name"
             raise InvalidOption(f"column {field.name!r} is there twice, as a message's and as a body's; {do}")
         taken.add(field.name.lower())
-        if pa.types.is_null(field.type):
-            raise InvalidOption(f"field {field.name!r} can only be null, which no table stores; leave it out")
+        _refuse_nothing(field.name, field.type)
     return pa.schema([pa.field(field.name, _stored(field.type)) for field in fields])
+
+
+def _refuse_nothing(name: str, kind: pa.DataType) -> None:
+    """Raise InvalidOption for a field of which there is nothing to store, or in which there is one."""
+    if pa.types.is_null(kind):
+        raise InvalidOption(f"field {name!r} can only be null, which no table stores; leave it out")
+    if pa.types.is_struct(kind) and not kind.num_fields:
+        raise InvalidOption(f"field {name!r} has no fields of its own, which no table stores; leave it out")
+    for number in range(kind.num_fields):
+        inside = kind.field(number)
+        _refuse_nothing(f"{name}.{inside.name}", inside.type)
 
 
 def _stored(kind: pa.DataType) -> pa.DataType:

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from spark_bridge.lake.load import Committed, Load, Table
 from spark_bridge.lake.local_log import LocalLog
-from spark_bridge.lake.request import BYTES_MAX, ICEBERG, ROWS_MAX, TOPIC, Request
+from spark_bridge.lake.request import BYTES_MAX, ICEBERG, ROWS_MAX, Request
 from spark_bridge.lake.schema import read_names, table_schema
-from spark_bridge.options.values import InvalidOption
+from spark_bridge.options.values import InvalidOption, listed
 from spark_bridge.plan import inventory
 from spark_bridge.plan.stores import resolve_stores
 from spark_bridge.split.splits import Selection
@@ -98,7 +98,7 @@ class Tables:
         topics = _topics_now(request)
         if len(topics) > TABLES_MAX:
             raise InvalidOption(f"{len(topics)} topics, a table each: {TABLES_MAX} at most; name them with --topic")
-        return {request.table.replace(TOPIC, topic): [topic] for topic in topics}
+        return {request.table_of(topic): [topic] for topic in topics}
 
     def commits(self, *, is_due: bool, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Committed]:
         """What waits, in commits: all of it of a load that is to end, else one if it is due, and all that are full."""
@@ -107,6 +107,11 @@ class Tables:
             while not is_stopped() and (committed := load.step(is_due=may_be_small)) is not None:
                 yield committed
                 may_be_small = self._is_once
+
+
+def _names(argument: str, names: Sequence[str] | None) -> tuple[str, ...] | None:
+    given = listed(argument, names)
+    return None if given is None else tuple(given)
 
 
 def lake(
@@ -123,8 +128,8 @@ def lake(
     Raises InvalidOption, ExtraMissing, LakeError, DataLost, StoreNotReady, and what a store is found wrong with.
     """
     request = Request(
-        store, to, table, dict(catalog or storage or {}), None if topics is None else tuple(topics),
-        None if columns is None else tuple(columns), max_rows, max_bytes, options,
+        store, to, table, dict(catalog or storage or {}), _names("topics", topics), _names("columns", columns),
+        max_rows, max_bytes, options,
     )  # fmt: skip
     with Tables(request, is_once=True) as tables:
         tables.open()

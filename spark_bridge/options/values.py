@@ -42,6 +42,16 @@ def place_of(store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -
     return {"paths": json.dumps([str(path) for path in store])}
 
 
+def listed(argument: str, names: Any) -> list[str] | None:
+    """What a call was given as a list of names. Raises InvalidOption, also for one text: its letters are no names."""
+    if names is None:
+        return None
+    each: list[Any] = list(names) if isinstance(names, Iterable) and not isinstance(names, str | bytes) else [None]
+    if not all(isinstance(name, str) for name in each):
+        raise InvalidOption(f"{argument}={names!r}: a list of texts, as ['a', 'b']")
+    return each
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of an error message: the nearest known name, and those there are."""
     names = list(names)

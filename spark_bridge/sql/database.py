@@ -62,9 +62,18 @@ def make_tables(
     for name in (*gone, *(table.name for table in changed)):
         spark.sql(f"DROP TABLE IF EXISTS {quoted(database, name)}")
     for table in (*missing, *changed):
+        _make(spark, database, table)
+    return left_out
+
+
+def _make(spark: SparkSession, database: str, table: Table) -> None:
+    """Make a table; one that another session has made as it is to be, in the meantime, is that table."""
+    try:
         # Without a location: nothing that Spark does to a table of its own touches the store.
         spark.catalog.createTable(quoted(database, table.name), source=FORMAT, schema=table.schema)
-    return left_out
+    except AnalysisException:
+        if _said(_schema_of(spark, database, table.name)) != _said(table.schema):
+            raise
 
 
 def _is_of(schema: StructType, place: Mapping[str, str]) -> bool:

@@ -5,8 +5,9 @@ They run in one task on one executor, which plans there: that host has the store
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -33,15 +34,47 @@ PLAN = StructType([
 MAPS = ("properties",)
 
 
+Rows = Iterator[tuple[Any, ...]]
+
+
+def _of_texts(function: str, *, but: str = "") -> Callable[[Callable[..., Rows]], Callable[..., Rows]]:
+    """An `eval` that refuses what its function does not take: Spark would give a stack, also for one argument less.
+
+    All arguments are texts, none is NULL, and `but` may be of any type. Spark looks at the signature, which says
+    nothing for that reason.
+    """
+
+    def checking(method: Callable[..., Rows]) -> Callable[..., Rows]:
+        signature = inspect.signature(method)
+        usage = f"{function}({', '.join(list(signature.parameters)[1:])})"
+
+        def eval_(self: object, *given: object, **named: object) -> Rows:
+            try:
+                arguments = signature.bind(self, *given, **named).arguments
+            except TypeError as error:
+                raise InvalidOption(f"{usage}: {error}") from None
+            arguments.pop("self")
+            missing = [name for name, value in arguments.items() if value is None]
+            if missing:
+                raise InvalidOption(f"{usage}: {' and '.join(missing)} is NULL; give a value")
+            for name, value in arguments.items():
+                if name != but and not isinstance(value, str):
+                    raise InvalidOption(f"{usage}: {name} is a text, not {value!r}; CAST it AS STRING")
+            yield from method(self, **arguments)
+
+        return in_one_line(eval_)
+
+    return checking
+
+
 class OffsetsAt:
     """`rocketmq_offsets_at(path, topic, time)`: each queue's first message that was stored at or after a time."""
 
-    @in_one_line
-    def eval(self, path: str, topic: str, time: Any) -> Iterator[tuple[Any, ...]]:
+    @_of_texts("rocketmq_offsets_at", but="time")
+    def eval(self, path: str, topic: str, time: Any) -> Rows:
         """`time`: a timestamp, milliseconds since 1970, ISO 8601 (UTC), or before now as `-10m`."""
         from spark_bridge.tables.offsets import offsets_at  # planning is not what workers are started for
 
-        _require("rocketmq_offsets_at", path=path, topic=topic, time=time)
         if isinstance(time, datetime):
             moment_ms = int(time.timestamp() * 1_000_000) // 1000
         else:
@@ -55,12 +88,11 @@ class OffsetsAt:
 class ByKey:
     """`rocketmq_by_key(path, topic, key)`: the messages with a key, or with that unique key, through the index."""
 
-    @in_one_line
-    def eval(self, path: str, topic: str, key: str) -> Iterator[tuple[Any, ...]]:
+    @_of_texts("rocketmq_by_key")
+    def eval(self, path: str, topic: str, key: str) -> Rows:
         """Rows of all columns."""
         from spark_bridge.scanning import scan
 
-        _require("rocketmq_by_key", path=path, topic=topic, key=key)
         for batch in scan(path, topics=[topic], keys=json.dumps([key])):
             for row in batch.to_pylist():
                 yield tuple(dict(row[name]) if name in MAPS else row[name] for name in batch.schema.names)
@@ -69,12 +101,11 @@ class ByKey:
 class Explain:
     """`rocketmq_explain(path, options)`: what a read would touch if it were planned now, a row a store."""
 
-    @in_one_line
-    def eval(self, path: str, options: str) -> Iterator[tuple[Any, ...]]:
+    @_of_texts("rocketmq_explain")
+    def eval(self, path: str, options: str) -> Rows:
         """`options`: as JSON, `{"topic":"orders"}`; `{}` is a read of everything."""
         from spark_bridge.flight.explaining import explain_options
 
-        _require("rocketmq_explain", path=path, options=options)
         given = json_value("options", options, 'give JSON as {"topic":"orders"}')
         if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
             raise InvalidOption(f'options={options!r}: give JSON as {{"topic":"orders"}}, all values texts')
@@ -94,9 +125,3 @@ def register_functions(spark: SparkSession) -> None:
     for name, (handler, columns) in FUNCTIONS.items():
         function: Any = udtf(handler, returnType=columns, useArrow=False)
         spark.udtf.register(name, function)
-
-
-def _require(function: str, **arguments: object) -> None:
-    missing = [name for name, value in arguments.items() if value is None]
-    if missing:
-        raise InvalidOption(f"{function}({', '.join(arguments)}): {' and '.join(missing)} is NULL; give a value")

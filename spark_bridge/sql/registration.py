@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType, StructType
 from spark_bridge.catalogue import PLACES, keeping
 from spark_bridge.options.flights import FLIGHT_OPTION_NAMES
 from spark_bridge.options.read import TABLE_NAMES, ReadOptions, parse_options
-from spark_bridge.options.values import InvalidOption, nearest, option_text, place_of
+from spark_bridge.options.values import InvalidOption, listed, nearest, option_text, place_of
 from spark_bridge.plan.names import refuse_missing
 from spark_bridge.plan.stores import resolve_stores
 from spark_bridge.records.columns import canonical
@@ -28,7 +28,7 @@ from spark_bridge.records.spark_schema import schema_of, settled
 from spark_bridge.source import RocketMQSource
 from spark_bridge.sql.database import Table, make_tables
 from spark_bridge.sql.functions import register_functions
-from spark_bridge.sql.names import MESSAGES, quoted, table_names
+from spark_bridge.sql.names import MESSAGES, TableNames, quoted, table_names
 from spark_bridge.sql.schema_files import decoding_of
 from spark_bridge.sql.topics import topics_of_stores
 from spark_bridge.tables.reader import table_schema
@@ -70,6 +70,10 @@ def register(
     Raises InvalidOption, and what reading the stores raises.
     """
     _refuse_missing_python()
+    topics = listed("topics", topics)
+    columns = columns if isinstance(columns, str) else listed("columns", columns)
+    _refuse_no_dictionary("names", names, str, '{"my-topic": "mine"}')
+    _refuse_no_dictionary("per_topic", per_topic, Mapping, '{"orders": {"decode": "json"}}')
     spark.dataSource.register(RocketMQSource)
     register_functions(spark)
     given = {**_place(store), **{name.lower(): option_text(value) for name, value in options.items()}}
@@ -80,13 +84,7 @@ def register(
     _refuse_own(given)
     place = {name: value for name, value in given.items() if name in PLACES}
     wanted = _topics(given, topics)
-    named = table_names(wanted, names or {})
-    if topics is not None and named.left_out:
-        raise InvalidOption(f"register: no table for {next(iter(named.left_out.values()))}")
-    if len(named.tables) > TABLES_MAX:
-        raise InvalidOption(
-            f"{len(named.tables)} topics, at most {TABLES_MAX} have tables: name some with topics=[...]"
-        )
+    named = _tables_named(wanted, names or {}, topics is not None)
     tables = [_messages(MESSAGES, given, columns), *_metadata(place, given)]
     for topic, name in named.tables.items():
         decoding = decoding_of(schemas, topic) if schemas is not None else {}
@@ -111,6 +109,11 @@ def _refuse_missing_python() -> None:
         )
 
 
+def _refuse_no_dictionary(name: str, value: object, of: type, example: str) -> None:
+    if not (value is None or (isinstance(value, Mapping) and all(isinstance(one, of) for one in value.values()))):
+        raise InvalidOption(f"register: {name}={value!r}: a dictionary as {example}")
+
+
 def _refuse_own(given: Mapping[str, str]) -> None:
     for name in OWN:
         if name in given:
@@ -125,6 +128,20 @@ def _own(topic: str, topics: Iterable[str], per_topic: Mapping[str, Mapping[str,
     return {name.lower(): option_text(value) for name, value in per_topic.get(topic, {}).items()}
 
 
+def _tables_named(topics: Iterable[str], names: Mapping[str, str], are_named: bool) -> TableNames:
+    """What the topics' tables are called. Raises InvalidOption for what is none of them, and what cannot be."""
+    for topic in names:
+        if topic not in topics:
+            raise InvalidOption(f"names: no topic {topic!r} here; {nearest(topic, topics)}")
+    named = table_names(topics, names)
+    if are_named and named.left_out:
+        raise InvalidOption(f"register: no table for {next(iter(named.left_out.values()))}")
+    if len(named.tables) > TABLES_MAX:
+        what = f"{len(named.tables)} topics, at most {TABLES_MAX} have tables"
+        raise InvalidOption(f"{what}: name some with topics=[...]")
+    return named
+
+
 def _metadata(place: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Table]:
     """Each with where its stores are, and how their servers are asked."""
     asked = {name: given[name] for name in map(str.lower, FLIGHT_OPTION_NAMES) if name in given}
@@ -136,7 +153,11 @@ def _metadata(place: Mapping[str, str], given: Mapping[str, str]) -> Iterator[Ta
 def _place(store: str | Path | Sequence[str | Path] | None) -> dict[str, str]:
     if store is None:
         return {}
-    return place_of(_absolute(store) if isinstance(store, str | Path) else [_absolute(path) for path in store])
+    if isinstance(store, str | Path):
+        return place_of(_absolute(store))
+    if not isinstance(store, Sequence) or not all(isinstance(path, str | Path) for path in store):
+        raise InvalidOption(f"register: store={store!r}: a store's directory or address, or a list of them")
+    return place_of([_absolute(path) for path in store])
 
 
 def _absolute(path: str | Path) -> str:
@@ -149,8 +170,6 @@ def _topics(given: Mapping[str, str], topics: Iterable[str] | None) -> list[str]
     """Those named, which have to be there; else those that there are."""
     if topics is None:
         return topics_of_stores(parse_options(given))
-    if isinstance(topics, str):
-        raise InvalidOption(f"topics={topics!r}: a list of topics")
     named = list(dict.fromkeys(topics))
     options = parse_options(given)
     if options.flights is not None:
@@ -190,7 +209,7 @@ def _by_ddl(columns: str, parsed: ReadOptions) -> StructType:
     try:
         schema = DataType.fromDDL(columns)
     except Exception as error:
-        text = str(error).split("\n", 1)[0]
+        text = str(error).strip().split("\n", 1)[0]
         raise InvalidOption(f"columns={columns!r}: columns with types, as 'queueId int' ({text})") from error
     if not isinstance(schema, StructType) or not schema.fields:
         raise InvalidOption(f"columns={columns!r}: columns with types, as 'queueId int, body binary'")

@@ -158,6 +158,10 @@ def test_what_cannot_be_asked_is_refused_in_one_line(made):
             scan(made.root, where=where)  # type: ignore[arg-type]
         assert told in str(refused.value)
         assert "\n" not in str(refused.value)
+    for argument in ("topics", "columns"):
+        for names in ("topic", [7], 7):
+            with pytest.raises(InvalidOption, match=rf"{argument}=.*a list of texts"):
+                scan(made.root, **{argument: names})
     with pytest.raises(InvalidOption, match="not both"):
         scan(made.root, where=("queueId", "==", 1), Where='{"topic":"orders"}')
     with pytest.raises(InvalidOption, match="Spark's source has tables"):

@@ -168,6 +168,42 @@ def test_a_table_for_each_topic(lake: Lake) -> None:
     assert lake.places() == [place for place in lake.expected if place[0] == "returns"]
 
 
+def test_a_table_for_each_topic_whatever_it_is_called(lake: Lake) -> None:
+    topics = ["%RETRY%accounts", "%DLQ%g", "a|b", "a%20b", "Orders", "orders"]
+    for number, topic in enumerate(topics):
+        lake.fill(number + 1, topic)
+    prefix = "raw." if lake.format == "iceberg" else f"{lake.directory}/of-"
+    loaded = {one.table: one.rows for one in lake.load(name=prefix + "{topic}")}
+    assert sorted(loaded.values()) == [1, 2, 3, 4, 5, 6]
+    assert lake.load(name=prefix + "{topic}") == []
+    for table, rows in loaded.items():
+        lake.name = table
+        read = lake.rows()
+        assert len(read) == rows
+        assert {row["topic"] for row in read} == {topics[rows - 1]}
+    assert (f"{prefix}~25RETRY~25accounts" if lake.format == "delta" else f"{prefix}%RETRY%accounts") in loaded
+
+
+def test_a_table_that_cannot_be_called_so_is_refused_before_anything_is_made(lake: Lake) -> None:
+    lake.fill(1)
+    bad = (".raw.x", "raw.x.", "raw. .x", "raw") if lake.format == "iceberg" else ("a|b", "a%20b", " ")
+    for name in bad:
+        with pytest.raises(InvalidOption, match="--table"):
+            lake.load(name=name if lake.format == "iceberg" or name == " " else str(lake.directory / name))
+    for argument in ("topics", "columns"):
+        with pytest.raises(InvalidOption, match="a list of texts"):
+            lake.load(**{argument: "topic"})
+    assert [path.name for path in lake.directory.iterdir()] == ["log"]
+
+
+@pytest.mark.parametrize("schema", ["p struct<>", "p array<struct<>>", "p struct<q: struct<>>"])
+def test_a_field_that_says_nothing_is_refused_before_anything_is_made(lake: Lake, schema: str) -> None:
+    lake.put("orders", b"{}")
+    with pytest.raises(InvalidOption, match="no fields of its own, which no table stores"):
+        lake.load(decode="json", valueSchema=schema)
+    assert [path.name for path in lake.directory.iterdir()] == ["log"]
+
+
 def test_topics_may_be_added_and_only_those_named_are_loaded(lake: Lake) -> None:
     lake.fill(4, "orders")
     lake.fill(4, "returns")

@@ -59,6 +59,17 @@ def test_errors_of_others_are_one_line_without_credentials() -> None:
     assert raised.value.__cause__ is None
 
 
+def test_a_terminals_colours_and_what_rust_gave_up_are_one_plain_line() -> None:
+    asked = Outside("t", {}).asked
+    with pytest.raises(LakeFailed, match=r"^t: it fails: no such bucket > nowhere; see"), asked("it fails"):
+        raise OSError("no such bucket \x1b[31m>\x1b[0m nowhere")
+    panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
+    with pytest.raises(LakeFailed, match=r"^t: it fails: gave up; see"), asked("it fails"):
+        raise panic("gave up")
+    with pytest.raises(KeyboardInterrupt), asked("it fails"):
+        raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("error", [Conflict("c"), ZeroDivisionError("ours"), KeyError("asked for")])
 def test_errors_of_ours_stay_what_they_are(error: Exception) -> None:
     with pytest.raises(type(error)), Outside("t", {}).asked("it fails", KeyError):

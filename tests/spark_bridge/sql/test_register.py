@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import warnings
@@ -17,7 +18,9 @@ from pyspark.sql import Row, SparkSession
 
 import slipstream
 from spark_bridge import InvalidOption, Registration, explain_read, register
+from spark_bridge.sql import database as database_of
 from spark_bridge.sql.database import TableOfAnotherStore
+from spark_bridge.sql.functions import ByKey, Explain, OffsetsAt
 from spark_bridge.sql.registration import _refuse_missing_python
 from store.errors import NotAStore
 from tests.spark_bridge.flights import TOKEN, served
@@ -211,13 +214,19 @@ def test_what_cannot_be_is_refused_before_anything_is_made(
     spark: SparkSession, store: SmallStore, tmp_path: Path
 ) -> None:
     for options, told in (
-        ({"topics": "orders"}, "a list of topics"),
+        ({"topics": "orders"}, "a list of texts"),
         ({"topics": ["order"]}, "did you mean 'orders'"),
         ({"per_topic": {"order": {}}}, "did you mean 'orders'"),
         ({"decod": "json"}, "did you mean 'decode'"),
         ({"topic": "orders"}, "there is topics="),
         ({"columns": ["body", "nobody"]}, "no column 'nobody'"),
         ({"names": {"orders": "a b"}}, "letters, digits and underscores"),
+        ({"names": {"order": "o"}}, "names: no topic 'order' here; did you mean 'orders'"),
+        ({"names": {"orders": 5}}, "a dictionary as"),
+        ({"per_topic": {"orders": "decode=json"}}, "a dictionary as"),
+        ({"topics": [7]}, "a list of texts"),
+        ({"columns": 7}, "a list of texts"),
+        ({"columns": "queueId intt"}, r"UNSUPPORTED_DATATYPE"),
     ):
         with pytest.raises(InvalidOption, match=told):
             made_of(spark, store, **options)
@@ -227,7 +236,20 @@ def test_what_cannot_be_is_refused_before_anything_is_made(
         register(spark, columns=["body"])
     with pytest.raises(NotAStore):
         register(spark, tmp_path / "nowhere", database=DATABASE)
+    with pytest.raises(InvalidOption, match="a store's directory"):
+        register(spark, 7, database=DATABASE)
     assert not spark.catalog.databaseExists(DATABASE)
+
+
+def test_tables_that_another_session_makes_meanwhile_are_those_wanted(
+    spark: SparkSession, store: SmallStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_of(spark, store, topics=["orders"])
+    monkeypatch.setattr(database_of, "_names", lambda *_where: [])  # as it was when the other one had not begun
+    made_of(spark, store, topics=["orders"])
+    with pytest.raises(AnalysisException, match="ALREADY_EXISTS"):
+        made_of(spark, store, topics=["orders"], columns=["body"])
+    assert answer(spark, "SELECT count(*) FROM orders") == 10
 
 
 def test_without_a_store_it_registers_the_format(spark: SparkSession) -> None:
@@ -354,6 +376,19 @@ def test_table_functions(spark: SparkSession, store: SmallStore) -> None:
         (f"rocketmq_offsets_at('{place}', 'orders', 'soon')", "ISO 8601"),
         ("rocketmq_by_key('/nowhere', 'orders', 'k')", "NOT_A_STORE"),
         (f"rocketmq_explain('{place}', 'x')", "give JSON"),
+        (f"rocketmq_by_key('{place}', 'orders')", r"^[^\n]*\n[^\n]*INVALID_OPTION: rocketmq_by_key\(path[^\n]*$"),
     ):
         with pytest.raises(PythonException, match=what):
             spark.sql(f"SELECT * FROM {call}").collect()
+
+
+def test_arguments_that_a_function_does_not_take_are_told_in_one_line() -> None:
+    for function, given, told in (
+        (OffsetsAt, ("/s", "orders"), "rocketmq_offsets_at(path, topic, time): missing a required argument: 'time'"),
+        (ByKey, ("/s", "orders", "k", "more"), "rocketmq_by_key(path, topic, key): too many positional arguments"),
+        (ByKey, ("/s", "orders", 6), "rocketmq_by_key(path, topic, key): key is a text, not 6"),
+        (OffsetsAt, ("/s", 7, "-10m"), "rocketmq_offsets_at(path, topic, time): topic is a text, not 7"),
+        (Explain, (None, "{}"), "rocketmq_explain(path, options): path is NULL"),
+    ):
+        with pytest.raises(InvalidOption, match=re.escape(told)):
+            list(function().eval(*given))
