@@ -45,7 +45,7 @@ class _Store:
         self._checked: tuple[str, float] = ("", 0.0)  # which address, and until when that is believed
         self.committed: dict[QueueName, int] = {}
         self.held: dict[QueueName, str] = {}  # what is not to be committed, and why
-        self._group_at: dict[QueueName, int] = {}  # where others left the group, of queues not committed to yet
+        self._group_at: dict[QueueName, int] = {}  # where the group is, by our own word or when it was last asked
 
     def commit(self, offsets: Mapping[QueueName, int], at: StoreAt) -> list[str]:
         """Commit what has changed; what of it the broker did not take, in words.
@@ -66,7 +66,9 @@ class _Store:
             self.held = self._held_back(broker, changed)
             wanted = {queue: offset for queue, offset in changed.items() if queue not in self.held}
             refused = group_offsets.commit(broker, group, wanted)
-        self.committed |= {queue: offset for queue, offset in wanted.items() if queue not in refused}
+        said = {queue: offset for queue, offset in wanted.items() if queue not in refused}
+        self.committed |= said
+        self._group_at |= said
         return [f"{_named(queue)}: {why}" for queue, why in refused.items()]
 
     def _check(self, broker: Conversation, at: StoreAt) -> None:
@@ -76,12 +78,11 @@ class _Store:
         if self._checked[0] != broker.address:
             group_offsets.introduce(broker, group)
         self._checked = broker.address, time.monotonic() + CHECKED_S
-        for queue in self.held:
-            self._group_at.pop(queue, None)  # it may have been moved
+        self._group_at.clear()  # others may have moved it: an administrator, another query of the same group
 
     def _held_back(self, broker: Conversation, changed: Mapping[QueueName, int]) -> dict[QueueName, str]:
         """Queues in which the group must not be set to our offset, and why."""
-        unknown = [queue for queue in changed if queue not in self.committed and queue not in self._group_at]
+        unknown = [queue for queue in changed if queue not in self._group_at]
         places = group_offsets.places(broker, self._options.group, unknown)
         held = {queue: f"{_named(queue)}: {broker.address} does not say where it ends" for queue in unknown}
         for queue, place in places.items():
@@ -93,7 +94,8 @@ class _Store:
                 del held[queue]
         for queue, offset in changed.items():
             ahead = self._group_at.get(queue, -1)
-            if queue not in held and queue not in self.committed and offset < ahead and not self._options.may_rewind:
+            is_ours = self.committed.get(queue) == ahead
+            if queue not in held and not is_ours and offset < ahead and not self._options.may_rewind:
                 back = "commitRewind=true sets it back"
                 held[queue] = f"{_named(queue)}: the group is at {ahead}, the stream at {offset}; {back}"
         return held

@@ -137,6 +137,22 @@ def test_a_group_that_is_further_on_is_left_there_until_it_is_reached_or_may_be_
     rewound.close()
     assert committed(broker, "ahead") == all_at(3)
 
+def test_two_queries_of_one_group_do_not_set_it_back_in_turn(
+    broker: LocalBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(group_commits, "CHECKED_S", 0.0)  # it is looked where the group is before each word
+    one, other = (GroupCommits(CommitOptions("shared"), ()) for _query in range(2))
+    for query, offset in ((one, 10), (other, 20), (one, 11), (other, 21)):
+        commit(query, broker, all_at(offset))
+        query.settle(SECONDS)
+    assert committed(broker, "shared") == all_at(21)
+    assert (one.figures["heldBack"], other.figures["heldBack"]) == (QUEUES, 0)
+    assert "the group is at 20, the stream at 11" in caplog.text
+    commit(one, broker, all_at(22))
+    one.close()
+    other.close()
+    assert (committed(broker, "shared"), one.figures["heldBack"]) == (all_at(22), 0)
+
 def test_a_stream_that_is_set_back_itself_takes_the_group_along(broker: LocalBroker) -> None:
     commits = GroupCommits(CommitOptions("follows"), ())
     commit(commits, broker, all_at(20))
