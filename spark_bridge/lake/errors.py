@@ -42,7 +42,8 @@ class TableNotOurs(LakeError):
 class SchemaRefused(LakeError):
     """A table's columns and those of the rows do not go together; nothing was written.
 
-    Next: only new columns may come; change the schema file, change the column in the table's engine, or a new table.
+    Next: only new columns, and in Iceberg wider numbers, may come; change the schema file, change the column in the
+    table's engine, or a new table.
     """
 
     code = "LAKE_SCHEMA"

@@ -62,11 +62,11 @@ class IcebergTable:
             except NoSuchTableError:
                 return NOTHING
             progress = self._progress(table)
-            self._new = additions(self.name, table.schema().as_arrow(), schema)
+            self._new = additions(self.name, table.schema().as_arrow(), schema, may_widen=True)
         return progress
 
     def make(self) -> None:
-        """Make the table where it is missing, and the columns that it lacks. Raises as `open`."""
+        """Make the table where it is missing, the columns that it lacks, and wider ones. Raises as `open`."""
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
         catalog, table, schema = self._catalog, self._table, self._schema

@@ -1,4 +1,7 @@
-"""The columns of a table, and which change of them may be: new ones may come, and none goes or becomes another."""
+"""The columns of a table, and which change of them may be: new ones may come, and none goes or becomes another.
+
+Numbers may become wider where the format keeps both in one column, as Iceberg does.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ COLUMNS = (
     "topic", "queueId", "queueOffset", "physicalOffset", "storeTimestamp", "bornTimestamp", "tags", "keys",
     "properties", BODY, "brokerName",
 )  # fmt: skip
-ONLY_NEW = "only new columns may come: take the schema of before with more fields, or name another table"
+ELSE_DO = "take the schema of before with more fields, or name another table"
 WIDE = {
     pa.large_string(): pa.string(), pa.string_view(): pa.string(), pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
@@ -96,43 +99,63 @@ def _fields_of_body(field: pa.Field) -> list[pa.Field]:
     return [one.with_nullable(True) for one in field.type]
 
 
-def additions(table: str, there: pa.Schema, wanted: pa.Schema) -> list[str]:
-    """The columns, and fields of columns, that a table has to get for these rows. Raises SchemaRefused."""
-    return list(_added(table, "", list(there), list(wanted)))
+def additions(table: str, there: pa.Schema, wanted: pa.Schema, *, may_widen: bool = False) -> list[str]:
+    """The columns, and fields of columns, that a table has to get for these rows, or to get wider.
+
+    `may_widen` where the format reads what it has of a narrower type as the wider one. Raises SchemaRefused.
+    """
+    return list(_Change(table, may_widen).added("", list(there), list(wanted)))
 
 
-def _added(table: str, path: str, there: list[pa.Field], wanted: list[pa.Field]) -> list[str]:
-    by_lower = {field.name.lower(): field for field in there}
-    new: list[str] = []
-    for field in wanted:
-        known = by_lower.pop(field.name.lower(), None)
-        name = f"{path}{field.name}"
-        if known is None:
-            new.append(name)
-        elif known.name != field.name:
-            raise SchemaRefused(f"{table}: column {name!r} is called {known.name!r} there; {ONLY_NEW}")
-        else:
-            new += _grown(table, name, known.type, field.type)
-    left = [field for field in by_lower.values() if f"{path}{field.name}" != ERROR_COLUMN]
-    if left:
-        what = f"column {path}{left[0].name!r} of the table is not among those of these rows"
-        raise SchemaRefused(f"{table}: {what}; {ONLY_NEW}")
-    return new
+class _Change:
+    """What a table has to become. Raises SchemaRefused where it must not."""
+
+    def __init__(self, table: str, may_widen: bool) -> None:
+        self._table, self._may_widen = table, may_widen
+
+    def added(self, path: str, there: list[pa.Field], wanted: list[pa.Field]) -> list[str]:
+        by_lower = {field.name.lower(): field for field in there}
+        new: list[str] = []
+        for field in wanted:
+            known = by_lower.pop(field.name.lower(), None)
+            name = f"{path}{field.name}"
+            if known is None:
+                new.append(name)
+            elif known.name != field.name:
+                raise self._refused(f"column {name!r} is called {known.name!r} there")
+            else:
+                new += self._grown(name, known.type, field.type)
+        left = [field for field in by_lower.values() if f"{path}{field.name}" != ERROR_COLUMN]
+        if left:
+            raise self._refused(f"column {path}{left[0].name!r} of the table is not among those of these rows")
+        return new
+
+    def _grown(self, name: str, there: pa.DataType, wanted: pa.DataType) -> list[str]:
+        """What is new inside of a column."""
+        if pa.types.is_struct(there) and pa.types.is_struct(wanted):
+            return self.added(f"{name}.", list(there), list(wanted))
+        if _is_list(there) and _is_list(wanted):
+            return self._grown(f"{name}.element", there.value_type, wanted.value_type)
+        if pa.types.is_map(there) and pa.types.is_map(wanted):
+            same_key = _Change(self._table, may_widen=False)._grown(f"{name}.key", there.key_type, wanted.key_type)
+            return same_key + self._grown(f"{name}.value", there.item_type, wanted.item_type)
+        there, wanted = WIDE.get(there, there), WIDE.get(wanted, wanted)
+        if there == wanted:
+            return []
+        if self._may_widen and _is_wider(wanted, there):
+            return [name]
+        raise self._refused(f"column {name!r} is {there} there and {wanted} in these rows")
+
+    def _refused(self, what: str) -> SchemaRefused:
+        may = "only new columns, and wider numbers, may come" if self._may_widen else "only new columns may come"
+        return SchemaRefused(f"{self._table}: {what}; {may}: {ELSE_DO}")
 
 
-def _grown(table: str, name: str, there: pa.DataType, wanted: pa.DataType) -> list[str]:
-    """What is new inside of a column."""
-    if pa.types.is_struct(there) and pa.types.is_struct(wanted):
-        return _added(table, f"{name}.", list(there), list(wanted))
-    if _is_list(there) and _is_list(wanted):
-        return _grown(table, f"{name}.element", there.value_type, wanted.value_type)
-    if pa.types.is_map(there) and pa.types.is_map(wanted):
-        same_key = _grown(table, f"{name}.key", there.key_type, wanted.key_type)
-        return same_key + _grown(table, f"{name}.value", there.item_type, wanted.item_type)
-    there, wanted = WIDE.get(there, there), WIDE.get(wanted, wanted)
-    if there != wanted:
-        raise SchemaRefused(f"{table}: column {name!r} is {there} there and {wanted} in these rows; {ONLY_NEW}")
-    return []
+def _is_wider(kind: pa.DataType, than: pa.DataType) -> bool:
+    """Whether Iceberg reads all values of the other type as of this one."""
+    if pa.types.is_decimal(kind) and pa.types.is_decimal(than):
+        return bool(kind.scale == than.scale and kind.precision > than.precision)
+    return (than, kind) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 
 
 def _is_list(kind: pa.DataType) -> bool:

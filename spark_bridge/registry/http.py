@@ -56,7 +56,7 @@ class HttpRegistry:
             except _Passing as error:
                 reason = str(error)
             except (OSError, http.client.HTTPException) as error:
-                reason = str(error) or type(error).__name__
+                reason = one_line(str(error)) or type(error).__name__
             if attempt + 1 < ATTEMPTS:
                 time.sleep(PAUSE_S * 2**attempt)
         what = f"{asked}: {one_line(reason)} ({ATTEMPTS} attempts)"

@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import zlib
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
@@ -106,6 +107,27 @@ def test_a_schema_that_takes_something_away_is_refused_before_anything_is_writte
         lake.load()
     assert lake.version == version
     assert len(lake.rows()) == 1
+
+
+def test_numbers_become_wider_where_the_format_keeps_both(lake: Lake) -> None:
+    narrow = "id int, to struct<x: float>, many array<int>, price decimal(5,2)"
+    wide = "id bigint, to struct<x: double>, many array<bigint>, price decimal(12,2)"
+    lake.put("orders", b'{"id": 1, "to": {"x": 1.5}, "many": [2], "price": 1.25}')
+    lake.load(decode="json", valueSchema=narrow)
+    lake.put("orders", b'{"id": 1099511627776, "to": {"x": 1e300}, "many": [1099511627776], "price": 1234567.25}')
+    if lake.format == "delta":
+        with pytest.raises(SchemaRefused, match="column 'id' is int32 there and int64 in these rows; only new columns"):
+            lake.load(decode="json", valueSchema=wide)
+        return
+    lake.load(decode="json", valueSchema=wide)
+    rows = [{name: row[name] for name in ("id", "to", "many", "price")} for row in lake.rows()]
+    assert rows == [
+        {"id": 1, "to": {"x": 1.5}, "many": [2], "price": Decimal("1.25")},
+        {"id": 1 << 40, "to": {"x": 1e300}, "many": [1 << 40], "price": Decimal("1234567.25")},
+    ]
+    for back in (narrow, wide.replace("12,2", "12,3"), wide.replace("id bigint", "id double")):
+        with pytest.raises(SchemaRefused, match="only new columns, and wider numbers, may come"):
+            lake.load(decode="json", valueSchema=back)
 
 
 def test_avro_with_more_fields(lake: Lake) -> None:

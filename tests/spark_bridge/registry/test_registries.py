@@ -135,6 +135,18 @@ def test_an_answer_that_drips_ends_by_its_deadline_however_little_it_lacks(monke
         Schemas(RegistryPlace(registry.url), False).by_id(101)
 
 
+def test_who_answers_in_bytes_that_say_nothing_is_told_by_what_went_wrong(monkeypatch):
+    monkeypatch.setattr(http, "ATTEMPTS", 1)
+
+    def bytes_alone(request: BaseHTTPRequestHandler) -> bool:
+        request.wfile.write(b"\0\1\2\r\n\r\n")
+        return True
+
+    with serving(Registry(before=bytes_alone)) as registry, pytest.raises(RegistryUnreachable) as told:
+        Schemas(RegistryPlace(registry.url), False).by_id(101)
+    assert "/schemas/ids/101: BadStatusLine (1 attempts)" in str(told.value)
+
+
 def test_a_registry_that_answers_at_last_has_been_asked_again():
     left = [2]
 
