@@ -18,6 +18,8 @@ TOPIC = "{topic}"
 ROWS_MAX, BYTES_MAX = 1_000_000, 128 << 20
 IN_URLS = re.compile(r"[%|]")  # of what topics may be called
 UNKEPT = re.compile(r"\||%(?=[0-9A-Fa-f]{2})")  # in paths of Delta's tables: deltalake decodes them, or gives up
+SAID_BY_ARGUMENTS = frozenset({"path", "paths", "schema", "columns", "table"})
+TOPIC_OPTIONS = frozenset({"topic", "subscribe", "subscribepattern"})
 PATTERN_MARKS = frozenset("*?[,:")  # of globs, lists and URLs, which planning resolves
 
 
@@ -62,11 +64,7 @@ class Request:
     def given(self, topics: Sequence[str] | None) -> dict[str, str]:
         """What is read of these topics, as options of a stream. Raises InvalidOption."""
         given = {name: option_text(value) for name, value in self.options.items()}
-        own = {name.lower() for name in STREAM_OPTION_NAMES}
-        for name in given:
-            if name.lower() in own:
-                what = "how much a commit takes is said by --max-rows and --max-bytes, and no group is told"
-                raise InvalidOption(f"option {name} is one of Spark's streams: {what}; leave it out")
+        _refuse_said_otherwise(given, has_topics=topics is not None)
         limits = {"maxOffsetsPerTrigger": str(self.rows_max), "maxBytesPerTrigger": str(self.bytes_max)}
         named = {} if topics is None else {"topic": ",".join(topics)}
         return {**given, **limits, **named, **place_of(self.store)}
@@ -76,3 +74,17 @@ class Request:
         for path in parse_stream_options(self.given(self.topics)).read.paths:
             if not set(path) & PATTERN_MARKS and not Path(path).exists():
                 store_directory(path)
+
+
+def _refuse_said_otherwise(given: Mapping[str, str], *, has_topics: bool) -> None:
+    """Raise InvalidOption for options that would be ignored, or contradict what a load says of itself."""
+    of_streams = {name.lower() for name in STREAM_OPTION_NAMES}
+    for name in given:
+        if name.lower() in of_streams:
+            what = "how much a commit takes is said by --max-rows and --max-bytes, and no group is told"
+            raise InvalidOption(f"option {name} is one of Spark's streams: {what}; leave it out")
+        if name.lower() in SAID_BY_ARGUMENTS:
+            what = "a load is told its store, its table and their columns by arguments"
+            raise InvalidOption(f"option {name}={given[name]!r}: {what}; leave it out")
+        if has_topics and name.lower() in TOPIC_OPTIONS:
+            raise InvalidOption(f"option {name}={given[name]!r}: the topics are told already; give them once")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spark_bridge.lake.tables import Tables
 
 LOOK_SECONDS = 0.2
+EARLIEST = "earliest"
 SCHEMA_BYTES_MAX = 1 << 20
 SCHEMA_OPTIONS, PROTOBUF = {"json": "valueSchema", "avro": "avroSchema"}, "protobuf"  # whose schema is more than a text
 SQLITE = "sqlite:///"
@@ -38,7 +39,9 @@ def load(
     from spark_bridge.lake.request import Request
 
     _refuse_misplaced(to, catalog or warehouse, storage)
-    options: dict[str, object] = {"startingOffsets": start, "failOnDataLoss": on_loss == "stop", **_given(more)}
+    options: dict[str, object] = {"failOnDataLoss": on_loss == "stop", **_given(more)}
+    if start != EARLIEST:  # which it is unless an option says a time, or offsets
+        options["startingOffsets"] = start
     options |= _decoding(decode, schema_file, message)
     if permissive:
         options["mode"] = "permissive"

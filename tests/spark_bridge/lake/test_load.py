@@ -26,6 +26,7 @@ from store.errors import MalformedData, StoreError
 from store.files.segment import file_name
 from tests.spark_bridge.lakes import FORMATS, Lake
 from tests.spark_bridge.stores import SmallStore
+from tools.cli import run_command
 
 
 @pytest.fixture(params=FORMATS)
@@ -216,6 +217,25 @@ def test_a_table_that_cannot_be_called_so_is_refused_before_anything_is_made(lak
         with pytest.raises(InvalidOption, match="a list of texts"):
             lake.load(**{argument: "topic"})
     assert [path.name for path in lake.directory.iterdir()] == ["log"]
+
+
+def test_options_that_a_load_would_ignore_are_refused_and_a_time_may_be_its_beginning(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake.put("orders", b"old", store_timestamp_ms=1_795_000_000_000)
+    lake.put("orders", b"new", store_timestamp_ms=1_795_000_001_000)
+    lake.fill(1, "returns")
+    for given, told in (
+        ({"schema": "kafka"}, "by arguments"), ({"Path": "/elsewhere"}, "by arguments"),
+        ({"Topic": "returns", "topics": ["orders"]}, "told already"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidOption, match=told):
+            lake.load(**given)
+    table = ["--to", "delta", "--table", str(lake.directory / "timed")]
+    begin = ["--option", "startingTimestamp=1795000001000", "--topic", "orders"]
+    asked = ["lake", str(lake.store.root), *table, "--once", *begin]
+    assert run_command(asked) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 row in 1 commit"
 
 
 @pytest.mark.parametrize("schema", ["p struct<>", "p array<struct<>>", "p struct<q: struct<>>"])
