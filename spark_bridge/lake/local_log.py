@@ -19,6 +19,7 @@ from spark_bridge.lake.load import Portion
 from spark_bridge.lake.progress import UNKNOWN, Progress, QueueAt, refuse_other_brokers
 from spark_bridge.lake.schema import table_rows
 from spark_bridge.options.rows import DEFAULT_ROWS, RowOptions
+from spark_bridge.options.values import InvalidOption
 from spark_bridge.plan.inventory import selection_of
 from spark_bridge.records.columns import arrow_schema, columns_of
 from spark_bridge.records.reader import read_split
@@ -94,7 +95,15 @@ class LocalLog:
         known = {(key.store, key.topic) for key in progress.offsets}
         begins = {key: offset for key, offset in self._stores.starts(self._options, there).items()
                   if (self._broker(key.store), key.topic) not in known and offset > there[key][0]}  # fmt: skip
+        self._refuse_beyond(begins, there)
         return self._advanced(progress, begins) if begins else progress
+
+    def _refuse_beyond(self, begins: Offsets, there: Bounds) -> None:
+        """Raise InvalidOption for a beginning that a queue does not reach: the table would keep it for good."""
+        for key, offset in begins.items():
+            if offset > there[key][1] and key.store in self._stores.judged:
+                what = f"queue {key.queue_id} of topic {key.topic} is to begin at {offset} and ends at {there[key][1]}"
+                raise InvalidOption(f"startingOffsets: {what}; give an offset up to there, or leave it out")
 
     def settle(self) -> None:
         """What was acknowledged before this moment is loaded, what comes after it is not. Raises StoreNotReady."""

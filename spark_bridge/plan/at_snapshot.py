@@ -59,7 +59,7 @@ def _tell_lost(root: str, named: Snapshot, first: int, until: int, options: Read
     what = f"retention has deleted its log from offset {first} to {until}"
     if options.rows.fail_on_data_loss:
         path = str(snapshots.path_of(root, named.name))
-        raise SnapshotGone(path, f"{what}; read what is left with failOnDataLoss=false, or")
+        raise SnapshotGone(path, f"{what} (failOnDataLoss=false reads what is left)")
     log.warning("%s: snapshot %s: %s; left out, as failOnDataLoss=false says", root, named.name, what)
 
 

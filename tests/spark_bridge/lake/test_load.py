@@ -238,6 +238,16 @@ def test_options_that_a_load_would_ignore_are_refused_and_a_time_may_be_its_begi
     assert capsys.readouterr().out.splitlines()[-1] == "1 row in 1 commit"
 
 
+def test_a_beginning_behind_a_queues_end_is_refused_and_makes_no_table(lake: Lake) -> None:
+    lake.fill(6, queues=1)
+    with pytest.raises(InvalidOption, match="queue 0 of topic orders is to begin at 7 and ends at 6"):
+        lake.load(startingOffsets='{"orders":{"0":7}}')
+    lake.load(startingOffsets='{"orders":{"0":6}}')
+    lake.fill(2, queues=1)
+    lake.load()
+    assert lake.places() == lake.expected[-2:]
+
+
 @pytest.mark.parametrize("schema", ["p struct<>", "p array<struct<>>", "p struct<q: struct<>>"])
 def test_a_field_that_says_nothing_is_refused_before_anything_is_made(lake: Lake, schema: str) -> None:
     lake.put("orders", b"{}")
