@@ -105,11 +105,12 @@ def _parsed(
     reading = pa_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
     try:
         table = pa_json.read_json(pa.BufferReader(data), reading, options)
-        if any(map(holds_decimals, schema.types)):
-            table.validate(full=True)  # 12345 is made a decimal(5,2), which has three digits before the point
+        for column in table.columns:
+            if holds_decimals(column.type):  # Arrow makes a decimal(5,2) of 12345, two digits too many
+                column.validate(full=True)
         reason = "" if len(table) == len(texts) else f"it holds {len(table)} values"
     except pa.ArrowException as error:
-        reason = str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")
+        reason = str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0").rpartition("Invalid: ")[2]
     if not reason:
         columns = [table.column(field.name).combine_chunks() for field in schema]
         yield pa.StructArray.from_arrays(columns, fields=list(schema))

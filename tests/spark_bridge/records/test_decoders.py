@@ -81,8 +81,10 @@ def test_json_that_does_not_fit_is_told_and_its_neighbours_are_read(tmp_path, bo
 def test_a_number_that_a_decimal_has_no_room_for_does_not_fit(tmp_path):
     bodies = [b'{"n":12345}', b'{"n":999.99}', b'{"n":-1000}', b'{"o":[{"n":10}]}', b'{"o":[{"n":9}]}']
     given = options(decode="json", valueSchema="n decimal(5,2), o array<struct<n: decimal(1,0)>>")
-    rows = [row["body"] for row in decoded(tmp_path, bodies, given)]
-    assert rows == [None, {"n": Decimal("999.99"), "o": None}, None, None, {"n": None, "o": [{"n": Decimal(9)}]}]
+    rows = decoded(tmp_path, bodies, given)
+    assert "its body as json: Decimal value 1234500 does not fit in precision" in rows[0]["_error"]
+    values = [row["body"] for row in rows]
+    assert values == [None, {"n": Decimal("999.99"), "o": None}, None, None, {"n": None, "o": [{"n": Decimal(9)}]}]
 
 
 def test_bodies_that_make_as_many_values_as_bodies_only_together_are_all_told(tmp_path):
