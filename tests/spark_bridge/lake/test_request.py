@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from spark_bridge.options.values import InvalidOption
+from tests.harness.command_line import run
 from tests.spark_bridge.lakes import FORMATS, Lake
-from tools.cli import run_command
 
 
 @pytest.fixture(params=FORMATS)
@@ -44,9 +44,7 @@ def test_a_table_that_cannot_be_called_so_is_refused_before_anything_is_made(lak
     assert [path.name for path in lake.directory.iterdir()] == ["log"]
 
 
-def test_options_that_a_load_would_ignore_are_refused_and_a_time_may_be_its_beginning(
-    lake: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_that_a_load_would_ignore_are_refused_and_a_time_may_be_its_beginning(lake: Lake) -> None:
     lake.put("orders", b"old", store_timestamp_ms=1_795_000_000_000)
     lake.put("orders", b"new", store_timestamp_ms=1_795_000_001_000)
     lake.fill(1, "returns")
@@ -58,9 +56,8 @@ def test_options_that_a_load_would_ignore_are_refused_and_a_time_may_be_its_begi
             lake.load(**given)
     table = ["--to", "delta", "--table", str(lake.directory / "timed")]
     begin = ["--option", "startingTimestamp=1795000001000", "--topic", "orders"]
-    asked = ["lake", str(lake.store.root), *table, "--once", *begin]
-    assert run_command(asked) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "1 row in 1 commit"
+    ran = run("lake", lake.store.root, *table, "--once", *begin)
+    assert (ran.exit_code, ran.stdout.splitlines()[-1:]) == (0, ["1 row in 1 commit"]), ran.output
 
 
 def test_a_beginning_behind_a_queues_end_is_refused_and_makes_no_table(lake: Lake) -> None:
