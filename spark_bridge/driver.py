@@ -25,7 +25,7 @@ from spark_bridge.flight.explaining import explain_options
 from spark_bridge.options.conditions import Analysed, admitted, columns_named, ranged
 from spark_bridge.options.read import parse_options
 from spark_bridge.options.rows import parse_row_options
-from spark_bridge.options.values import InvalidOption, option_text, place_of
+from spark_bridge.options.values import InvalidOption, listed, option_text, place_of
 from spark_bridge.options.where import COLUMNS, where_text
 from spark_bridge.plan.explanation import ReadPlan
 from spark_bridge.records.spark_schema import schema_of
@@ -100,6 +100,7 @@ def read(
     tasks of a read through Flight prefer the servers' hosts.
     """
     rows = parse_row_options({name: option_text(value) for name, value in options.items()})
+    topics, columns = listed("topics", topics), listed("columns", columns)
     if topics is not None:
         options["topic"] = ",".join(topics)
     if where is None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import spark_bridge
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.records import reader
 from spark_bridge.scanning import scan
@@ -162,6 +163,8 @@ def test_what_cannot_be_asked_is_refused_in_one_line(made):
         for names in ("topic", [7], 7):
             with pytest.raises(InvalidOption, match=rf"{argument}=.*a list of texts"):
                 scan(made.root, **{argument: names})
+            with pytest.raises(InvalidOption, match=rf"{argument}=.*a list of texts"):  # before Spark is asked anything
+                spark_bridge.read(cast(Any, None), made.root, **{argument: names})
     with pytest.raises(InvalidOption, match="not both"):
         scan(made.root, where=("queueId", "==", 1), Where='{"topic":"orders"}')
     with pytest.raises(InvalidOption, match="Spark's source has tables"):
