@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -41,7 +40,6 @@ from tests.spark_bridge.stores import SmallStore, read_rows
 
 BODY_BYTES, BODIES = 1 << 18, 192  # 48 MiB: far more than sockets and gRPC hold
 SLOW = 8
-REPOSITORY = Path(__file__).resolve().parents[3]
 BODY = ScanRequest(("orders",), ("body",), {"minPartitions": "1"})  # one ticket
 
 
