@@ -29,6 +29,7 @@ from spark_bridge.records.selection import records_at
 from spark_bridge.replica.replica import await_planned
 from spark_bridge.split.splits import RangeSplit, Split
 from store.errors import SegmentRemoved, SegmentSizeMismatch
+from store.message.measure_columns import Int32s
 
 logger = logging.getLogger("slipstream.spark")
 
@@ -154,12 +155,11 @@ def _of_columns(table: pa.Table, asked: _Asked, broker_name: str) -> Iterator[pa
 def _with_records(
     table: pa.Table, window: LogWindow, later: RowFilter | None, asked: _Asked
 ) -> Iterator[pa.RecordBatch]:
-    """Batches whose rows are records of the segment, too: heads are copied by the batch, which caches hold."""
+    """Batches whose rows are records of the segment, too."""
     bodies = any(column.reads_body for column in asked.columns)
-    all_positions, all_sizes = table.column(POSITION).to_numpy() - window.base_offset, table.column(SIZE).to_numpy()
-    for first, end, _ in in_place.cuts(all_sizes):
-        known, positions = table.slice(first, end - first), all_positions[first:end]
-        whole, done = records_of(window, positions, all_sizes[first:end]), 0
+    all_positions = table.column(POSITION).to_numpy() - window.base_offset
+    for first, whole in records_in_batches(window, all_positions, table.column(SIZE).to_numpy()):
+        known, positions, done = table.slice(first, len(whole)), whole.starts, 0
         if later is not None:
             whole = later.kept(whole)
             known = known.take(pa.array(np.searchsorted(positions, whole.starts)))
@@ -168,8 +168,16 @@ def _with_records(
             done += len(records)
 
 
-def records_of(window: LogWindow, positions: Positions, sizes: Positions) -> Records:
-    """The records at the positions. Raises CorruptRecord unless one of its size begins at each."""
+def records_in_batches(window: LogWindow, positions: Positions, sizes: Int32s) -> Iterator[tuple[int, Records]]:
+    """The records at the positions, as many at a time as a batch takes, with the number of the first of them.
+
+    Heads are copied by the batch, which caches hold. Raises CorruptRecord unless a record of its size begins at each.
+    """
+    for first, end, _ in in_place.cuts(sizes):
+        yield first, _records_of(window, positions[first:end], sizes[first:end])
+
+
+def _records_of(window: LogWindow, positions: Positions, sizes: Int32s) -> Records:
     records = records_at(window, positions)
     if len(records) == len(positions):
         wrong = np.flatnonzero(records.sizes != sizes)

@@ -248,7 +248,7 @@ def _batches(chunks: Iterable[Records | Damage], heavy: bool) -> Iterator[Record
                 yield held.taken()
             held.damages.append(chunk)
             continue
-        for part, part_bytes in cut(chunk, heavy):
+        for part, part_bytes in _cut(chunk, heavy):
             full = held.rows + len(part) > BATCH_ROWS_MAX or held.weight + part_bytes > BATCH_BYTES_MAX
             if held.damages or (held.parts and (full or chunk.window is not held.parts[0].window)):
                 yield held.taken()
@@ -280,7 +280,7 @@ class _Held:
         return Records.joined(parts) if parts else damages
 
 
-def cut(chunk: Records, heavy: bool) -> Iterator[tuple[Records, int]]:
+def _cut(chunk: Records, heavy: bool) -> Iterator[tuple[Records, int]]:
     """Parts of a chunk that are within a batch's bytes, unless one record alone is above them."""
     if not heavy:
         yield chunk, 0

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from spark_bridge.columnar.reader import records_of
+from spark_bridge.columnar.reader import records_in_batches
 from spark_bridge.options.rows import RowOptions
 from spark_bridge.records.bodies import with_bodies
 from spark_bridge.records.columns import Column
-from spark_bridge.records.reader import cuts, open_window
+from spark_bridge.records.reader import open_window
 from spark_bridge.replica.replica import explained
 from spark_bridge.split.leases import keep
 from spark_bridge.split.splits import LogExtent
@@ -50,8 +50,7 @@ def _of_segment(
         return
     reads_body = any(column.reads_body for column in columns)
     positions, lengths = offsets - window.base_offset, batch.column(LENGTH).to_numpy()
-    for first, end, _ in cuts(lengths):
-        part, done = records_of(window, positions[first:end], lengths[first:end]), first
+    for done, part in records_in_batches(window, positions, lengths):
         for records in with_bodies(part, rows, reads_body):
             known = batch.slice(done, len(records))
             done += len(records)
