@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-from tests.harness.distribution import Shared, group_of, order
+from tests.harness.distribution import Shared, group_of, order, slowest_files
 from tests.harness.leftovers import Folder
 from tests.harness.scheduler import GroupScheduling, tell_groups
 from tools.common import local_broker
@@ -102,6 +102,12 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._spent[report.nodeid] = self._spent.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print where the run spent its time."""
+        terminalreporter.section("slowest files")
+        for file, seconds in slowest_files(self._spent):
+            terminalreporter.write_line(f"{seconds:8.1f} s  {file}")
 
     def pytest_sessionfinish(self) -> None:
         self._scratch.cleanup()

@@ -8,14 +8,18 @@ run, and told by their marks before the first one.
 
 from __future__ import annotations
 
+import heapq
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 SPARK_LANES = 1
 # Of a test that never ran.
 SECONDS_BY_MARK = {"minutes": 150.0, "interop": 20.0, "spark": 5.0, "crash": 10.0, "broker": 3.0}
 SECONDS = 0.1
+SLOWEST_FILES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +54,11 @@ def order(tests: Sequence[Shared], seconds: Mapping[str, float]) -> list[int]:
 def guess(marks: Iterable[str]) -> float:
     """The seconds of a test that nobody has timed."""
     return max((SECONDS_BY_MARK.get(mark, SECONDS) for mark in marks), default=SECONDS)
+
+
+def slowest_files(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return at most ten files with the seconds that their tests took together, slowest first."""
+    spent: defaultdict[str, float] = defaultdict(float)
+    for test, took in seconds.items():
+        spent[test.partition("::")[0]] += took
+    return heapq.nlargest(SLOWEST_FILES, spent.items(), key=itemgetter(1))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness.distribution import SPARK_LANES, Shared, group_of, order
+from tests.harness.distribution import SPARK_LANES, Shared, group_of, order, slowest_files
 
 PLAIN = frozenset[str]()
 WORKER = "PYTEST_XDIST_WORKER"
@@ -61,3 +61,9 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.mark.parametrize("number", range(8))
 def test_workers_get_whole_groups(number: int, made_once: None) -> None:
     """One of many, so that every worker gets some of them where groups are not kept."""
+
+
+def test_the_slowest_files_add_up_their_tests() -> None:
+    seconds = {"a.py::1": 3.0, "b.py::1": 2.0, "b.py::2[x::y]": 2.5} | {f"c{n}.py::1": 0.1 for n in range(20)}
+    assert slowest_files(seconds)[:3] == [("b.py", 4.5), ("a.py", 3.0), ("c0.py", 0.1)]
+    assert len(slowest_files(seconds)) == 10
