@@ -10,7 +10,8 @@ from engine.settings.config import BrokerConfig
 from store.files import divergence
 from store.files.access import GROUP_UMASK, group_id
 from store.files.directory import StoreDirectory
-from store.repair import cut, rewind
+from store.files.segment_files import SegmentFiles
+from store.repair import interrupted
 
 log = logging.getLogger("slipstream")
 
@@ -31,12 +32,10 @@ def give_to_group(config: BrokerConfig, directory: StoreDirectory) -> None:
 
 
 def finish_interrupted(config: BrokerConfig, directory: StoreDirectory) -> None:
-    """A rewind or a cut of the log that was begun and not ended."""
-    segment_bytes = config.mapped_file_size_commit_log_bytes
-    if (rewound_to := rewind.finish(directory, segment_bytes)) is not None:
-        log.warning("finished an interrupted rewind of the log to offset %d", rewound_to)
-    if (cut_at := cut.finish(directory, segment_bytes)) is not None:
-        log.warning("finished an interrupted cut of the log at offset %d", cut_at)
+    """A rewind, a cut or a repair of the log that was begun and not ended."""
+    files = SegmentFiles(directory.commitlog, config.mapped_file_size_commit_log_bytes)
+    for done in interrupted.finish(directory, files).texts():
+        log.warning("%s", done)
 
 
 def tell_divergence(directory: StoreDirectory) -> None:

@@ -6,6 +6,7 @@ For views that have a line for each, the worst first: what stops the broker, and
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from engine.board.cursors import Board, BrokerState
 from engine.figures.finding import Finding
@@ -13,15 +14,18 @@ from engine.figures.ha_status import HaStatus
 from engine.figures.problems import what_stops
 from engine.protocol.ha.policy import SYNC_MASTER
 from engine.protocol.ha.wire import ReasonCode
+from store.files import set_aside
+from store.names import CUT_JOURNAL, REPAIR_JOURNAL, REWIND_JOURNAL
 
 GONE_SECONDS_MAX = 3600  # a slave that was taken away for good is not shown as missing for ever
-NO_SLAVE = "NO_SLAVE"
+NO_SLAVE, NOT_FINISHED = "NO_SLAVE", "NOT_FINISHED"
 
 
 def findings_of(board: Board, status: HaStatus) -> list[Finding]:
     """Of a broker with its replication as `status` has it; none when all is well. Raises RegionMissing."""
     store = status.store
-    return [*what_stops(board, store, status.role), *_of_replicas(status), *_of_the_state(board, store)]
+    light = (*_of_replicas(status), *_of_the_state(board, store), *_of_journals(Path(store)))
+    return [*what_stops(board, store, status.role), *light]
 
 
 def _of_replicas(status: HaStatus) -> Iterator[Finding]:
@@ -55,3 +59,11 @@ def _of_the_state(board: Board, store: str) -> Iterator[Finding]:
 def _state(board: Board) -> str:
     state = board.broker_state.read()
     return BrokerState(state).name if state in list(BrokerState) else "UNKNOWN"
+
+
+def _of_journals(root: Path) -> Iterator[Finding]:
+    """Changes of the log that were interrupted, and not finished because the log has changed since."""
+    for name in (REWIND_JOURNAL, CUT_JOURNAL, REPAIR_JOURNAL):
+        for path in set_aside.files_of(root / name):
+            what = f"an interrupted {name.rpartition('.')[2]} of the log was not finished: the log had changed since"
+            yield Finding(NOT_FINISHED, what, f"`slipstream log verify {root}`, then remove {path.name}")

@@ -2,18 +2,15 @@
 
 What goes is told before: from the offset to the last byte that is not zero, and how many whole records lie there. The
 offset is noted in a journal first, durably: killed anywhere, the cut is finished by the next one or by the next start
-of a broker. The caller holds the store's lock.
+of a broker, if nobody wrote to the log in between (`repair.journal`). The caller holds the store's lock.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from struct import Struct
-from zlib import crc32
 
 from store.errors import NotAStore, OffsetOutOfRange
-from store.files import file_io, flushed_mark
+from store.files import flushed_mark
 from store.files.checkpoint import Checkpoint
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles
@@ -32,11 +29,11 @@ from store.recovery import log_end
 from store.recovery.log_end import Dirty
 from store.recovery.queues import QueueRecovery
 from store.recovery.recovery import zero
+from store.repair.journal import Bound, Journal
 from store.repair.rebuild import forget_in_checkpoint
 from store.verify import digests
 
-JOURNAL = Struct(">8sqI")  # magic, log offset, CRC-32 of both
-JOURNAL_MAGIC = b"SLIPCUT1"
+JOURNAL_MAGIC = b"SLIPCUT2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ class LogCut:
 
     def __init__(self, directory: StoreDirectory, files: SegmentFiles) -> None:
         self._directory, self._files = directory, files
-        self._journal = directory.root / CUT_JOURNAL
+        self._journal = Journal(directory.root / CUT_JOURNAL, JOURNAL_MAGIC, files)
 
     def going(self, offset: int) -> Going | None:
         """What lies behind the offset; None when no record ends or begins there. Raises OffsetOutOfRange."""
@@ -71,27 +68,18 @@ class LogCut:
 
     def cut(self, offset: int) -> None:
         """Cut there, at a boundary that `going` found. Raises OSError."""
-        said = JOURNAL.pack(JOURNAL_MAGIC, offset, 0)[:-4]
-        file_io.replace_file(self._journal, said + crc32(said).to_bytes(4, "big"))
-        self._do(offset)
+        self._journal.run(offset, self._do)
 
     def finish(self) -> int | None:
-        """Do again what an interrupted cut began; at which offset. None when there was none. Raises OSError."""
-        try:
-            content = self._journal.read_bytes()
-        except FileNotFoundError:
-            return None
-        offset = -1
-        if len(content) == JOURNAL.size:
-            magic, noted, checked = JOURNAL.unpack(content)
-            offset = noted if magic == JOURNAL_MAGIC and checked == crc32(content[:-4]) else -1
-        if offset < 0:  # never begun: the journal is whole before anything is cut
-            self._remove_journal()
-            return None
-        self._do(offset)
-        return offset
+        """Do again what an interrupted cut began; at which offset. None when there was none, or it was set aside.
 
-    def _do(self, offset: int) -> None:
+        Raises OSError.
+        """
+        bound = self._journal.finish(self._do)
+        return None if bound is None else bound.offset
+
+    def _do(self, bound: Bound) -> None:
+        offset = bound.offset
         forget_in_checkpoint(self._directory)
         self._forget_digests(offset)
         flushed_mark.lower(self._directory, offset)
@@ -107,7 +95,6 @@ class LogCut:
             index.cut(offset, lambda at: log_end.store_timestamp_ms(self._files, at) if at < offset else None)
             index.close()
             index.sync()
-        self._remove_journal()
 
     def _forget_digests(self, offset: int) -> None:
         """Of segments that do not stay whole; what is no file of digests stays, and `log verify` says so."""
@@ -118,10 +105,6 @@ class LogCut:
         kept = {base: digest for base, digest in known.items() if base + self._files.segment_bytes <= offset}
         if kept != known:
             digests.write(self._directory.root, kept)
-
-    def _remove_journal(self) -> None:
-        file_io.unlink(self._journal)
-        file_io.sync_directory(self._journal.parent)
 
     def _is_boundary(self, offset: int, end: int) -> bool:
         base = self._files.base_of(offset)
@@ -155,10 +138,3 @@ class LogCut:
                 count += is_sound
                 at += int(rows[0, Row.SIZE]) if is_sound else 1
         return count
-
-
-def finish(directory: StoreDirectory, segment_bytes: int) -> int | None:
-    """For the start of a broker: finish what an interrupted cut began; at which offset."""
-    if not os.path.exists(directory.root / CUT_JOURNAL):
-        return None
-    return LogCut(directory, SegmentFiles(directory.commitlog, segment_bytes)).finish()

@@ -5,7 +5,8 @@ sound records at just these offsets, each with its CRC, and a neighbour of the r
 log. What a CRC does not cover is repaired where a digest tells that it changed, and that the other's segment is right.
 
 Each range is written to a journal first, durably, then into its place: a crash leaves the old bytes or a journal that
-the next repair finishes. The caller holds the store's lock.
+the next repair or the next start of a broker finishes, if nobody wrote to the log in between (`repair.journal`). The
+caller holds the store's lock.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from hashlib import sha256
-from struct import Struct
+from functools import partial
 
 import numpy as np
 
@@ -30,12 +30,12 @@ from store.message.rows_kernel import Row, ScanStop
 from store.names import REPAIR_JOURNAL
 from store.reading.log_reader import LogReader
 from store.reading.walk import next_record, walk_segment
+from store.repair.journal import Bound, Journal
 from store.verify import check_kernel as kernel
 from store.verify import digests
 from store.verify.check_words import CheckStop, Count, Event, Part, Queue, State
 
-JOURNAL_HEAD = Struct(">8sqq32s")  # magic, log offset, bytes, SHA-256 of offset, count and bytes
-JOURNAL_MAGIC = b"SLIPREPR"
+JOURNAL_MAGIC = b"SLIPREP2"
 PART_BYTES_MAX = 64 << 20  # a longer range is repaired in parts that end where records do
 ROWS = 32768
 Progress = Callable[[int, int], None]
@@ -69,20 +69,6 @@ class Repair:
             reason = f"its segments have {size} bytes, here they have {files.segment_bytes}: offsets are not the same"
             raise NotAStore(str(other.directory.root), reason)
         self._theirs = other.files
-
-    def finish(self) -> Damaged | None:
-        """Write what an interrupted repair left in its journal; what that was."""
-        path = self._directory.root / REPAIR_JOURNAL
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return None
-        entry = _from_journal(content)
-        if entry is not None:
-            self._put(*entry)
-        file_io.unlink(path)
-        file_io.sync_directory(path.parent)
-        return Damaged(entry[0], entry[0] + len(entry[1]), "left by an interrupted repair") if entry else None
 
     def run(self, *, dry_run: bool, on_progress: Progress) -> Iterator[Outcome]:
         """Go through the log; each damaged range, repaired (with `dry_run`: repairable) or refused."""
@@ -258,21 +244,31 @@ class Repair:
         yield damaged.end
 
     def _write(self, offset: int, data: bytes) -> None:
-        path = self._directory.root / REPAIR_JOURNAL
-        file_io.replace_file(path, _journal(offset, data))
-        self._put(offset, data)
-        file_io.unlink(path)
-        file_io.sync_directory(path.parent)
+        _journal(self._directory, self._files).run(offset, partial(_put, self._files), data)
 
-    def _put(self, offset: int, data: bytes) -> None:
-        base = self._files.base_of(offset)
-        make_own(self._files.path_of(base))
-        fd = file_io.open_file(self._files.path_of(base), writable=True)
-        try:
-            file_io.write_at(fd, data, offset - base)
-            file_io.sync_data(fd)
-        finally:
-            os.close(fd)
+
+def finish(directory: StoreDirectory, files: SegmentFiles) -> Damaged | None:
+    """Write what an interrupted repair left in its journal; what that was. None when there was none, or it was set
+    aside. Raises OSError."""
+    bound = _journal(directory, files).finish(partial(_put, files))
+    if bound is None:
+        return None
+    return Damaged(bound.offset, bound.offset + len(bound.data), "left by an interrupted repair")
+
+
+def _journal(directory: StoreDirectory, files: SegmentFiles) -> Journal:
+    return Journal(directory.root / REPAIR_JOURNAL, JOURNAL_MAGIC, files)
+
+
+def _put(files: SegmentFiles, bound: Bound) -> None:
+    base = files.base_of(bound.offset)
+    make_own(files.path_of(base))
+    fd = file_io.open_file(files.path_of(base), writable=True)
+    try:
+        file_io.write_at(fd, bound.data, bound.offset - base)
+        file_io.sync_data(fd)
+    finally:
+        os.close(fd)
 
 
 def _sound_end(segment: Segment, position: int) -> int:
@@ -289,22 +285,3 @@ def _sound_end(segment: Segment, position: int) -> int:
             nothing, queues, names, counts, nothing, matched, nothing, state, parts, events,
         )  # fmt: skip
     return int(position)
-
-
-def _journal(offset: int, data: bytes) -> bytes:
-    return JOURNAL_HEAD.pack(JOURNAL_MAGIC, offset, len(data), _sum(offset, data)) + data
-
-
-def _sum(offset: int, data: bytes) -> bytes:
-    return sha256(b"%d %d " % (offset, len(data)) + data).digest()
-
-
-def _from_journal(content: bytes) -> tuple[int, bytes] | None:
-    """(offset, bytes) of a whole journal; None for anything else, which was never begun to be written into the log."""
-    if len(content) < JOURNAL_HEAD.size:
-        return None
-    magic, offset, count, total = JOURNAL_HEAD.unpack_from(content)
-    data = content[JOURNAL_HEAD.size :]
-    if magic != JOURNAL_MAGIC or count != len(data) or total != _sum(offset, data):
-        return None
-    return offset, data

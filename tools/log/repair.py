@@ -11,7 +11,9 @@ from store.errors import NotAStore
 from store.files.directory import StoreDirectory, store_directory
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
 from store.reading.log_reader import open_log
+from store.repair import interrupted
 from store.repair.cut import LogCut
+from store.repair.interrupted import Finished
 from store.repair.rebuild import locked, rebuild_index, rebuild_queues
 from store.repair.repair import Outcome, Repair
 from store.verify.verification import Verification
@@ -37,11 +39,10 @@ def repair(
 
 def _cut(directory: StoreDirectory, offset: int, dry_run: bool, shown: bool | None, as_json: bool) -> int:
     with locked(directory):
-        work = LogCut(directory, SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog)))
+        files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
+        work = LogCut(directory, files)
         with working("repair", shown):
-            finished = None if dry_run else work.finish()
-        if finished is not None and not as_json:
-            click.echo(f"finished an interrupted cut at offset {finished}")
+            finished = _finished(directory, files, dry_run, as_json).cut_at
         with working("repair", shown):
             going = work.going(offset)
             if going is None:
@@ -66,9 +67,7 @@ def _repair_from(
     with locked(directory):
         files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
         work = Repair(directory, files, open_log(other))
-        finished = None if dry_run else work.finish()
-        if finished is not None and not as_json:
-            click.echo(f"finished an interrupted repair: offsets {finished.start} to {finished.end}")
+        finished = _finished(directory, files, dry_run, as_json).repaired
         with progress("repair", shown) as update:
             for outcome in work.run(dry_run=dry_run, on_progress=update):
                 click.echo(_range_json(outcome) if as_json else _range_text(outcome, dry_run))
@@ -83,6 +82,14 @@ def _repair_from(
     text = f"{repaired} ranges {'repairable' if dry_run else 'repaired'}, {left} left as they are"
     click.echo(json_text("log.repair", fields) if as_json else text)
     return ExitCode.FOUND if left or (dry_run and repaired) else 0
+
+
+def _finished(directory: StoreDirectory, files: SegmentFiles, dry_run: bool, as_json: bool) -> Finished:
+    """Finish what was interrupted before; nothing with `dry_run`."""
+    finished = Finished() if dry_run else interrupted.finish(directory, files)
+    for text in finished.texts():
+        click.echo(text, err=as_json)
+    return finished
 
 
 def _range_json(outcome: Outcome) -> str:

@@ -13,6 +13,7 @@ from store.files.directory import store_directory
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
 from store.reading.log_reader import open_log
 from store.reading.replicas import LocalLog, State, relation
+from store.repair import interrupted
 from store.repair.rebuild import locked
 from store.repair.rewind import Rewind
 from tools.common.exit_codes import ExitCode
@@ -30,9 +31,10 @@ def rewind(
     with locked(directory):
         if not any(size for _, size in named_files(directory.commitlog)):
             raise NotAStore(str(store), "its log is empty; there is nothing to rewind")
-        work = Rewind(directory, SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog)))
-        if not dry_run and (finished := work.finish()) is not None:
-            click.echo(f"finished an interrupted rewind to offset {finished}", err=True)
+        files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
+        work = Rewind(directory, files)
+        for text in () if dry_run else interrupted.finish(directory, files).texts():
+            click.echo(text, err=True)
         offset, refused = (to, "") if other is None else _last_common(store, other, shown)
         if refused:
             click.echo(refused, err=True)

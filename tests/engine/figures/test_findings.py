@@ -19,6 +19,7 @@ from engine.protocol.ha.wire import CloseReason
 from engine.protocol.store.retention import DiskState
 from ipc import waiting
 from ipc.clock import monotonic_ms
+from store.files.set_aside import set_aside
 
 
 @pytest.fixture
@@ -98,6 +99,18 @@ def test_a_slave_that_does_not_follow(board: Board, tmp_path: Path) -> None:
     assert "does not follow its master" in finding.what
     waiting.publish(board.ha_client.state, HaClientState.TRANSFER)
     assert codes(board, status) == []
+
+
+@pytest.mark.parametrize("name", ["slipstream.cut", "slipstream.rewind", "slipstream.repair"])
+def test_an_interrupted_change_that_was_not_finished_is_named_until_it_is_removed(
+    board: Board, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_bytes(b"")
+    aside = set_aside(tmp_path / name)
+    assert codes(board, status_of(tmp_path)) == ["NOT_FINISHED"]
+    assert aside.name in findings_of(board, status_of(tmp_path))[0].next_step
+    aside.unlink()
+    assert codes(board, status_of(tmp_path)) == []
 
 
 def test_one_that_starts_says_so(board: Board, tmp_path: Path) -> None:

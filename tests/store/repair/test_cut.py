@@ -103,15 +103,9 @@ def test_a_cut_that_was_killed_is_finished(log: SmallLog, monkeypatch: pytest.Mo
         patch.setattr(log_cut, dies_at, die)
         with pytest.raises(KeyboardInterrupt):
             LogCut(log.directory, log.files).cut(log.records[7].offset)
-    assert log_cut.finish(log.directory, SEGMENT_BYTES) == log.records[7].offset
-    assert log_cut.finish(log.directory, SEGMENT_BYTES) is None
+    work = LogCut(log.directory, log.files)
+    assert (work.finish(), work.finish()) == (log.records[7].offset, None)
     check_cut(log, 7)
-
-
-def test_a_journal_in_part_was_never_begun(log: SmallLog) -> None:
-    (log.root / CUT_JOURNAL).write_bytes(b"SLIPCUT1")
-    assert log_cut.finish(log.directory, SEGMENT_BYTES) is None
-    assert recovered(log).max_physical_offset == log.end
 
 
 @pytest.mark.parametrize("compat", [OLDEST, NEWEST])

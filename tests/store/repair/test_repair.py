@@ -11,6 +11,7 @@ from store.errors import NotAStore
 from store.files.segment import file_name
 from store.names import REPAIR_JOURNAL
 from store.reading.log_reader import open_log
+from store.repair import interrupted
 from store.repair.repair import Outcome, Repair
 from store.verify import digests
 from store.verify.verification import Verification
@@ -30,8 +31,8 @@ def replica(log: SmallLog, tmp_path: Path) -> Path:
 
 
 def repair(log: SmallLog, other: Path, *, dry_run: bool = False) -> list[Outcome]:
+    interrupted.finish(log.directory, log.files)
     work = Repair(log.directory, log.files, open_log(other))
-    work.finish()
     return list(work.run(dry_run=dry_run, on_progress=lambda _done, _total: None))
 
 
