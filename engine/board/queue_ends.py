@@ -36,10 +36,12 @@ def await_more(
 ) -> int:  # fmt: skip
     """Sleep until the word `followed` (reput_from_offset) has moved and one of these queues ends behind `ends`.
 
-    Or there are more queues than `used`, or the time is over; the word then. Looks each LOOK_NS, and does not sleep on
-    `followed` meanwhile: for who does the dispatcher goes by each message. Returns early when a signal arrives.
+    Or there are more queues than `used`, or the time is over; the word then. While the word moves it is looked at each
+    LOOK_NS, and nobody sleeps on it: for who does the dispatcher goes by each message. While it rests it is slept on.
+    Returns early when a signal arrives.
     """
     until_ns, nothing = monotonic_ns() + timeout_ns, np.zeros(Followed.WAITERS + 1, np.int64)
+    moves = True
     while True:
         now, began_ns = load_acquire(followed, index), monotonic_ns()
         if now != seen:
@@ -48,10 +50,16 @@ def await_more(
             for k in range(slots.size):
                 if load_acquire(table, TableWord.NEXT_OFFSETS + slots[k]) > ends[k]:
                     return now
-        nap_ns = min(LOOK_NS, until_ns - began_ns)
-        await_change(nothing, 0, 0, nap_ns)
-        if monotonic_ns() < began_ns + nap_ns or nap_ns <= 0:
+        nap_ns = until_ns - began_ns
+        if moves:
+            nap_ns = min(LOOK_NS, nap_ns)
+            await_change(nothing, 0, 0, nap_ns)
+        else:
+            await_change(followed, index, now, nap_ns)
+        moved = load_acquire(followed, index) != now
+        if (not moved or moves) and (monotonic_ns() < began_ns + nap_ns or nap_ns <= 0):
             return now
+        moves = moved
 
 
 class QueueEnds(QueueTable):

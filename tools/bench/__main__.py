@@ -67,6 +67,7 @@ WORKS = {
     "delays": Work("delays", _compared, "delayed messages that are due, beside RocketMQ's"),
     "slaves": Work("slaves", _repeated, "puts that wait for slaves"),
     "catch-up": Work("catch_up", _compared, "a slave that begins with nothing"),
+    "wakeups": Work("wakeups", _repeated, "which processes wake for a message, and for none"),
     "idle": Work("idle", lambda module, of: module.measure(of.scratch), "CPU of a broker without work"),
     "admin": Work("admin_start", _repeated, "the start of commands"),
     "dispatch": Work("dispatch", _repeated, "queues built from the log"),

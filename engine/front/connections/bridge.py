@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from contextlib import suppress
 from enum import IntEnum
 
 import numpy as np
 
 from ipc.arrays import Words
-from ipc.compiled.atomics import await_change, load_acquire, publish
+from ipc.compiled.atomics import await_change, load_acquire, publish, wake
 from ipc.compiled.compiler import kernel
 from ipc.compiled.system_calls import ring_eventfd
 
-LOOK_NS = 500_000_000  # whether to end
-STOP_SECONDS = 5.0
+LOOK_NS = 10_000_000_000  # each sleep ends then; whoever closes wakes it
+STOP_SECONDS, JOIN_SECONDS = 5.0, 0.02
 
 
 class BridgeWord(IntEnum):
@@ -63,10 +64,11 @@ class Bridge:
 
     def __init__(self, words: Words, index: int, *, rests: bool = False) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._words, self._index = words, int(index)
         self._own = np.zeros(len(BridgeWord), np.int64)
         self._own[BridgeWord.STATE] = BridgeState.RESTS if rests else BridgeState.FOLLOWS
         seen = int(words[index])  # now: it may have moved when the thread gets to run
-        arguments = (words, int(index), seen, self.fd, self._own, LOOK_NS)
+        arguments = (words, self._index, seen, self.fd, self._own, LOOK_NS)
         self._thread = threading.Thread(target=follow, args=arguments, name="bridge", daemon=True)
         self._thread.start()
 
@@ -91,5 +93,8 @@ class Bridge:
     def close(self) -> None:
         """End the thread."""
         publish(self._own, int(BridgeWord.STATE), int(BridgeState.ENDS))
-        self._thread.join(STOP_SECONDS)
+        until = time.monotonic() + STOP_SECONDS
+        while self._thread.is_alive() and time.monotonic() < until:
+            wake(self._words, self._index)  # where it follows; again, as it may be about to sleep
+            self._thread.join(JOIN_SECONDS)
         os.close(self.fd)

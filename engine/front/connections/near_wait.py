@@ -40,7 +40,8 @@ def await_reached(words: Words, index: int, goal: int, timeout_ns: int, look_ns:
 
 
 class NearWait:
-    """Of one front. `collect` answers what is done by then. While it `is_near` the bridges rest."""
+    """Of one front. `collect` answers what is done by then. The bridges follow only while a put is under way that is
+    not waited for here: others' puts move the same words, and would wake this front for nothing."""
 
     def __init__(self, pipeline: Pipeline, bridges: Sequence[Bridge], collect: Callable[[], None]) -> None:
         self._pipeline, self._bridges, self._collect = pipeline, bridges, collect
@@ -48,6 +49,8 @@ class NearWait:
         self.is_possible = not pipeline.policy.wait_for_flush  # a disk is not near
         self.is_near = self._looks = False
         self._apart_ns, self._next_ns = APART_FIRST_NS, 0
+        self._rests = True  # all bridges, as they begin
+        self._tail_in_vain = -1  # where the ring ended when a bridge rang and nothing was under way
 
     def wait(self, *, is_alone: bool = False) -> None:
         """What was published in this turn is answered, or the bridges follow it. `is_alone`: by one connection, as
@@ -57,21 +60,35 @@ class NearWait:
         if looks != self._looks:
             self._looks = looks
             self._pipeline.control[ControlWord.NEAR] = looks  # the writer looks for the next one, too
-        if not self.is_near:
-            if not self.is_possible or (began_ns < self._next_ns and not is_alone):
-                return
+        if self.is_possible and (self.is_near or is_alone or began_ns >= self._next_ns):
             self.is_near = True
+            self._rest()
+            self._await(began_ns, ALONE_NS if is_alone else NEAR_NS, LOOK_NS if looks else 0)
+            if not self._pipeline.puts:
+                self._apart_ns = APART_FIRST_NS
+                return
+            self.is_near = False
+            self._next_ns = time.monotonic_ns() + self._apart_ns
+            self._apart_ns = min(2 * self._apart_ns, APART_LAST_NS)
+        if self._rests and self._pipeline.puts:
+            self._rests = False
+            for bridge in self._bridges:
+                bridge.go_on()
+
+    def rang(self) -> None:
+        """A bridge did. They rest after two that rang for others' puts, with none of this front's between: after one
+        it may have been late for a put that another bridge told, and to follow again costs more than that."""
+        if self._pipeline.puts:
+            return
+        if self._tail_in_vain == self._pipeline.tail:
+            self._rest()
+        self._tail_in_vain = self._pipeline.tail
+
+    def _rest(self) -> None:
+        if not self._rests:
+            self._rests = True
             for bridge in self._bridges:
                 bridge.rest()
-        self._await(began_ns, ALONE_NS if is_alone else NEAR_NS, LOOK_NS if looks else 0)
-        if not self._pipeline.puts:
-            self._apart_ns = APART_FIRST_NS
-            return
-        self.is_near = False
-        self._next_ns = time.monotonic_ns() + self._apart_ns
-        self._apart_ns = min(2 * self._apart_ns, APART_LAST_NS)
-        for bridge in self._bridges:
-            bridge.go_on()
 
     def _await(self, began_ns: int, near_ns: int, look_ns: int) -> None:
         """Until all is answered, or the time is over."""

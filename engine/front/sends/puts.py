@@ -95,7 +95,7 @@ class Puts:
         self._loop, self._is_due = loop, False
         self.quick: QuickAnswers | None = None
         self.message_id_prefix = offset_message_id(Host(config.broker_ip1, config.listen_port), 0)[:-16]
-        self._bridges = [Bridge(words, index) for words, index in self.pipeline.followed]
+        self._bridges = [Bridge(words, index, rests=True) for words, index in self.pipeline.followed]
         for bridge in self._bridges:
             loop.add_reader(bridge.fd, self._on_moved, bridge)
         self._near, self._is_waiting = NearWait(self.pipeline, self._bridges, self.collect), False
@@ -130,6 +130,7 @@ class Puts:
 
     def _on_moved(self, bridge: Bridge) -> None:
         bridge.heard()
+        self._near.rang()
         self.collect()
 
     def collect(self, *, is_turn: bool = False) -> None:

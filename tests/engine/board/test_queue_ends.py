@@ -88,7 +88,13 @@ def test_who_waits_for_more_of_some_queues_wakes_for_these_and_for_new_ones(tmp_
     waiting = threading.Thread(target=wait, args=(0, 5))
     waiting.start()
     await_that(lambda: is_in_futex_wait(waiting), "it sleeps")
-    assert moved[Followed.WAITERS] == 0, "the dispatcher need not hurry for it"
+    await_that(lambda: moved[Followed.WAITERS] == 1, "while nothing is dispatched it sleeps on the word itself")
+
+    def is_left_alone() -> bool:
+        publish(moved, 0, int(moved[0]) - 1)
+        return bool(moved[Followed.WAITERS] == 0)
+
+    await_that(is_left_alone, "while others' messages are dispatched nobody need wake it")
     dispatch_to(b"mine", 6, 2)
     waiting.join()
     assert writer.next_offsets[mine[0]] == 6, "another queue's message woke nobody"

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from tools.bench.__main__ import main
 
-WITH_PROGRAMS = ("front-sends", "front-consume", "front-idle", "delays")
+WITH_PROGRAMS = ("front-sends", "front-consume", "front-idle", "delays", "wakeups")
 
 
 def test_without_a_compiler_each_says_so_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

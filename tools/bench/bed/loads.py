@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +27,14 @@ class Load(NamedTuple):
         return self.messages / self.seconds
 
 
-def run_load(store: Path, work: str, size: int, messages: int, producers: int = 1, cpus: str = "") -> Load:
-    """Let `producers` processes append `messages` together, bodies of `size` bytes. Raises RuntimeError."""
+def run_load(
+    store: Path, work: str, size: int, messages: int, producers: int = 1, cpus: str = "",
+    clock: Callable[[], float] = lambda: 0.0,
+) -> Load:  # fmt: skip
+    """Let `producers` processes append `messages` together, bodies of `size` bytes. Raises RuntimeError.
+
+    `clock` is called when all of them are ready, and when all have ended.
+    """
     each = messages // producers
     command = [*(["taskset", "-c", cpus] if cpus else []), sys.executable, "-m", named("tools.bench.bed.load")]
     command += [str(store), "--work", work, "--size", str(size), "--messages", str(each)]
@@ -40,11 +47,13 @@ def run_load(store: Path, work: str, size: int, messages: int, producers: int = 
             assert process.stdout is not None
             if process.stdout.readline().strip() != "ready":
                 raise RuntimeError("a producer of the measurement did not get ready; see its error above")
+        clock()
         for process in processes:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
         reports = [json.loads(process.communicate(timeout=TIMEOUT_SECONDS)[0]) for process in processes]
+        clock()
     finally:
         for process in processes:
             if process.poll() is None:

@@ -14,6 +14,7 @@ from engine.front.connections.bridge import Bridge
 from engine.front.connections.near_wait import APART_LAST_NS, NearWait
 from engine.producer.pipeline import Pipeline
 from engine.protocol.ha.policy import PutPolicy
+from ipc.compiled.atomics import Followed as FollowedWord
 from ipc.compiled.atomics import publish
 from ipc.descriptors import await_readable
 from ipc.ring import WORDS_PER_RING, ControlWord
@@ -48,7 +49,7 @@ class Followed:
     """A bridge's two words to it."""
 
     def __init__(self) -> None:
-        self.rests = False
+        self.rests = True
 
     def rest(self) -> None:
         self.rests = True
@@ -184,6 +185,51 @@ def test_a_replica_is_near_and_a_disk_is_not() -> None:
     near.wait()
     assert ring.puts and not near.is_near and not any(bridge.rests for bridge in bridges)
     assert not near_wait(Ring(PutPolicy(1, True, False)))[0].is_possible
+
+
+def test_the_bridges_follow_for_a_disk_while_a_put_is_under_way_only() -> None:
+    ring = Ring(PutPolicy(1, True, False))
+    near, bridges = near_wait(ring)
+    near.wait()
+    assert all(bridge.rests for bridge in bridges), "nothing is under way"
+    ring.tail = 1
+    near.wait()
+    assert not any(bridge.rests for bridge in bridges)
+    for _ in range(3):
+        near.rang()
+        assert not any(bridge.rests for bridge in bridges), "a put is under way"
+    ring.answered = 1
+    near.rang()
+    assert not any(bridge.rests for bridge in bridges), "two bridges may ring for one put"
+    near.rang()
+    assert all(bridge.rests for bridge in bridges)
+    ring.tail = 2
+    near.wait()
+    assert not any(bridge.rests for bridge in bridges)
+
+
+def test_one_that_sends_alone_and_waits_for_a_disk_keeps_its_bridges_awake() -> None:
+    ring = Ring(PutPolicy(1, True, False))
+    near, bridges = near_wait(ring)
+    for number in range(1, 5):
+        ring.tail = number
+        near.wait()
+        near.rang()  # the head moved
+        ring.answered = number
+        near.rang()  # the disk has it: told twice
+        assert not any(bridge.rests for bridge in bridges)
+
+
+def test_a_bridge_that_follows_a_word_at_rest_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.front.connections.bridge.LOOK_NS", 3_600 * 1_000_000_000)
+    monkeypatch.setattr("engine.front.connections.bridge.STOP_SECONDS", 60.0)
+    control = np.zeros(WORDS_PER_RING, np.int64)
+    for rests in (False, True):
+        bridge = Bridge(control, int(ControlWord.HEAD), rests=rests)
+        if not rests:
+            await_that(lambda: control[ControlWord.HEAD + FollowedWord.WAITERS] == 1, "it follows")
+        bridge.close()
+        assert not bridge._thread.is_alive()
 
 
 def test_a_bridge_that_goes_on_rings_for_what_moved_meanwhile() -> None:
