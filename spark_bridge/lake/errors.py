@@ -76,5 +76,24 @@ class TableGone(LakeError):
     code = "LAKE_TABLE_GONE"
 
 
+class RolledBack(LakeError):
+    """Another program rolled the table back, or replaced its rows, while it was loaded.
+
+    Next: start again; the load goes on behind the offsets of the table as it is now.
+    """
+
+    code = "LAKE_ROLLED_BACK"
+
+
+class OffsetsUnknown(LakeError):
+    """Another program replaced the table's rows, or brought back a state of the table whose offsets are not recorded.
+
+    Next: put the table back to the version that the message names, name a new table, or load only what is newer than
+    everything loaded before, with `--on-loss go-on`.
+    """
+
+    code = "LAKE_OFFSETS_UNKNOWN"
+
+
 class Conflict(Exception):
     """A commit was refused because the table has changed: whether by another loader, the table's offsets tell."""

@@ -1,18 +1,32 @@
-"""An Iceberg table: rows and offsets are one commit of the catalog, the offsets as a property of the table.
+"""An Iceberg table: rows and offsets are one commit of the catalog, the offsets in the snapshot's summary.
 
-A property stays when snapshots are expired or compacted away. Whoever commits names the snapshot that he built on: the
-catalog refuses the second of two. PyIceberg would commit appends again on top of the other one's; that is switched off,
-because the other one may have had the same messages.
+The offsets that count are those of the current snapshot's line (`ancestry`): a rollback brings its offsets back. A
+property of the table has them, too, with the snapshot that they are of, for a line whose snapshots are expired.
+
+Every commit names the snapshot that it builds on: the catalog refuses the second of two. PyIceberg would commit appends
+again on top of the other one's; that is switched off, because the other one may have had the same messages.
 """
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_bridge.lake.errors import DROPPED, MADE_ANEW, Conflict, TableGone, TableNotOurs
+from spark_bridge.lake import last_rows
+from spark_bridge.lake.ancestry import End, Line, line_of
+from spark_bridge.lake.errors import (
+    DROPPED,
+    MADE_ANEW,
+    Conflict,
+    OffsetsUnknown,
+    RolledBack,
+    TableGone,
+    TableNotOurs,
+)
 from spark_bridge.lake.outside import Outside
 from spark_bridge.lake.progress import NOTHING, Progress, as_text, from_text
 from spark_bridge.lake.schema import additions
@@ -21,7 +35,10 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
+log = logging.getLogger("slipstream.lake")
+
 OFFSETS = "slipstream.offsets"
+OF_SNAPSHOT = "slipstream.offsets-of"  # the snapshot that the property's offsets are of, and a digest of their text
 CATALOG_NAME, CATALOG_NAME_DEFAULT = "name", "default"  # in SQL, tables of one name may be of several catalogs
 RETRIES = "commit.retry.num-retries"
 AT_FIRST = {
@@ -34,8 +51,9 @@ AT_FIRST = {
 class IcebergTable:
     """One table of a catalog; `name` is `namespace.table`."""
 
-    def __init__(self, name: str, catalog: Mapping[str, str]) -> None:
+    def __init__(self, name: str, catalog: Mapping[str, str], *, may_lose: bool = False) -> None:
         self.name = name
+        self._may_lose = may_lose  # goes on where nobody can say what the offsets are
         self._properties = {key: value for key, value in catalog.items() if key != CATALOG_NAME}
         self._catalog_name = catalog.get(CATALOG_NAME, CATALOG_NAME_DEFAULT)
         self._outside = Outside(name, catalog)
@@ -84,17 +102,64 @@ class IcebergTable:
             self.make()
 
     def _progress(self, table: Table) -> Progress:
-        text = table.properties.get(OFFSETS)
-        if text is not None:
-            return from_text(self.name, text)
-        snapshot = table.current_snapshot()
-        if snapshot is not None and (snapshot.summary is None or snapshot.summary.get("total-records", "") != "0"):
-            what = f"{self.name}: it has rows and no property {OFFSETS}: nobody knows of which messages they are"
-            raise TableNotOurs(f"{what}; name a new table, or one without rows")
-        return NOTHING
+        """How far the current snapshot is. Raises TableNotOurs, OffsetsDamaged, OffsetsUnknown."""
+        text, current = table.properties.get(OFFSETS), table.current_snapshot()
+        if text is None:
+            if current is not None and (
+                current.summary is None or current.summary.additional_properties.get("total-records", "") != "0"
+            ):
+                what = f"{self.name}: it has rows and no property {OFFSETS}: nobody knows of which messages they are"
+                raise TableNotOurs(f"{what}; name a new table, or one without rows")
+            return NOTHING
+        known = from_text(self.name, text)
+        bound_to = _bound(text, table.properties.get(OF_SNAPSHOT))
+        if bound_to is None or current is None:  # written by an earlier release, or by a person
+            return known
+        line = line_of(current, table.snapshot_by_id, OFFSETS)
+        progress = known if line.offsets is None else from_text(self.name, line.offsets)
+        is_rolled_back = bound_to not in line.ids and table.snapshot_by_id(bound_to) is not None
+        if line.is_empty and line.end is End.AT_FIRST and is_rolled_back:
+            return NOTHING  # as it was before the first load
+        why = self._doubt(table, line, bound_to, progress)
+        if why is not None:
+            self._refuse_unless_told(why)
+        return progress
+
+    def _doubt(self, table: Table, line: Line, bound_to: int, progress: Progress) -> str | None:
+        """Why these may not be the current snapshot's offsets; None where they are."""
+        if line.replaced_by is not None and not self._holds_last(table, progress, of_all_queues=True):
+            what = f"snapshot {line.replaced_by} of another program replaced rows, and"
+            return f"{what} the last messages that were loaded before it are not all among the rows that are there"
+        if line.end is End.AT_OFFSETS or bound_to in line.ids:
+            return None
+        if self._holds_last(table, progress, of_all_queues=False):
+            return None
+        what = f"no snapshot between the current one and its first that is left, {line.ids[-1]}, has offsets"
+        return f"{what}, and the last row of snapshot {bound_to}, which has the last ones, is not there"
+
+    def _refuse_unless_told(self, why: str) -> None:
+        if not self._may_lose:
+            do = "roll it back to a snapshot with offsets, name a new table, or go on behind all that was ever loaded"
+            raise OffsetsUnknown(f"{self.name}: {why}; {do}, with --on-loss go-on")
+        log.warning("LAKE_OFFSETS_UNKNOWN: %s: %s; goes on, as --on-loss says", self.name, why)
+
+    def _holds_last(self, table: Table, progress: Progress, *, of_all_queues: bool) -> bool:
+        """Whether the rows of the last messages are there."""
+        from pyiceberg.expressions import In
+
+        names = last_rows.columns_of(table.schema().column_names)
+        if names is None:
+            return False
+        places = last_rows.last_places(progress, of_all_queues=of_all_queues, has_broker=last_rows.BROKER in names)
+        if not places:
+            return False
+        within: Any = In  # whose own types do not have how it is called
+        offsets = within("queueOffset", {place.queue_offset for place in places})
+        rows = table.scan(row_filter=offsets, selected_fields=tuple(names)).to_arrow_batch_reader()
+        return last_rows.holds((batch.select(list(names)) for batch in rows), places)
 
     def reload(self) -> Progress:
-        """How far it is by now. Raises TableGone, LakeFailed."""
+        """How far it is by now. Raises RolledBack, OffsetsUnknown, TableGone, LakeFailed."""
         from pyiceberg.exceptions import NoSuchTableError
 
         catalog, before = self._catalog, self._table
@@ -106,7 +171,19 @@ class IcebergTable:
             raise TableGone(f"{self.name}: {DROPPED}") from None
         if table.metadata.table_uuid != before.metadata.table_uuid:
             raise TableGone(f"{self.name}: {MADE_ANEW}")
-        return self._progress(table)
+        self._require_line(before, table)
+        with self._outside.asked("it cannot be looked at again"):
+            return self._progress(table)
+
+    def _require_line(self, before: Table, table: Table) -> None:
+        """Raise RolledBack where the snapshot that was the current one is not in the line of the one that is."""
+        was, now = before.current_snapshot(), table.current_snapshot()
+        if was is None or now is None:
+            return
+        line = line_of(now, table.snapshot_by_id, "")  # all of it
+        if was.snapshot_id not in line.ids and table.snapshot_by_id(was.snapshot_id) is not None:
+            what = f"{self.name}: it was rolled back from snapshot {was.snapshot_id} while it was loaded"
+            raise RolledBack(f"{what}; start again: the load goes on behind the offsets of snapshot {now.snapshot_id}")
 
     def commit(self, rows: pa.Table, before: Progress, progress: Progress) -> str:
         """Add the rows and set the offsets, in one; the snapshot's id.
@@ -123,9 +200,10 @@ class IcebergTable:
         try:
             with self._outside.asked("the commit failed", CommitFailedException, NoSuchTableError):
                 transaction: Any = table.transaction()
-                transaction.set_properties({OFFSETS: as_text(progress)})
-                if rows.num_rows:
-                    transaction.append(rows)
+                text = as_text(progress)
+                transaction.append(rows, snapshot_properties={OFFSETS: text})  # without rows it is a snapshot, too
+                bound = f"{transaction.table_metadata.current_snapshot_id} {_digest(text)}"
+                transaction.set_properties({OFFSETS: text, OF_SNAPSHOT: bound})
                 transaction.commit_transaction()
         except CommitFailedException as error:
             raise Conflict(self._outside.text_of(error)) from None
@@ -138,6 +216,16 @@ class IcebergTable:
         """Let go of the catalog."""
         if self._catalog is not None:
             self._catalog.close()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _bound(text: str, said: str | None) -> int | None:
+    """The snapshot that the property's offsets are of; None where they were set without one."""
+    snapshot_id, _, digest = (said or "").partition(" ")
+    return int(snapshot_id) if digest == _digest(text) and snapshot_id.isdecimal() else None
 
 
 def _commit_once(table: Table) -> None:

@@ -31,17 +31,18 @@ def _load_of(request: Request, table: str, topics: Sequence[str] | None) -> Load
         log = LocalLog(table, options, names, schema)
     else:
         log = _remote(table, options, names, schema, given)
-    return Load(log, _table(request, table), schema, request.bytes_max)
+    may_lose = not options.read.rows.fail_on_data_loss
+    return Load(log, _table(request, table, may_lose), schema, request.bytes_max)
 
 
-def _table(request: Request, name: str) -> Table:
+def _table(request: Request, name: str, may_lose: bool) -> Table:
     if request.to == ICEBERG:
         from spark_bridge.lake.iceberg import IcebergTable
 
-        return IcebergTable(name, request.properties)
+        return IcebergTable(name, request.properties, may_lose=may_lose)
     from spark_bridge.lake.delta import DeltaTable
 
-    return DeltaTable(name, request.properties)
+    return DeltaTable(name, request.properties, may_lose=may_lose)
 
 
 def _topics_now(request: Request) -> list[str]:

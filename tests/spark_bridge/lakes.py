@@ -105,6 +105,27 @@ class Lake:
         """How many versions the table has."""
         return len(self.iceberg().metadata.snapshots) if self.format == "iceberg" else self.delta().version()
 
+    @property
+    def current(self) -> int:
+        """The snapshot, or the version, that the table is at."""
+        if self.format == "iceberg":
+            return int(self.iceberg().current_snapshot().snapshot_id)
+        return self.delta().version()
+
+    def roll_back(self, to: int) -> None:
+        """Bring back how the table was, as an administrator does."""
+        if self.format == "iceberg":
+            self.iceberg().manage_snapshots().rollback_to_snapshot(to).commit()
+        else:
+            self.delta().restore(to)
+
+    def overwrite(self, rows: pa.Table) -> None:
+        """Another program's rows in the place of all of the table's."""
+        if self.format == "iceberg":
+            self.iceberg().overwrite(rows)
+        else:
+            deltalake.write_deltalake(self.name, rows, mode="overwrite")
+
     def table(self) -> pa.Table:
         """All rows: through PyIceberg, or through polars for Delta."""
         if self.format == "iceberg":

@@ -1,0 +1,55 @@
+"""Tells whether the rows of the last messages that were loaded are among a table's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spark_bridge.lake.progress import Progress
+
+PLACE = ("topic", "queueId", "queueOffset")
+BROKER = "brokerName"
+
+
+class Place(NamedTuple):
+    """Where a message stands: a table may lack the broker's name, which is empty then."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    broker: str = ""
+
+
+def last_places(progress: Progress, *, of_all_queues: bool, has_broker: bool) -> set[Place]:
+    """The last message of each queue, or of each store; empty where the progress does not say."""
+    places = set()
+    for broker, store in progress.stores.items():
+        mark = store.mark
+        queues = store.queues.items() if of_all_queues else [] if mark is None else [mark]
+        places |= {
+            Place(*queue, at.offset - 1, broker if has_broker else "")
+            for queue, at in queues
+            if at.physical_offset >= 0
+        }
+    return places
+
+
+def columns_of(names: Iterable[str]) -> Sequence[str] | None:
+    """The columns to read of a table with these columns; None where they do not tell messages apart."""
+    there = set(names)
+    if not there.issuperset(PLACE):
+        return None
+    return (*PLACE, BROKER) if BROKER in there else PLACE
+
+
+def holds(batches: Iterable[pa.RecordBatch], places: set[Place]) -> bool:
+    """Whether all of these places are among the rows of the batches, which have the columns of `columns_of`."""
+    missing = set(places)
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in batch.schema.names]
+        missing.difference_update(Place(*row) for row in zip(*columns, strict=True))
+        if not missing:
+            break
+    return bool(places) and not missing
