@@ -56,7 +56,8 @@ REPLICAS, REPLICAS_MAY_IMPORT = "spark_bridge/replica/", ("engine.protocol.remot
 PROTOCOL_MAY_IMPORT = (
     "engine.protocol", "store.compat", "store.epochs", "store.errors", "store.message", "store.names",
     "store.tables.fastjson", "store.tables.tables", "store.tables.config_texts", "store.tables.entry_texts",
-    "store.tables.json_steps", "store.tables.offset_texts", "store.tables.steps", "ipc.arrays", "ipc.host_port",
+    "store.tables.java_fields", "store.tables.json_steps", "store.tables.offset_texts", "store.tables.steps",
+    "ipc.arrays", "ipc.host_port",
 )  # fmt: skip
 # What is decided for every frame is compiled, so that the loops over sockets and the objects on which faults are played
 # in virtual time share it. Kernels here see words and bytes that are handed in; what sleeps or wakes lies elsewhere.

@@ -6,14 +6,18 @@ Implements: AdminBrokerProcessor.updateAndCreateTopic, updateAndCreateTopicList,
 
 from __future__ import annotations
 
-import json
 import time
 
 from engine.figures.counted import GROUPS_MADE, NS_PER_MS, TOPICS_MADE, Counts
+from engine.protocol.broker.admin_requests import LIST_BYTES_MAX
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from store.message.topics import is_system_topic
+from store.tables import fastjson
+from store.tables.fastjson import MalformedJson
+from store.tables.java_fields import JavaFields
 
+LISTED = "topicConfigList"
 ONE_TOPIC, MANY_TOPICS = RequestCode.UPDATE_AND_CREATE_TOPIC, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
 ONE_GROUP = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
 MANY_GROUPS = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
@@ -37,6 +41,8 @@ def _names(request: RemotingCommand) -> str | None:
     if request.code == ONE_TOPIC:
         return (request.ext_fields or {}).get("topic")
     try:
-        return "".join(f"{one['topicName']};" for one in json.loads(bytes(request.body))["topicConfigList"])
-    except (ValueError, KeyError, TypeError):
+        value = fastjson.sent(request.body, LISTED, LIST_BYTES_MAX)
+        listed = JavaFields(value, LISTED).objects(LISTED, LIST_BYTES_MAX)
+        return "".join(f"{one.text('topicName')};" for one in listed)
+    except MalformedJson:
         return None

@@ -17,7 +17,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from store.errors import MalformedData
+from store.errors import MalformedData, StoreError
+from store.tables import loose_json
 
 # A text matches even where its end is missing: no other search begins inside of it, so reading stays linear.
 TEXT_OR_BARE_KEY = re.compile(r'"(?:[^"\\]++|\\.)*+"?|([{,]\s*+)(-?\w++)(?=\s*+:)', re.DOTALL)
@@ -36,11 +37,25 @@ SPECIAL = re.compile('[\x00-\x1f\x7f-\x9f"\\\\\u2028\u2029]')
 ESCAPES = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 PLAIN = {str, int, bool, type(None)}
+BYTE_ORDER_MARK = "\ufeff"
 BYTES_MAX = 16 * 1024 * 1024
 DEPTH_MAX = 64
 INT32_MIN, INT32_MAX, INT64_MIN, INT64_MAX = -(2**31), 2**31 - 1, -(2**63), 2**63 - 1
 INT64_DIGITS = 19
 WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+class MalformedJson(MalformedData):
+    """A JSON text, of a request, an answer or a file, that cannot be read, or that lacks what it should say.
+
+    Next: the text names the field; correct the program that wrote it.
+    """
+
+    code = "MALFORMED_JSON"
+
+    def __init__(self, what: str, reason: str) -> None:
+        StoreError.__init__(self, f"{what}: {reason}; correct the program that wrote it")
+        self.what, self.reason = what, reason
 
 
 class LineList(list[Any]):
@@ -53,23 +68,54 @@ NESTED = frozenset({dict, list, LineList})  # what reading makes that holds more
 def loads(
     content: bytes | memoryview | str, what: str = "JSON", bytes_max: int = BYTES_MAX, *, as_written: bool = False
 ) -> Any:  # fmt: skip
-    """The value that `content` (named `what` in errors) holds. Raises MalformedData; of equal keys the last counts.
+    """The value that `content` (named `what` in errors) holds. Raises MalformedJson; of equal keys the last counts.
 
     `as_written`: bare integer keys are int, lists with lines are LineList, fractions are Decimal. What no answer of
     ours could say again is refused: numbers that are none or too large, lone surrogates, more than DEPTH_MAX levels.
     """
     if len(content) > bytes_max:
-        raise MalformedData(what, f"it has {len(content)} bytes, more than the {bytes_max} that are read")
+        raise MalformedJson(what, f"it has {len(content)} bytes, more than the {bytes_max} that are read")
     try:
         text = content if isinstance(content, str) else bytes(content).decode()
         value = read_as_written(text) if as_written else _plain(text)
         if ("\\u" in text or not text.isascii()) and SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False, default=str).encode()
     except (ValueError, ArithmeticError, RecursionError) as reason:
-        raise MalformedData(what, f"no JSON: {reason}") from None
+        raise MalformedJson(what, f"no JSON: {reason}") from None
     if text.count("[") + text.count("{") > DEPTH_MAX and _is_too_deep(value):
-        raise MalformedData(what, f"it has more than {DEPTH_MAX} levels")
+        raise MalformedJson(what, f"it has more than {DEPTH_MAX} levels")
     return value
+
+
+def sent(content: bytes | memoryview, what: str, bytes_max: int, loose_max: int = loose_json.CHARACTERS_MAX) -> Any:
+    """What a client or an administrator says in `content`, in whatever form fastjson reads. Raises MalformedJson.
+
+    Fractions are Decimal. Half a surrogate pair is "?", as Java writes it. A text that is JSON to fastjson alone may
+    have `loose_max` characters. A blank text is None.
+    """
+    if len(content) > bytes_max:
+        raise MalformedJson(what, f"it has {len(content)} bytes, more than the {bytes_max} that are read")
+    text = bytes(content).decode("utf-8", "replace").removeprefix(BYTE_ORDER_MARK)
+    try:
+        try:
+            value = DECODER_OF_PLAIN.decode(text)
+        except ValueError:
+            if len(text) > loose_max:
+                raise
+            value = loose_json.read(text)
+    except (ValueError, ArithmeticError, RecursionError) as reason:
+        raise MalformedJson(what, f"no JSON: {reason}") from None
+    if text.count("[") + text.count("{") > DEPTH_MAX and _is_too_deep(value):
+        raise MalformedJson(what, f"it has more than {DEPTH_MAX} levels")
+    return _without_halves(value) if "\\u" in text and SURROGATE.search(text) else value
+
+
+def _without_halves(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_without_halves(key): _without_halves(of) for key, of in value.items()}
+    return [_without_halves(item) for item in value] if isinstance(value, list) else value
 
 
 def _plain(text: str) -> Any:

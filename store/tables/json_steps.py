@@ -14,13 +14,13 @@ from collections.abc import Generator
 from json import JSONDecodeError
 from typing import Any
 
-from store.errors import MalformedData
 from store.tables.fastjson import (
     BYTES_MAX,
     DECODER_OF_PLAIN,
     DEPTH_MAX,
     SURROGATE,
     LineList,
+    MalformedJson,
     bare_key,
     read_as_written,
 )
@@ -38,16 +38,16 @@ Steps = Generator[int, None, tuple[Any, int]]  # how many characters each step r
 def loads_in_steps(
     content: bytes | memoryview, what: str = "JSON", bytes_max: int = BYTES_MAX
 ) -> Generator[int, None, Any]:  # fmt: skip
-    """The value that `content` (named `what` in errors) holds. Raises MalformedData; of equal keys the last counts."""
+    """The value that `content` (named `what` in errors) holds. Raises MalformedJson; of equal keys the last counts."""
     if len(content) > bytes_max:
-        raise MalformedData(what, f"it has {len(content)} bytes, more than the {bytes_max} that are read")
+        raise MalformedJson(what, f"it has {len(content)} bytes, more than the {bytes_max} that are read")
     try:
         reader = _Reader(bytes(content).decode())
         return (yield from reader.whole())
     except (ValueError, ArithmeticError) as reason:
-        raise MalformedData(what, f"no JSON: {reason}") from None
+        raise MalformedJson(what, f"no JSON: {reason}") from None
     except TooDeep:
-        raise MalformedData(what, f"it has more than {DEPTH_MAX} levels") from None
+        raise MalformedJson(what, f"it has more than {DEPTH_MAX} levels") from None
 
 
 class TooDeep(Exception):

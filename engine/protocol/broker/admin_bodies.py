@@ -15,9 +15,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from store.compat import Line
-from store.errors import MalformedData
 from store.message.properties import java_hash
 from store.tables import fastjson
+from store.tables.fastjson import MalformedJson
+from store.tables.java_fields import JavaFields, whole_of
 from store.tables.tables import hash_map_order, java_order
 
 CLIENT_BODY_BYTES_MAX = 4 << 20
@@ -228,22 +229,20 @@ KEY_OBJECT = re.compile(r"([{,])\s*(\{[^{}]*\})\s*:")
 
 
 def offsets_of(body: bytes | memoryview, field: str, what: str) -> dict[MessageQueue, int]:
-    """A table by queue that a client says. Raises MalformedData."""
+    """A table by queue that a client says. Raises MalformedJson."""
     if len(body) > CLIENT_BODY_BYTES_MAX:
-        raise MalformedData(what, f"it has {len(body)} bytes")
+        raise MalformedJson(what, f"it has {len(body)} bytes")
     text = KEY_OBJECT.sub(lambda match: f"{match[1]}{json.dumps(match[2])}:", bytes(body).decode("utf-8", "replace"))
-    value = fastjson.loads(text, what, 2 * CLIENT_BODY_BYTES_MAX)
-    table = value.get(field) if isinstance(value, dict) else None
+    value = fastjson.sent(text.encode(), what, 2 * CLIENT_BODY_BYTES_MAX)
+    table = JavaFields(value, what).value(field) if value is not None else None
     offsets = {}
     for key, offset in (table if isinstance(table, dict) else {}).items():
-        queue = fastjson.loads(key, what)
-        if not isinstance(queue, dict):
-            raise MalformedData(what, "a key is no queue")
+        queue = JavaFields(fastjson.sent(key.encode(), what, len(key.encode())), what, "a queue")
         try:
-            named = (str(queue.get("topic")), str(queue.get("brokerName")), fastjson.whole_number(queue.get("queueId")))
-            offsets[MessageQueue(*named)] = fastjson.whole_number(offset)
+            named = str(queue.text("topic")), str(queue.text("brokerName")), queue.number("queueId")
+            offsets[MessageQueue(*named)] = whole_of(offset) or 0
         except ValueError as wrong:
-            raise MalformedData(what, str(wrong)) from None
+            raise MalformedJson(what, str(wrong)) from None
     return offsets
 
 

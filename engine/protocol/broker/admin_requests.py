@@ -17,7 +17,7 @@ from engine.protocol.tables.defaults import default_topics
 from store.message import topics
 from store.message.delay import SCHEDULE_TOPIC
 from store.tables import fastjson
-from store.tables.fastjson import INT32_MAX, INT32_MIN
+from store.tables.java_fields import JavaFields, text_of
 from store.tables.tables import hash_map_order, topic_config
 
 LIST_BYTES_MAX = 4 << 20
@@ -94,13 +94,13 @@ class AdminRequests(BrokerRequests):
 
     # several at once
 
-    def _listed(self, request: RemotingCommand, name: str) -> list[Json]:
-        value = fastjson.loads(request.body, name, LIST_BYTES_MAX)
-        listed = value.get(name) if isinstance(value, dict) else None
-        if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+    def _listed(self, request: RemotingCommand, name: str) -> list[JavaFields]:
+        value = fastjson.sent(request.body, name, LIST_BYTES_MAX)
+        fields = None if value is None else JavaFields(value, name)
+        if fields is None or fields.value(name) is None:
             what = f'"{name}"'
             raise Thrown(f"{NULL_POINTER}: {null_pointer('java.util.List.iterator()', what)}")
-        return listed
+        return list(fields.objects(name, max(TOPICS_MAX, GROUPS_MAX)))
 
     def _update_topics(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         self._require_master()
@@ -122,23 +122,20 @@ class AdminRequests(BrokerRequests):
         if len(self.metadata.topics) + len(new) > TOPICS_MAX:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"more than {TOPICS_MAX} topics: delete some")
 
-    def _config_of(self, fields: Json) -> tuple[Json, str]:
+    def _config_of(self, fields: JavaFields) -> tuple[Json, str]:
         """One of the list, and how its attributes are to change."""
-        name = fields.get("topicName")
-        topic = self._check_topic(name if isinstance(name, str) else None, is_new=True)
-        nums = {key: fields.get(key, default) for key, default in NUMBERS.items()}
-        try:
-            numbers = {key: fastjson.whole_number(value, INT32_MIN, INT32_MAX) for key, value in nums.items()}
-        except ValueError as wrong:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(wrong)) from None
-        kind, attributes = fields.get("topicFilterType") or FILTER_TYPES[0], fields.get("attributes") or {}
-        if kind not in FILTER_TYPES or not isinstance(attributes, dict):
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"{topic}: topicFilterType or attributes are none")
+        topic = self._check_topic(fields.text("topicName"), is_new=True)
+        numbers = {key: fields.number(key, default) for key, default in NUMBERS.items()}
+        kind = fields.one_of("topicFilterType", FILTER_TYPES) or FILTER_TYPES[0]
+        attributes = fields.value("attributes") or {}
+        if not isinstance(attributes, dict):
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{topic}: attributes is not an object")
         config = topic_config(
             topic, numbers["readQueueNums"], numbers["writeQueueNums"], numbers["perm"], line=self.line,
-            topicFilterType=kind, topicSysFlag=numbers["topicSysFlag"], order=fields.get("order") in (True, "true"),
+            topicFilterType=kind, topicSysFlag=numbers["topicSysFlag"], order=fields.flag("order"),
         )  # fmt: skip
-        change = ",".join(f"{key}={value}" if key.startswith("+") else key for key, value in attributes.items())
+        texts = {key: text_of(value) for key, value in attributes.items()}
+        change = ",".join(f"{key}={text}" if key.startswith("+") else key for key, text in texts.items())
         return config, change
 
     def _update_groups(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:

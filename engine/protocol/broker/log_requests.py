@@ -13,8 +13,8 @@ from engine.protocol.remoting.answers import Json, Refused, whole_number
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from store.epochs import EPOCH_MAX
-from store.errors import MalformedData
 from store.tables import fastjson
+from store.tables.fastjson import MalformedJson
 
 EXTENT_BYTES_MAX = DIGESTS_BYTES_MAX = 1 << 20
 TEXT_MAX = 600
@@ -59,7 +59,7 @@ def extent_body(extent: Extent) -> Json:
 
 
 def extent_of(body: bytes | memoryview) -> Extent:
-    """What a peer said of itself. Raises MalformedData."""
+    """What a peer said of itself. Raises MalformedJson."""
     value = _object(body, "the extent of a log", EXTENT_BYTES_MAX)
     fields: Json = {}
     for name, kind in (
@@ -69,13 +69,13 @@ def extent_of(body: bytes | memoryview) -> Extent:
     ):  # fmt: skip
         fields[name] = value.get(name)
         if type(fields[name]) is not kind or (kind is str and not _is_text(fields[name])):
-            raise MalformedData("the extent of a log", f"{name} is not what it should be")
+            raise MalformedJson("the extent of a log", f"{name} is not what it should be")
     extent = Extent(**fields)
     if not (0 <= extent.min_offset <= extent.max_offset and 0 < extent.segment_bytes <= SEGMENT_BYTES_MAX):
-        raise MalformedData("the extent of a log", "its offsets or its size of segments are impossible")
+        raise MalformedJson("the extent of a log", "its offsets or its size of segments are impossible")
     is_epoch = 0 <= extent.epoch < extent.next_epoch <= EPOCH_MAX
     if min(extent.broker_id, extent.own_id) < 0 or not is_epoch or extent.max_offset > fastjson.INT64_MAX:
-        raise MalformedData("the extent of a log", "a number is below zero or too large")
+        raise MalformedJson("the extent of a log", "a number is below zero or too large")
     return extent
 
 
@@ -101,17 +101,17 @@ def wanted_of(request: RemotingCommand, low: int, high: int, bytes_max: int, par
 
 
 def digests_of(body: bytes | memoryview, count: int) -> list[str]:
-    """The digests in an answer. Raises MalformedData."""
+    """The digests in an answer. Raises MalformedJson."""
     digests = _object(body, "digests of a log", DIGESTS_BYTES_MAX).get("digests")
     if not isinstance(digests, list) or len(digests) != count:
-        raise MalformedData("digests of a log", f"they are not {count}")
+        raise MalformedJson("digests of a log", f"they are not {count}")
     if not all(isinstance(each, str) and len(each) == DIGEST_DIGITS for each in digests):
-        raise MalformedData("digests of a log", "one is none")
+        raise MalformedJson("digests of a log", "one is none")
     return digests
 
 
 def _object(body: bytes | memoryview, what: str, bytes_max: int) -> Json:
     value = fastjson.loads(body, what, bytes_max)
     if not isinstance(value, dict):
-        raise MalformedData(what, "it is no object")
+        raise MalformedJson(what, "it is no object")
     return value

@@ -9,7 +9,7 @@ Figures and settings come from the shell through `Facts`; what is to be saved, r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from engine.protocol.remoting.answers import (
     NO_REMARK,
@@ -35,7 +35,8 @@ from store.message.record import MAX_TOPIC_BYTES
 from store.message.topics import TOPIC_PATTERN, is_system_topic
 from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, REQUEST_MODES, TIMER_METRICS
 from store.tables import fastjson
-from store.tables.fastjson import INT32_MAX, INT32_MIN
+from store.tables.fastjson import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
+from store.tables.java_fields import JavaFields
 from store.tables.tables import topic_config
 
 ON_SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
@@ -43,6 +44,7 @@ PERMISSION = "brokerPermission"
 NO_CHECKPOINT, NO_METRICS = "The checkpoint is null", "The timer message store is null"
 TOPICS_MAX = GROUPS_MAX = 50_000  # what one frame takes in one table
 BODY_BYTES_MAX = 64 * 1024  # of a group's configuration, of settings
+GROUP_CONFIG = "the group's configuration"
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 TOPIC, CONFIG, KEY = '"topic"', '"config"', '"key"'  # names in what Java says
 NULL_KEY = f"{NULL_POINTER}: {null_pointer('Object.hashCode()', KEY)}"
@@ -206,26 +208,26 @@ class BrokerRequests(Answerer):
 
     def _update_group(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         self._require_master()
-        fields = fastjson.loads(request.body, "the group's configuration", BODY_BYTES_MAX)
-        if not isinstance(fields, dict):
+        value = fastjson.sent(request.body, GROUP_CONFIG, BODY_BYTES_MAX)
+        if value is None or value == []:  # which fastjson reads as no group, too
             if not self._rules.empty_group_is_thrown:
                 return self.answered(request)
             name = "org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig.getGroupName()"
             raise Thrown(f"{NULL_POINTER}: {null_pointer(name, CONFIG)}")
-        self.metadata.set_group(self._group_config(fields), now_ms)
+        self.metadata.set_group(self._group_config(JavaFields(value, GROUP_CONFIG)), now_ms)
         return self.answered(request)
 
-    def _group_config(self, fields: Json) -> Json:
-        """A group as it is to be, from what is said of it. Raises Refused."""
-        if not isinstance(fields.get("groupName"), str):
+    def _group_config(self, fields: JavaFields) -> Json:
+        """A group as it is to be, from what is said of it. Raises Refused, MalformedJson."""
+        group = fields.text("groupName")
+        if group is None:
             raise Thrown(NULL_KEY if self._rules.tells_hash_code else NULL_POINTER)
-        if not is_name(fields["groupName"]):
-            raise Refused(ResponseCode.SYSTEM_ERROR, "the group's name is none: printable, of 1 to 255 bytes")
-        self._check_room(fields["groupName"], self.metadata.groups, GROUPS_MAX)
-        known = group_config(fields["groupName"], self.line)
-        config = {**known, **_of_the_same_kinds(known, fields)}
+        if not is_name(group):
+            raise Refused(ResponseCode.SYSTEM_ERROR, "the group's name is invalid: printable, of 1 to 255 bytes")
+        self._check_room(group, self.metadata.groups, GROUPS_MAX)
+        config = _of_the_same_kinds(group_config(group, self.line), fields)
         if self.line.tables.group_policies:
-            config["attributes"] = self.metadata.groups.get(fields["groupName"], {}).get("attributes") or {}
+            config["attributes"] = self.metadata.groups.get(group, {}).get("attributes") or {}
         return config
 
     def _delete_group(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
@@ -278,21 +280,19 @@ class BrokerRequests(Answerer):
         return self.with_json(request, self._facts.ha_status())
 
 
-def _of_the_same_kinds(known: Json, fields: Json) -> Json:
-    """What is told of the fields that are known, each of its kind as Java takes it. Raises Refused."""
-    kept: Json = {}
-    for name, value in fields.items():
-        if name not in known or value is None:
-            continue
-        kind = type(known[name])
-        if kind is bool:
-            value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
-        elif kind is int:
-            try:
-                value = fastjson.whole_number(value)
-            except ValueError as wrong:
-                raise Refused(ResponseCode.SYSTEM_ERROR, f"{name}: {wrong}") from None
-        if type(value) is not kind:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"{name} is of another kind than {kind.__name__}")
-        kept[name] = value
-    return kept
+def _of_the_same_kinds(known: Json, fields: JavaFields) -> Json:
+    """The fields that are known, with what is said of them, each of its kind. Raises Refused, MalformedJson."""
+    return {name: _of_the_same_kind(name, default, fields) for name, default in known.items()}
+
+
+def _of_the_same_kind(name: str, default: Any, fields: JavaFields) -> Any:
+    if isinstance(default, bool):
+        return fields.flag(name, default)
+    if isinstance(default, int):
+        return fields.number(name, default, INT64_MIN, INT64_MAX)
+    if isinstance(default, str):
+        return fields.text(name, default)
+    value = fields.value(name)
+    if not isinstance(value, type(default) | None):
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"{name} is not an object")
+    return default if value is None else value

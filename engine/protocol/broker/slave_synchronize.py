@@ -15,7 +15,7 @@ from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.metadata import Metadata, Steps
 from ipc.host_port import host_port
 from store.compat import LINES, line_of
-from store.errors import MalformedData
+from store.tables.fastjson import MalformedJson
 from store.tables.json_steps import loads_in_steps
 from store.tables.steps import freed
 
@@ -108,7 +108,7 @@ class SlaveSynchronize:
 
     @staticmethod
     def take(metadata: Metadata, code: int, answer: RemotingCommand) -> Steps:
-        """Take an answer in, in steps; whether it changed anything. Raises Refused, MalformedConfig, MalformedData."""
+        """Take an answer in, in steps; whether it changed anything. Raises Refused, MalformedConfig, MalformedJson."""
         if answer.code != ResponseCode.SUCCESS:
             raise Refused(code, answer)
         if code == RequestCode.GET_TIMER_CHECK_POINT:
@@ -124,7 +124,7 @@ class SlaveSynchronize:
             RequestCode.GET_TIMER_METRICS: metadata.take_timer_metrics,
         }
         if not isinstance(value, dict):
-            raise MalformedData(f"answer to request {code}", "it is no object")
+            raise MalformedJson(f"answer to request {code}", "it is no object")
         if code == RequestCode.GET_ALL_DELAY_OFFSET:
             return metadata.take_delay_offsets(value, bytes(answer.body))
         if code in small:

@@ -6,15 +6,15 @@ Implements: LockBatchRequestBody, UnlockBatchRequestBody, LockBatchResponseBody;
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from engine.protocol.clients.heartbeat import BODY_BYTES_MAX, NAME_CHARACTERS_MAX
 from engine.protocol.clients.locks import MessageQueue
 from engine.protocol.remoting.answers import Json, body_of
-from store.errors import MalformedData
 from store.message.properties import java_hash
 from store.tables import fastjson
-from store.tables.fastjson import INT32_MAX, INT32_MIN
+from store.tables.fastjson import MalformedJson
+from store.tables.java_fields import JavaFields
 from store.tables.tables import hash_map_order
 
 QUEUES_MAX = 100_000  # of a request
@@ -32,12 +32,10 @@ class LockRequest(NamedTuple):
 
 
 def request_of(body: bytes | memoryview) -> LockRequest:
-    """What a client, or another broker, asks. Raises MalformedData."""
-    fields: Any = fastjson.loads(body, REQUEST, BODY_BYTES_MAX)
-    if not isinstance(fields, dict):
-        raise MalformedData(REQUEST, "the body is no object")
+    """What a client, or another broker, asks. Raises MalformedJson."""
+    fields = JavaFields(fastjson.sent(body, REQUEST, BODY_BYTES_MAX), REQUEST)
     group, client_id = (_text(fields, name, REQUEST) for name in ("consumerGroup", "clientId"))
-    return LockRequest(group, client_id, _queues(fields.get("mqSet"), REQUEST), fields.get("onlyThisBroker") is True)
+    return LockRequest(group, client_id, _queues(fields, "mqSet", REQUEST), fields.flag("onlyThisBroker"))
 
 
 def request_body(group: str, client_id: str, queues: Iterable[MessageQueue]) -> bytes:
@@ -52,11 +50,8 @@ def answer_value(locked: Sequence[MessageQueue]) -> Json:
 
 
 def locked_of(body: bytes | memoryview) -> list[MessageQueue]:
-    """What another broker locked. Raises MalformedData."""
-    fields: Any = fastjson.loads(body, ANSWER, BODY_BYTES_MAX)
-    if not isinstance(fields, dict):
-        raise MalformedData(ANSWER, "the body is no object")
-    return _queues(fields.get("lockOKMQSet"), ANSWER)
+    """What another broker locked. Raises MalformedJson."""
+    return _queues(JavaFields(fastjson.sent(body, ANSWER, BODY_BYTES_MAX), ANSWER), "lockOKMQSet", ANSWER)
 
 
 def by_quorum(own: Iterable[MessageQueue], theirs: Iterable[Sequence[MessageQueue]], quorum: int) -> list[MessageQueue]:
@@ -65,26 +60,17 @@ def by_quorum(own: Iterable[MessageQueue], theirs: Iterable[Sequence[MessageQueu
     return [queue for queue in own if 1 + sum(queue in locked for locked in others) >= quorum]
 
 
-def _queues(value: Any, what: str) -> list[MessageQueue]:
-    if not isinstance(value, list | None) or len(value or ()) > QUEUES_MAX:
-        raise MalformedData(what, f"the queues are no list, or more than {QUEUES_MAX}")
-    return [_queue_of(one, what) for one in value or ()]
+def _queues(fields: JavaFields, name: str, what: str) -> list[MessageQueue]:
+    return [
+        MessageQueue(_text(one, "topic", what), _text(one, "brokerName", what), one.number("queueId"))
+        for one in fields.objects(name, QUEUES_MAX)
+    ]
 
 
-def _queue_of(value: Any, what: str) -> MessageQueue:
-    if not isinstance(value, dict):
-        raise MalformedData(what, "a queue is no object")
-    try:
-        queue_id = fastjson.whole_number(value.get("queueId", 0), INT32_MIN, INT32_MAX)
-    except ValueError as wrong:
-        raise MalformedData(what, f"queueId: {wrong}") from None
-    return MessageQueue(_text(value, "topic", what), _text(value, "brokerName", what), queue_id)
-
-
-def _text(fields: Json, name: str, what: str) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str) or not 0 < len(value.encode("utf-8", "surrogatepass")) <= NAME_CHARACTERS_MAX:
-        raise MalformedData(what, f"{name} is no text of 1 to {NAME_CHARACTERS_MAX} bytes")
+def _text(fields: JavaFields, name: str, what: str) -> str:
+    value = fields.text(name)
+    if value is None or not 0 < len(value.encode()) <= NAME_CHARACTERS_MAX:
+        raise MalformedJson(what, f"{name} is not a text of 1 to {NAME_CHARACTERS_MAX} bytes")
     return value
 
 

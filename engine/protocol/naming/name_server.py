@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from engine.protocol.naming.live_settings import LiveSettings
 from engine.protocol.naming.route_table import (
@@ -42,17 +41,17 @@ from engine.protocol.remoting.frame import MalformedFrame, RemotingCommand
 from engine.protocol.tables import register_body
 from engine.protocol.tables.register_body import TOPIC_BYTES_MAX, RegisterBody, is_name
 from store.compat import OF_NAME_SERVERS
-from store.errors import MalformedData
 from store.message.properties import CRC_MASK
 from store.tables import fastjson
-from store.tables.fastjson import INT32_MAX, INT32_MIN
-from store.tables.fastjson import whole_number as whole
+from store.tables.fastjson import MalformedJson
+from store.tables.java_fields import JavaFields
 from store.tables.tables import hash_map_order
 
 STANDARD_JSON_VERSION = 401  # 4.9.4: from here on clients read quoted integer keys
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 KV_ENTRIES_MAX, KV_VALUE_BYTES_MAX, KV_BYTES_MAX = 20_000, 64 * 1024, 2 * 1024 * 1024
 LARGE_BODY_BYTES, LARGE_BODIES_MAX = 64 * 1024, 2
+ROUTE = "topic's route"
 ROUTE_BYTES_MAX = 1024 * 1024  # of a topic that is registered by hand
 
 
@@ -291,10 +290,11 @@ class NameServer(Answerer):
 
     def _register_topic(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         try:
-            fields = fastjson.loads(request.body, bytes_max=ROUTE_BYTES_MAX) if len(request.body) else {}
-            queues = [_queue_of(queue) for queue in fields.get("queueDatas") or ()]
-        except (KeyError, TypeError, ValueError, AttributeError, MalformedData) as reason:
-            raise MalformedFrame("topic's route", str(reason)) from None
+            value = fastjson.sent(request.body, ROUTE, ROUTE_BYTES_MAX)
+            listed = () if value is None else JavaFields(value, ROUTE).objects("queueDatas", ROUTE_BYTES_MAX)
+            queues = [_queue_of(queue) for queue in listed]
+        except MalformedJson as reason:
+            raise MalformedFrame(ROUTE, reason.reason) from None
         topic = given(request, "topic") or ""
         if queues and not is_name(topic, TOPIC_BYTES_MAX):
             raise Refused(ResponseCode.SYSTEM_ERROR, "the topic's name is none")
@@ -391,7 +391,9 @@ def _queue_json(queue: QueueData) -> Json:
     }  # fmt: skip
 
 
-def _queue_of(fields: Mapping[str, Any]) -> QueueData:
-    names = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
-    read, write, perm, flag = (whole(fields.get(name, 0), INT32_MIN, INT32_MAX) for name in names)
-    return QueueData(str(fields["brokerName"]), read, write, perm, flag)
+def _queue_of(fields: JavaFields) -> QueueData:
+    read, write, perm, flag = map(fields.number, ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag"))
+    broker = fields.text("brokerName")
+    if broker is None:
+        raise MalformedJson(ROUTE, "a queue has no brokerName")
+    return QueueData(broker, read, write, perm, flag)

@@ -4,7 +4,8 @@ Implements: RemotingCommand, RocketMQSerializable, RemotingSerializable (spec: r
 
     length i32 | serialize type u8, header length u24 | header | body          length counts what follows it
 
-JSON header: an object of code, language (a name), version, opaque, flag, remark, extFields, in fastjson's order.
+JSON header: an object of code, language (a name), version, opaque, flag, remark, extFields, in fastjson's order. Other
+clients write names, kinds and forms otherwise; what fastjson reads of them is read here, too.
 ROCKETMQ header: code i16, language u8, version i16, opaque i32, flag i32, remark i32 + text, ext i32 + fields; a field
 is i16 + name, i32 + value.
 A decoded command encodes to the bytes that it came from.
@@ -12,19 +13,19 @@ A decoded command encodes to the bytes that it came from.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import Struct, error
 from typing import Any
 
-from store.errors import MalformedData
 from store.tables import fastjson
-from store.tables.fastjson import INT32_MAX, INT32_MIN
+from store.tables.fastjson import INT32_MAX, INT32_MIN, MalformedJson
+from store.tables.java_fields import JavaFields, text_of
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024  # RocketMQ's com.rocketmq.remoting.frameMaxLength
 HEADER_BYTES_MAX = 1024 * 1024  # ours: properties of 32 KiB, escaped in JSON, are the largest that RocketMQ sends
+LOOSE_CHARACTERS_MAX = 64 * 1024  # of a header that is JSON to fastjson alone
 FIELDS_MAX = 1024  # ours, too: no request has more than some twenty
 LENGTH_BYTES = 4
 RESPONSE_FLAG, ONEWAY_FLAG = 1, 2
@@ -34,6 +35,8 @@ _LENGTHS = Struct(">iI")
 _BINARY = Struct(">hBhii")
 _I32, _I16 = Struct(">i"), Struct(">h")
 _NUMBERS = ("code", "flag", "opaque", "version")
+_NAMES = frozenset((*_NUMBERS, "remark", "language", "extFields", "serializeTypeCurrentRPC"))
+_Said = tuple[int, int, int, int, str | None, str, dict[str, str] | None]  # _NUMBERS, remark, language, extFields
 
 
 class Serialize(IntEnum):
@@ -162,41 +165,47 @@ def decode(frame: bytes | memoryview) -> RemotingCommand:
 
 def _decode_json(header: bytes, body: memoryview) -> RemotingCommand:
     try:
-        fields = fastjson.loads(header, "JSON header", HEADER_BYTES_MAX)
-    except MalformedData as malformed:
+        fields = fastjson.sent(header, "JSON header", HEADER_BYTES_MAX, LOOSE_CHARACTERS_MAX)
+        usual = _usual(fields) or _as_java_reads(JavaFields(fields, "JSON header", "it"))
+    except MalformedJson as malformed:
         raise MalformedFrame("JSON header", malformed.reason) from None
-    if not isinstance(fields, dict):
-        raise MalformedFrame("JSON header", "it is no object")
-    numbers = [fields.get(name, 0) for name in _NUMBERS]
-    for name, number in zip(_NUMBERS, numbers, strict=True):
-        if type(number) is not int or not INT32_MIN <= number <= INT32_MAX:
-            raise MalformedFrame("JSON header", f"{name} is no 32-bit number")
-    if "code" not in fields:
-        raise MalformedFrame("JSON header", "it has no code")
-    remark, language, ext = fields.get("remark"), fields.get("language", "JAVA"), fields.get("extFields")
-    if not isinstance(remark, str | None) or not isinstance(language, str):
-        raise MalformedFrame("JSON header", "remark or language is no text")
-    if ext is not None:
-        if not isinstance(ext, dict):
-            raise MalformedFrame("JSON header", "extFields is no object")
-        _check_fields(len(ext))
-        ext = {name: _text_of(value) for name, value in ext.items() if value is not None}
-    code, flag, opaque, version = numbers
+    code, flag, opaque, version, remark, language, ext = usual
+    _check_fields(len(ext or ()))
     return RemotingCommand(code, opaque, flag, remark, ext, body, language, version, Serialize.JSON)
+
+
+def _usual(fields: Any) -> _Said | None:
+    """What a header says whose fields have the names and kinds that Java writes; else None."""
+    if type(fields) is not dict or not fields.keys() <= _NAMES:
+        return None
+    numbers = [fields.get(name, 0) for name in _NUMBERS]
+    remark, language, ext = fields.get("remark"), fields.get("language", "JAVA"), fields.get("extFields")
+    if language not in LANGUAGES or not isinstance(remark, str | None):
+        return None
+    if not all(type(number) is int and INT32_MIN <= number <= INT32_MAX for number in numbers):
+        return None
+    if ext is not None and not (type(ext) is dict and all(type(text) is str for text in ext.values())):
+        return None
+    code, flag, opaque, version = numbers
+    return code, flag, opaque, version, remark, language, ext
+
+
+def _as_java_reads(fields: JavaFields) -> _Said:
+    """What fastjson reads of any other header. Raises MalformedJson."""
+    code, flag, opaque, version = map(fields.number, _NUMBERS)
+    language = fields.one_of("language", LANGUAGES) if fields.has("language") else LANGUAGES[0]
+    ext = fields.value("extFields")
+    if not isinstance(ext, dict | None):
+        raise MalformedJson("JSON header", "extFields is not an object")
+    if ext is not None:
+        _check_fields(len(ext))
+        ext = {name: text_of(value) for name, value in ext.items() if value is not None}
+    return code, flag, opaque, version, fields.text("remark"), language or LANGUAGES[OTHER], ext
 
 
 def _check_fields(count: int) -> None:
     if count > FIELDS_MAX:
         raise MalformedFrame("header", f"it has more than {FIELDS_MAX} fields")
-
-
-def _text_of(value: object) -> str:
-    """A field's value: always a string when Java wrote it, but Java also takes what has an obvious text."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool | int | float):
-        return json.dumps(value)
-    raise MalformedFrame("JSON header", "a value of extFields is no text")
 
 
 def _decode_binary(header: bytes, body: memoryview) -> RemotingCommand:

@@ -14,9 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.errors import MalformedData
 from store.tables import fastjson
-from store.tables.fastjson import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, dumps, dumps_pretty, loads, whole_number
+from store.tables.fastjson import (
+    INT32_MAX,
+    INT32_MIN,
+    INT64_MAX,
+    INT64_MIN,
+    MalformedJson,
+    dumps,
+    dumps_pretty,
+    loads,
+    whole_number,
+)
 
 STORES = sorted((Path(__file__).parents[2] / "golden").glob("rocketmq-*/*-store.tar.xz"))
 WRITTEN_COMPACT = ("transactionMetrics",)
@@ -76,15 +85,15 @@ def test_what_is_written_is_read_again(value: Any) -> None:
 def test_any_bytes_are_json_or_malformed(content: bytes) -> None:
     try:
         loads(content, "the file")
-    except MalformedData as refused:
+    except MalformedJson as refused:
         assert "the file" in str(refused)
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"a":' * 50_000, '"' + "\\" * 100_001, "{1:" * 50_000])
 def test_depth_and_length_are_bounded(content: str) -> None:
-    with pytest.raises(MalformedData):
+    with pytest.raises(MalformedJson):
         loads(content)
-    with pytest.raises(MalformedData, match="more than the 10"):
+    with pytest.raises(MalformedJson, match="more than the 10"):
         loads(content, bytes_max=10)
 
 
@@ -103,7 +112,7 @@ def test_reading_is_linear_in_what_a_stranger_sends(content: str, as_written: bo
 
     def cpu_seconds(text: str) -> float:
         begun = time.thread_time()
-        with suppress(MalformedData):
+        with suppress(MalformedJson):
             loads(text, as_written=as_written)
         return time.thread_time() - begun
 
@@ -121,20 +130,20 @@ def test_reading_is_linear_in_what_a_stranger_sends(content: str, as_written: bo
 )  # fmt: skip
 @pytest.mark.parametrize("as_written", [False, True])
 def test_what_no_answer_could_say_is_refused(content: str, as_written: bool) -> None:
-    with pytest.raises(MalformedData):
+    with pytest.raises(MalformedJson):
         loads(content, as_written=as_written)
 
 
 def test_a_number_beyond_all_numbers_is_refused_where_it_is_computed_with() -> None:
     for content in ('{"a":1e999}', '{"a":[-1e999]}'):
-        with pytest.raises(MalformedData, match="too large a number"):
+        with pytest.raises(MalformedJson, match="too large a number"):
             loads(content)
         assert dumps(loads(content, as_written=True)) == content.replace("e", "E+")
 
 
 @pytest.mark.parametrize("key", [2**61 - 1 << 64, 2**63, "-" + "9" * 19, "9" * 4000])
 def test_integer_keys_are_javas_longs(key: object) -> None:
-    with pytest.raises(MalformedData):
+    with pytest.raises(MalformedJson):
         loads(f"{{{key}:1}}", as_written=True)
     assert loads(f"{{{2**63 - 1}:1,-5:2}}", as_written=True) == {2**63 - 1: 1, -5: 2}
 
@@ -164,7 +173,7 @@ def test_a_map_of_offsets_is_read_as_its_entries_one_by_one_would_be() -> None:
         (key, value), *_ = loads(text, as_written=True).items()
         assert type(key) is int and not isinstance(value, dict)
     for text in ("{1:01}", "{1:2,}", "{,1:2}", "{1:2 3:4}", "{1:--2}", "{1:2", "{{1:2}:3}", "{1:2}{", "{1:2}\u00a0"):
-        with pytest.raises(MalformedData):
+        with pytest.raises(MalformedJson):
             loads(text, as_written=True)
 
 

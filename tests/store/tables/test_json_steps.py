@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from store.errors import MalformedData
 from store.tables import fastjson, json_steps
+from store.tables.fastjson import MalformedJson
 from store.tables.fastjson import read_as_written as reading
 from store.tables.json_steps import PART_CHARS, STEP_CHARS, loads_in_steps
 from store.tables.steps import at_once
@@ -42,14 +42,14 @@ def read(content: bytes) -> Any:
     """As one call reads it; the error's class where it refuses."""
     try:
         return fastjson.loads(content, as_written=True)
-    except MalformedData as error:
+    except MalformedJson as error:
         return type(error)
 
 
 def stepped(content: bytes) -> Any:
     try:
         return at_once(loads_in_steps(content))
-    except MalformedData as error:
+    except MalformedJson as error:
         return type(error)
 
 
@@ -70,7 +70,7 @@ def test_in_steps_a_text_is_what_it_is_at_once(monkeypatch: pytest.MonkeyPatch, 
         content = text.encode()
         whole = read(content)
         assert said(stepped(content)) == said(whole), text
-        read_well, refused = read_well + (whole is not MalformedData), refused + (whole is MalformedData)
+        read_well, refused = read_well + (whole is not MalformedJson), refused + (whole is MalformedJson)
     assert read_well > 500 and refused > 500, "both are tried"
 
 
@@ -86,7 +86,7 @@ def test_as_many_levels_are_read(around: tuple[str, str], within: str) -> None:
     "content", [b"", b" ", b"{", b'{"a', b'{"a":1}x', b"\xff", b'{"a":1,}', b"{a}", b"\xef\xbb\xbf{}"]
 )
 def test_what_is_no_json_is_refused(content: bytes) -> None:
-    with pytest.raises(MalformedData, match="no JSON"):
+    with pytest.raises(MalformedJson, match="no JSON"):
         at_once(loads_in_steps(content))
 
 
@@ -96,7 +96,7 @@ def test_a_character_of_two_numbers_is_one() -> None:
 
 
 def test_what_is_too_long_is_refused() -> None:
-    with pytest.raises(MalformedData, match="it has 9 bytes, more than the 8 that are read"):
+    with pytest.raises(MalformedJson, match="it has 9 bytes, more than the 8 that are read"):
         at_once(loads_in_steps(b'{"a":123}', bytes_max=8))
 
 

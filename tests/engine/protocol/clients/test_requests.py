@@ -310,13 +310,47 @@ def test_a_queue_is_one_clients_for_a_minute(broker: Broker) -> None:
     assert broker.locks.locks == {}
 
 
+def test_a_heartbeat_of_apaches_cpp_client_registers_its_group(broker: Broker) -> None:
+    """It writes enums as ordinals and the version as a text."""
+    subscription = {
+        "codeSet": [3079651], "subString": "tag", "subVersion": "1795668105303", "tagsSet": ["tag"], "topic": "t",
+    }  # fmt: skip
+    data = {
+        "groupName": "g", "consumeType": 1, "messageModel": 0, "consumeFromWhere": 4,
+        "subscriptionDataSet": [subscription],
+    }  # fmt: skip
+    body = {"clientID": "1.2.3.4@5", "consumerDataSet": [data], "producerDataSet": [{"groupName": "p"}]}
+    assert broker.ask(RequestCode.HEART_BEAT, body).code == ResponseCode.SUCCESS
+    group = broker.consumers.groups["g"]
+    said = group.consume_type, group.message_model, group.consume_from_where
+    assert said == ("CONSUME_PASSIVELY", "BROADCASTING", "CONSUME_FROM_FIRST_OFFSET")
+    assert group.subscriptions["t"].sub_version == 1795668105303
+    assert "p" in broker.producers.groups
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [("consume_passively", "CONSUME_PASSIVELY"), (2, "CONSUME_POP"), ("x", None), ("", None), (None, None)],
+)
+def test_a_consume_type_is_a_name_in_any_case_or_an_ordinal(broker: Broker, value: Any, meant: str | None) -> None:
+    data = consumer("g", "t") | {"consumeType": value}
+    assert broker.heartbeat(1, data).code == ResponseCode.SUCCESS
+    assert broker.consumers.groups["g"].consume_type == meant
+
+
+def test_a_heartbeat_without_a_body_is_refused_by_what_it_lacks(broker: Broker) -> None:
+    remark = broker.ask(RequestCode.HEART_BEAT).remark or ""
+    assert "heartbeat: it has no body" in remark
+    assert "record" not in remark
+
+
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[]", b"{", b'{"clientID":1}', b'{"clientID":"c","consumerDataSet":{}}',
+    [b"", b"[]", b"{", b'{"clientID":null}', b'{"clientID":"c","consumerDataSet":{}}',
      b'{"clientID":"' + b"c" * 256 + b'"}',
      b'{"clientID":"c","consumerDataSet":[1]}', b'{"clientID":"c","consumerDataSet":[{"groupName":"g\\u0007"}]}',
-     b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"t","codeSet":[1e9]}]}]}',
-     b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":"x"}]}',
+     b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"t","codeSet":[1e10]}]}]}',
+     b'{"clientID":"c","consumerDataSet":[{"groupName":"g","consumeType":9}]}',
      b'{"clientID":"c","producerDataSet":[' + b",".join([b'{"groupName":"p"}'] * 1025) + b"]}",
      b'{"clientID":"c","x":"' + b"x" * (1 << 20) + b'"}'],
 )  # fmt: skip
