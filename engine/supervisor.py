@@ -20,7 +20,7 @@ from engine import store_opening
 from engine.board import dead_run, live_settings, regions
 from engine.board.cursors import FRONTS, SPARE_ROLES, Board, BrokerState, Serving
 from engine.board.delay_table import DelayTable
-from engine.board.failures import Failures
+from engine.board.failures import Failures, errno_text
 from engine.board.latencies import create_latencies
 from engine.board.put_samples import Sampler
 from engine.board.queue_ends import QueueEnds
@@ -334,7 +334,7 @@ class Supervisor:
         self._keep_topics((topic, queue_id) for topic, queue_id, _ in queue_directories(self._directory.consumequeue))
         end, flushed = board.max_physical_offset.read(), board.flushed_offset.read()
         if number := board.flush_errno.read():
-            wrong.append(f"the disk failed ({os.strerror(number) if number > 0 else 'unknown error'})")
+            wrong.append(f"the disk failed ({errno_text(number)})")
         if flushed < end:
             wrong.append(f"the log is on disk up to offset {flushed}, not up to its end {end}")
         if not wrong and board.reput_from_offset.read() == end:

@@ -199,6 +199,9 @@ class Board(Group):
         "tally", "clients", "housekeeper", "how often an administrator asked to delete what is expired"
     )  # fmt: skip
     deleted_segments = One("tally", "housekeeper", "status", "segments that expired")
+    vanished_files = One(
+        "tally", "housekeeper", "status", "files of log, queues and index that somebody else removed, and the audit saw"
+    )  # fmt: skip
     confirm_offset = One(
         "gauge", "group_transfer|senders", "producers",
         "held by as many as are asked for; whoever knows raises it, by an atomic maximum; never falls",

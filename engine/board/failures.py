@@ -21,6 +21,7 @@ REGION_KIND, LAYOUT, FAILURES_FILE = "failures", 2, "failures"
 PLACES = (*ROLES, *SENDERS)
 SLOT_BYTES = 512
 TEXT_BYTES = SLOT_BYTES - WORD_BYTES
+FILES_GONE = -2  # where an errno is told: the log's files or directories were deleted, moved or replaced
 LOOPING_DEATHS = 3  # within a minute, or at the same place: then it is a problem and not an accident
 STUCK_MAX = 10  # deaths by the same bytes, after which a role is not started again
 PASSING = frozenset(  # the world's trouble, not the bytes': tried again for as long as it lasts
@@ -135,3 +136,10 @@ def failing(board: Board, directory: Path) -> list[Failing]:
 def is_unreadable(board: Board) -> bool:
     """Whether the dispatcher dies at one place of the log again and again, or was given up for it."""
     return board.given_up["dispatcher"].read() != 0 or board.stuck["dispatcher"].read() >= LOOPING_DEATHS
+
+
+def errno_text(number: int) -> str:
+    """Why the disk refused something."""
+    if number == FILES_GONE:
+        return "the log's files were deleted, moved or replaced while the broker ran"
+    return os.strerror(number) if number > 0 else "unknown error"

@@ -270,7 +270,7 @@ def client(board: Board, samples: Sequence[HaSample], store: str = STORE) -> Cli
     last_read_ms, reason = words.last_read_ms.read(), CloseReason(words.reason.read())
     state = CLIENT_STATES.get(words.state.read(), "UNKNOWN")
     code, advice = connection_code(board), advice_of(reason, store)
-    if code is ReasonCode.DISK:
+    if board.allocation_errno.read():
         advice = f"no room for the next segment; next: `df -h {store}`"
     elif code is ReasonCode.OK:
         advice = ""

@@ -5,22 +5,22 @@ At length, `problems`, it is what `ha status`, `/metrics` and /ready show; `find
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from engine.board.cursors import FRONTS, Board
-from engine.board.failures import Failing, failing, is_unreadable
+from engine.board.failures import FILES_GONE, Failing, errno_text, failing, is_unreadable
 from engine.figures.client_status import SERVICES, client_findings
 from engine.figures.finding import Finding, lines_of, stalled
 from engine.figures.pair import of_the_pair
 from engine.protocol.ha.next_steps import STORE
 from engine.protocol.ha.wire import ReasonCode
 from engine.protocol.store.retention import DiskState
+from store.names import AUDIT
 
 REMEDIES = {
     "dispatcher": "`slipstream log verify STORE` says what is damaged, `slipstream log repair` mends it from a replica",
 }
-STUCK = "STUCK"
+STUCK, FILES_REMOVED = "STUCK", "FILES_REMOVED"
 
 
 def problems(board: Board, store: str, role: str) -> list[str]:
@@ -68,11 +68,13 @@ def of_the_disk(board: Board, store: str = STORE) -> Iterator[Finding]:
     df, disk = f"free space: `df -h {store}`", ReasonCode.DISK
     if errno := board.flush_errno.read():
         why, flushed = errno_text(errno), board.flushed_offset.read()
+        is_gone = errno == FILES_GONE
+        remedy = "put the files back or restore them from a replica" if is_gone else "check the disk"
         yield Finding(
             disk, f"flush failed ({why}): nothing is acknowledged above {flushed:,}",
-            "check the disk, then restart the broker", (
+            f"{remedy}, then restart the broker", (
                 f"the disk failed ({why}): what lies above offset {flushed:,} may be lost, and no message is"
-                " acknowledged any more. Check the disk, then restart the broker: it recovers what is there",
+                f" acknowledged any more. {remedy.capitalize()}, then restart the broker: it recovers what is there",
             ),
         )  # fmt: skip
     state = DiskState(board.disk_state.read())
@@ -93,6 +95,14 @@ def of_the_disk(board: Board, store: str = STORE) -> Iterator[Finding]:
                 " tried again each second",
             ),
         )  # fmt: skip
+    if vanished := board.vanished_files.read():
+        what = f"{vanished} files of log, queues or index were removed under the broker (`vanish` in {AUDIT})"
+        yield Finding(
+            FILES_REMOVED, what, "restart the broker", (
+                f"{what}: messages in them cannot be read. Restart the broker: queues and index are built again from"
+                " the log; segments come back from a replica only",
+            ),
+        )  # fmt: skip
     if errno := board.dispatch_errno.read():
         lag = board.max_physical_offset.read() - board.reput_from_offset.read()
         what = f"queues and index wait for room ({errno_text(errno)}): {lag:,} bytes of log are not in them yet"
@@ -102,8 +112,3 @@ def of_the_disk(board: Board, store: str = STORE) -> Iterator[Finding]:
                 " second, and nothing is lost",
             ),
         )  # fmt: skip
-
-
-def errno_text(number: int) -> str:
-    """Why the disk refused something."""
-    return os.strerror(number) if number > 0 else "unknown error"

@@ -31,7 +31,7 @@ class AuditRounds:
         self._board, self._files, self._wall_of = board, files, wall_of
         self._audit, self._watch = Audit(directory.root), FileWatch(directory)
         self._watch.look_at_segments()
-        self._allocated_seen = self._built_to = -1
+        self._built_to = -1
         self._sealed_to = files.base_of(board.max_physical_offset.read())
         self._has_begun = False
         self._round: Iterator[list[Change]] | None = self._watch.look()  # what was there when the broker began
@@ -99,10 +99,8 @@ class AuditRounds:
 
     def _look_at_segments(self, now_ms: int) -> None:
         board = self._board
-        end, allocated = board.max_physical_offset.read(), board.allocated_offset.read()
-        if allocated != self._allocated_seen:
-            self._allocated_seen = allocated
-            self._note_all(now_ms, self._watch.look_at_segments(), f"the log's end is at {end}: room for what comes")
+        end = board.max_physical_offset.read()
+        self._note_all(now_ms, self._watch.look_at_segments(), f"the log's end is at {end}: room for what comes")
         self._sealed_to = max(self._sealed_to, board.min_physical_offset.read())
         while self._sealed_to + self._files.segment_bytes <= end:
             path = self._files.path_of(self._sealed_to)
@@ -114,8 +112,10 @@ class AuditRounds:
         for change in changes:
             if not change.came:
                 lines.append(("vanish", change.kind, change.path, "removed, but not by retention"))
+                waiting.add(self._board.vanished_files, 1)
                 continue
             if change.follows is not None and change.kind != SEGMENT:
                 lines.append(("seal", change.kind, change.follows, f"full: {change.path.name} follows"))
             lines.append(("create", change.kind, change.path, came_because))
-        self._audit.write_all(self._wall_of(now_ms), lines)
+        if lines:
+            self._audit.write_all(self._wall_of(now_ms), lines)

@@ -7,6 +7,7 @@ A failed fdatasync is final: the kernel may have dropped the pages, so a second 
 flush_errno then stays, nothing is called flushed any more and nothing acknowledged; a restart recovers from the disk.
 SYNC_FLUSH: one fdatasync answers everybody whose message is in the log by then, and waits a moment for those who were
 answered by the one before (`engine.protocol.store.group_commit`).
+A log whose files were deleted, moved or replaced (`engine.keeping.log_watch`) is as one that cannot be flushed.
 The mark (`store.files.flushed_mark`) follows each fdatasync and goes to disk with the next one, or when nothing more
 comes.
 """
@@ -22,6 +23,8 @@ from time import monotonic_ns as disk_clock_ns  # what a flush takes; a played b
 from typing import NamedTuple
 
 from engine.board.cursors import Board
+from engine.board.failures import errno_text
+from engine.keeping.log_watch import FilesGone, LogWatch
 from engine.protocol.store.group_commit import GroupCommit
 from engine.settings.config import BrokerConfig, BrokerRole, FlushDiskType
 from engine.settings.store_parts import index_of
@@ -45,6 +48,7 @@ REST_TIMES = 9  # a round over very many queues takes no more than a tenth of th
 # The mark is brought to disk by itself once the log rests, and once a second if it never does.
 MARK_RESTED_MS, MARK_LATEST_MS = 100, 1000
 PAGES_LOOKED_AT = 16
+WATCH_MS = 500  # between two looks at the names of the log's files
 
 
 class Pace(NamedTuple):
@@ -85,6 +89,7 @@ class Flusher:
         self._fd = self._fd_base = -1
         self._is_slave = is_slave
         self._group = GroupCommit() if sync_flush and not is_slave else None
+        self._watch, self._watched_ms = LogWatch(directory.root, files), -WATCH_MS
         self._mark = FlushedMark(directory)
         self._marked_ms = self._flushed_ms = 0
 
@@ -97,6 +102,8 @@ class Flusher:
             return 0
         start = self._board.flushed_offset.read()
         self._seen_end = self._board.max_physical_offset.read()
+        if now_ms - self._watched_ms >= WATCH_MS and not self._is_where_it_was(now_ms):
+            return 0
         if self._is_log_due(start, now_ms):
             if self._group is None:
                 self._flush_log(self._seen_end)
@@ -153,7 +160,9 @@ class Flusher:
         while flushed < end and not self._failed:
             base = self._files.base_of(flushed)
             try:
-                file_io.sync_data(self._descriptor_of(base))
+                fd = self._descriptor_of(base)
+                file_io.sync_data(fd)
+                self._watch.require_name(fd, base)
             except OSError as error:
                 self._fail(str(self._files.path_of(base)), error)
                 return
@@ -164,6 +173,25 @@ class Flusher:
             waiting.publish(self._board.flushed_offset, flushed)
             if not self._sync_flush:  # else each of the many would cost a turn of group_transfer, which learns nothing
                 waiting.ring(self._board.ack_bell)
+
+    def _is_where_it_was(self, now_ms: int) -> bool:
+        """Whether the paths of the log still lead to what is written; False when that failed.
+
+        The segment in use is opened for that before anything of it is flushed.
+        """
+        self._watched_ms = now_ms
+        board, begin = self._board, self._board.min_physical_offset.read()
+        in_use = self._files.base_of(self._seen_end)
+        try:
+            if self._fd >= 0 and self._fd_base + self._files.segment_bytes <= begin:
+                self._close_descriptor()  # it may have expired
+            if self._fd < 0 and begin < self._seen_end < board.allocated_offset.read():
+                self._descriptor_of(in_use)
+            self._watch.require_places(self._fd, self._fd_base)
+        except OSError as error:
+            self._fail(str(error.filename or self._files.path_of(in_use)), error)
+            return False
+        return True
 
     # the mark
 
@@ -230,10 +258,11 @@ class Flusher:
         waiting.ring(self._board.ack_bell)
         with contextlib.suppress(OSError):  # then the next start believes the cache, as far as this boot's goes
             self._mark.disown(self._board.flushed_offset.read())
+        why = error.strerror if isinstance(error, FilesGone) else errno_text(number) if number > 0 else error
         log.critical(
             "%s: cannot be brought to disk (%s); what lies above offset %d may be lost. No message is acknowledged any"
-            " more: check the disk, then restart the broker, which recovers from what is there",
-            path, os.strerror(number) if number > 0 else error, self._board.flushed_offset.read(),
+            " more: look after the disk and its files, then restart the broker, which recovers from what is there",
+            path, why, self._board.flushed_offset.read(),
         )  # fmt: skip
 
     # queues and checkpoint
@@ -334,7 +363,7 @@ class Flusher:
         """Everything to disk, and the checkpoint: the end of a clean stop."""
         built_to = self._board.reput_from_offset.read()
         try:
-            if not self._failed:
+            if not self._failed and self._is_where_it_was(self._now_ms):
                 self._flush_log(self._board.max_physical_offset.read())
             if not self._failed:
                 self._queues.sync(0, self._flush_waiting)

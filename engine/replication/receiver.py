@@ -19,7 +19,7 @@ import struct
 
 from engine.board import address_cursors, addresses
 from engine.board.cursors import Board
-from engine.board.failures import is_unreadable
+from engine.board.failures import errno_text, is_unreadable
 from engine.net import tls
 from engine.net.tls import BrokerTls, RenewedContext
 from engine.protocol.ha.client import HaClient, HaClientState
@@ -95,6 +95,10 @@ class Receiver:
         if is_unreadable(self._board):  # no acknowledgement of what nobody here can read
             if self._socket is not None:
                 self._hang_up(CloseReason.LOG_UNREADABLE, "")
+            return 0
+        if number := self._board.flush_errno.read():  # nor of what the disk does not take, or what nobody can reach
+            if self._socket is not None:
+                self._hang_up(CloseReason.DISK_FAILED, errno_text(number))
             return 0
         if self.client.state is not HaClientState.TRANSFER:
             return 0 if self._has_diverged(now_ms) else self._connect(now_ms)
@@ -349,7 +353,7 @@ class Receiver:
     def idle(self, timeout_ms: int) -> None:
         """Sleep until bytes come, room comes, the connection stands, or something is due."""
         wait_ms = min(timeout_ms, self.client.wait_ms(self._now_ms))
-        if is_unreadable(self._board):
+        if is_unreadable(self._board) or self._board.flush_errno.read():
             wait_ms = timeout_ms
         if self._is_diverged:
             wait_ms = min(timeout_ms, NOTE_LOOK_MS)

@@ -40,6 +40,7 @@ NEXT = {
     CloseReason.OWN_ADDRESS: "slipstream admin clusterList -n NAMESRV",
     CloseReason.REFUSED: STATUS,
     CloseReason.LOG_UNREADABLE: "slipstream log verify STORE",
+    CloseReason.DISK_FAILED: "slipstream status STORE",
     CloseReason.NOT_ALLOWED: DOCTOR,
     CloseReason.TLS: OTHER_SIDE,
     CloseReason.DIVERGED: COMPARE,

@@ -79,6 +79,7 @@ class CloseReason(IntEnum):
     OWN_ADDRESS = 35
     REFUSED = 36
     LOG_UNREADABLE = 37
+    DISK_FAILED = 38
     # who may connect at all
     NOT_ALLOWED = 40
     TLS = 41
@@ -146,6 +147,7 @@ CODES = {
     CloseReason.OWN_ADDRESS: ReasonCode.IDENTITY,
     CloseReason.REFUSED: ReasonCode.REFUSED,
     CloseReason.LOG_UNREADABLE: ReasonCode.UNREADABLE,
+    CloseReason.DISK_FAILED: ReasonCode.DISK,
     CloseReason.NOT_ALLOWED: ReasonCode.NOT_ALLOWED,
     CloseReason.TLS: ReasonCode.TLS,
     CloseReason.DIVERGED: ReasonCode.DIVERGED,
@@ -200,6 +202,7 @@ ADVICE = {
     CloseReason.OWN_ADDRESS: "this slave's own HA port: haMasterAddress must be its master's",
     CloseReason.REFUSED: "the master hung up before its first frame; its log and `ha status` say why",
     CloseReason.LOG_UNREADABLE: "this slave's dispatcher cannot read what was received; `slipstream status` says why",
+    CloseReason.DISK_FAILED: "this slave cannot bring its log to disk; `slipstream status` says why, then restart it",
     CloseReason.NOT_ALLOWED: "its address may not follow; if it is a replica of yours, add it to haAllowList here",
     CloseReason.TLS: "haTlsMode must be the same on both sides, and each must trust who issued the other's certificate",
     CloseReason.DIVERGED: "the master's log has other bytes than this one: no more is taken until somebody decides",

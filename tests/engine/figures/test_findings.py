@@ -51,7 +51,9 @@ def test_the_disk_comes_first(board: Board, tmp_path: Path) -> None:
     waiting.publish(board.dispatch_errno, errno.ENOSPC)
     waiting.publish(board.given_up["dispatcher"], 1)
     assert codes(board, status_of(tmp_path, needed=2)) == [*["DISK"] * 4, "UNREADABLE", "NO_SLAVE"]
+    waiting.add(board.vanished_files, 3)
     findings = findings_of(board, status_of(tmp_path))
+    assert (findings.pop(3).reason, len(findings)) == ("FILES_REMOVED", 5)
     assert "Input/output error" in findings[0].what and "FULL" in findings[1].what
     assert f"df -h {tmp_path}" in findings[2].next_step and "log verify" in findings[4].next_step
     assert "queues and index wait for room (No space left on device)" in findings[3].what

@@ -100,3 +100,17 @@ def test_what_somebody_else_removes_is_told(bench: Bench) -> None:
     bench.run(11_000)
     (line,) = bench.audit("vanish")
     assert line["kind"] == "queue" and "not by retention" in line["reason"]
+    assert bench.board.vanished_files.read() == 1
+
+
+@pytest.mark.parametrize("kind", ["index", "segment"])
+def test_a_file_that_somebody_removes_is_counted(bench: Bench, kind: str) -> None:
+    bench.run(1000)
+    assert bench.board.vanished_files.read() == 0
+    gone = bench.index.files()[0] if kind == "index" else bench.log.files.path_of(0)
+    gone.unlink()
+    if kind == "index":
+        bench.put(1)
+    bench.run(11_000)
+    assert [line["kind"] for line in bench.audit("vanish")] == [kind]
+    assert bench.board.vanished_files.read() == 1

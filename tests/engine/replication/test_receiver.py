@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.board.failures import FILES_GONE
 from engine.protocol.ha.client import HaClientState
 from engine.protocol.ha.hello import REPEATED
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT, REPORT_BYTES, CloseReason
@@ -189,6 +190,20 @@ def test_a_master_that_hangs_up_before_its_first_frame_refuses(tmp_path: Path) -
         bench.master.close()
         bench.until(lambda: bench.receiver.client.state is HaClientState.READY)
         assert bench.node.board.ha_client.reason.read() == CloseReason.REFUSED
+
+
+def test_a_slave_whose_disk_failed_reports_no_more(tmp_path: Path) -> None:
+    """Also where nobody waits for its disk: what it holds may be gone, or out of reach."""
+    with opened(tmp_path) as bench:
+        bench.master.sendall(FRAME_HEADER.pack(0, 100) + bytes(100))
+        bench.until(lambda: bench.end == 100)
+        assert bench.reports()[-1] == 100
+        waiting.publish(bench.node.board.flush_errno, FILES_GONE)
+        bench.until(lambda: bench.receiver.client.reason is CloseReason.DISK_FAILED)
+        assert (bench.end, bench.master.recv(1)) == (100, b"")
+        bench.now_ms += 10**9
+        bench.step()
+        assert bench.receiver.client.state is HaClientState.READY
 
 
 def test_a_silent_master_is_given_up_after_the_housekeeping_interval(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ REPRODUCED = {
     "OWN_ADDRESS": f"{HA}/test_sender_receiver.py::test_a_slave_that_was_given_its_own_ha_address_says_so",
     "REFUSED": f"{HA}/test_receiver.py::test_a_master_that_hangs_up_before_its_first_frame_refuses",
     "LOG_UNREADABLE": "engine/keeping/test_unreadable_slave.py",
+    "DISK_FAILED": f"{HA}/test_receiver.py::test_a_slave_whose_disk_failed_reports_no_more",
     "NOT_ALLOWED": "net/test_access.py::test_lists_keep_a_stranger_from_every_port_and_say_which_key",
     "TLS": f"{HA}/test_tls_replication.py::test_who_is_refused_and_why",
     "DIVERGED": f"{HA}/test_other_histories.py::"
