@@ -49,6 +49,7 @@ from engine.remoting.desks.topic_making import TopicMaking
 from engine.remoting.files.broker_files import BrokerFiles
 from engine.remoting.files.kept_counts import KeptCounts
 from engine.remoting.files.offset_writing import OffsetWriting
+from engine.remoting.kept_changes import KeptChanges
 from engine.remoting.links.exchange import Bells
 from engine.remoting.links.front_links import FrontLinks, Json
 from engine.remoting.loop.role_loop import RoleLoop
@@ -114,6 +115,8 @@ class Clients:
         self._registrar = Registrar(
             config, board, metadata, *about, self._learn, self._master.forget, self._turns.end_turn
         )  # fmt: skip
+        self._kept = KeptChanges(self._files, self._registrar, self._lines, self._turns.end_turn)
+        self._files.on_round(self._turns.end_turn_soon)
         expiry_ms = config.channel_expired_timeout_ms
         self._clients = SharedClients(
             ConsumerManager(metadata.identity.line.groups, expiry_ms), ProducerManager(expiry_ms),
@@ -124,8 +127,7 @@ class Clients:
         self._writing, self._counts = OffsetWriting(metadata), KeptCounts(board.directory)
         context = PartContext(
             config, board, self._loop, metadata, self._links, self._registrar, self._clients,
-            lambda: self._files.save(monotonic_ms()), self._files.is_saved, self._writing,
-            ReplicaLocks(config, *about, self._tls.client), self._counts,
+            self._kept.saved, self._writing, ReplicaLocks(config, *about, self._tls.client), self._counts,
         )  # fmt: skip
         self._parts = [open_part(context) for open_part in PARTS]
         self._by_code = {code: part for part in self._parts for code in (*part.handlers, *part.later)}
@@ -217,7 +219,7 @@ class Clients:
 
     def idle(self, timeout_ms: int) -> None:
         """Serve, until a request changed what name servers are to know, or the stop comes."""
-        self._turns.serve(min(timeout_ms, TURN_MS_MAX))
+        self._turns.serve(min(timeout_ms, TURN_MS_MAX, self._files.due_in_ms(monotonic_ms())))
 
     def close(self) -> None:
         """Say goodbye to the name servers, hang up, save."""
@@ -269,7 +271,7 @@ class Clients:
             answer = self._answer_once_written(table, request, channel)
         else:
             answer = self._requests.answer(request, channel, wall_ms())
-            self._take_from_requests()
+        answer = self._kept.answer(request, answer, registers=self._take_from_requests())
         self._tell_fronts()
         return answer if isinstance(answer, RemotingCommand | None) else self._later(answer)
 
@@ -278,13 +280,12 @@ class Clients:
         await in_slices(self._files.metadata.prepare_json(table))
         return self._requests.answer(request, channel, wall_ms())
 
-    def _take_from_requests(self) -> None:
-        """What an administrator's request leaves to be done."""
+    def _take_from_requests(self) -> bool:
+        """What an administrator's request leaves to be done; whether name servers are to know of it."""
         if self._requests.changed_settings:
             self._change_settings()
-        if self._requests.wants_registration:
-            self._requests.wants_registration = False
-            self._registrar.hurry()
+        registers, self._requests.wants_registration = self._requests.wants_registration, False
+        return registers
 
     def answer_question(self, what: str, fields: Json) -> Json | asyncio.Future[Json] | None:
         """What a front asks on its own account."""

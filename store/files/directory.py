@@ -48,8 +48,11 @@ class StoreDirectory:
         """Make the directories that a broker needs; those there are stay as they are. Raises ForeignFile."""
         for directory in (self.root, self.commitlog, self.consumequeue, self.config):
             try:
+                is_new = not directory.is_dir()
                 directory.parent.mkdir(parents=True, exist_ok=True)
                 directory.mkdir(mode=file_io.DIRECTORY_MODE, exist_ok=True)
+                if is_new:  # what is synced in it would be nowhere without its name
+                    file_io.sync_directory(directory.parent)
             except (FileExistsError, NotADirectoryError) as error:
                 raise ForeignFile(str(directory), "there is a file in the place of this directory") from error
         for path in (self.abort, self.lock_path, self.checkpoint, self.pointer):

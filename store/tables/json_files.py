@@ -85,7 +85,7 @@ def _object(path: str, loading: Callable[[], Any]) -> dict[Any, Any]:
 @contextmanager
 def exclusive(directory: Path) -> Iterator[None]:
     """Nobody else of ours reads and replaces files of this directory meanwhile; held for one file's writing."""
-    file_io.make_directories(directory)
+    _make(directory)
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -101,7 +101,7 @@ def write(path: Path, value: dict[Any, Any], *, pretty: bool = True) -> None:
 
 def write_text(path: Path, text: bytes) -> None:
     """As `write`, with these bytes."""
-    file_io.make_directories(path.parent)
+    _make(path.parent)
     try:
         before = _content(path)
         if before:
@@ -114,6 +114,13 @@ def write_text(path: Path, text: bytes) -> None:
     if len(_written) >= WRITTEN_MAX:
         _written.clear()
     _written[path] = hashlib.sha256(text).digest()
+
+
+def _make(directory: Path) -> None:
+    """The directory, whose own name outlives a power cut, too."""
+    if not directory.is_dir():
+        file_io.make_directories(directory)
+        file_io.sync_directory(directory.parent)
 
 
 def encode(value: dict[Any, Any], *, pretty: bool = True) -> bytes:

@@ -24,8 +24,7 @@ from engine.remoting.sockets.server import Limits
 from engine.settings.log_settings import LogSettings
 from ipc.stop_signals import has_terminal, stop_signals
 from store.errors import MalformedData, NotAStore
-from store.files import file_io
-from store.tables import fastjson
+from store.tables import fastjson, json_files
 from tools.run.namesrv_file import NameServerFile
 from tools.run.ready_line import announce
 from tools.run.service_manager import ServiceManager
@@ -92,6 +91,5 @@ def read_kv(path: Path) -> dict[str, dict[str, str]]:
 
 
 def write_kv(path: Path, content: bytes) -> None:
-    """Save the key-value config, durably."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    file_io.replace_file(path, content)
+    """Save the key-value config, durably; what the file said becomes its backup."""
+    json_files.write_text(path, content)

@@ -17,6 +17,7 @@ from engine.protocol.store.stats_items import Stats
 from engine.remoting.desks.admin_part import AdminPart, AdminShared
 from engine.remoting.desks.parts import PartContext
 from ipc import waiting
+from store.names import CONSUMER_OFFSETS
 
 
 class AdminOrders(AdminPart):
@@ -49,6 +50,7 @@ class AdminOrders(AdminPart):
         if offline or not self.online.is_unsubscribed(source, topic):
             for queue_id, offset in dict(offsets).items():
                 self.metadata.commit_offset(target, topic, queue_id, offset, now_ms)
+            self.metadata.changed.add(CONSUMER_OFFSETS)
         return self.answered(request)
 
     def _stats(self, request: RemotingCommand, _channel: int, _now_ms: int) -> RemotingCommand:

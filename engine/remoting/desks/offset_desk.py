@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Awaitable
 from contextlib import suppress
 
 from engine.board.queue_ends import NO_SLOT, QueueEnds
@@ -31,7 +32,9 @@ from engine.protocol.tables.consumer_offsets import NoRoom
 from engine.remoting.desks.parts import Part, PartContext
 from engine.remoting.desks.queue_beginning import begins_at_zero
 from engine.remoting.desks.store_view import StoreView
+from engine.remoting.files.saves import NotSaved
 from engine.remoting.loop.work_pool import WorkPool
+from engine.remoting.sockets.server import Answered
 from ipc.clock import wall_ms
 from store.names import CONSUMER_OFFSETS
 from store.queues.time_search import Boundary
@@ -54,6 +57,7 @@ class OffsetDesk(Part):
         self._store, self._pool = StoreView(context.config, context.board), WorkPool("queues", THREADS, WAITING_MAX)
         self._ends = QueueEnds.attach(context.board.directory)
         self._save_at_ms = self._saved_commits = 0
+        self._went_back = False  # the last commit set its group back: nobody but an administrator does that
         self._seldom = Seldom(log)
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._memory_bytes = memory * context.config.memory_max_percent // 100
@@ -67,6 +71,22 @@ class OffsetDesk(Part):
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._all,
         }
         self.questions = {"commit_offset": self._commit_of_pull, "reset_heard": self._reset_heard}
+
+    def begin(self, request: RemotingCommand, channel: int, now_ms: int) -> Answered | Awaitable[Answered]:
+        """A commit that sets a group back is an administrator's reset: it is on disk before it is answered."""
+        self._went_back = False
+        answer = super().begin(request, channel, now_ms)
+        if request.code != RequestCode.UPDATE_CONSUMER_OFFSET or not self._went_back or answer is None:
+            return answer
+        return self._finish(request, self._once_saved(answer))
+
+    async def _once_saved(self, answer: Answered | Awaitable[Answered]) -> RemotingCommand:
+        assert isinstance(answer, RemotingCommand)
+        try:
+            await self.context.saved((CONSUMER_OFFSETS,))
+        except NotSaved as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        return answer
 
     def turn(self, now_ms: int) -> None:
         """Have the file follow, each interval."""
@@ -136,6 +156,8 @@ class OffsetDesk(Part):
             self._seldom.tell("an offset of %s in %s is not kept: %s", group, topic, no_room)
             raise Refused(ResponseCode.SYSTEM_BUSY, str(no_room)) from None
         if before is not None and offset < before:
+            self._went_back = True
+            self.context.metadata.changed.add(CONSUMER_OFFSETS)
             what = "%s sets %s back from %d to %d in queue %d of topic %s"
             self._seldom.tell(what, host, group, before, offset, queue_id, topic)
 

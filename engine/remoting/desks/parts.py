@@ -8,7 +8,7 @@ answer at once, its `later` by coroutines; both may raise `Refused` and `Thrown`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,8 +53,7 @@ class PartContext:
     links: FrontLinks  # the clients, by channel
     registrar: Registrar  # `hurry` where topics changed, `await registered(seconds)` where clients must see them first
     clients: SharedClients
-    save: Callable[[], None]  # the tables that changed; those of which many were written just now, a moment later
-    is_saved: Callable[[str], bool]  # whether a file says what its table does
+    saved: Callable[[Sequence[str]], Awaitable[None]]  # until files are on disk as their tables are; raises NotSaved
     offsets: OffsetWriting
     replicas: ReplicaLocks
     counts: Counts  # what fronts and this role count, by name and labels

@@ -14,12 +14,13 @@ from engine.protocol.broker.requests import TOPICS_MAX
 from engine.protocol.remoting.answers import Json
 from engine.protocol.sending import topics
 from engine.remoting.desks.parts import Part, PartContext
+from engine.remoting.files.saves import NotSaved
 from ipc.clock import wall_ms
 from store.names import TOPICS
 
 log = logging.getLogger("slipstream.remoting")
 
-SAVED_SECONDS, SAVE_AGAIN_SECONDS = 1.0, 0.01
+SAVED_SECONDS = 1.0
 REGISTERED_SECONDS = 1.0  # a name server that is slower is told all the same, but nobody waits for it
 
 
@@ -64,8 +65,5 @@ class TopicMaking(Part):
 
     async def _saved(self) -> None:
         """Have it in the file before the writer hears of it, who would make it as it thinks fit."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SAVED_SECONDS):
-                while not self.context.is_saved(TOPICS):
-                    self.context.save()
-                    await asyncio.sleep(SAVE_AGAIN_SECONDS)
+        with suppress(TimeoutError, NotSaved):
+            await asyncio.wait_for(self.context.saved((TOPICS,)), SAVED_SECONDS)

@@ -9,6 +9,7 @@ beside the role (`FileWrites`): until then a table's changes are neither `change
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -26,6 +27,7 @@ from engine.protocol.tables.timer_state import FILE_BYTES, TimerCheckpoint
 from engine.remoting.files import kept_offsets
 from engine.remoting.files.file_writes import Draft, FileWrites, Written
 from engine.remoting.files.offset_writing import OffsetWriting
+from engine.remoting.files.saves import Saves
 from engine.remoting.loop.slices import in_slices
 from engine.settings.config import BrokerConfig, BrokerRole
 from ipc.errors import IpcError
@@ -41,7 +43,8 @@ from store.tables.steps import at_once
 
 log = logging.getLogger("slipstream.remoting")
 
-TELL_AGAIN_MS, RETRY_MS = 60_000, 1000
+TELL_AGAIN_MS, RETRY_MS, NEVER_MS = 60_000, 1000, 1 << 40
+AWAITED_MS = 5  # between two turns while a change waits for what makes its file's text
 REST = 5  # times as long as it took to say what is to be written, before the next round
 ROUNDS_MAX = 3  # where somebody else writes the same file
 
@@ -59,9 +62,10 @@ class BrokerFiles:
         directory = StoreDirectory(config.store_path_root_dir, config.store_path_commit_log)
         self.directory, self._queues = directory.config, directory.consumequeue
         self._writes = FileWrites(self.directory, is_beside=is_beside)
-        self._unsaved: dict[str, Unsaved] = {}  # of what is being written
+        self._unsaved: dict[str, tuple[int, Unsaved]] = {}  # of what is being written: the writing's number first
+        self.saves = Saves()
         self._is_beside = is_beside
-        self._offsets: TableTexts | None = None  # consumerOffset.json, to be put together
+        self._offsets: tuple[int, TableTexts] | None = None  # consumerOffset.json, to be put together
         self._deleted_before = b""  # what the file of deleted topics says, as far as it was written here
         self._is_slave, self._region_directory = config.broker_role is BrokerRole.SLAVE, region_directory
         self._identity = Identity(
@@ -266,8 +270,9 @@ class BrokerFiles:
     async def save_offsets(self, writing: OffsetWriting, now_ms: int) -> None:
         """Have consumerOffset.json written: with very many queues its text is made a part at a time."""
         self.metadata.changed.discard(CONSUMER_OFFSETS)
+        number = self.saves.begin(CONSUMER_OFFSETS)
         try:
-            self._offsets = await writing.texts()
+            self._offsets = number, await writing.texts()
         finally:
             if self._offsets is None:
                 self.metadata.changed.add(CONSUMER_OFFSETS)
@@ -283,12 +288,26 @@ class BrokerFiles:
         """Whether the file says what the table does."""
         return name not in self.metadata.changed and name not in self._unsaved
 
+    def saved(self, names: Sequence[str]) -> asyncio.Future[None] | None:
+        """What is done once these files say what their tables do; None where they do. Raises NotSaved when awaited."""
+        return self.saves.wait(names, self.metadata.changed)
+
+    def due_in_ms(self, now_ms: int) -> int:
+        """How long until the next round may begin that a change waits for; NEVER_MS where none waits."""
+        if self._writes.is_busy or not self.saves.is_awaited:
+            return NEVER_MS
+        return max(AWAITED_MS, self._save_at_ms - now_ms)
+
+    def on_round(self, call: Callable[[], None]) -> None:
+        """Have `call` called on the writing thread each time a round is through."""
+        self._writes.on_done = call
+
     def _drafts(self, names: Sequence[str], now_ms: int) -> Iterator[Draft]:
         for name in names:
             try:
                 yield self._draft(name)
             except MalformedConfig as error:
-                self._failed(Written(name, error=error), now_ms)
+                self._failed(Written(name, error=error), now_ms, self.saves.begin(name))
 
     def _draft(self, name: str) -> Draft:
         """What a file is to say from now on. Raises MalformedConfig."""
@@ -297,7 +316,7 @@ class BrokerFiles:
             self._has_grown |= self._take_topics(waits=True)
         if name == CONSUMER_OFFSETS:
             return self._draft_of_offsets()
-        self._unsaved[name] = metadata.begin_saving(name)
+        self._unsaved[name] = self.saves.begin(name), metadata.begin_saving(name)
         if name == TIMER_CHECKPOINT:
             return Draft(name, metadata.timer_checkpoint.file(), is_json=False)
         if name == DELAY_OFFSETS and metadata.delay_offsets_text is not None:
@@ -313,33 +332,38 @@ class BrokerFiles:
 
     def _draft_of_offsets(self) -> Draft:
         """What has changed since their text was made is `changed` still."""
-        texts, self._offsets = self._offsets, None
-        is_changed = texts is not None and CONSUMER_OFFSETS in self.metadata.changed
-        self._unsaved[CONSUMER_OFFSETS] = self.metadata.begin_saving(CONSUMER_OFFSETS)
+        made, self._offsets = self._offsets, None
+        is_changed = made is not None and CONSUMER_OFFSETS in self.metadata.changed
+        unsaved = self.metadata.begin_saving(CONSUMER_OFFSETS)
         if is_changed:
             self.metadata.changed.add(CONSUMER_OFFSETS)
-        return Draft(CONSUMER_OFFSETS, (texts or at_once(self.metadata.offsets_in_steps())).pretty)
+        number, texts = made or (self.saves.begin(CONSUMER_OFFSETS), at_once(self.metadata.offsets_in_steps()))
+        self._unsaved[CONSUMER_OFFSETS] = number, unsaved
+        return Draft(CONSUMER_OFFSETS, texts.pretty)
 
     def _take_written(self, now_ms: int, *, waits: bool) -> bool:
         """See what became of the last round; whether others wrote a file of it before us."""
         is_outdated = False
         for written in self._writes.take(waits=waits):
-            unsaved, name = self._unsaved.pop(written.name), written.name
+            name, (number, unsaved) = written.name, self._unsaved.pop(written.name)
             if written.error is None and not written.is_outdated:
                 self._write_errors.pop(name, None)
                 self.on_written(name, written.state)
                 if name == TOPICS:
                     self._seen[TOPICS] = written.state or (0, 0, 0)  # ours: what an administrator made smaller stays so
+                self.saves.end(name, number)
                 continue
             self.metadata.not_saved(name, unsaved)
             self._deleted_before = b""
             is_outdated |= written.is_outdated
             if written.error is not None:
-                self._failed(written, now_ms)
+                self._failed(written, now_ms, number)
         return is_outdated
 
-    def _failed(self, written: Written, now_ms: int) -> None:
+    def _failed(self, written: Written, now_ms: int, number: int) -> None:
         self._save_at_ms = now_ms + RETRY_MS
+        error = written.error
+        self.saves.fail(written.name, number, (error.strerror if isinstance(error, OSError) else "") or str(error))
         said, (reason, told_ms) = str(written.error), self._write_errors.get(written.name, ("", 0))
         if said != reason or now_ms - told_ms >= TELL_AGAIN_MS:
             self._write_errors[written.name] = said, now_ms

@@ -42,6 +42,7 @@ class FileWrites:
 
     def __init__(self, directory: Path, *, is_beside: bool) -> None:
         self._directory = directory
+        self.on_done: Callable[[], None] = lambda: None  # called on the thread once a round is through
         self._thread = ThreadPoolExecutor(1, "files") if is_beside else None
         self._under_way: Future[list[Written]] | None = None
 
@@ -54,6 +55,7 @@ class FileWrites:
         """Write these in turn."""
         if self._thread is not None:
             self._under_way = self._thread.submit(self._write_all, drafts)
+            self._under_way.add_done_callback(lambda _done: self.on_done())
             return
         self._under_way = Future()
         self._under_way.set_result(self._write_all(drafts))

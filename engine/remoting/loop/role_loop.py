@@ -32,6 +32,10 @@ class RoleLoop:
         """Have the clock looked at soon."""
         self._ends_turn.set()
 
+    def end_turn_soon(self) -> None:
+        """As `end_turn`, from another thread."""
+        self.loop.call_soon_threadsafe(self.end_turn)
+
     async def _serve_for(self, seconds: float) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._ends_turn.wait(), seconds)

@@ -51,19 +51,24 @@ class Registrar:
             registration.hurry()
         self._end_turn()
 
-    async def registered(self, seconds: float) -> None:
+    async def registered(self, seconds: float) -> list[str]:
         """Return once every name server was asked after this moment, and answered or could not; or after that time.
 
-        Also where none could be asked yet: a broker is ready a moment before it knows what it registers."""
+        The addresses of those that did neither. Also where none could be asked yet: a broker is ready a moment before
+        it knows what it registers."""
         self._asked += 1
         number = self._asked
         self.hurry()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while any(self._answered.get(address, 0) < number for address in self._config.name_servers):
+                while self._silent(number):
                     answered = asyncio.get_running_loop().create_future()
                     self._waiting.add(answered)
                     await answered
+        return self._silent(number)
+
+    def _silent(self, number: int) -> list[str]:
+        return [address for address in self._config.name_servers if self._answered.get(address, 0) < number]
 
     def set_period(self) -> None:
         """Register as often as the board says from now on."""
@@ -112,6 +117,8 @@ class Registrar:
         for one in waiting:
             if not one.done():
                 one.set_result(None)
+        if asked < self._asked:  # somebody waits for an answer to a later request, which is due
+            self._end_turn()
 
     def _without_answer(self, registration: Registration, link: RemotingLink, error: Exception) -> None:
         """No answer, or nonsense: what this name server said of our master is not its word any longer."""

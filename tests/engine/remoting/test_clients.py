@@ -164,6 +164,9 @@ def test_retention_is_set_shown_and_told(store_dir: Path, region_dir: Path, capl
 
         def ask(code: int, body: bytes = b"") -> RemotingCommand:
             answer = server.answer_frame(RemotingCommand(code, body=body), 1)
+            if isinstance(answer, asyncio.Future):
+                turn_until(server, answer.done)
+                answer = answer.result()
             assert isinstance(answer, RemotingCommand)
             return answer
 
