@@ -62,8 +62,9 @@ VOLUME /data
 # Clients, and the port two below for them; replicas; a name server's; metrics
 EXPOSE 10911 10909 10912 9876 5557
 STOPSIGNAL SIGTERM
-# Reads shared memory alone: 0 while a broker runs on the store. A start behind a power cut walks through the log
+# Reads shared memory alone: 0 while a broker serves and no restart would mend anything; a slave that is gone is none of
+# it. A start behind a power cut walks through the log
 HEALTHCHECK --interval=30s --timeout=30s --start-period=5m --retries=3 \
-    CMD ["sh", "-c", "slipstream status /data/store > /dev/null || exit 1"]
+    CMD ["sh", "-c", "slipstream status --alive /data/store > /dev/null || exit 1"]
 ENTRYPOINT ["tini", "-s", "--", "slipstream"]
 CMD ["broker", "-c", "/etc/slipstream/broker.properties"]

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 
 from engine.board.cursors import FRONTS, Board, FrontCursors
-from engine.figures.finding import Finding, stalled
+from engine.figures.finding import Finding, Verdict, stalled
 
 SERVICES = ("clients", "delay", "transactions")
 SLOW_MS = 1000
@@ -72,7 +72,7 @@ def client_findings(board: Board, store: str) -> list[Finding]:
         if name in silent:
             what = f"the {name} role has not turned for {silent[name]} s"
             look = f"`slipstream status {store}` shows what CPU it takes; its log why"
-            findings.append(_finding("STUCK", what, look))
+            findings.append(_finding("STUCK", what, look, Verdict.NOT_READY))
     for number, name in enumerate(FRONTS):
         words = board.fronts[number]
         if board.pids[name].read() > 0:
@@ -80,8 +80,8 @@ def client_findings(board: Board, store: str) -> list[Finding]:
     return findings
 
 
-def _finding(reason: str, what: str, next_step: str) -> Finding:
-    return Finding(reason, what, next_step, (f"{what}. Next: {next_step}",))
+def _finding(reason: str, what: str, next_step: str, verdict: Verdict) -> Finding:
+    return Finding(reason, what, next_step, (f"{what}. Next: {next_step}",), verdict)
 
 
 def _of_front(name: str, listen_errno: int, waits_ms: int, store: str) -> list[Finding]:
@@ -90,8 +90,9 @@ def _of_front(name: str, listen_errno: int, waits_ms: int, store: str) -> list[F
         why = os.strerror(listen_errno) if listen_errno > 0 else "unknown error"
         what = f"{name} cannot serve a remoting port ({why}): clients do not reach this broker there"
         next_step = "`ss -ltnp` says who has listenPort, or listenPort - 2; it is tried again each second"
-        findings.append(_finding("NO_LISTENER", what, next_step))
+        findings.append(_finding("NO_LISTENER", what, next_step, Verdict.NOT_READY))
     if waits_ms > SLOW_MS:
         what = f"the oldest send at {name} waits for {waits_ms:,} ms: the log does not take it, or nobody confirms it"
-        findings.append(_finding("SLOW", what, f"`slipstream ha status {store}`, then `slipstream stats {store}`"))
+        look = f"`slipstream ha status {store}`, then `slipstream stats {store}`"
+        findings.append(_finding("SLOW", what, look, Verdict.DEGRADED))
     return findings

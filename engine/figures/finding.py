@@ -1,8 +1,13 @@
-"""What is wrong with a broker, each fact once: in a few words for a view with a line for each, and at length."""
+"""What is wrong with a broker, each fact once: in a few words for a view with a line for each, and at length.
+
+Each finding carries a verdict, and the worst one is the broker's. The exit codes of `status`,
+`ha status` and `doctor` and the answers of `/readyz` and `/healthz` follow from it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import IntEnum
 from typing import NamedTuple
 
 from engine.board.cursors import ROLES, SENDERS, SPARE_ROLES, Board
@@ -11,8 +16,20 @@ from ipc.clock import monotonic_ms
 SILENT_SECONDS, SPARE_SILENT_SECONDS = 30, 600  # the latter: who yields to all others, also at the disk
 
 
+class Verdict(IntEnum):
+    """How a broker is doing; a larger number is worse."""
+
+    WELL = 0
+    DEGRADED = 1  # it serves, with less than its settings ask for
+    NOT_READY = 2  # it does not do what its role is for; a restart would not help
+    DEAD = 3  # only a restart mends it, or a new disk
+
+
+WORST = {"well": Verdict.WELL, "ready": Verdict.DEGRADED, "alive": Verdict.NOT_READY}  # that still answers with yes
+
+
 class Finding(NamedTuple):
-    """What is wrong: a reason code, a few words, the next step.
+    """What is wrong: a reason code, a few words, the next step; with the verdict WELL it is only worth a look.
 
     `at_length` are the lines of what keeps the broker from its work: what is a problem, and not only worth a look.
     """
@@ -21,6 +38,16 @@ class Finding(NamedTuple):
     what: str
     next_step: str
     at_length: tuple[str, ...] = ()
+    verdict: Verdict = Verdict.DEGRADED
+
+    def to_json(self) -> dict[str, str]:
+        """Plain values, for json.dumps."""
+        return {"reason": str(self.reason), "what": self.what, "next": self.next_step, "verdict": self.verdict.name}
+
+
+def verdict_of(findings: Iterable[Finding]) -> Verdict:
+    """The worst of them; WELL when there is none."""
+    return max((one.verdict for one in findings), default=Verdict.WELL)
 
 
 def lines_of(findings: Iterable[Finding]) -> list[str]:

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.board.cursors import Board, BrokerState
-from engine.figures.finding import Finding
-from engine.figures.ha_status import HaStatus
+from engine.figures.finding import Finding, Verdict
 from engine.figures.problems import what_stops
 from engine.protocol.ha.policy import SYNC_MASTER
 from engine.protocol.ha.wire import ReasonCode
 from store.files import set_aside
 from store.names import CUT_JOURNAL, REPAIR_JOURNAL, REWIND_JOURNAL
+
+if TYPE_CHECKING:
+    from engine.figures.ha_status import HaStatus
 
 GONE_SECONDS_MAX = 3600  # a slave that was taken away for good is not shown as missing for ever
 NO_SLAVE, NOT_FINISHED = "NO_SLAVE", "NOT_FINISHED"
@@ -53,7 +56,8 @@ def _host(peer: str) -> str:
 def _of_the_state(board: Board, store: str) -> Iterator[Finding]:
     if board.broker_state.read() != BrokerState.RUNNING:
         what = f"this broker is {_state(board)}"
-        yield Finding(ReasonCode.STOPPED, what, f"wait: `slipstream status --watch {store}`")
+        then = f"wait: `slipstream status --watch {store}`"
+        yield Finding(ReasonCode.STOPPED, what, then, verdict=Verdict.NOT_READY)
 
 
 def _state(board: Board) -> str:

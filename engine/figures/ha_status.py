@@ -15,8 +15,9 @@ from typing import Any
 from engine.board import address_cursors
 from engine.board.cursors import HA_CONNECTIONS_MAX, Board, BrokerState, HaConnectionCursors, HaSlotState, IdentityState
 from engine.board.ha_samples import read_ha_samples, sample_now
+from engine.figures.finding import Finding, Verdict, lines_of, verdict_of
+from engine.figures.findings import findings_of
 from engine.figures.pair import connection_code, epoch_of
-from engine.figures.problems import problems
 from engine.protocol.ha.group_transfer import SlaveAck, push2_slave_max_offset
 from engine.protocol.ha.next_steps import STORE, advice_of
 from engine.protocol.ha.policy import put_policy, replicas_needed
@@ -121,10 +122,12 @@ class HaStatus:
     problems: list[str] = field(default_factory=list)
     history: History | None = None
     epoch: int = 0  # of the log's last bytes; 0 before the first promotion
+    findings: list[Finding] = field(default_factory=list)
+    verdict: str = Verdict.WELL.name
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for json.dumps."""
-        return asdict(self)
+        return {**asdict(self), "findings": [one.to_json() for one in self.findings]}
 
 
 def ha_status(store_root: str | os.PathLike[str]) -> HaStatus:
@@ -140,7 +143,10 @@ def ha_status(store_root: str | os.PathLike[str]) -> HaStatus:
 def of_running(running: extent.Running, board: Board, store: str) -> HaStatus:
     """The same with its counters attached already."""
     status = of_board(board, read_ha_samples(running.region_directory), store, running.settings)
-    return replace(status, problems=problems(board, store, status.role), epoch=epoch_of(store))
+    findings = findings_of(board, status)
+    return replace(
+        status, problems=lines_of(findings), epoch=epoch_of(store), findings=findings, verdict=verdict_of(findings).name
+    )  # fmt: skip
 
 
 def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: dict[str, Any]) -> HaStatus:

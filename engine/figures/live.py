@@ -21,7 +21,6 @@ from engine.board.topic_table import TopicTable
 from engine.figures import ha_status
 from engine.figures.client_status import FrontStatus, fronts_of
 from engine.figures.finding import Finding
-from engine.figures.findings import findings_of
 from engine.figures.ha_status import BROKER_STATES, HaStatus
 from engine.figures.live_groups import GroupFigures, LiveGroups, QueueLag
 from engine.figures.live_queues import LiveQueues, LiveTopics, TopicFigures
@@ -158,14 +157,14 @@ class LiveBroker:
             replication = ha_status.of_running(self._running, board, self.store)
             self._curves.take(read_ha_samples(self._directory))
             sampled = read_samples(self._directory)
-            findings = findings_of(board, replication)
             times = PutTimes(0, 0, 0) if self._rings is None else self._rings.times()
         except RegionMissing:
             raise NoBroker(self.store) from None
         end = board.max_physical_offset.read()
         return Look(
             store=self.store, broker_name=replication.broker_name,
-            up_seconds=max(0.0, (now_ms - sampled.began_ms) / 1000), replication=replication, findings=findings,
+            up_seconds=max(0.0, (now_ms - sampled.began_ms) / 1000), replication=replication,
+            findings=replication.findings,
             stages=self._stages(end), log_bytes=max(0, end - board.min_physical_offset.read()),
             rate=self._rate(sampled, now_ms), times=times, fronts=fronts_of(board),
             topics=self._paced_topics.of(lambda: self._topics.take(now_ms), at_once=at_once),

@@ -147,7 +147,8 @@ class MetricsServer:
         if path not in PATHS:
             return HTTPStatus.NOT_FOUND, plain, f"only {', '.join(PATHS)}\n".encode()
         if path != PATH:
-            health = await self._health(path)
+            async with self._one_at_a_time:
+                health = await self._health(path)
             body = json.dumps(health.to_json()).encode() + b"\n"
             return HTTPStatus.OK if health.ok else HTTPStatus.SERVICE_UNAVAILABLE, "application/json", body
         headers = dict(line.lower().split(":", 1) for line in request[1:] if ":" in line)
@@ -160,9 +161,9 @@ class MetricsServer:
 
     async def _health(self, path: str) -> Health:
         if path == HEALTH:
-            return alive(self._config, self._board)
-        is_slave = self._config.broker_role is BrokerRole.SLAVE
-        return ready(self._config, self._board, await self._master_end() if is_slave else None)
+            return await asyncio.to_thread(alive, self._config, self._board)
+        end = await self._master_end() if self._config.broker_role is BrokerRole.SLAVE else None
+        return await asyncio.to_thread(ready, self._config, self._board, end)
 
     async def _figures(self, accept: str) -> tuple[str, bytes]:
         """(content type, body) of figures that are hardly older than this moment. Raises NoBroker.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from engine.board import address_cursors
 from engine.board.addresses import NOWHERE, host_and_port, split
 from engine.board.cursors import Board
-from engine.figures.finding import Finding
+from engine.figures.finding import Finding, Verdict
 from engine.protocol.ha.client import HaClientState
 from engine.protocol.ha.wire import ADVICE, CODES, TRIED_SOON, CloseReason, ReasonCode
 from store.errors import OwnFileDamaged
@@ -29,7 +29,7 @@ def of_the_pair(board: Board, store: str, role: str) -> Iterator[Finding]:
     if parted is not None:
         what = f"this log and its master's ({parted.master}) differ: nothing is copied"
         look = f"`slipstream ha status {store}`"
-        yield Finding(ReasonCode.DIVERGED, what, look, (divergence_line(store, parted),))
+        yield Finding(ReasonCode.DIVERGED, what, look, (divergence_line(store, parted),), Verdict.NOT_READY)
     follows = board.ha_client.state.read() == HaClientState.TRANSFER
     newer = known.fenced_by if known.is_fenced and known.role is not SaidRole.SLAVE else None
     if newer is not None and not follows:
@@ -39,7 +39,7 @@ def of_the_pair(board: Board, store: str, role: str) -> Iterator[Finding]:
                 f"{who} is the master of epoch {newer.epoch}, and this log's epoch is {known.last_epoch}: this broker"
                 f" takes no messages. {demote} (the HA port) has it follow that one, `slipstream promote {store}`"
                 " makes it the master again",
-            ),
+            ), Verdict.NOT_READY,
         )  # fmt: skip
     if role == "SLAVE" and parted is None and not follows:
         yield from _of_the_master(board, store)
@@ -56,11 +56,12 @@ def _of_the_master(board: Board, store: str) -> Iterator[Finding]:
             CODES[reason], f"{short} does not answer", then, (
                 f"{long} does not answer. If it stays gone, `slipstream promote {store}` makes this broker the"
                 " master; docs/operations.md says what becomes of the old one",
-            ),
+            ), Verdict.NOT_READY,
         )  # fmt: skip
     elif code not in (ReasonCode.OK, ReasonCode.DISK):
         why = "its address is not known" if reason is CloseReason.NONE else ADVICE[reason]
-        yield Finding(code, f"does not follow its master: {why}", f"`slipstream doctor {store}`")
+        then = f"`slipstream doctor {store}`"
+        yield Finding(code, f"does not follow its master: {why}", then, verdict=Verdict.NOT_READY)
 
 
 def connection_code(board: Board) -> ReasonCode:

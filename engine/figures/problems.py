@@ -1,16 +1,16 @@
 """What keeps a broker from its work, the worst first: of its disk, its roles, its clients, its pair. No questions.
 
-At length, `problems`, it is what `ha status`, `/metrics` and /ready show; `findings` has it in a line each.
+At length, `problems`, it is what `ha status` and `/metrics` show; `findings` has it in a line each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.board.cursors import FRONTS, Board
+from engine.board.cursors import FRONTS, SENDERS, SPARE_ROLES, Board, BrokerState
 from engine.board.failures import FILES_GONE, Failing, errno_text, failing, is_unreadable
 from engine.figures.client_status import SERVICES, client_findings
-from engine.figures.finding import Finding, lines_of, stalled
+from engine.figures.finding import Finding, Verdict, lines_of, stalled
 from engine.figures.pair import of_the_pair
 from engine.protocol.ha.next_steps import STORE
 from engine.protocol.ha.wire import ReasonCode
@@ -30,15 +30,35 @@ def problems(board: Board, store: str, role: str) -> list[str]:
 
 def what_stops(board: Board, store: str, role: str) -> Iterator[Finding]:
     """Of the broker on that store with that brokerRole. Raises RegionMissing."""
-    yield from of_the_disk(board, store)
+    yield from of_the_disk(board, store, is_slave=role == "SLAVE")
     for one in failing(board, board.directory):
         yield of_a_role(one, store, mute=role == "SLAVE" and is_unreadable(board))
     for name, seconds in stalled(board).items():
         if name not in (*FRONTS, *SERVICES):  # which `client_findings` has
             what = f"the {name} role has not turned for {seconds} s"
-            yield Finding(STUCK, what, f"the broker's log; process {board.pids[name].read()}")
+            look = f"the broker's log; process {board.pids[name].read()}"
+            yield Finding(STUCK, what, look, verdict=_of_one_that_rests(name))
+    yield from _of_ports(board)
     yield from client_findings(board, store)
     yield from of_the_pair(board, store, role)
+
+
+def _of_one_that_rests(role: str) -> Verdict:
+    """Of a role that has not turned for long."""
+    return Verdict.DEGRADED if role in (*SENDERS, *SPARE_ROLES) else Verdict.NOT_READY
+
+
+def _of_ports(board: Board) -> Iterator[Finding]:
+    """Those that a running role has not bound; why a front cannot, its own findings say."""
+    if board.broker_state.read() != BrokerState.RUNNING:
+        return
+    is_told = any(words.listen_errno.read() for words in board.fronts)
+    for port, name, role in (
+        (board.listen_port, "listenPort", "front.0"), (board.ha_listen_port, "haListenPort", "ha_listener"),
+    ):  # fmt: skip
+        if board.pids[role].read() > 0 and not port.read() and not (is_told and role in FRONTS):
+            what = f"{name} is not bound yet"
+            yield Finding(ReasonCode.NO_LISTENER, what, "the broker's log says why", verdict=Verdict.NOT_READY)
 
 
 def of_a_role(one: Failing, store: str = STORE, *, mute: bool = False) -> Finding:
@@ -60,11 +80,13 @@ def of_a_role(one: Failing, store: str = STORE, *, mute: bool = False) -> Findin
         " on its master, which counts it as not in sync",
     )
     lines = (long, *consequence) if is_log and mute else (long,)
-    return Finding(code, f"the {one.role} {death}: {one.error or 'see the log'}", look, lines)
+    is_dead = one.is_given_up and one.role not in SPARE_ROLES
+    verdict = Verdict.DEAD if is_dead else Verdict.DEGRADED
+    return Finding(code, f"the {one.role} {death}: {one.error or 'see the log'}", look, lines, verdict)
 
 
-def of_the_disk(board: Board, store: str = STORE) -> Iterator[Finding]:
-    """What is wrong with it."""
+def of_the_disk(board: Board, store: str = STORE, *, is_slave: bool = False) -> Iterator[Finding]:
+    """What is wrong with it. A slave copies on to a disk that a master takes no more messages for."""
     df, disk = f"free space: `df -h {store}`", ReasonCode.DISK
     if errno := board.flush_errno.read():
         why, flushed = errno_text(errno), board.flushed_offset.read()
@@ -75,17 +97,18 @@ def of_the_disk(board: Board, store: str = STORE) -> Iterator[Finding]:
             f"{remedy}, then restart the broker", (
                 f"the disk failed ({why}): what lies above offset {flushed:,} may be lost, and no message is"
                 f" acknowledged any more. {remedy.capitalize()}, then restart the broker: it recovers what is there",
-            ),
+            ), Verdict.DEAD,
         )  # fmt: skip
     state = DiskState(board.disk_state.read())
     if state > DiskState.NORMAL:
         used = f"used to {board.disk_used_percent.read()} %"
-        effect = "messages are refused" if state >= DiskState.READ_ONLY else "files go before their time"
+        is_closed = state >= DiskState.READ_ONLY
+        effect = "messages are refused" if is_closed else "files go before their time"
         yield Finding(
             disk, f"{used} ({state.name}): {effect}", df, (
                 f"the disk is {state.name} ({used}): {effect}. Free space, or keep messages for less long"
                 " (fileReservedTime): it is looked at each second",
-            ),
+            ), Verdict.NOT_READY if is_closed and not is_slave else Verdict.DEGRADED,
         )  # fmt: skip
     if errno := board.allocation_errno.read():
         what = f"no new segment can be made ({errno_text(errno)})"
@@ -93,7 +116,7 @@ def of_the_disk(board: Board, store: str = STORE) -> Iterator[Finding]:
             disk, what, df, (
                 f"{what}: messages are refused once the last one is full. Free space on the store's file system: it is"
                 " tried again each second",
-            ),
+            ), Verdict.NOT_READY if is_slave else Verdict.DEGRADED,
         )  # fmt: skip
     if vanished := board.vanished_files.read():
         what = f"{vanished} files of log, queues or index were removed under the broker (`vanish` in {AUDIT})"

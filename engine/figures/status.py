@@ -12,8 +12,7 @@ import psutil
 from engine.board.cursors import ROLES, SENDERS, Board
 from engine.figures import ha_status
 from engine.figures.client_status import FrontStatus, fronts_of, services_of
-from engine.figures.finding import Finding, stalled
-from engine.figures.findings import findings_of
+from engine.figures.finding import Verdict, stalled
 from engine.figures.ha_status import BROKER_STATES, ClientStatus, ConnectionStatus
 from engine.figures.store_stats import StoreStats, stats
 from ipc.clock import monotonic_ms
@@ -73,6 +72,7 @@ class Status:
     in_sync_slaves: int = 0
     replicas_needed: int = 1
     up_seconds: float | None = None
+    verdict: str = Verdict.WELL.name
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for json.dumps."""
@@ -109,7 +109,8 @@ def snapshot(
             history=replication.history,
             fronts=fronts_of(board),
             services=services_of(board),
-            findings=[_plain(one) for one in findings_of(board, replication)],
+            findings=[one.to_json() for one in replication.findings],
+            verdict=replication.verdict,
             in_sync_slaves=replication.in_sync_slaves,
             replicas_needed=replication.replicas_needed,
             up_seconds=max(0.0, (figures.now_ms - figures.boot_ms) / 1000),
@@ -123,10 +124,6 @@ def _puts(figures: StoreStats) -> PutStatus:
     sizes = {window: rate.bytes for window, rate in figures.rates.items()}
     percentiles = figures.latency.percentiles_us
     return PutStatus(figures.put_messages, rates, percentiles["50"], percentiles["99"], sizes)
-
-
-def _plain(one: Finding) -> dict[str, str]:
-    return {"reason": str(one.reason), "what": one.what, "next": one.next_step}
 
 
 def _processes(

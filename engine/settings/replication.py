@@ -22,6 +22,17 @@ def named(config: BrokerConfig) -> dict[str, Any]:
     return {name: getattr(config, field) for name, field in REPLICATION_KEYS.items()}
 
 
+def for_views(config: BrokerConfig) -> dict[str, Any]:
+    """What a view of replication reads of a running broker's settings, under RocketMQ's names."""
+    return {
+        **named(config),
+        "brokerClusterName": config.broker_cluster_name,
+        "brokerName": config.broker_name,
+        "storePathCommitLog": str(config.store_path_commit_log),
+        "mappedFileSizeCommitLog": config.mapped_file_size_commit_log_bytes,
+    }
+
+
 def of_running(settings: Mapping[str, Any]) -> HaSettings:
     """Of a running broker, from the settings in its pointer file."""
     return HaSettings(**{field: settings[name] for name, field in REPLICATION_KEYS.items()})

@@ -1,4 +1,4 @@
-"""What a command's exit code says."""
+"""What a command's exit code says, and which verdict on a broker gives which."""
 
 from __future__ import annotations
 
@@ -14,3 +14,22 @@ class ExitCode(IntEnum):
     NO_BROKER = 3
     STORE = 4  # input, output or the store failed
     INTERRUPTED = 130
+
+
+MEANINGS = {
+    ExitCode.WELL: "it is done, and nothing is wrong",
+    ExitCode.FOUND: "a check failed, or something was found",
+    ExitCode.USAGE: "wrong usage or configuration",
+    ExitCode.NO_BROKER: "no broker serves: none runs, it is starting, or it has ended",
+    ExitCode.STORE: "input, output or the store failed",
+    ExitCode.INTERRUPTED: "Ctrl-C",
+}
+WELL_OR_NOT = "Exit codes: 0 nothing is wrong; 1 something is wrong; 3 no broker serves"
+EPILOG = f"{WELL_OR_NOT}. With --ready, 1: it does not serve; with --alive, 1: only a restart or a new disk mends it."
+
+
+def of_verdict(verdict: str, question: str = "well") -> ExitCode:
+    """For a broker's verdict (a name of `engine.figures.finding.Verdict`); `question`: well, ready or alive."""
+    from engine.figures.finding import WORST, Verdict  # not loaded to tell what a command is called
+
+    return ExitCode.FOUND if Verdict[verdict] > WORST[question] else ExitCode.WELL

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ipc.module_names import PACKAGES
 from tools.cli import EXIT_CODES
-from tools.common.exit_codes import ExitCode
+from tools.common.exit_codes import MEANINGS, ExitCode
 from tools.docs.places import ROOT
 
 NOT_THE_USERS = ("tools/bench/", "tools/packaging/", "tools/docs/")
@@ -139,4 +139,4 @@ def _section(code: str, those: list[Fault]) -> str:
 def _exit(code: str) -> str:
     by_usage = {"USAGE": ExitCode.USAGE, "INTERRUPTED": ExitCode.INTERRUPTED}
     exit_code = by_usage.get(code) or EXIT_CODES.get(code, ExitCode.STORE)
-    return f"A command that ends with it has the exit code {int(exit_code)}."
+    return f"A command that ends with it has the exit code {int(exit_code)}: {MEANINGS[ExitCode(exit_code)]}."

@@ -4,94 +4,39 @@ from __future__ import annotations
 
 import time
 
-from engine.board.failures import failing
-from engine.figures.ha_status import ConnectionStatus, HaStatus, ha_status
-from engine.figures.problems import of_a_role
+from engine.figures.finding import Finding, Verdict
+from engine.figures.ha_status import ConnectionStatus, ha_status
 from engine.protocol.ha.wire import ReasonCode
-from store.errors import StoreError
-from store.files import divergence, epochs
-from store.files.epochs import SaidRole
-from store.reading.extent import Running
 from store.reading.history import History
 from tools.admin.client import Member
 from tools.doctor.disk import history_of
-from tools.doctor.node import Asking, Node, board_of, of_address
-from tools.doctor.rows import Code, Row, ok, unknown, wrong
+from tools.doctor.node import Asking, Node, of_address
+from tools.doctor.rows import Code, Level, Row, ok, unknown, wrong
 
 CLOCK_MS_MAX = 1000
-NEXT = "; next: "
-PASSING = {"CLOSED", "STOPPED", "KILLED", "TIMEOUT", "OK"}
 
 
 def own_rows(node: Node) -> list[Row]:
-    """What its own counters and files say of replication."""
+    """What its own counters and files say, its disk's and its replicas' too: all that `slipstream status` finds."""
     if node.running is None:
         return [unknown("replication", "its counters lie on another host", "`slipstream ha status STORE` there")]
-    store = str(node.running.store_root)
-    status = ha_status(store)
-    state = f"`slipstream ha status {store}`"
-    seen = [*_processes(node.running), *_parted(store)]
-    if status.client is not None:
-        client = status.client
-        if client.reason_code == ReasonCode.OK:
-            seen.append(ok("replication", f"follows {client.master}"))
-        else:
-            what, _next, command = f"does not follow {client.master}: {client.advice}".partition(NEXT)
-            seen.append(wrong("replication", client.reason_code, what, command or state))
-    return [*seen, *_followers(status, state)]
+    status = ha_status(node.running.store_root)
+    seen = [_row_of(one) for one in status.findings]
+    if status.client is not None and status.client.reason_code == ReasonCode.OK:
+        seen.append(ok("replication", f"follows {status.client.master}"))
+    in_sync = [one for one in status.replicas if one.in_sync]
+    return [*seen, *(ok("replica", f"{_who(one)}: in sync, {one.lag_bytes:,} bytes behind") for one in in_sync)]
 
 
-def _processes(running: Running) -> list[Row]:
-    """Those that do not do their work."""
-    board = board_of(running)
-    try:
-        roles = failing(board, running.region_directory)
-    finally:
-        board.counters.close()
-    next_step = f"`slipstream status {running.store_root}`"
-    return [wrong("processes", ReasonCode.KILLED, of_a_role(one).at_length[0], next_step) for one in roles]
-
-
-def _followers(status: HaStatus, state: str) -> list[Row]:
-    here = {one.peer.rpartition(":")[0] for one in status.replicas}
-    seen = [
-        ok("replica", f"{_who(one)}: in sync, {one.lag_bytes:,} bytes behind")
-        if one.in_sync
-        else wrong("replica", one.reason, f"{_who(one)}: not in sync, {one.lag_bytes:,} bytes behind", state)
-        for one in status.replicas
-    ]
-    for one in status.gone:
-        if one.reason not in PASSING and one.peer.rpartition(":")[0] not in here:
-            said = f"{one.peer}: {one.close_reason} {one.ended_seconds:.0f} s ago: {one.advice}"
-            what, _next, command = said.partition(NEXT)
-            seen.append(wrong("replica", one.reason, what, command or state))
-    missing = status.replicas_needed - 1 - status.in_sync_slaves
-    if status.client is None and missing > 0:
-        what = f"a put waits for {status.replicas_needed - 1} replica(s), {status.in_sync_slaves} are in sync"
-        seen.append(wrong("replication", ReasonCode.BEHIND, what, f"start the slave; {state}"))
-    return seen
+def _row_of(one: Finding) -> Row:
+    check = "disk" if one.reason == ReasonCode.DISK else "status"
+    if one.verdict is Verdict.WELL:
+        return Row(check, Level.OK, one.reason, one.what, one.next_step)
+    return wrong(check, one.reason, " ".join(one.at_length) or one.what, one.next_step)
 
 
 def _who(one: ConnectionStatus) -> str:
     return f"{one.replica} at {one.peer}, known by its {one.known_by}"
-
-
-def _parted(store: str) -> list[Row]:
-    """Notes in the store that keep it from its role."""
-    try:
-        parted, known = divergence.read(store), epochs.read(store)
-    except StoreError as error:
-        next_step = f"`slipstream replica check {store} --with HOST:PORT`"
-        return [wrong("role", ReasonCode.UNREADABLE, str(error), next_step)]
-    seen = []
-    if parted is not None:
-        next_step = f"`slipstream replica check {store} --with HOST:PORT` of its master"
-        seen.append(wrong("role", ReasonCode.DIVERGED, parted.text(), next_step))
-    if known.is_fenced and known.fenced_by is not None and known.role is not SaidRole.SLAVE:
-        newer = known.fenced_by
-        what = f"it takes no messages: {newer.broker or 'another broker'} is the master of epoch {newer.epoch}"
-        seen.append(wrong("role", ReasonCode.FENCED, what, f"`slipstream demote {store} --master HOST:PORT`"))
-    return seen
 
 
 def clock_row(node: Node) -> Row:

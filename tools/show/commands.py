@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tools.common.completion import groups as named_groups
+from tools.common.exit_codes import EPILOG, WELL_OR_NOT
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import SuggestingGroup, done_by
 from tools.common.output_form import form
@@ -35,9 +36,14 @@ def shown_by(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
     return declared
 
 
-@click.command()
+@click.command(epilog=EPILOG)
 @STORE
 @WATCH
+@click.option("--ready", "question", flag_value="ready", help="Exit with 1 only while it does not serve, as /readyz.")
+@click.option(
+    "--alive", "question", flag_value="alive",
+    help="Exit with 1 only when a restart or a new disk is needed, as /healthz.",
+)  # fmt: skip
 @form("One JSON object.")
 @shown_by("tools.show.status:show")
 def status() -> None:
@@ -94,7 +100,7 @@ def explain() -> None:
     """Say what each answer to a put means: of the broker that runs on the store TARGET, or of the file TARGET."""
 
 
-@ha.command("status")
+@ha.command("status", epilog=f"{WELL_OR_NOT}.")
 @STORE
 @WATCH
 @form("One JSON object.")

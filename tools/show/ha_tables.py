@@ -121,7 +121,9 @@ def status_view(status: HaStatus) -> RenderableType:
         f"{history_text(status.history)}\n"
     )
     parts: list[RenderableType] = [Text(heading)]
-    parts += [Text(f"PROBLEM: {problem}\n", style="bold red") for problem in status.problems]
+    for one in status.findings:
+        lines = one.at_length or (f"{one.reason}: {one.what}; next: {one.next_step}",)
+        parts += [Text(f"PROBLEM: {line}\n", style="bold red") for line in lines]
     if status.client is not None:
         parts += [_client(status.client), *_counts("connections to the master ended", status.client_ended), Text("")]
     parts += [_replicas(status.replicas), *_gone(status.gone)]

@@ -16,6 +16,7 @@ from engine.figures.ha_status import ConnectionStatus
 from engine.figures.status import TURNING, ProcessStatus, PutStatus, Status, snapshot
 from engine.net.printable import printable
 from engine.protocol.ha.wire import ReasonCode
+from tools.common import exit_codes
 from tools.common import watch as screen
 from tools.show.ha_tables import bytes_text, seconds_text
 from tools.show.history import history_text
@@ -202,12 +203,15 @@ def watch_status(stores: list[str]) -> None:
     screen.watch(view)
 
 
-def show(store: str, as_json: bool, watch: bool) -> int:
-    """The broker that runs on STORE, once or until Ctrl-C. Raises NoBroker."""
-    if as_json:
-        screen.show_json(lambda: snapshot(store).to_json(), watch, "status")
-    elif watch:
+def show(store: str, as_json: bool, watch: bool, question: str | None) -> int:
+    """The broker that runs on STORE, once or until Ctrl-C; the exit code says its verdict. Raises NoBroker."""
+    if watch and not as_json:
         watch_status([store])
+    looked = snapshot(store, with_pss=as_json)
+    if watch:
+        screen.show_json(lambda: snapshot(store).to_json(), watch, "status")
+    elif as_json:
+        screen.show_json(looked.to_json, watch, "status")
     else:
-        screen.plain_console().print(render(snapshot(store, with_pss=False), _width()))
-    return 0
+        screen.plain_console().print(render(looked, _width()))
+    return exit_codes.of_verdict(looked.verdict, question or "well")
