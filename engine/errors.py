@@ -178,6 +178,7 @@ class NoQueueLeft(EngineError):
         why = {
             errno.ENOSPC: "the broker has all the queues that it can; delete topics that nobody needs, and restart it",
             errno.ENOMEM: "the shared memory (regionPath) has no room for its place; enlarge that",
+            errno.EDQUOT: "there are as many light queues as maxLmqConsumeQueueNum allows; raise that, and restart it",
         }.get(because, os.strerror(because))
         super().__init__(f"{store}: no queue {queue_id} of topic {topic!r} can be made: {why}; nothing was sent")
         self.errno = because

@@ -18,6 +18,7 @@ from engine.protocol.naming.registration import PERIOD_MS_MAX, PERIOD_MS_MIN
 from engine.settings import keys as config_keys
 from engine.settings.config import BrokerConfig, converted
 from engine.settings.key import Key
+from engine.settings.key_names import why_not_live
 from engine.settings.log_settings import level_text
 from ipc import waiting
 from ipc.counters import Cursor
@@ -65,6 +66,11 @@ def _parsed(key: Key, text: str) -> int:
 def changeable() -> dict[str, Changeable]:
     """The settings by name, for the requests of administrators."""
     return {name: Changeable(partial(_parsed, key), key.allowed) for name, key in KEYS.items()}
+
+
+def why_not(name: str) -> str:
+    """What an administrator hears who asks for a change of a setting that is not in `changeable`."""
+    return why_not_live(name, KEYS)
 
 
 def publish(board: Board, config: BrokerConfig) -> None:

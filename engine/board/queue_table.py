@@ -106,6 +106,10 @@ class QueueTable:
         names = self._names[first:until].tolist()  # all at once: there may be very many
         return [(topic[:count], queue_id) for queue_id, count, topic in names]
 
+    def has(self, topic: bytes, queue_id: int) -> bool:
+        """Whether the queue has a slot."""
+        return (topic, queue_id) in self._slots
+
     def look(self) -> None:
         """Take in the queues that its writer has added since."""
         first = len(self._slots)

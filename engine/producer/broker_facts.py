@@ -36,7 +36,7 @@ class BrokerFacts:
             trace_on=bool(settings["traceOn"]), message_bytes_max=int(settings["maxMessageSize"]),
             enable_lmq=bool(settings["enableLmq"]), enable_multi_dispatch=bool(settings["enableMultiDispatch"]),
             enabled_append_prop_crc=bool(settings["enabledAppendPropCRC"]),
-            timer_wheel_enable=bool(settings["timerWheelEnable"]), delay_level_max=len(levels),
+            delay_level_max=len(levels),
         )  # fmt: skip
 
     def current(self) -> Facts:

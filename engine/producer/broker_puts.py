@@ -121,13 +121,13 @@ class BrokerPuts:
             raise MessageIllegal("half", f"it is what send_half returned, not {type(half).__name__}")
         physical_offset, commit = whole(half.physical_offset, "offset", 0, LONG_MAX), truth(commit, "commit")
         group = None if group is None else text(group, "group")
-        deadline_ms, facts, now_ms = self.deadline(timeout), self._connection.facts.current(), wall_ms()
+        deadline_ms, facts = self.deadline(timeout), self._connection.facts.current()
         message = self._message_at(physical_offset)
         check_half(message, group)
         result = None
         if commit:
             stored = committed(message, facts)
-            result = self._put_stored(stored, facts, now_ms, deadline_ms, stored.queue_id)
+            result = self._put_stored(stored, facts, deadline_ms, stored.queue_id)
         offsets = op_offsets(message.queue_offset, facts)
         if facts.policy.ops_in_batches:
             self._ops.add(message.queue_id, offsets, deadline_ms)
@@ -141,7 +141,7 @@ class BrokerPuts:
     ) -> SendResult:  # fmt: skip
         """Give the message at `physical_offset` back, for `group` to get it again later, or for its dead letters."""
         self._connection.require_owned()
-        deadline_ms, facts, now_ms = self.deadline(timeout), self._connection.facts.current(), wall_ms()
+        deadline_ms, facts = self.deadline(timeout), self._connection.facts.current()
         physical_offset = whole(physical_offset, "offset", 0, LONG_MAX)
         asked = SendBack(
             group=text(group, "group"), delay_level=whole(delay_level, "delay level"),
@@ -150,7 +150,7 @@ class BrokerPuts:
         )
         stored = sent_back(self._message_at(physical_offset), asked, facts)
         self._connection.rules.check_retry(stored.topic)
-        return self._put_stored(stored, facts, now_ms, deadline_ms, stored.queue_id)
+        return self._put_stored(stored, facts, deadline_ms, stored.queue_id)
 
     def write_ops(self, timeout: float | None = None) -> None:
         """Write the op messages that are pending, without waiting for more (compat 5)."""
@@ -166,14 +166,14 @@ class BrokerPuts:
     def _draft_of(self, request: SendRequest) -> tuple[Draft, bool]:
         """What is stored for a request, and whether its client waits for it. Raises InvalidMessage and its like."""
         self._connection.rules.check(request.topic, request.queue_id)
-        facts, now_ms = self._connection.facts.current(), wall_ms()
+        facts = self._connection.facts.current()
         if not request.batch:
             stored = received(request, facts, self._unique_keys.new())
         else:
             stored = received_batch(request, facts)
             if not stored.sys_flag & SysFlag.INNER_BATCH:
-                return draft_of_batch(batch_to_log(stored, facts, now_ms), facts), stored.waits
-        return draft_of(to_log(stored, facts, now_ms), facts), stored.waits
+                return draft_of_batch(batch_to_log(stored, facts), facts), stored.waits
+        return draft_of(to_log(stored, facts), facts), stored.waits
 
     def _next_queue(self, topic: str) -> int:
         """The queue whose turn it is. Raises NoPermission, TopicNotExist."""
@@ -210,10 +210,8 @@ class BrokerPuts:
             object.__setattr__(message, "body", bytes(message.body))
         return message
 
-    def _put_stored(
-        self, stored: Stored, facts: Facts, now_ms: int, deadline_ms: int, queue_id: int
-    ) -> SendResult:
-        draft = draft_of(to_log(stored, facts, now_ms), facts)
+    def _put_stored(self, stored: Stored, facts: Facts, deadline_ms: int, queue_id: int) -> SendResult:
+        draft = draft_of(to_log(stored, facts), facts)
         return self._put_draft(draft, stored.waits, deadline_ms, queue_id)
 
     def _put_draft(self, draft: Draft, waits: bool, deadline_ms: int, queue_id: int) -> SendResult:
@@ -295,9 +293,9 @@ class BrokerPuts:
     def put_op(self, op: Op, deadline_ms: int) -> None:
         """Put one op message. Raises what `send` raises."""
         self._connection.require_running()
-        facts, now_ms = self._connection.facts.current(), wall_ms()
-        stored = op_message(op.queue_id, op.offsets, facts, now_ms)
-        self._put_stored(stored, facts, now_ms, deadline_ms, op.queue_id)
+        facts = self._connection.facts.current()
+        stored = op_message(op.queue_id, op.offsets, facts, wall_ms())
+        self._put_stored(stored, facts, deadline_ms, op.queue_id)
 
 
 def _call_in(process: int, end: Callable[[], None]) -> None:

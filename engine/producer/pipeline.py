@@ -235,8 +235,7 @@ class Pipeline:
             return False
         in_sync_slaves, slot = self._board.in_sync_slaves.read(), slots.slot_of(queue)
         if any(slots.slot_of(name) == NO_SLOT for name in named):
-            slots.forget(*named)
-            self._refuse(parked, PutMessageStatus.CREATE_MAPPED_FILE_FAILED)
+            self._refuse(parked, slots.refusal(*named))
             return True
         if draft.is_plain:
             payload = encode_kernel.hidden(draft.pieces[0])

@@ -5,10 +5,12 @@ Implements: the producer's side of the questions of `ipc.ring`
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 
 import numpy as np
 
+from engine.protocol.ha.group_transfer import PutMessageStatus
 from ipc import waiting
 from ipc.arrays import Words
 from ipc.compiled import atomics
@@ -25,6 +27,7 @@ class QueueSlots:
     def __init__(self, ring: Ring, control: Words, bell: Cursor) -> None:
         self._ring, self._control, self._bell = ring, control, bell
         self._slots: dict[Queue, int] = {}
+        self._too_many: set[Queue] = set()  # light queues without a slot, because of maxLmqConsumeQueueNum
         self._line: deque[Queue] = deque()
         self._in_line: set[Queue] = set()
         self._asked: Queue | None = None
@@ -42,8 +45,16 @@ class QueueSlots:
         """The slot of a known queue; NO_SLOT where the writer had none."""
         return self._slots[queue]
 
+    def refusal(self, *queues: Queue) -> PutMessageStatus:
+        """Why nothing can be put to queues of which some have no slot; these are asked for again next time."""
+        is_full = not self._too_many.isdisjoint(queues)
+        self.forget(*queues)
+        full = PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
+        return full if is_full else PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+
     def forget(self, *queues: Queue) -> None:
         """Those without a slot are asked for again when they are wanted again."""
+        self._too_many.difference_update(queues)
         for queue in queues:
             if self._slots.get(queue) == NO_SLOT:
                 del self._slots[queue]
@@ -62,7 +73,10 @@ class QueueSlots:
         if queue is None or int(self._control[ControlWord.ANSWERED]) != asked:
             self._ask_next()  # a predecessor's question may have been under way
             return None
-        self._slots[queue] = max(NO_SLOT, int(self._control[ControlWord.ANSWER]))
+        answer = int(self._control[ControlWord.ANSWER])
+        self._slots[queue] = max(NO_SLOT, answer)
+        if answer == -errno.EDQUOT:
+            self._too_many.add(queue)
         self._in_line.discard(self._line.popleft())
         self._asked = None
         self._ask_next()

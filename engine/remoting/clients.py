@@ -171,7 +171,7 @@ class Clients:
             lambda: runtime_info(root, board, files, config.compat) | self._figures(),
             lambda: ha_status(board, read_ha_samples(samples), is_slave=slave, fallbehind_max_bytes=fallbehind),
             lambda: settings_of(config, board),
-            live_settings.changeable(),
+            live_settings.changeable(), live_settings.why_not,
         )
 
     # turns

@@ -332,7 +332,7 @@ class Delay:
                 self._drop(level, queue_offset, "its part of the log has expired")
                 level.dropped(queue_offset)
                 return
-            draft = draft_of(to_log(delivered(message, facts), facts, wall_ms()), facts)
+            draft = draft_of(to_log(delivered(message, facts), facts), facts)
             named = (draft.topic, *(other[0] for other in draft.others if other is not None))
             if refused := next(filter(is_refused, named), None):
                 raise InvalidMessage("topic", f"nothing delayed is delivered to {refused[:MAX_TOPIC_BYTES_V2]!r}")

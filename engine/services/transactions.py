@@ -194,7 +194,7 @@ class Transactions:
             return
         try:
             facts = self._facts.current()
-            draft = draft_of(to_log(make(half), facts, wall_ms()), facts)
+            draft = draft_of(to_log(make(half), facts), facts)
         except StoreError as error:  # nor would the next attempt
             self._seldom.tell("half message %d is passed over: %s", half_offset, error)
             self._reply = True
@@ -266,7 +266,7 @@ class Transactions:
             half = self._queues.records.message(int(said["offset"]))
             if half is not None and self._puts.puts < RESUMING_MAX:
                 facts = self._facts.current()
-                draft = draft_of(to_log(resumed_half(half, facts), facts, wall_ms()), facts)
+                draft = draft_of(to_log(resumed_half(half, facts), facts), facts)
                 self._puts.put(draft, waits=False, token=HalfPut(NOTHING, number))
                 is_put = True
         except (StoreError, OSError, ValueError) as error:

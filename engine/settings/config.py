@@ -18,21 +18,19 @@ from typing import Any
 
 from engine.protocol.access import allow_list
 from engine.protocol.access.allow_list import AllowList
-from engine.settings import host_addresses, log_settings
+from engine.settings import host_addresses, log_settings, old_files
 from engine.settings.client_settings import ClientSettings
 from engine.settings.key import Key
-from engine.settings.keys import KEYS, OLD_SPELLINGS, OWN_KEYS, SYNONYMS
+from engine.settings.key_names import BY_NAME, Unacceptable, found
+from engine.settings.keys import KEYS, OWN_KEYS
 from engine.settings.properties_file import Entry, MalformedEscape, parse
 from engine.settings.tls_mode import TlsMode
-from engine.settings.unused_names import REFUSED, ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS, SAMPLES_ONLY, UNGUARDED
 from ipc.host_port import host_port
 from store.compat import LINES, line_of
 from store.message.delay import levels_ms
 from store.names import COMMIT_LOG
 
 CONSUME_QUEUE_UNIT_BYTES, PUTTING_SERVICES = 20, 2  # the latter: delay and transactions
-BY_NAME = {key.name: key for key in KEYS}
-NO_GUARD = "nothing here asks who calls by a name; remotingAllowList and adminAllowList say from where one may"
 EXPLAINED = ("address", "allow_list")  # what is wrong with them cannot be seen from what is allowed
 EXPORTERS, EXPORTER_NUMBERS = ("DISABLE", "OTLP_GRPC", "PROM", "LOG"), ("0", "1", "2", "3")
 
@@ -88,6 +86,7 @@ class BrokerConfig(ClientSettings):
     queue_ext_file_bytes: int
     enable_multi_dispatch: bool
     enable_lmq: bool
+    light_queues_max: int
     message_index_enable: bool
     message_index_safe: bool
     max_hash_slot_num: int
@@ -206,7 +205,12 @@ def _read(file: str, entries: Iterable[Entry]) -> tuple[BrokerConfig, list[str]]
     warnings: list[str] = []
     seen: dict[str, Entry] = {}
     for entry in entries:
-        key = _key_of(file, entry, warnings)
+        try:
+            key, warning = found(entry.key, entry.value)
+        except Unacceptable as unacceptable:
+            raise ConfigError(file, entry.line, str(unacceptable)) from None
+        if warning is not None:
+            warnings.append(f"{file}:{entry.line}: {entry.key}: {warning}")
         if key is None:
             continue
         if key.name in seen:
@@ -214,37 +218,9 @@ def _read(file: str, entries: Iterable[Entry]) -> tuple[BrokerConfig, list[str]]
         seen[key.name] = entry
     values = {key.field: _default(key) for key in KEYS}
     for name, entry in seen.items():
-        values[BY_NAME[name].field] = _value(file, BY_NAME[name], entry, warnings)
+        values[BY_NAME[name].field] = _value(file, BY_NAME[name], entry, seen, warnings)
     _apply_launcher_rules(file, values, seen, warnings)
     return BrokerConfig(**values), warnings
-
-
-def _key_of(file: str, entry: Entry, warnings: list[str]) -> Key | None:
-    """The key that a line sets; None for one that we do not use. Raises ConfigError for an unknown one."""
-    where = f"{file}:{entry.line}: {entry.key}"
-    name = SYNONYMS.get(entry.key, entry.key)
-    if name in OLD_SPELLINGS:
-        name = OLD_SPELLINGS[name]
-        warnings.append(f"{where}: the old spelling of {name}, taken as such; RocketMQ 4.9 and 5.x ignore it")
-    if name in BY_NAME:
-        return BY_NAME[name]
-    if name in REFUSED and entry.value.strip().lower() == "true":
-        raise ConfigError(file, entry.line, f"{entry.key}={entry.value.strip()}: not allowed; {REFUSED[name]}")
-    if name in ROCKETMQ_KEYS or name in ROCKETMQ_LATER_KEYS:
-        only = " 5.x" if name in ROCKETMQ_LATER_KEYS else ""
-        without = f"; {NO_GUARD}" if name in UNGUARDED else ""
-        warnings.append(f"{where}: a key of RocketMQ{only} that this version does not use; accepted{without}")
-        return None
-    if name in SAMPLES_ONLY:
-        warnings.append(f"{where}: no key of RocketMQ 4.9 or 5.x, although common in samples; it has no effect")
-        return None
-    known = [*BY_NAME, *SYNONYMS, *OLD_SPELLINGS, *ROCKETMQ_KEYS, *ROCKETMQ_LATER_KEYS]
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    import difflib  # rarely: a file is mostly right
-
-    nearest = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    hint = f"did you mean {by_lower[nearest[0]]}?" if nearest else "no known key is like it"
-    raise ConfigError(file, entry.line, f"{entry.key}={entry.value}: unknown key; {hint}")
 
 
 def _default(key: Key) -> Any:
@@ -253,11 +229,14 @@ def _default(key: Key) -> Any:
     return converted(key, str(key.default))
 
 
-def _value(file: str, key: Key, entry: Entry, warnings: list[str]) -> Any:
-    text = entry.value.strip()
+def _value(file: str, key: Key, entry: Entry, seen: Mapping[str, Entry], warnings: list[str]) -> Any:
+    text, where = entry.value.strip(), f"{file}:{entry.line}: {entry.key}"
     if text != entry.value:
-        warnings.append(f"{file}:{entry.line}: {entry.key}: white space around the value is dropped; RocketMQ keeps it")
+        warnings.append(f"{where}: white space around the value is dropped; RocketMQ keeps it")
     try:
+        if key.kind == "path" and (path := old_files.expanded(text, seen)) != text:
+            warnings.append(f"{where}: {text} is taken as {path}; RocketMQ takes it as it is written")
+            text = path
         return converted(key, text)
     except ValueError as malformed:
         because = f" ({malformed})" if key.kind in EXPLAINED or (key.kind == "path" and text) else ""
@@ -344,6 +323,7 @@ def _apply_launcher_rules(file: str, values: dict[str, Any], seen: Mapping[str, 
         values["ha_listen_port"] = values["listen_port"] + 1
     values["store_path_root_dir"] = root = Path(os.path.abspath(values["store_path_root_dir"]))
     values["store_path_commit_log"] = Path(os.path.abspath(values["store_path_commit_log"] or root / COMMIT_LOG))
+    warnings += [f"{file}:{warning}" for warning in old_files.keep_sizes(values, seen)]
     units = -(-values["mapped_file_size_consume_queue_bytes"] // CONSUME_QUEUE_UNIT_BYTES)
     values["mapped_file_size_consume_queue_bytes"] = units * CONSUME_QUEUE_UNIT_BYTES
     if values["transaction_check_interval_ms"] is None:
@@ -368,8 +348,10 @@ def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, E
         values["min_in_sync_replicas"] = min(2, values["in_sync_replicas"]) if is_sync else 1
     can_check = line_of(values["compat"]).ha.checks_before_append
     checks = can_check and values["enable_slave_acting_master"] and is_sync
+    _check_acting(file, values, seen, may_check=can_check and BrokerRole.SYNC_MASTER in (
+        values["broker_role"], values["promoted_role"] if values["broker_role"] is BrokerRole.SLAVE else None
+    ))  # fmt: skip
     needs = {
-        "enableSlaveActingMaster": ("compat=5", can_check),
         "useServerSideResetOffset": ("compat=5", line_of(values["compat"]).groups.resets_by_itself),
         "waitTimeMillsInAdminBrokerQueue": ("compat=5", line_of(values["compat"]).admin.expires_reports),
         "lockInStrictMode": ("compat=5", line_of(values["compat"]).groups.locks_by_quorum),
@@ -381,13 +363,26 @@ def _apply_replica_rules(file: str, values: dict[str, Any], seen: Mapping[str, E
     for name, (what, is_met) in needs.items():
         if name in seen and not is_met and seen[name].value.strip().lower() != "false":
             warnings.append(f"{file}:{seen[name].line}: {name}: has no effect without {what}, as in RocketMQ")
-    if checks and "enableSlaveActingMaster" in seen:
+    if values["enable_slave_acting_master"]:
         where = f"{file}:{seen['enableSlaveActingMaster'].line}: enableSlaveActingMaster"
         warnings.append(f"{where}: it decides about puts and heartbeats; no slave of ours acts as master")
+    if "timerWheelEnable" in seen and values["timer_wheel_enable"]:
+        where = f"{file}:{seen['timerWheelEnable'].line}: timerWheelEnable"
+        warnings.append(f"{where}: this broker has no timer wheel, and refuses messages with a time of their own")
     if values["metrics_exporter_type"] in ("OTLP_GRPC", "LOG"):
         where = f"{file}:{seen['metricsExporterType'].line}: metricsExporterType"
         warnings.append(f"{where}: {values['metrics_exporter_type']} is taken as PROM: figures are not sent anywhere")
         values["metrics_exporter_type"] = "PROM"
+
+
+def _check_acting(file: str, values: Mapping[str, Any], seen: Mapping[str, Entry], *, may_check: bool) -> None:
+    """Refuse enableSlaveActingMaster where it does nothing of what it is for. Raises ConfigError."""
+    if values["enable_slave_acting_master"] and not may_check:
+        what = (
+            "enableSlaveActingMaster=true: not allowed; no slave of this broker acts as master; leave the key out "
+            "(with compat=5 and SYNC_MASTER it is allowed: a put with too few replicas in sync is refused)"
+        )
+        raise ConfigError(file, seen["enableSlaveActingMaster"].line, what)
 
 
 __all__ = [

@@ -11,9 +11,10 @@ from typing import Any
 
 from engine.settings.config import EXPLAINED, ConfigError, converted, entries_of
 from engine.settings.key import Key
+from engine.settings.key_names import hint
 from engine.settings.keys import KEYS as BROKER_KEYS
 from engine.settings.log_settings import LOG_KEYS, LogSettings
-from engine.settings.unused_names import ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS
+from engine.settings.unused_keys import UNUSED, Unused
 
 SHARED = frozenset(
     "remotingAllowList adminAllowList remotingConnectionsMax tls.server.mode tls.config.file".split()
@@ -36,16 +37,32 @@ KEYS = (
     *LOG_KEYS,
 )  # fmt: skip
 BY_NAME = {key.name: key for key in KEYS}
-NAMESRV_ONLY = frozenset(
-    """
-    clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest configBlackList configStorePath
-    defaultThreadPoolNums defaultThreadPoolQueueCapacity deleteTopicWithBrokerRegistration enableAllTopicList
-    enableControllerInNamesrv enableTopicList needWaitForService notifyMinBrokerIdChanged productEnvName
-    returnOrderTopicConfigToBroker rocketmqHome scanNotActiveBrokerInterval unRegisterBrokerQueueCapacity
-    useEpollNativeSelector waitSecondsForService
-    """.split()
-)
-NO_CONTROLLER = "there is no controller here; leave the line out"
+_WITHOUT = "a name server of ours does not use it; accepted"
+_CONTROLLER = "without effect: there is no controller here"
+_IN_THREADS = "without effect: this name server has no thread pools"
+_LISTS = "this name server lists topics for every client that remotingAllowList lets in; leave the line out"
+_STOPPING = {
+    "enableControllerInNamesrv": Unused("there is no controller here; leave the line out", "false"),
+    "enableTopicList": Unused(_LISTS, "true"),
+    "enableAllTopicList": Unused(_LISTS, "true"),
+    "configBlackList": Unused(
+        "this name server never changes paths; say in adminAllowList who may change other settings",
+        "configBlackList;configStorePath;kvConfigPath",
+    ),
+    "deleteTopicWithBrokerRegistration": Unused("a registration here deletes no topics; leave the line out", "false"),
+    "clusterTest": Unused("this name server asks no other one for routes; leave the line out", "false"),
+}
+_WARNED = {
+    _CONTROLLER: "controllerDLegerGroup controllerDLegerPeers controllerDLegerSelfId "
+    "controllerRequestThreadPoolQueueCapacity controllerStorePath controllerThreadPoolNums controllerType "
+    "electMasterMaxRetryCount enableElectUncleanMaster isProcessReadEvent jraftConfig mappedFileSize "
+    "notifyBrokerRoleChanged processReadEvent scanInactiveMasterInterval",
+    _IN_THREADS: "clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity defaultThreadPoolNums "
+    "defaultThreadPoolQueueCapacity unRegisterBrokerQueueCapacity",
+    _WITHOUT: "configStorePath needWaitForService notifyMinBrokerIdChanged productEnvName "
+    "returnOrderTopicConfigToBroker scanNotActiveBrokerInterval waitSecondsForService",
+}
+NAMESRV_ONLY = _STOPPING | {name: Unused(why) for why, names in _WARNED.items() for name in names.split()}
 
 
 def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
@@ -60,16 +77,15 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
                 because = f" ({malformed})" if key.kind in EXPLAINED else ""
                 what = f"{entry.key}={text}: not allowed{because}; allowed: {key.allowed}"
                 raise ConfigError(file, entry.line, what) from None
-        elif entry.key == "enableControllerInNamesrv" and text.lower() == "true":
-            raise ConfigError(file, entry.line, f"{entry.key}={text}: not allowed; {NO_CONTROLLER}")
-        elif entry.key in NAMESRV_ONLY | ROCKETMQ_KEYS | ROCKETMQ_LATER_KEYS:
-            warnings.append(f"{file}:{entry.line}: {entry.key}: a name server of ours does not use it; accepted")
+        elif (unused := NAMESRV_ONLY.get(entry.key)) is not None:
+            if unused.stops(text):
+                raise ConfigError(file, entry.line, f"{entry.key}={text}: not allowed; {unused.why}")
+            warnings.append(f"{file}:{entry.line}: {entry.key}: {_WITHOUT if unused.harmless else unused.why}")
+        elif entry.key in UNUSED:  # a broker's
+            warnings.append(f"{file}:{entry.line}: {entry.key}: {_WITHOUT}")
         else:
-            import difflib  # rarely: a file is mostly right
-
-            nearest = difflib.get_close_matches(entry.key, [*BY_NAME, *NAMESRV_ONLY], n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else "no known key is like it"
-            raise ConfigError(file, entry.line, f"{entry.key}={text}: unknown key; {hint}")
+            what = f"{entry.key}={text}: unknown key; {hint(entry.key, (*BY_NAME, *NAMESRV_ONLY))}"
+            raise ConfigError(file, entry.line, what)
     return values, warnings
 
 

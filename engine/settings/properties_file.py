@@ -1,11 +1,13 @@
 """Reads a java.util.Properties file exactly as Java does, and keeps the line numbers.
 
 Implements: java.util.Properties.load(InputStream) (spec: configuration, section 1)
-Trailing spaces are part of a value, as in Java; what to do about them is the caller's decision.
+Trailing spaces are part of a value, as in Java; what to do about them is the caller's decision. A byte order mark is
+dropped; Java takes it for a part of the first key.
 """
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -33,7 +35,7 @@ class MalformedEscape(ValueError):
 
 def parse(data: bytes) -> Iterator[Entry]:
     """The entries in the file's order, also those whose key comes again later. Raises MalformedEscape."""
-    for line, text in _logical_lines(data.decode("iso-8859-1")):
+    for line, text in _logical_lines(data.removeprefix(codecs.BOM_UTF8).decode("iso-8859-1")):
         key, value = _split(text)
         yield Entry(line, _unescape(key, line), _unescape(value, line))
 

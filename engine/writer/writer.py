@@ -32,6 +32,7 @@ from ipc.ring import ControlWord
 from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
 from store.message.record import BLANK_BYTES, MAX_RECORD_OVERHEAD_BYTES, MAX_TOPIC_BYTES_V2
+from store.message.topics import LMQ_PREFIX, is_lmq
 
 DRAIN_BYTES_MAX = 1 << 20
 POPULATE_BYTES = 2 << 20  # at least twice what one drain may write
@@ -63,6 +64,8 @@ class Writer:
         self._board, self._directory, self._ring_bytes = board, directory, config.ring_bytes
         self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
         self._queues = QueueTable.attach(directory, writable=True)
+        self._light_queues = sum(is_lmq(topic) for topic, _queue_id in self._queues.names())
+        self._light_queues_max = config.light_queues_max if config.enable_lmq else self._queues.capacity
         self._controls = ring.attach_rings(directory)
         self._journal = attach_journal(directory)
         self._rings: dict[int, ring.Ring] = {}
@@ -134,13 +137,23 @@ class Writer:
         else:
             topic, known = question[QUESTION.size : QUESTION.size + topic_bytes], len(self._queues)
             try:
-                control[ControlWord.ANSWER] = self._queues.slot_of(topic, queue_id)
+                control[ControlWord.ANSWER] = self._slot_of(topic, queue_id)
             except NoQueueSlot as error:
                 control[ControlWord.ANSWER] = -error.errno
             if len(self._queues) > known:
                 self._topics.note([(topic.decode(errors="replace"), queue_id)], in_use=True)
                 self._topics.save_if_due()
         publish(control, int(ControlWord.ANSWERED), asked)
+
+    def _slot_of(self, topic: bytes, queue_id: int) -> int:
+        """The queue's slot. Raises NoQueueSlot, with EDQUOT for a light queue above maxLmqConsumeQueueNum."""
+        known = len(self._queues)
+        is_light = topic.startswith(LMQ_PREFIX.encode())
+        if is_light and self._light_queues >= self._light_queues_max and not self._queues.has(topic, queue_id):
+            raise NoQueueSlot(errno.EDQUOT)
+        slot = self._queues.slot_of(topic, queue_id)
+        self._light_queues += is_light and len(self._queues) > known
+        return slot
 
     def _append(self, opened: ring.Ring, number: int) -> None:
         failed = self._board.flush_errno.read()

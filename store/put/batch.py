@@ -106,12 +106,12 @@ def received_batch(request: SendRequest, facts: Facts) -> Stored:
     return batch
 
 
-def batch_to_log(batch: Stored, facts: Facts, now_ms: int) -> list[Stored]:
+def batch_to_log(batch: Stored, facts: Facts) -> list[Stored]:
     """The messages of a classic batch, each as it is stored. Raises InvalidMessage, PropertiesTooLarge."""
     if len(batch.body) > facts.message_bytes_max:
         raise InvalidMessage(LARGE, f"{len(batch.body)} bytes, maxMessageSize is {facts.message_bytes_max}")
     if facts.policy.timers:  # 5.x: the hooks see the batch as a message
-        batch = hooked(batch, facts, now_ms)
+        batch = hooked(batch, facts)
     if batch.sys_flag & TRANSACTION_MASK or batch.delay_level > 0 or batch.topic == SCHEDULE_TOPIC:
         raise InvalidMessage("batch", "RocketMQ takes no transactions and no delay levels in batches")
     shared = text_bytes(property_text(facts.policy, batch.fields))

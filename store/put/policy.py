@@ -27,9 +27,6 @@ class Facts:
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
     enabled_append_prop_crc: bool = False
-    timer_wheel_enable: bool = True
-    timer_precision_ms: int = 1000
-    timer_max_delay_s: int = 3 * 24 * 3600
     batch_topics: frozenset[str] = frozenset()  # whose attribute queue.type says BatchCQ
     multi_tag_topics: frozenset[str] = frozenset()
 

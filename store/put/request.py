@@ -26,7 +26,6 @@ from store.message.properties import (
     PROPERTY_CRC,
     REAL_QUEUE_ID,
     REAL_TOPIC,
-    TIMER_DEL_UNIQUE_KEY,
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
@@ -51,6 +50,7 @@ from store.message.topics import DEAD_PREFIX, HALF_TOPIC, RETRY_PREFIX, TIMER_TO
 from store.put.java_map import JavaMap
 from store.put.policy import Facts, parse_properties, property_text, text_bytes
 
+TIMER = "timer"  # the field that is wrong in a message with a time of its own
 TIMERS = (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS)
 POLICY_PROPERTIES = frozenset((  # what makes a broker do more to a message than to add properties
     WAIT, POP_CHECK, TRANSACTION_PREPARED, PROPERTY_CRC, INNER_NUM, DELAY, MULTI_DISPATCH, *TIMERS,
@@ -214,15 +214,15 @@ def _moved(stored: Stored, topic: str, queue_id: int, facts: Facts) -> Stored:
     )
 
 
-def hooked(stored: Stored, facts: Facts, now_ms: int) -> Stored:
+def hooked(stored: Stored, facts: Facts) -> Stored:
     """What the store does to any message first: checks, and the way of delayed ones. Raises InvalidMessage."""
     _check(stored, facts)
-    return _delayed(stored, facts, now_ms) if stored.is_counted else stored
+    return _delayed(stored, facts) if stored.is_counted else stored
 
 
-def to_log(stored: Stored, facts: Facts, now_ms: int) -> Stored:
+def to_log(stored: Stored, facts: Facts) -> Stored:
     """What the store does to a single message before it encodes it. Raises InvalidMessage."""
-    stored = hooked(stored, facts, now_ms)
+    stored = hooked(stored, facts)
     _check_inner(stored, facts)  # once more: it may have another topic now
     if facts.appends_crc and PROPERTY_CRC in stored.fields:
         del stored.fields[PROPERTY_CRC]
@@ -236,41 +236,24 @@ def _without(properties: str, name: str) -> str:
     return PAIR_SEPARATOR.join(part for part in properties.split(PAIR_SEPARATOR) if not part.startswith(begin))
 
 
-def _delayed(stored: Stored, facts: Facts, now_ms: int) -> Stored:
-    """A message with a delay level goes to its level's queue, one with a time (5.x) to the timer's."""
+def _delayed(stored: Stored, facts: Facts) -> Stored:
+    """Move a message with a delay level to its level's queue. Raises InvalidMessage for one with a time (5.x).
+
+    HookUtils.handleScheduleMessage of a broker without a timer wheel.
+    """
     fields, level = stored.fields, stored.delay_level
     if facts.policy.timers and stored.topic != TIMER_TOPIC:
         if level > 0:
             for name in TIMERS:
                 fields.pop(name, None)
         elif TIMER_OUT_MS not in fields and any(name in fields for name in TIMERS):
-            stored = _timed(stored, facts, now_ms)
+            raise InvalidMessage(TIMER, "this broker has no timer wheel, only delay levels (property DELAY)")
     if level <= 0:
         return stored
     if level > facts.delay_level_max:
         level = facts.delay_level_max
         fields.put(DELAY, str(level))
     return _moved(stored, SCHEDULE_TOPIC, level - 1, facts)
-
-
-def _timed(stored: Stored, facts: Facts, now_ms: int) -> Stored:
-    """HookUtils.transformTimerMessage."""
-    fields = stored.fields
-    if not facts.timer_wheel_enable:
-        raise InvalidMessage("timer", "timerWheelEnable is false")
-    name = next(name for name in (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS) if name in fields)
-    value = java_int(fields[name], name, -LONG_MAX - 1, LONG_MAX)
-    due_ms = {TIMER_DELAY_SEC: now_ms + value * 1000, TIMER_DELAY_MS: now_ms + value}.get(name, value)
-    if due_ms <= now_ms:
-        if TIMER_DEL_UNIQUE_KEY in fields:
-            raise InvalidMessage("timer", "a message that takes back another must lie in the future")
-        return stored
-    if due_ms - now_ms > facts.timer_max_delay_s * 1000:
-        raise InvalidMessage("timer", f"more than {facts.timer_max_delay_s} s ahead (timerMaxDelaySec)")
-    precision = facts.timer_precision_ms
-    due_ms = due_ms - precision if due_ms % precision == 0 else due_ms // precision * precision
-    fields.put(TIMER_OUT_MS, str(due_ms))
-    return _moved(stored, TIMER_TOPIC, 0, facts)
 
 
 def _check(stored: Stored, facts: Facts) -> None:

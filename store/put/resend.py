@@ -21,8 +21,6 @@ from store.message.properties import (
     REAL_TOPIC,
     RETRY_TOPIC,
     TAGS,
-    TIMER_DELAY_SEC,
-    TIMER_DELIVER_MS,
     TRANSACTION_PREPARED,
     WAIT,
     java_text,
@@ -31,7 +29,7 @@ from store.message.record import TRANSACTION_MASK, Message, SysFlag
 from store.message.topics import CHECK_MAX_TOPIC, DEAD_PREFIX, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX
 from store.put.java_map import JavaMap
 from store.put.policy import Facts, parse_properties, property_text
-from store.put.request import INT_MAX, Stored, java_int
+from store.put.request import INT_MAX, TIMERS, Stored, java_int
 
 OP_TAG, OP_SEPARATOR = "d", ","
 NEW_MAP_CAPACITY = 16
@@ -132,7 +130,7 @@ def delivered(delayed: Message, facts: Facts) -> Stored:
     stored = copy_of(delayed, facts)
     topic, queue_id = _real_queue(stored.fields)
     stored.fields.put(WAIT, "false")  # after the string was written
-    for name in (DELAY, TIMER_DELIVER_MS, TIMER_DELAY_SEC) if facts.policy.timers else (DELAY,):
+    for name in (DELAY, *TIMERS) if facts.policy.timers else (DELAY,):
         stored.fields.pop(name, None)
     return replace(stored, topic=topic, queue_id=queue_id)
 

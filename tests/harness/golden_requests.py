@@ -60,7 +60,7 @@ class Requests:
     def _single(self, message: Message) -> tuple[str, Draft]:
         kind, stored = self._stored(message)
         facts = replace(self._facts, store_host=message.store_host)
-        return kind, draft_of(to_log(stored, facts, message.store_timestamp_ms), facts)
+        return kind, draft_of(to_log(stored, facts), facts)
 
     def _stored(self, message: Message) -> tuple[str, Stored]:
         facts, properties = replace(self._facts, store_host=message.store_host), message.properties
@@ -148,4 +148,4 @@ class Requests:
             properties=self._sent_properties(asked),
         )  # fmt: skip
         batch = received_batch(request, facts)
-        return "batch", draft_of_batch(batch_to_log(batch, facts, first.store_timestamp_ms), facts)
+        return "batch", draft_of_batch(batch_to_log(batch, facts), facts)

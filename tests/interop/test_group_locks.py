@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,8 @@ from tests.interop.rocketmq import NameServer
 from tests.interop.sides import OurSide, RealSide, Side, registered
 
 VERSION, SECONDS, QUEUES = "5.3.3", 180, 4
-STRICT = {"brokerName": "broker-a", "lockInStrictMode": "true", "totalReplicas": 2, "enableSlaveActingMaster": "true"}
-KINDS = {"real": RealSide, "ours": OurSide}
+STRICT = {"brokerName": "broker-a", "lockInStrictMode": "true", "totalReplicas": 2}
+KINDS = {"real": partial(RealSide, enableSlaveActingMaster="true"), "ours": OurSide}
 
 
 def ask(side: Side, code: int, client: str, *queues: int, only: bool = False) -> list[int]:

@@ -100,7 +100,14 @@ def sends(five: bool) -> Iterator[Question]:
         yield sent(code, properties=properties(**HALF))
         yield sent(code, sysFlag=1, flag=7, reconsumeTimes=2)
     if five:
-        yield sent(properties=properties(TIMER_DELAY_SEC="3600"))
+        for timer in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"):
+            for code in (10, 310):
+                yield sent(code, properties=properties(**{timer: "3600"}))
+            yield sent(properties=properties(**HALF, **{timer: "3600"}))
+            yield sent(320, batch(b"a"), batch="true", properties=properties(**{timer: "3600"}))
+        yield sent(properties=properties(TIMER_DELAY_SEC="x"))
+        yield sent(properties=properties(TIMER_DELAY_SEC="3600", DELAY="18"))
+        yield Question(370, {"producerGroup": "g", "topic": "one", "recallHandle": "x"})
 
 
 def retries() -> Iterator[Question]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from engine.board import live_settings
 from engine.settings import client_keys, keys, name_server_keys
 from engine.settings.key import Key
-from engine.settings.unused_names import ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS
+from engine.settings.unused_keys import UNUSED
 from tools.docs.tables import code, table
 
 HEAD = """# Keys
@@ -69,8 +69,13 @@ def _default(key: Key) -> str:
 def _other_names() -> str:
     spellings = {**keys.SYNONYMS, **keys.OLD_SPELLINGS}
     rows = [(code(old), code(new)) for old, new in spellings.items()]
-    unused = " ".join(f"`{name}`" for name in sorted(ROCKETMQ_KEYS | ROCKETMQ_LATER_KEYS))
+    stopping = [(code(name), code(unused.harmless), unused.why) for name, unused in sorted(UNUSED.items())
+                if unused.harmless is not None]  # fmt: skip
+    warned = [(code(name), unused.why) for name, unused in sorted(UNUSED.items()) if unused.harmless is None]
     return (
         f"## Other names\n\n{table(('also taken', 'as'), rows)}\n"
-        f"## Taken without an effect\n\nRocketMQ's brokers know these; ours warns and goes on.\n\n{unused}\n"
+        "## Keys of RocketMQ that stop the start\n\nThis broker starts with the value that is named here, RocketMQ's "
+        f"default, and refuses every other one.\n\n{table(('key', 'allowed', 'why'), stopping)}\n"
+        "## Keys of RocketMQ without an effect\n\nThis broker warns about these and starts.\n\n"
+        f"{table(('key', 'why'), warned)}\n"
     )

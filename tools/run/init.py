@@ -88,7 +88,7 @@ def init(
 
 def _properties(settings: dict[str, str]) -> str:
     """What is given as lines, all else of `SHOWN` as comments with its default."""
-    from engine.settings.config import BY_NAME
+    from engine.settings.key_names import BY_NAME
 
     lines = [
         "# A broker of Slipstream. Keys are RocketMQ's; a line without `#` differs from the default or was asked for."

@@ -32,12 +32,12 @@ class MovedOffsets:
             self._write(self._noted.popleft())
 
     def _write(self, event: MovedOffset) -> None:
-        desk, facts, now_ms = self._desk, self._desk.facts.now(), wall_ms()
+        desk, facts = self._desk, self._desk.facts.now()
         if desk.puts is None:  # a slave's log is its master's
             return
-        stored = offset_moved(event, desk.config.broker_name, facts, now_ms)
+        stored = offset_moved(event, desk.config.broker_name, facts, wall_ms())
         try:
-            draft = draft_of(to_log(stored, facts, now_ms), facts)
+            draft = draft_of(to_log(stored, facts), facts)
             desk.puts.put(
                 draft, waits=False, queue_id=stored.queue_id, on_done=_passed_over,
                 on_expired=lambda _waited_ms: self._noted.append(event), limit_ms=WAITS_MS,

@@ -25,7 +25,7 @@ class PutFacts:
             cluster_name=config.broker_cluster_name, region_id=config.region_id, trace_on=config.trace_on,
             message_bytes_max=config.max_message_bytes, enable_lmq=config.enable_lmq,
             enable_multi_dispatch=config.enable_multi_dispatch,
-            enabled_append_prop_crc=config.enabled_append_prop_crc, timer_wheel_enable=config.timer_wheel_enable,
+            enabled_append_prop_crc=config.enabled_append_prop_crc,
             delay_level_max=len(levels_ms(config.message_delay_level)),
         )  # fmt: skip
         tables.follow(self._changed)

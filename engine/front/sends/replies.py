@@ -78,7 +78,7 @@ class Replies:
             self._say(task, stored, pushed, None)
             return
         try:
-            draft = draft_of(to_log(replace(stored, fields=stored.fields.copy()), facts, task.now_ms), facts)
+            draft = draft_of(to_log(replace(stored, fields=stored.fields.copy()), facts), facts)
         except (PropertiesTooLarge, InvalidMessage):
             self._say(task, stored, pushed, None)
             return

@@ -100,7 +100,7 @@ class SendBacks:
     def _put(self, task: Task, stored: Stored) -> None:
         desk, facts = self._desk, self._desk.facts.now()
         try:
-            draft = draft_of(to_log(stored, facts, task.now_ms), facts)
+            draft = draft_of(to_log(stored, facts), facts)
         except (PropertiesTooLarge, InvalidMessage) as invalid:
             self._say_status(task, desk.status_of(invalid))
             return

@@ -36,6 +36,7 @@ from store.files.segment_files import SegmentFiles
 from store.message.properties import MSG_REGION, TRACE_ON
 from store.message.record import Message, decode
 from store.put.draft import Draft
+from store.put.request import TIMER
 from store.reading.index_search import LogRecords
 from store.reading.queue_view import Limits
 
@@ -303,7 +304,8 @@ class SendDesk(Answerer):
         if isinstance(error, PropertiesTooLarge):
             return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
         if isinstance(error, InvalidMessage):
-            return PutMessageStatus.MESSAGE_ILLEGAL
+            is_timer = error.field == TIMER
+            return PutMessageStatus.WHEEL_TIMER_NOT_ENABLE if is_timer else PutMessageStatus.MESSAGE_ILLEGAL
         raise error
 
     def message_at(self, physical_offset: int) -> Message | None:

@@ -187,21 +187,16 @@ class Sends:
         if header.batch:
             stored = received_batch(request, facts)
             if not stored.sys_flag & SysFlag.INNER_BATCH:
-                return stored, draft_of_batch(batch_to_log(stored, facts, task.now_ms), facts)
+                return stored, draft_of_batch(batch_to_log(stored, facts), facts)
         else:
             unique_key = self._unique_keys.new() if facts.policy.adds_unique_key else ""
             stored = received(request, facts, unique_key)
-        return stored, draft_of(to_log(stored, facts, task.now_ms), facts)
+        return stored, draft_of(to_log(stored, facts), facts)
 
     def _put_invalid(self, task: Task, invalid: InvalidMessage | PropertiesTooLarge) -> None:
-        facts, field = self.desk.facts.now(), getattr(invalid, "field", "")
-        timer = answers.timer_answer(field, has_timers=facts.timer_wheel_enable, max_delay_s=facts.timer_max_delay_s)
-        if timer is not None:
-            self.desk.say(task, timer.code, timer.remark, self.desk.common)
-        elif field == LARGE and self.desk.line.put.throws_large_batches:
+        if getattr(invalid, "field", "") == LARGE and self.desk.line.put.throws_large_batches:
             raise Thrown("java.lang.RuntimeException: message body size exceeded")
-        else:
-            self.desk.say_status(task, self.desk.status_of(invalid))
+        self.desk.say_status(task, self.desk.status_of(invalid))
 
     def _put_done(self, task: Task, stored: Stored, outcome: PutOutcome) -> None:
         desk = self.desk
@@ -213,7 +208,6 @@ class Sends:
         fields = answers.stored_fields(
             desk.common, outcome.message_id, outcome.queue_id, outcome.queue_offset, transaction_id=unique_key,
             batch_key=unique_key if is_inner else None,
-            recall_handle=answers.recall_handle(stored.fields, desk.config.broker_name),
             capacity=desk.fields_capacity(task.request),
         )  # fmt: skip
         desk.say(task, desk.put_answer(outcome.status).code, None, fields)

@@ -122,7 +122,7 @@ class TransactionEnds:
         desk, facts = self._desk, self._desk.facts.now()
         try:
             stored = committed(half, facts)
-            draft = draft_of(to_log(stored, facts, task.now_ms), facts)
+            draft = draft_of(to_log(stored, facts), facts)
         except (PropertiesTooLarge, InvalidMessage) as invalid:
             answer = end_answer(desk.status_of(invalid), desk.config.max_message_bytes)
             desk.say(task, answer.code, answer.remark)
@@ -178,9 +178,9 @@ class TransactionEnds:
             self._try_again((queue_id, offsets))
 
     def _write(self, op: Op, task: Task | None = None, remark: str | None = None) -> None:
-        desk, facts, now_ms = self._desk, self._desk.facts.now(), wall_ms()
-        stored = op_message(*op, facts, now_ms)
-        draft = draft_of(to_log(stored, facts, now_ms), facts)
+        desk, facts = self._desk, self._desk.facts.now()
+        stored = op_message(*op, facts, wall_ms())
+        draft = draft_of(to_log(stored, facts), facts)
 
         def answer() -> None:
             if task is not None:

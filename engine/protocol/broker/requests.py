@@ -31,6 +31,7 @@ from engine.protocol.tables import topic_attributes
 from engine.protocol.tables.defaults import group_config
 from engine.protocol.tables.metadata import Metadata
 from engine.protocol.tables.register_body import is_name
+from store.message.properties import MSG_REGION
 from store.message.record import MAX_TOPIC_BYTES
 from store.message.topics import TOPIC_PATTERN, is_system_topic
 from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, REQUEST_MODES, TIMER_METRICS
@@ -42,6 +43,7 @@ from store.tables.tables import topic_config
 ON_SLAVE = "Can't modify topic or subscription group from slave broker, please execute it from master broker."
 PERMISSION = "brokerPermission"
 NO_CHECKPOINT, NO_METRICS = "The checkpoint is null", "The timer message store is null"
+NO_RECALL = "recall failed, operation is forbidden"
 TOPICS_MAX = GROUPS_MAX = 50_000  # what one frame takes in one table
 BODY_BYTES_MAX = 64 * 1024  # of a group's configuration, of settings
 GROUP_CONFIG = "the group's configuration"
@@ -64,6 +66,7 @@ class Facts(NamedTuple):
     ha_status: Callable[[], Json]
     settings: Callable[[], Mapping[str, str]]
     changeable: Mapping[str, Changeable] = {}
+    why_not: Callable[[str], str] = "{} cannot change while the broker runs; set it in its file".format
 
 
 class BrokerRequests(Answerer):
@@ -97,6 +100,7 @@ class BrokerRequests(Answerer):
                 RequestCode.GET_BROKER_HA_STATUS: self._ha_status,
                 RequestCode.GET_TIMER_CHECK_POINT: self._timer_checkpoint,
                 RequestCode.GET_TIMER_METRICS: self._timer_metrics,
+                RequestCode.RECALL_MESSAGE: self._recall,
             }
 
     # what a slave asks
@@ -125,6 +129,11 @@ class BrokerRequests(Answerer):
         if not self._has_timers:
             raise Refused(ResponseCode.SYSTEM_ERROR, NO_METRICS)
         return self.with_json(request, self.metadata.value(TIMER_METRICS))
+
+    def _recall(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
+        """Refuse to cancel a message: RecallMessageProcessor with recallMessageEnable=false."""
+        region = {MSG_REGION: self._facts.settings()["regionId"]}
+        return self.answered(request, ResponseCode.NO_PERMISSION, NO_RECALL, region)
 
     # what an administrator asks
 
@@ -256,8 +265,7 @@ class BrokerRequests(Answerer):
             name = key.strip()
             setting = self._facts.changeable.get(name)
             if setting is None:
-                remark = f"{name} cannot change while the broker runs; set it in its file"
-                raise Refused(ResponseCode.NO_PERMISSION, remark)
+                raise Refused(ResponseCode.NO_PERMISSION, self._facts.why_not(name))
             try:
                 wanted[name] = setting.parsed(text.strip())
             except ValueError:

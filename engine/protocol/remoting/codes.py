@@ -105,6 +105,7 @@ class RequestCode(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352  # 5.x
     UPDATE_AND_GET_GROUP_FORBIDDEN = 353  # 5.x
     LITE_PULL_MESSAGE = 361  # 5.x
+    RECALL_MESSAGE = 370  # 5.x
     GET_ALL_MESSAGE_REQUEST_MODE = 402  # 5.x
     GET_BROKER_MEMBER_GROUP = 901  # 5.x
     BROKER_HEARTBEAT = 904  # 5.x
@@ -183,10 +184,10 @@ _BY_KIND = {
     ),
     RequestKind.MESSAGES: (
         RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE, RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID,
-        RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION,
-        RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.RECALL_MESSAGE,
+        RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ,
     ),
     RequestKind.TABLES: (
         RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET,

@@ -5,16 +5,13 @@ Implements: SendMessageProcessor.handlePutMessageResult, SendMessageResponseHead
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
 from engine.protocol.ha.group_transfer import PutMessageStatus
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.sending.checks import SendingBroker
-from store.message.properties import MSG_REGION, REAL_TOPIC, TIMER_OUT_MS, TRACE_ON, UNIQ_KEY
-from store.message.topics import RETRY_PREFIX
+from store.message.properties import MSG_REGION, TRACE_ON
 from store.tables.tables import hash_map_order
 
 REJECTED = "[REJECTREQUEST]system busy, start flow control for a while"
@@ -23,7 +20,7 @@ UNTIL = "start flow control for a while, period in queue: {}ms, size of queue: {
 TIMED_OUT, STORE_BUSY = f"[TIMEOUT_CLEAN_QUEUE]broker busy, {UNTIL}", f"[PCBUSY_CLEAN_QUEUE]broker busy, {UNTIL}"
 
 # In the order in which they come into the map: those of any answer, then the header's.
-_FIELDS = (MSG_REGION, TRACE_ON, "msgId", "queueId", "queueOffset", "transactionId", "batchUniqId", "recallHandle")
+_FIELDS = (MSG_REGION, TRACE_ON, "msgId", "queueId", "queueOffset", "transactionId", "batchUniqId")
 _CODES = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
     PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -42,11 +39,11 @@ _UNAVAILABLE = (
     "[CL: {0:5.2f} CQ: {0:5.2f} INDEX: {0:5.2f}], messages are put to the slave, message store has been shut down, etc."
 )
 
-TIMER = "timer"  # the field that is wrong in a message whose time is
-_TIMER_ILLEGAL = (
-    "timer message illegal, the delay time should not be bigger than the max delay {}ms; or if set del msg, the delay "
-    "time should be bigger than the current time"
+LIGHT_QUEUES = (
+    "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, lmq consumeQueue num exceed "
+    "maxLmqConsumeQueueNum config num, default limit 2w."
 )
+NO_TIMERS = "accurate timer message is not enabled, timerWheelEnable is false"
 
 
 class PutAnswer(NamedTuple):
@@ -68,33 +65,18 @@ def put_answer(status: PutMessageStatus, broker: SendingBroker, disk_used_percen
             return PutAnswer(code, "create mapped file failed, server is busy or broken.")
         case PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
             return PutAnswer(code, "in-sync replicas not enough")
+        case PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED:
+            return PutAnswer(code, LIGHT_QUEUES)
+        case PutMessageStatus.WHEEL_TIMER_NOT_ENABLE:
+            return PutAnswer(code, NO_TIMERS)
         case PutMessageStatus.UNKNOWN_ERROR:
             return PutAnswer(code, "UNKNOWN_ERROR")
     return PutAnswer(code, None)
 
 
-def timer_answer(field: str, *, has_timers: bool, max_delay_s: int) -> PutAnswer | None:
-    """What a client is told of a message whose time the timer wheel does not take; None: something else is wrong."""
-    if field != TIMER:
-        return None
-    if not has_timers:
-        remark = "accurate timer message is not enabled, timerWheelEnable is false"
-        return PutAnswer(ResponseCode.SYSTEM_ERROR, remark)
-    return PutAnswer(ResponseCode.MESSAGE_ILLEGAL, _TIMER_ILLEGAL.format(max_delay_s * 1000))
-
-
-def recall_handle(fields: Mapping[str, str], broker_name: str) -> str | None:
-    """What a message is taken back by that the timer wheel has; None of another one. RecallMessageHandle.HandleV1."""
-    due_ms, topic = fields.get(TIMER_OUT_MS), fields.get(REAL_TOPIC)
-    if due_ms is None or topic is None or topic.startswith(RETRY_PREFIX):
-        return None
-    text = " ".join(("v1", topic, broker_name, str(int(due_ms) + 1), fields.get(UNIQ_KEY, "null")))
-    return base64.urlsafe_b64encode(text.encode()).decode()
-
-
 def stored_fields(
     common: dict[str, str], message_id: str, queue_id: int, queue_offset: int, *, transaction_id: str | None = None,
-    batch_key: str | None = None, recall_handle: str | None = None, capacity: int | None,
+    batch_key: str | None = None, capacity: int | None,
 ) -> dict[str, str]:  # fmt: skip
     """The fields of an answer about a stored message; `common`: those of any answer.
 
@@ -102,7 +84,7 @@ def stored_fields(
     """
     own = {
         "msgId": message_id, "queueId": str(queue_id), "queueOffset": str(queue_offset),
-        "transactionId": transaction_id, "batchUniqId": batch_key, "recallHandle": recall_handle,
+        "transactionId": transaction_id, "batchUniqId": batch_key,
     }  # fmt: skip
     fields = {name: value for name, value in own.items() if value is not None} | common
     return fields if capacity is None else {name: fields[name] for name in _order(capacity) if name in fields}

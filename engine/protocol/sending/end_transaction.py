@@ -21,7 +21,7 @@ from engine.protocol.remoting.answers import (
 )
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
-from engine.protocol.sending.answers import PutAnswer
+from engine.protocol.sending.answers import NO_TIMERS, PutAnswer
 from engine.protocol.sending.headers import java_number, quoted
 from store.message.properties import IMMUNITY_SECONDS, PRODUCER_GROUP, UNIQ_KEY
 from store.message.record import Message
@@ -124,4 +124,6 @@ def end_answer(status: PutMessageStatus, max_message_bytes: int) -> PutAnswer:
             return PutAnswer(ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now.")
         case PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH:
             return PutAnswer(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
+        case PutMessageStatus.WHEEL_TIMER_NOT_ENABLE:
+            return PutAnswer(ResponseCode.SYSTEM_ERROR, NO_TIMERS)
     return PutAnswer(ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR")

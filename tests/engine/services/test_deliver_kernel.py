@@ -46,7 +46,7 @@ def stored_record(made: random.Random, facts: Facts) -> bytes:
         born_timestamp_ms=NOW_MS - 5, reconsume_times=made.randrange(3),
         born_host=Host(made.choice(("10.1.2.3", "2001:db8::1")) if made.random() < 0.2 else "10.1.2.3", 4711),
     )  # fmt: skip
-    draft = draft_of(to_log(received(request, facts, "0A000001" * 4), facts, NOW_MS), facts)
+    draft = draft_of(to_log(received(request, facts, "0A000001" * 4), facts), facts)
     assert draft.topic == SCHEDULE_TOPIC
     return draft.pieces[0]
 
@@ -91,7 +91,7 @@ def examined(record: bytes, facts: Facts, before: int = 13) -> tuple[Any, Words]
 
 def plain_way(record: bytes, facts: Facts) -> Draft | None:
     try:
-        return draft_of(to_log(delivered(decode(record), facts), facts, NOW_MS), facts)
+        return draft_of(to_log(delivered(decode(record), facts), facts), facts)
     except StoreError:
         return None
 
@@ -120,7 +120,7 @@ def test_the_usual_message_is_compiled(compat: str) -> None:
     properties = "UNIQ_KEY\x01AC1100000001\x02TAGS\x01a\x02DELAY\x013\x02WAIT\x01true"
     born = Host("10.1.2.3", 5)
     request = SendRequest(topic="T", body=b"x" * 100, queue_id=3, properties=properties, born_host=born)
-    draft = draft_of(to_log(received(request, facts, "U"), facts, NOW_MS), facts)
+    draft = draft_of(to_log(received(request, facts, "U"), facts), facts)
     assert examined(draft.pieces[0], facts)[1][0, Row.IS_USUAL]
 
 

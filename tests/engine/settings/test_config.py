@@ -16,7 +16,7 @@ from engine.settings import keys as config_keys
 from engine.settings import name_server_keys
 from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, FlushDiskType, from_mapping, load
 from engine.settings.key import Key
-from engine.settings.unused_names import REFUSED, ROCKETMQ_KEYS, ROCKETMQ_LATER_KEYS, SAMPLES_ONLY, UNGUARDED
+from engine.settings.unused_keys import UNUSED
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -118,9 +118,9 @@ def test_a_sync_master_waits_for_one_slave_unless_told_otherwise(settings: dict[
     ("text", "says"),
     [
         ("compat=5\nenableAutoInSyncReplicas=true\n", "2: enableAutoInSyncReplicas: has no effect without compat=5"),
-        ("compat=4.9\nenableSlaveActingMaster=true\n", "2: enableSlaveActingMaster: has no effect without compat=5"),
         ("compat=5\nminInSyncReplicas=2\n", "2: minInSyncReplicas: has no effect without enableAutoInSyncReplicas"),
         ("compat=5\nenableSlaveActingMaster=true\n", "no slave of ours acts as master"),
+        ("timerWheelEnable=true\n", "1: timerWheelEnable: this broker has no timer wheel, and refuses messages"),
         ("metricsExporterType=OTLP_GRPC\n", "1: metricsExporterType: OTLP_GRPC is taken as PROM"),
     ],
 )
@@ -142,7 +142,10 @@ def test_rocketmqs_words_for_exporters() -> None:
         ("brokerNmae=a", "brokerNmae=a: unknown key; did you mean brokerName?"),
         ("flushdisktype=SYNC_FLUSH", "did you mean flushDiskType?"),
         ("fileReservedTimes=3", "did you mean fileReservedTime?"),
+        ("storePathConsumeQueu=/x", "did you mean storePathConsumeQueue?"),
         ("zzqqxx=1", "no known key is like it"),
+        ("storePathCommitLog=${storePath}/commitlog", "${storePath} stands for no key of this file"),
+        ("storePathCommitLog=${storePathCommitLog}/a", "go round in a circle"),
         ("brokerRole=slave", "brokerRole=slave: not allowed; allowed: ASYNC_MASTER, SYNC_MASTER or SLAVE"),
         ("flushDiskType=", "allowed: ASYNC_FLUSH or SYNC_FLUSH"),
         ("listenPort=65535", "allowed: a whole number from 1 to 65534"),
@@ -194,6 +197,40 @@ def test_the_last_of_two_wins_with_a_warning(tmp_path: Path) -> None:
     config, warnings = load(written(tmp_path, "listenPort=1000\nlistenPort=2000\n"))
     assert config.listen_port == 2000
     assert warnings == [f"{tmp_path}/broker.properties:2: listenPort: given twice; line 1 has no effect"]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
+    path = tmp_path / "broker.properties"
+    path.write_bytes(b"\xef\xbb\xbfbrokerName=a\nlistenPort=1000\n")
+    config, warnings = load(path)
+    assert (config.broker_name, config.listen_port, warnings) == ("a", 1000, [])
+
+
+def test_a_path_may_name_another_key(tmp_path: Path) -> None:
+    text = "storePathCommitLog=${storePathRootDir}/log\nstorePathRootDir=${user.home}/s\nbrokerName=${HOSTNAME}\n"
+    config, warnings = load(written(tmp_path, text))
+    assert (config.store_path_commit_log, config.store_path_root_dir) == (Path.home() / "s/log", Path.home() / "s")
+    assert config.broker_name == "${HOSTNAME}", "as in RocketMQ"
+    assert len(warnings) == 2 and "RocketMQ takes it as it is written" in warnings[0]
+    assert load(written(tmp_path, "storePathCommitLog=${storePathRootDir}/c"))[0].store_path_commit_log == (
+        Path("~/store/c").expanduser()
+    )
+
+
+def test_files_that_are_there_win_over_sizes_in_the_old_spelling(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    text = f"storePathRootDir={root}\nmapedFileSizeConsumeQueue=300000\nmapedFileSizeCommitLog=4096\n"
+    assert load(written(tmp_path, text))[0].mapped_file_size_consume_queue_bytes == 300_000, "a store without files"
+    for name, size in (("consumequeue/t/0", 6_000_000), ("commitlog", 1 << 20)):
+        (root / name).mkdir(parents=True)
+        with (root / name / ("0" * 20)).open("wb") as file:
+            file.truncate(size)
+    config, warnings = load(written(tmp_path, text))
+    sizes = config.mapped_file_size_consume_queue_bytes, config.mapped_file_size_commit_log_bytes
+    assert sizes == (6_000_000, 1 << 20)
+    assert any(":2: mapedFileSizeConsumeQueue: taken as 6000000, the size of the files" in line for line in warnings)
+    both = load(written(tmp_path, text + "mappedFileSizeConsumeQueue=300000\n"))[0]
+    assert both.mapped_file_size_consume_queue_bytes == 300_000, "RocketMQ obeys the new spelling"
 
 
 def test_old_and_new_spelling_are_one_key(tmp_path: Path) -> None:
@@ -251,9 +288,7 @@ def test_the_table_and_the_dataclass_agree() -> None:
     names = {key.name for key in config_keys.KEYS}
     assert len(names) == len(config_keys.KEYS)
     assert names >= config_keys.OWN_KEYS
-    assert not names & (ROCKETMQ_KEYS | ROCKETMQ_LATER_KEYS | SAMPLES_ONLY)
-    assert not ROCKETMQ_KEYS & ROCKETMQ_LATER_KEYS
-    assert REFUSED.keys() | UNGUARDED <= ROCKETMQ_KEYS | ROCKETMQ_LATER_KEYS
+    assert not names & UNUSED.keys()
     assert config_keys.SENDERS_MAX == cursors.HA_CONNECTIONS_MAX
 
 
@@ -290,14 +325,6 @@ def is_read_elsewhere(key: Key) -> bool:
     return any(asked.search(path.read_text()) for path in sources)
 
 
-def test_a_key_without_effect_is_no_key_of_ours(tmp_path: Path) -> None:
-    config, warnings = load(written(tmp_path, "useABSLock=true\n"))
-    assert not hasattr(config, "use_abs_lock")
-    assert warnings == [
-        f"{tmp_path}/broker.properties:1: useABSLock: a key of RocketMQ 5.x that this version does not use; accepted"
-    ]
-
-
 @pytest.mark.parametrize("name", ["remotingAllowList", "adminAllowList", "haAllowList", "metricsAllowList"])
 def test_allow_lists_are_read_at_the_start_or_refused(name: str, tmp_path: Path) -> None:
     field = next(key.field for key in config_keys.KEYS if key.name == name)
@@ -308,21 +335,6 @@ def test_allow_lists_are_read_at_the_start_or_refused(name: str, tmp_path: Path)
         said = rf"broker.properties:2: {name}=.*not allowed \(.*{why}.*allowed: addresses"
         with pytest.raises(ConfigError, match=said):
             load(written(tmp_path, f"\n{name}={text}\n"))
-
-
-@pytest.mark.parametrize("name", ["enableDLegerCommitLog", "enableControllerMode"])
-@pytest.mark.parametrize("value", ["true", "TRUE", "true "])
-def test_what_asks_for_another_kind_of_broker_stops_the_start(name: str, value: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"{name}=\w+: not allowed; .*leave the line out"):
-        load(written(tmp_path, f"{name}={value}\n"))
-    _config, warnings = load(written(tmp_path, f"{name}=false\n"))
-    assert len(warnings) == 1 and "does not use" in warnings[0]
-
-
-@pytest.mark.parametrize("name", ["aclEnable", "authenticationEnabled", "authorizationEnabled"])
-def test_a_guard_that_is_not_there_is_told(name: str, tmp_path: Path) -> None:
-    _config, warnings = load(written(tmp_path, f"{name}=true\n"))
-    assert "nothing here asks who calls" in warnings[0]
 
 
 def test_a_secret_that_is_required_must_be_named() -> None:

@@ -87,7 +87,7 @@ def log(tmp_path: Path) -> Log:
 
 def single(facts: Facts, topic: str, body: bytes, properties: str = "", **changes: object) -> Draft:
     request = SendRequest(topic=topic, body=body, properties=properties, born_host=HERE, **changes)  # type: ignore[arg-type]
-    return draft_of(to_log(received(request, facts, "K" * 32), facts, NOW_MS), facts)
+    return draft_of(to_log(received(request, facts, "K" * 32), facts), facts)
 
 
 def batch(facts: Facts, topic: str, bodies: list[bytes], properties: str = "WAIT\x01true") -> Draft:
@@ -95,8 +95,8 @@ def batch(facts: Facts, topic: str, bodies: list[bytes], properties: str = "WAIT
     request = SendRequest(topic=topic, body=batch_body(items), properties=properties, batch=True, born_host=HERE)
     received_one = received_batch(request, facts)
     if received_one.sys_flag & SysFlag.INNER_BATCH:
-        return draft_of(to_log(received_one, facts, NOW_MS), facts)
-    return draft_of_batch(batch_to_log(received_one, facts, NOW_MS), facts)
+        return draft_of(to_log(received_one, facts), facts)
+    return draft_of_batch(batch_to_log(received_one, facts), facts)
 
 
 def multi(facts: Facts, names: str, body: bytes = b"m", topic: str = "lmq") -> Draft:

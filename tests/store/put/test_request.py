@@ -12,10 +12,12 @@ from store.errors import InvalidMessage, PropertiesTooLarge, StoreError
 from store.message.host import Host
 from store.message.properties import CRC_PROPERTY_BYTES, parse_text
 from store.message.record import MAGIC_V2, SysFlag, decode, shape_at
-from store.message.topics import HALF_TOPIC, TIMER_TOPIC
+from store.message.topics import HALF_TOPIC
+from store.put.batch import Item, batch_body, batch_to_log, received_batch
 from store.put.draft import Hole, draft_of
 from store.put.policy import POLICIES, Facts, parse_properties, property_text
 from store.put.request import SendRequest, Stored, received, to_log
+from store.put.resend import delivered
 
 HERE = Host("127.0.0.1", 10911)
 NOW_MS = 1_700_000_000_400
@@ -31,7 +33,7 @@ def ask(properties: dict[str, str], **fields: object) -> SendRequest:
 
 def stored(compat: str, request: SendRequest, **facts: object) -> Stored:
     known = replace(FACTS[compat], **facts)  # type: ignore[arg-type]
-    return to_log(received(request, known, KEY), known, NOW_MS)
+    return to_log(received(request, known, KEY), known)
 
 
 def names(message: Stored) -> list[str]:
@@ -115,41 +117,34 @@ def test_a_message_to_a_retry_topic_dies_of_too_many_attempts(compat: str, times
     assert (message.fields.get("DELAY") == "-1") == (compat == "5" and topic.startswith("%DLQ%"))
 
 
-@pytest.mark.parametrize(
-    ("why", "properties", "out_ms"),
-    [
-        ("seconds", {"TIMER_DELAY_SEC": "10"}, NOW_MS // 1000 * 1000 + 10_000),
-        ("milliseconds", {"TIMER_DELAY_MS": "600"}, NOW_MS + 600 - 1000),
-        ("a time", {"TIMER_DELIVER_MS": str(NOW_MS + 5000)}, NOW_MS // 1000 * 1000 + 5000),
-        ("seconds before a time", {"TIMER_DELIVER_MS": "1", "TIMER_DELAY_SEC": "1"}, NOW_MS // 1000 * 1000 + 1000),
-    ],
-)
-def test_a_timer_message_of_5_goes_to_the_timers_topic(why: str, properties: dict[str, str], out_ms: int) -> None:
-    message = stored("5", ask(properties, queue_id=2))
-    assert (message.topic, message.queue_id) == (TIMER_TOPIC, 0), why
-    assert (message.fields["TIMER_OUT_MS"], message.fields["REAL_QID"]) == (str(out_ms), "2")
-    assert stored("4.9", ask(properties)).topic == "t"
+TIMERS = [
+    {"TIMER_DELAY_SEC": "5"}, {"TIMER_DELAY_MS": "600"}, {"TIMER_DELIVER_MS": "1"}, {"TIMER_DELAY_SEC": "x"},
+    {"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "k"}, {"TRAN_MSG": "true", "TIMER_DELAY_SEC": "5"},
+]  # fmt: skip
 
 
-def test_a_timer_that_is_due_is_an_ordinary_message_and_a_delay_level_goes_first() -> None:
-    assert stored("5", ask({"TIMER_DELIVER_MS": str(NOW_MS)})).topic == "t"
-    delayed = stored("5", ask({"TIMER_DELAY_SEC": "5", "DELAY": "1"}))
+@pytest.mark.parametrize("properties", TIMERS, ids=str)
+def test_5_refuses_a_message_with_a_time_and_4_9_does_not_know_these_properties(properties: dict[str, str]) -> None:
+    with pytest.raises(InvalidMessage, match="this broker has no timer wheel"):
+        stored("5", ask(properties))
+    facts = FACTS["5"]
+    batch = ask(properties, body=batch_body([Item(0, b"x", b"")]), batch=True)
+    with pytest.raises(InvalidMessage, match="this broker has no timer wheel"):
+        batch_to_log(received_batch(batch, facts), facts)
+    assert stored("4.9", ask(properties)).topic == (HALF_TOPIC if "TRAN_MSG" in properties else "t")
+
+
+def test_a_delay_level_comes_before_a_time() -> None:
+    delayed = stored("5", ask({"TIMER_DELAY_SEC": "5", "TIMER_DELAY_MS": "5", "DELAY": "1"}))
     assert delayed.topic == "SCHEDULE_TOPIC_XXXX"
-    assert "TIMER_DELAY_SEC" not in delayed.properties
+    assert "TIMER_DELAY" not in delayed.properties
 
 
-@pytest.mark.parametrize(
-    ("properties", "facts"),
-    [
-        ({"TIMER_DELAY_SEC": "5"}, {"timer_wheel_enable": False}),
-        ({"TIMER_DELAY_SEC": "x"}, {}),
-        ({"TIMER_DELAY_SEC": str(4 * 24 * 3600)}, {}),
-        ({"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "k"}, {}),
-    ],
-)
-def test_timers_that_5_refuses(properties: dict[str, str], facts: dict[str, object]) -> None:
-    with pytest.raises(InvalidMessage):
-        stored("5", ask(properties), **facts)
+def test_a_delayed_message_of_4_9_with_a_time_is_delivered_by_5() -> None:
+    old = stored("4.9", ask({"TIMER_DELAY_SEC": "5", "TIMER_DELAY_MS": "5", "DELAY": "1"}))
+    (record,) = draft_of(old, FACTS["4.9"]).pieces
+    again = to_log(delivered(decode(record, 0), FACTS["5"]), FACTS["5"])
+    assert again.topic == "t"
 
 
 @BOTH
@@ -199,13 +194,13 @@ def test_a_topic_of_several_tags_sets_its_flag() -> None:
 def test_a_long_retry_topic_makes_a_record_of_version_2_in_5() -> None:
     nothing = parse_properties(POLICIES["5"], "")
     long = Stored(topic="%RETRY%" + "g" * 200, queue_id=0, body=b"b", properties="", fields=nothing)
-    (record,) = draft_of(to_log(long, FACTS["5"], NOW_MS), FACTS["5"]).pieces
+    (record,) = draft_of(to_log(long, FACTS["5"]), FACTS["5"]).pieces
     assert shape_at(record, 0)[1] == MAGIC_V2
     assert decode(record).topic == long.topic
     with pytest.raises(InvalidMessage, match="allowed"):
-        to_log(replace(long, topic="%RETRY%" + "g" * 249), FACTS["5"], NOW_MS)
+        to_log(replace(long, topic="%RETRY%" + "g" * 249), FACTS["5"])
     with pytest.raises(InvalidMessage):
-        to_log(long, FACTS["4.9"], NOW_MS)
+        to_log(long, FACTS["4.9"])
 
 
 def test_a_record_with_a_crc_has_room_for_it_and_none_of_the_clients_own() -> None:

@@ -139,9 +139,9 @@ def expected(frame: bytes, facts: Facts) -> bytes | None:
             properties=header.properties, reconsume_times=header.reconsume_times, batch=header.batch,
         )  # fmt: skip
         if header.batch:
-            draft = draft_of_batch(batch_to_log(received_batch(message, facts), facts, 0), facts)
+            draft = draft_of_batch(batch_to_log(received_batch(message, facts), facts), facts)
             return payload_of(draft, lambda _queue: 0) if draft.records > 1 else None
-        draft = draft_of(to_log(received(message, facts, "made here"), facts, 0), facts)
+        draft = draft_of(to_log(received(message, facts, "made here"), facts), facts)
     except (MalformedFrame, Refused, StoreError):
         return None
     return hidden(draft.pieces[0]) if draft.is_plain and draft.topic == TOPIC else None

@@ -126,6 +126,7 @@ def test_topics_are_shown_as_java_shows_them(compat: str) -> None:
         ("PROPERTIES_SIZE_EXCEEDED", 13, "the message is illegal, maybe"),
         ("CREATE_MAPPED_FILE_FAILED", 1, "create mapped file failed, server is busy or broken."),
         ("IN_SYNC_REPLICAS_NOT_ENOUGH", 1, "in-sync replicas not enough"), ("UNKNOWN_ERROR", 1, "UNKNOWN_ERROR"),
+        ("WHEEL_TIMER_NOT_ENABLE", 1, "accurate timer message is not enabled, timerWheelEnable is false"),
     ],
 )  # fmt: skip
 def test_each_status_has_its_code_and_remark(compat: str, status: str, code: int, remark: str | None) -> None:
@@ -248,6 +249,7 @@ def test_one_that_comes_after_the_broker_has_asked(
         ("MESSAGE_ILLEGAL", 13, "The message is illegal, maybe msg body or properties length not matched. msg body "
                                 "length limit 1024B, msg properties length limit 32KB."),
         ("SERVICE_NOT_AVAILABLE", 14, "Service not available now."), ("UNKNOWN_ERROR", 1, "UNKNOWN_ERROR"),
+        ("WHEEL_TIMER_NOT_ENABLE", 1, "accurate timer message is not enabled, timerWheelEnable is false"),
     ],
 )  # fmt: skip
 def test_each_status_of_a_committed_message(status: str, code: int, remark: str | None) -> None:
