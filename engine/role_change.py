@@ -1,24 +1,31 @@
 """When a broker's role changes while its file stays as it is, and to what: asked for, heard of, or found at its start.
 
-The supervisor asks. What an operator or another broker wants comes as a request beside the regions; a newer master is
-heard of through the name servers when a master starts. The store's file of epochs remembers it; only the supervisor
-writes that file while no receiver runs.
+The supervisor asks. What an operator or another broker wants comes as a request beside the regions; who else is a
+master is asked when a master starts, and while it runs by `engine.remoting.desks.rivals`. The store's file of epochs
+remembers it; only the supervisor writes that file while no receiver runs.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 
-from engine.board import role_request
-from engine.board.cursors import Board
+from engine.board import live_settings, role_request
+from engine.board.cursors import Board, Reign
 from engine.board.role_request import RoleRequest
 from engine.errors import StartRefused
+from engine.net import tls
+from engine.protocol.ha.reign import Standing, Verdict
+from engine.protocol.sending.checks import PERM_WRITE
 from engine.remoting.peers import fencing
+from engine.remoting.peers.fencing import Circle
 from engine.settings import role_now
 from engine.settings.config import BrokerConfig, BrokerRole
+from ipc import waiting
 from ipc.clock import wall_ms
-from store.files import epochs
+from store.files import epochs, promotion_reserve
 from store.files.epochs import Epochs, Fence, SaidRole
 
 log = logging.getLogger("slipstream")
@@ -32,6 +39,7 @@ class RoleChange:
         self.identity = role_now.identity_of(of_file)
         self._promoting, self._epoch_min, self._has_served = False, 0, False
         self._epoch, self._is_master = 0, False  # of the role that runs
+        self._asks_first = False
         self.tables_from = ""  # of the role that begins: the old master, where it may still answer
 
     def config_now(self) -> BrokerConfig:
@@ -45,21 +53,70 @@ class RoleChange:
         self._epoch = known.last_epoch
         if self._promoting:
             return role_now.effective(self.of_file, known.promoting())
-        if known.role is not SaidRole.PROMOTE and role_now.is_master(self.of_file, known) and self.of_file.name_servers:
-            fence = fencing.newer_master(self.of_file, known)
+        if known.is_promised:
+            self._refuse_beside_master(known)
+        elif role_now.is_master(self.of_file, known):
+            fence = self._newer_master(known)
             if fence is not None:
                 known = known.fenced(fence)
                 epochs.write(self._root, known)
         config = role_now.effective(self.of_file, known)
+        if known.is_copy_of(self.identity) and self.of_file.broker_role is BrokerRole.SLAVE:
+            log.warning(
+                "this store is a copy of the one in which %s became the master of epoch %d: it starts as a slave;"
+                " `slipstream promote %s` makes it the master", self.identity, known.last_epoch, self._root,
+            )  # fmt: skip
         if config.broker_role is BrokerRole.SLAVE and self.of_file.broker_role is not BrokerRole.SLAVE:
             self._tell_slave(config, known)
         return config
+
+    def _circle(self) -> Circle:
+        """Whom a broker asks that is about to start."""
+        how = tls.of_broker(self.of_file).client
+        return fencing.circle_of(self.of_file, how, lambda: fencing.log_at_rest(self.of_file))
+
+    def _newer_master(self, known: Epochs) -> Fence | None:
+        """The master that has taken this one's place, and proves it; None without one."""
+        circle = self._circle()
+        if not circle.name_servers and not circle.peers:
+            return None
+        for one in fencing.judged(circle, Standing(known.entries, is_master=True, is_confirmed=False)):
+            if one.verdict is Verdict.YIELD and (circle.name_servers or circle.secret):
+                return one.master.fence
+            log.warning(
+                "%s at %s is a master of epoch %d, too (%s); this broker's epoch is %d, and it starts as a master",
+                one.master.extent.identity, one.master.address, one.master.extent.epoch, one.verdict, known.last_epoch,
+            )  # fmt: skip
+        return None
+
+    def _refuse_beside_master(self, known: Epochs) -> None:
+        """Raises StartRefused where `promote` was said while no broker ran, and another master lives."""
+        if known.role is SaidRole.FORCED:
+            return
+        living = fencing.living_master(self._circle(), self.of_file.ha_master_address)
+        if living is not None:
+            remedy = (
+                f"stop that one first; or `slipstream demote {self._root}`, start, and `slipstream promote {self._root}"
+                f" --switch`; or `slipstream promote {self._root} --force`, if nobody will ever write there again"
+            )
+            why = f"its master {living} is alive, and both would take messages"
+            raise StartRefused("slipstream promote", why, remedy)
+
+    def publish(self, board: Board, config: BrokerConfig, only: Collection[str]) -> None:
+        """What the file says of settings that change at run time; a promoted master takes no message before its clients
+        role has asked who else is one, where that can be asked."""
+        live_settings.publish(board, config)
+        if self._asks_first and (not only or "clients" in only):
+            waiting.publish(board.reign, Reign.ASKS)
+            waiting.publish(board.broker_permission, config.broker_permission & ~PERM_WRITE)
 
     def _tell_slave(self, config: BrokerConfig, known: Epochs) -> None:
         """A master by its file that is none. Raises StartRefused where it could follow nobody, but in the middle of a
         run: then it goes on without one, refuses messages, and `status` says why."""
         newer = known.fenced_by if known.is_fenced else None
         why = "an operator demoted it" if known.role is SaidRole.SLAVE else "another broker's epoch is newer"
+        if known.is_copy_of(self.identity):
+            why = f"this store is a copy of the one in which it became the master of epoch {known.last_epoch}"
         if newer is not None:
             who = newer.broker or "another broker"
             why = f"{who} is the master of epoch {newer.epoch}, and this log's epoch is {known.last_epoch}"
@@ -74,7 +131,23 @@ class RoleChange:
 
     def is_asked(self, board: Board) -> bool:
         """Whether another role is wanted of the one that runs: by a request, or a slave knows a newer master."""
-        return role_request.is_there(board.directory) or self._is_outdated_by(board) > 0
+        return (role_request.is_there(board.directory) and self._has_room(board)) or self._is_outdated_by(board) > 0
+
+    def _has_room(self, board: Board) -> bool:
+        """Keep room on the disk for what a promotion writes, before anything is stopped for it; where there is none the
+        request is refused, and the slave goes on."""
+        request = role_request.read(board.directory)
+        if request is None or not request.to_master:
+            return True
+        try:
+            promotion_reserve.make(self._root)
+        except OSError as error:
+            promotion_reserve.remove(self._root)
+            why = f"its disk has no room for the files that a master's start writes ({error.strerror})"
+            log.error("%s: stays a slave: %s", self._root, why)
+            role_request.refuse(board.directory, why)
+            return False
+        return True
 
     def _is_outdated_by(self, board: Board) -> int:
         """The epoch of a newer master that a slave of this one has proved; 0 without one, and for a slave of slaves."""
@@ -88,13 +161,14 @@ class RoleChange:
             request = RoleRequest(to_master=False, epoch=newer)
         self._has_served = True
         self._promoting, self.tables_from = False, ""
+        promotion_reserve.remove(self._root)
         if request is None:
             return None
         if request.to_master:
             self._promoting, self._epoch_min, self.tables_from = True, request.epoch, request.tables_from
             return request
         known = epochs.read(self._root)
-        if request.master or not request.epoch:
+        if not request.is_proved and (request.master or not request.epoch):
             known = known.demoted(request.master)
         if request.epoch:
             known = known.fenced(Fence(request.epoch, request.broker, request.master, wall_ms()))
@@ -104,12 +178,17 @@ class RoleChange:
     def begin(self, end_offset: int) -> None:
         """The log is whole and ends there: a promotion begins its epoch, durably. Raises OSError."""
         known = epochs.read(self._root)
-        if self._promoting or known.role is SaidRole.PROMOTE:
+        self._asks_first = self._promoting or known.is_promised
+        if self._asks_first:
             known = replace(known, seen_epoch=max(known.seen_epoch, self._epoch_min - 1))
             known = known.promoted(self.identity, end_offset, wall_ms())
             epochs.write(self._root, known)
             self._epoch = known.last_epoch
             log.warning("%s is the master of epoch %d, from offset %d on", self.identity, known.last_epoch, end_offset)
+        elif self._is_master and known.entries:
+            with suppress(OSError):  # a full disk: bound at the next start
+                epochs.write(self._root, known)  # its directory's device may be another one since a boot
+        self._asks_first &= bool(self.of_file.name_servers or self.of_file.ha_secret_file)
         self._promoting, self._epoch_min = False, 0
 
     def was_slave(self) -> bool:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from engine import store_opening
-from engine.board import dead_run, live_settings, regions
+from engine.board import dead_run, regions
 from engine.board.cursors import FRONTS, SPARE_ROLES, Board, BrokerState, Serving
 from engine.board.delay_table import DelayTable
 from engine.board.failures import Failures, errno_text
@@ -221,7 +221,7 @@ class Supervisor:
             (board.own_broker_id, self._change.of_file.broker_id),
         ):  # fmt: skip
             waiting.publish(cursor, offset)
-        live_settings.publish(board, self._config)
+        self._change.publish(board, self._config, self._only)
         log_lines.THRESHOLD.set(self._config.log_level, board.log_level.read)
         self._failures = Failures.create(directory)
         TopicTable.create(directory)

@@ -24,5 +24,6 @@ SNAPSHOTS = "slipstream.snapshots"  # a folder: NAME.json
 COLUMNS = "slipstream.columns"  # a folder: side files of sealed segments, OFFSET.parquet and OFFSET.json
 CUT_JOURNAL, REPAIR_JOURNAL = "slipstream.cut", "slipstream.repair"
 EPOCHS, DIVERGED = "slipstream.epochs", "slipstream.diverged"
+PEERS, RESERVE = "slipstream.peers", "slipstream.reserve"
 REWIND_JOURNAL, KEPT_CUT = "slipstream.rewind", "slipstream.kept"  # ... with an offset behind its name
 DELETED_TOPICS = "deletedTopics.json"  # below config: {"deletedTopics": [...]}, topics that an administrator deleted

@@ -55,6 +55,14 @@ class HaSlotState(IntEnum):
     TRANSFER = 2
 
 
+class Reign(IntEnum):
+    """How far a master is that was promoted; `reign`."""
+
+    SERVES = 0  # any other broker: nothing is asked before it takes messages
+    ASKS = 1  # it takes no messages before it has asked who else is the master
+    CONFIRMED = 2  # it has asked
+
+
 class IdentityState(IntEnum):
     """How it is known who a slave is; `ha.N.identity_state`."""
 
@@ -103,6 +111,7 @@ class HaConnectionCursors(Group):
     identity_state = One("gauge", "sender.{}", "group_transfer, status", "an IdentityState")
     broker_id = One("gauge", "sender.{}", "status", "its brokerId; -1: it did not say")
     flushed_offset = One("gauge", "sender.{}", "status", "what it has on disk; -1: it is not asked")
+    remoting = Address("gauge", "sender.{}", "clients", "where the slave answers clients, if it said so")
     wake = One("gauge", "sender.{}", "its sender's other half", "moved when the half that writes is to look again")
     reason = One("gauge", "sender.{}|ha_listener", "status", "the CloseReason of the slot's last connection")
     ended_at_ms = One("gauge", "sender.{}|ha_listener", "status", "when that ended")
@@ -126,6 +135,7 @@ class HaClientCursors(Group):
     last_write_ms = One("gauge", "receiver", "status", "when it was last reported to")
     transferred_bytes = One("gauge", "receiver", "status", "bytes of the log received")
     master_address = Address("gauge", "receiver", "status", "where the master sends from", label="master")
+    remoting = Address("gauge", "receiver", "clients", "where the master answers clients, if it said so")
     reason = One("gauge", "receiver", "status", "the CloseReason of the last connection")
     ended_at_ms = One("gauge", "receiver", "status", "when that ended")
 
@@ -232,9 +242,13 @@ class Board(Group):
     max_ha_catch_up_byte_in_second = One("gauge", "clients", "senders", "maxHaCatchUpByteInSecond; 0: no bound")
     log_level = One("gauge", "clients", "all", "logLevel, as the standard library numbers them")
     fenced_by_epoch = One(
-        "gauge", "senders", "writer, supervisor, status",
-        "0, or the epoch of a newer master that a slave spoke of; raised by an atomic maximum",
+        "gauge", "senders|clients", "supervisor, status",
+        "0, or the epoch of a newer master that has proved it; raised by an atomic maximum",
     )  # fmt: skip
+    reign = One("gauge", "supervisor|clients", "clients, supervisor", "a Reign: whether a promoted master has asked")
+    tables_taken_ms = One(
+        "gauge", "clients", "status", "when a slave last had all tables of its master; below 0: none since that moment"
+    )
     ha_acks_rejected = One("tally", "ha_listener", "status", "acks_rejected of the connections that have ended")
     writer_bell = One("gauge", "producers", "writer", "a bell: rung after the ring's head was moved")
     ack_bell = One(

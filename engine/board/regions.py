@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.board import addresses, role_request
+from engine.board import addresses, rival_note, role_request
 from engine.errors import StartRefused
 from engine.settings import affinity, replication
 from engine.settings.config import BrokerConfig
@@ -108,7 +108,10 @@ def _why_not_ours(directory: Path, place: Place) -> str:
 
 def _may_be_ours(path: Path) -> bool:
     """Whether this is a region, finished or not, or what else brokers and sinks put beside regions."""
-    notes = (pointer_file.OWNER_NAME, role_request.NAME, COUNTS_NAME)
+    notes = (
+        pointer_file.OWNER_NAME, role_request.NAME, role_request.REFUSAL, role_request.LOCK, rival_note.NAME,
+        COUNTS_NAME,
+    )  # fmt: skip
     try:
         kind = path.lstat().st_mode
         if stat.S_ISDIR(kind):
@@ -132,6 +135,7 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
             "namesrvAddr": ";".join(config.name_servers),
             "storeHost": f"{_bracketed(config.broker_ip1)}:{config.listen_port}",
             "haListenPort": ha_listen_port,
+            "haSecretFile": str(config.ha_secret_file or ""),
             "mappedFileSizeConsumeQueue": config.mapped_file_size_consume_queue_bytes,
             "maxHashSlotNum": config.max_hash_slot_num,
             "maxIndexNum": config.max_index_num,

@@ -12,7 +12,8 @@ from pathlib import Path
 from store.files import summed_json
 from store.files.summed_json import Damaged
 
-NAME = "role-request"
+NAME, REFUSAL = "role-request", "role-refused"
+LOCK = "role-lock"  # a command that changes the role holds it
 ROLE_SIGNAL = signal.SIGUSR1  # says to the supervisor that a role is asked for
 
 
@@ -25,10 +26,12 @@ class RoleRequest:
     tables_from: str = ""  # where the old master answers: it is asked for consumers' offsets once more
     epoch: int = 0  # of the promotion, at least; of the master that takes this one's place; 0 when nobody said it
     broker: str = ""  # ... and who that is
+    is_proved: bool = False  # a newer master has proved itself: nobody said that this broker is to be a slave
 
 
 def write(directory: Path, request: RoleRequest) -> None:
     """Ask for it. Raises OSError."""
+    (directory / REFUSAL).unlink(missing_ok=True)
     summed_json.write(directory / NAME, asdict(request))
 
 
@@ -42,6 +45,20 @@ def read(directory: Path) -> RoleRequest | None:
         return RoleRequest(**fields)
     except (Damaged, OSError):
         return None
+
+
+def refuse(directory: Path, why: str) -> None:
+    """Take the request back, and say why to who waits for it. Raises OSError."""
+    summed_json.write(directory / REFUSAL, {"why": why})
+    (directory / NAME).unlink(missing_ok=True)
+
+
+def refusal(directory: Path) -> str:
+    """Why the last request was refused; "" without that."""
+    try:
+        return str((summed_json.read(directory / REFUSAL) or {}).get("why", ""))
+    except (Damaged, OSError):
+        return ""
 
 
 def is_there(directory: Path) -> bool:

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.board import address_cursors
+from engine.board import address_cursors, rival_note
 from engine.board.addresses import NOWHERE, host_and_port, split
 from engine.board.cursors import Board
 from engine.figures.finding import Finding, Verdict
+from engine.protocol.ha import reign
 from engine.protocol.ha.client import HaClientState
 from engine.protocol.ha.wire import ADVICE, CODES, TRIED_SOON, CloseReason, ReasonCode
+from ipc.clock import monotonic_ms
 from store.errors import OwnFileDamaged
 from store.files import divergence, epochs
 from store.files.divergence import Divergence
-from store.files.epochs import SaidRole
+from store.files.epochs import Epochs, SaidRole
+
+TWO_MASTERS, NO_TABLES, COPY = "TWO_MASTERS", "NO_TABLES", "COPY"
+TABLES_FIRST_MS, TABLES_OLD_MS = 20_000, 60_000  # until they are missed: since a slave's start, since the last ones
 
 
 def of_the_pair(board: Board, store: str, role: str) -> Iterator[Finding]:
@@ -30,7 +35,12 @@ def of_the_pair(board: Board, store: str, role: str) -> Iterator[Finding]:
         what = f"this log and its master's ({parted.master}) differ: nothing is copied"
         look = f"`slipstream ha status {store}`"
         yield Finding(ReasonCode.DIVERGED, what, look, (divergence_line(store, parted),), Verdict.NOT_READY)
+    yield from _of_rivals(board, store)
     follows = board.ha_client.state.read() == HaClientState.TRANSFER
+    if not follows and role == "SLAVE" and known.is_copy_of(_own_name(known, board)):
+        what = f"this store is a copy of that of the master of epoch {known.last_epoch}: it is a slave"
+        promote = f"`slipstream promote {store}`, if the original will never run again"
+        yield Finding(COPY, what, promote)
     newer = known.fenced_by if known.is_fenced and known.role is not SaidRole.SLAVE else None
     if newer is not None and not follows:
         who, demote = newer.broker or "another broker", f"`slipstream demote {store} --master HOST:PORT`"
@@ -43,6 +53,54 @@ def of_the_pair(board: Board, store: str, role: str) -> Iterator[Finding]:
         )  # fmt: skip
     if role == "SLAVE" and parted is None and not follows:
         yield from _of_the_master(board, store)
+    if role == "SLAVE" and follows and (seconds := tables_missing_seconds(board)) is not None:
+        yield Finding(NO_TABLES, f"has no tables of its master, {seconds} s", _name_tables(store), (
+            f"{tables_text(seconds)}: after a promotion, consumers begin at other offsets and delayed messages are"
+            f" delivered again. {_name_tables(store)}",
+        ))  # fmt: skip
+
+
+def _own_name(known: Epochs, board: Board) -> str:
+    """NAME:ID of this broker, whose name is that of all in its epochs."""
+    name = known.entries[-1].broker.rpartition(":")[0] if known.entries else ""
+    return f"{name}:{board.own_broker_id.read()}"
+
+
+def _of_rivals(board: Board, store: str) -> Iterator[Finding]:
+    """Other masters of its name, as this master has seen them last: each acknowledges what the others do not have."""
+    for one in rival_note.read(board.directory):
+        here = f"here `slipstream demote {store} --master {one.ha_address}`"
+        there = "there `slipstream demote STORE --master HOST:PORT` (the HA port of this one)"
+        who = f"{one.broker} at {one.address}"
+        long, then = {
+            reign.Verdict.OLDER: (f"{who} is a master, too, of the older epoch {one.epoch}", there),
+            reign.Verdict.EQUAL: (f"{who} says that it is this master, of epoch {one.epoch}: a copy?", "stop one"),
+            reign.Verdict.YIELD: (f"{who} is the newer master, of epoch {one.epoch}", here),
+        }.get(
+            reign.Verdict(one.verdict) if one.verdict in tuple(reign.Verdict) else reign.Verdict.NOBODY,
+            (f"{who} says that it is the newer master, of epoch {one.epoch}, and does not prove it", f"if so, {here}"),
+        )  # fmt: skip
+        line = f"two masters take messages: {long}. Only one of both logs will last: {then}"
+        is_outrun = one.verdict == reign.Verdict.YIELD
+        how = Verdict.NOT_READY if is_outrun else Verdict.DEGRADED
+        yield Finding(TWO_MASTERS, f"two masters: {long}", then, (line,), how)
+
+
+def tables_missing_seconds(board: Board) -> int | None:
+    """For how long a slave has not had its master's topics, groups and offsets; None while it has them."""
+    taken_ms, now_ms = board.tables_taken_ms.read(), monotonic_ms()
+    age_ms = now_ms - abs(taken_ms)
+    is_late = age_ms > (TABLES_OLD_MS if taken_ms > 0 else TABLES_FIRST_MS)
+    return age_ms // 1000 if taken_ms and is_late else None
+
+
+def tables_text(seconds: int) -> str:
+    """What is missing, and since when."""
+    return f"NO_TABLES: topics, groups and offsets of the master were not copied for {seconds} s"
+
+
+def _name_tables(store: str) -> str:
+    return f"set namesrvAddr (a RocketMQ master does not say where it answers), or look: `slipstream doctor {store}`"
 
 
 def _of_the_master(board: Board, store: str) -> Iterator[Finding]:

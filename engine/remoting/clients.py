@@ -43,6 +43,7 @@ from engine.remoting.desks.front_tables import SUBSCRIPTIONS, FrontTables
 from engine.remoting.desks.offset_desk import OffsetDesk
 from engine.remoting.desks.parts import Part, PartContext, SharedClients
 from engine.remoting.desks.queries import Queries
+from engine.remoting.desks.rivals import Rivals
 from engine.remoting.desks.service_part import ServicePart
 from engine.remoting.desks.shown_settings import settings_of
 from engine.remoting.desks.topic_making import TopicMaking
@@ -78,6 +79,7 @@ PARTS: tuple[Callable[[PartContext], Part], ...] = (  # a line for each module o
     Administration,
     TopicMaking,
     ServicePart,
+    Rivals,
 )
 T = TypeVar("T")
 PROCESSOR, OFFSETS_TASK, TABLES_TASK = ("processor",), "consumer offsets", "tables"
@@ -85,8 +87,7 @@ WHOLE_TABLES: dict[int, str] = {
     RequestCode.GET_ALL_TOPIC_CONFIG: TOPICS, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: GROUPS,
 }  # fmt: skip
 LOOK_MS, BIND_RETRY_MS = 1000, 1000
-TURN_MS_MAX = 500  # how late the clock is looked at
-SOON_TOPICS_MAX = 1000  # of a file that is read again as soon as it has changed
+TURN_MS_MAX, SOON_TOPICS_MAX = 500, 1000  # how late the clock is looked at; of a file read again once it has changed
 
 
 class Clients:

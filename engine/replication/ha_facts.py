@@ -1,51 +1,61 @@
 """What this broker says of itself to another one of ours, and the secret that proves it: read when a connection begins.
 
-Writes: slipstream.epochs of a slave, as its master's log has them
+Writes: slipstream.epochs of a slave, as its master's log has them; slipstream.peers of a slave
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from engine.board.addresses import host_and_port
 from engine.board.cursors import Board
 from engine.protocol.ha.hello import Facts, Identity, SlaveGreeting
 from engine.settings.config import BrokerConfig
 from store.errors import OwnFileDamaged, StoreError
-from store.files import divergence, epochs
+from store.files import divergence, epochs, peers
 
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 64 * 1024
 SECRET_ADVICE = "write at least 16 random bytes into it, the same on master and slave, readable by the broker alone"
+
+
+def secret_of(config: BrokerConfig) -> bytes:
+    """As `secret_in`, of a broker's haSecretFile."""
+    return secret_in(config.ha_secret_file)
+
+
+def secret_in(file: Path | str | None) -> bytes:
+    """What proves a name; empty without a file. Read each time: it may be another one by now. Raises OwnFileDamaged."""
+    if file is None:
+        return b""
+    path = Path(file)
+    try:
+        with path.open("rb") as opened:
+            secret = opened.read(SECRET_BYTES_MAX + 1).strip()
+    except OSError as error:
+        raise OwnFileDamaged(str(path), f"haSecretFile: {error.strerror}", SECRET_ADVICE) from error
+    if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
+        raise OwnFileDamaged(str(path), f"haSecretFile has {len(secret)} bytes", SECRET_ADVICE)
+    return secret
 
 
 class HaFacts:
     """Of one broker."""
 
     def __init__(self, config: BrokerConfig, board: Board) -> None:
-        self._root, self._board, self._secret_file = config.store_path_root_dir, board, config.ha_secret_file
+        self._root, self._board, self._config = config.store_path_root_dir, board, config
+        self._remoting = host_and_port(config.broker_ip1, config.listen_port)
         self._is_required = config.ha_secret_required
         self._identity = Identity(config.broker_cluster_name, config.broker_name, config.broker_id)
 
     def now(self) -> Facts:
         """As it is at this moment. Raises OwnFileDamaged, OSError."""
         begin, end = self._board.min_physical_offset.read(), self._board.max_physical_offset.read()
-        return Facts(self._identity, begin, end, epochs.read(self._root).entries)
+        entries, met = epochs.read(self._root).entries, peers.read(self._root)
+        return Facts(self._identity, begin, end, entries, self._remoting, met)
 
     def secret(self) -> bytes:
-        """What proves a name; empty without haSecretFile. Read each time: it may be another one by now.
-
-        Raises OwnFileDamaged.
-        """
-        if self._secret_file is None:
-            return b""
-        path = Path(self._secret_file)
-        try:
-            with path.open("rb") as file:
-                secret = file.read(SECRET_BYTES_MAX + 1).strip()
-        except OSError as error:
-            raise OwnFileDamaged(str(path), f"haSecretFile: {error.strerror}", SECRET_ADVICE) from error
-        if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
-            raise OwnFileDamaged(str(path), f"haSecretFile has {len(secret)} bytes", SECRET_ADVICE)
-        return secret
+        """As `secret_of`."""
+        return secret_of(self._config)
 
     def greeting(self, nonce: bytes) -> SlaveGreeting:
         """What a slave begins a connection with. Raises OwnFileDamaged, OSError."""
@@ -61,6 +71,8 @@ class HaFacts:
 
     def follow(self, master: Facts) -> None:
         """Take over the master's epochs: our log is a part of its. Raises OwnFileDamaged, OSError."""
+        said = (*master.peers, master.remoting)
+        peers.add(self._root, (one for one in said if one not in ("", self._remoting)))
         own = epochs.read(self._root)
         first = master.epochs[0].epoch if master.epochs else 0
         taken = (*(one for one in own.entries if one.epoch < first), *master.epochs)

@@ -28,7 +28,7 @@ from engine.protocol.ha.hello import NONCE_BYTES
 from engine.protocol.ha.next_steps import advice_of
 from engine.protocol.ha.opening import NO_TAIL, Tail
 from engine.protocol.ha.wire import FRAME_HEADER_BYTES, NOT_CONNECTED, TRIED_SOON, CloseReason, PeerError
-from engine.replication import ha_facts, receiver_kernel, tls_relay
+from engine.replication import ha_facts, receiver_kernel, replica_words, tls_relay
 from engine.replication.flush_reports import FlushReports
 from engine.replication.receiver_kernel import INBOX_BYTES, NO_SEGMENT, HeldWord, Outcome
 from engine.replication.tls_relay import TlsRelay
@@ -294,6 +294,7 @@ class Receiver:
         opening = self.client.opening
         if opening is not None and opening.greeting is not None and opening.greeting.master is not None:
             self._facts.follow(opening.greeting.master)
+            replica_words.publish_remoting(self._words.remoting, opening.greeting.master.remoting)
         if self.client.counts_flushed and self._socket is not None:
             self._flush_reports.start(self._socket)
 

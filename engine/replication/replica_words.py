@@ -5,12 +5,15 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 
+from engine.board import address_cursors
 from engine.board.cursors import Board, HaConnectionCursors, HaSlotState, IdentityState
+from engine.board.declarations import AddressCursors
 from engine.protocol.ha.connection import HaConnection
 from engine.protocol.ha.flow_monitor import UNLIMITED
 from engine.protocol.ha.hello import REPEATED, Replica
 from engine.protocol.ha.wire import REPORT_BYTES
 from ipc import descriptors, waiting
+from ipc.host_port import host_port
 
 PROMPT_MS = 3000  # less than a RocketMQ slave takes for its second report
 RELAY_PATIENCE_MS = 1_000
@@ -28,6 +31,7 @@ def begin(words: HaConnectionCursors, connection: HaConnection, now_ms: int) -> 
         (words.identity, 0),
         (words.identity_state, IdentityState.BY_ADDRESS),
         (words.broker_id, -1),
+        (words.remoting.word, 0),
         (words.transferred_bytes, 0),
         (words.acks_rejected, 0),
         (words.last_read_ms, now_ms),
@@ -39,9 +43,18 @@ def begin(words: HaConnectionCursors, connection: HaConnection, now_ms: int) -> 
 
 def publish_identity(words: HaConnectionCursors, replica: Replica) -> None:
     """Tell who it is, before anything that it acknowledges."""
+    publish_remoting(words.remoting, replica.facts.remoting)
     waiting.publish(words.broker_id, replica.facts.identity.broker_id)
     waiting.publish(words.identity, replica.facts.identity.number)
     waiting.publish(words.identity_state, IdentityState.SIGNED if replica.is_signed else IdentityState.CLAIMED)
+
+
+def publish_remoting(at: AddressCursors, said: str) -> None:
+    """Tell where the other side answers clients, if it says a numeric address."""
+    place = host_port(said)
+    with suppress(ValueError):
+        if place is not None:
+            address_cursors.publish(at, *place)
 
 
 def more_reports(sock: socket.socket, waited_ms: int) -> bytes:

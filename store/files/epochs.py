@@ -4,21 +4,26 @@ An epoch is the reign of one master; a promotion begins the next one. A slave ta
 file tells of every broker of the pair. The broker is named by its name and the brokerId of its own file, NAME:ID, which
 a promotion does not change. A store without the file has had one master only, of epoch 0.
 
+A reign belongs to one directory: the file says in which one it began, by device and inode, as `slipstream.run` does. In
+a copy it makes nobody a master (`is_here`). A file of an earlier version names no directory and is believed.
+
 One process writes it at a time: the receiver while a slave runs (`following`), the supervisor between two roles and for
 a fence, a command that holds the store's lock while no broker runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from ipc.process import boot_id
 from store.epochs import ENTRIES_MAX, INT64_MAX, Epoch, entries_of, entry_fields, number_of, require_fields, text_of
 from store.errors import OwnFileDamaged
 from store.files import summed_json
+from store.files.place import Place
 from store.names import EPOCHS
 
 ADVICE = (
@@ -26,12 +31,15 @@ ADVICE = (
     " brokerRole of the broker's own file counts"
 )
 
+PLACE, BOOT = "place", "boot"
+
 
 class SaidRole(StrEnum):
     """What an operator said last: `slipstream promote` or `slipstream demote`."""
 
     NONE = ""
-    PROMOTE = "PROMOTE"  # said while no broker ran: the next start begins an epoch
+    PROMOTE = "PROMOTE"  # said while no broker ran: the next start begins an epoch, unless another master lives
+    FORCED = "FORCED"  # as that, also beside a living master
     MASTER = "MASTER"
     SLAVE = "SLAVE"
 
@@ -55,6 +63,7 @@ class Epochs:
     master: str = ""  # with role SLAVE: the HA address that `demote` was given
     fenced_by: Fence | None = None
     seen_epoch: int = 0  # the highest ever seen here, also of what was cut off since
+    is_here: bool = True  # whether reign and operator's word belong to this directory: not in a copy, nor in a slave
 
     @property
     def last_epoch(self) -> int:
@@ -67,6 +76,11 @@ class Epochs:
         return max(self.seen_epoch, self.last_epoch, self.fenced_by.epoch if self.fenced_by else 0) + 1
 
     @property
+    def is_promised(self) -> bool:
+        """Whether the next start is a promotion, as an operator said of this very store."""
+        return self.is_here and self.role in (SaidRole.PROMOTE, SaidRole.FORCED)
+
+    @property
     def is_fenced(self) -> bool:
         """Whether a newer master is known: this store must not be one."""
         return self.fenced_by is not None and self.fenced_by.epoch > self.last_epoch
@@ -74,13 +88,18 @@ class Epochs:
     def makes_master(self, broker: str, *, is_master_by_file: bool) -> bool:
         """Whether this store's broker, so named, is a master; the last word is this file's where it has one.
 
-        The file of a store that was copied for another broker names that one: it makes nobody else a master.
+        The file of a store that was copied for another broker names that one: it makes nobody else a master. Nor does
+        it in a copy for the same broker, whose original may be the master still.
         """
-        if self.role is SaidRole.PROMOTE:
+        if self.is_promised:
             return True
         if self.is_fenced or self.role is SaidRole.SLAVE:
             return False
-        return self.entries[-1].broker == broker if self.entries else is_master_by_file
+        return self.is_here and self.entries[-1].broker == broker if self.entries else is_master_by_file
+
+    def is_copy_of(self, broker: str) -> bool:
+        """Whether this store is a copy of the one in which that broker became the master."""
+        return not self.is_here and bool(self.entries) and self.entries[-1].broker == broker
 
     def promoted(self, broker: str, start_offset: int, at_ms: int) -> Epochs:
         """After a promotion of this broker, whose log ends there."""
@@ -88,13 +107,13 @@ class Epochs:
         entries = (*(one for one in self.entries if one.start_offset <= start_offset), epoch)
         return Epochs(entries[-ENTRIES_MAX:], SaidRole.MASTER, "", None, epoch.epoch)
 
-    def promoting(self) -> Epochs:
+    def promoting(self, *, is_forced: bool = False) -> Epochs:
         """After an operator's word to a store without a broker: its next start is a promotion."""
-        return replace(self, role=SaidRole.PROMOTE, master="")
+        return replace(self, role=SaidRole.FORCED if is_forced else SaidRole.PROMOTE, master="", is_here=True)
 
     def demoted(self, master: str) -> Epochs:
         """After an operator's word that this broker is a slave, of the master at that HA address if one is given."""
-        return replace(self, role=SaidRole.SLAVE, master=master)
+        return replace(self, role=SaidRole.SLAVE, master=master, is_here=True)
 
     def fenced(self, fence: Fence) -> Epochs:
         """After word of a newer master; of two the newer one is kept.
@@ -112,10 +131,13 @@ class Epochs:
         return replace(self, entries=entries, fenced_by=fence, seen_epoch=seen, role=role)
 
     def following(self, entries: Iterable[Epoch]) -> Epochs:
-        """A slave's, whose master has these epochs and whose log is a part of that master's."""
+        """A slave's, whose master has these epochs and whose log is a part of that master's.
+
+        It reigns nowhere: a broker that follows one of its own name and id is no master at its next start.
+        """
         taken = tuple(entries)[-ENTRIES_MAX:]
         seen = max([self.seen_epoch, self.last_epoch, *(one.epoch for one in taken)])
-        return replace(self, entries=taken, seen_epoch=seen)
+        return replace(self, entries=taken, seen_epoch=seen, is_here=False)
 
     def cut(self, offset: int) -> Epochs:
         """After a cut of the log there: no epoch begins behind it."""
@@ -133,25 +155,37 @@ def read(root: Path | str) -> Epochs:
     path = path_of(root)
     try:
         fields = summed_json.read(path)
-        return Epochs() if fields is None else _epochs(fields)
+        return Epochs() if fields is None else _epochs(fields, root)
     except ValueError as damaged:
         raise OwnFileDamaged(str(path), f"not a file of epochs: {damaged}", ADVICE) from None
 
 
 def write(root: Path | str, epochs: Epochs) -> None:
     """Replace the file, durably. Raises OSError."""
-    fence = epochs.fenced_by
+    fence, place = epochs.fenced_by, {**Place.of(root).fields(), BOOT: boot_id()} if epochs.is_here else None
     fields = {
         "epochs": [entry_fields(one) for one in epochs.entries], "role": epochs.role.value, "master": epochs.master,
         "fenced_by": None if fence is None else
         {"epoch": fence.epoch, "broker": fence.broker, "master": fence.master, "at_ms": fence.at_ms},
-        "seen_epoch": epochs.seen_epoch,
+        "seen_epoch": epochs.seen_epoch, PLACE: place,
     }  # fmt: skip
     summed_json.write(path_of(root), fields)
 
 
-def _epochs(fields: dict[str, Any]) -> Epochs:
+def _is_here(said: Any, root: Path | str) -> bool:
+    """Whether that is this directory; its device may have another number since a boot. Raises ValueError."""
+    if said is None:
+        return False
+    there = Place.from_fields(said)
+    if there is None or not isinstance(said, Mapping) or not isinstance(said.get(BOOT), str):
+        raise ValueError("its place is not a directory")
+    here = Place.of(root)
+    return here.is_same(there) or ((here.path, here.inode) == (there.path, there.inode) and said[BOOT] != boot_id())
+
+
+def _epochs(fields: dict[str, Any], root: Path | str) -> Epochs:
     """Raises ValueError."""
+    is_here = _is_here(fields.pop(PLACE), root) if PLACE in fields else True
     require_fields(fields, "epochs", "role", "master", "fenced_by", "seen_epoch")
     fence, role = fields["fenced_by"], fields["role"]
     if role not in tuple(SaidRole):
@@ -161,4 +195,5 @@ def _epochs(fields: dict[str, Any]) -> Epochs:
         number, at_ms = number_of(fence, "epoch", 1), number_of(fence, "at_ms")
         fence = Fence(number, text_of(fence, "broker"), text_of(fence, "master"), at_ms)
     seen = number_of(fields, "seen_epoch")
-    return Epochs(entries_of(fields["epochs"], INT64_MAX), SaidRole(role), text_of(fields, "master"), fence, seen)
+    entries = entries_of(fields["epochs"], INT64_MAX)
+    return Epochs(entries, SaidRole(role), text_of(fields, "master"), fence, seen, is_here)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from engine.board import role_request
-from engine.board.cursors import Board
+from engine.board.cursors import Board, Reign
 from engine.board.role_request import RoleRequest
 from engine.errors import StartRefused
 from engine.figures.finding import lines_of
@@ -24,10 +27,10 @@ from engine.settings.config import BrokerConfig, BrokerRole, ConfigError, from_m
 from ipc import waiting
 from store.compat import LINES
 from store.epochs import Epoch
-from store.files import divergence, epochs
+from store.files import divergence, epochs, file_io, promotion_reserve, summed_json
 from store.files.divergence import Divergence
 from store.files.epochs import Epochs, Fence, SaidRole
-from store.names import CONSUMER_OFFSETS
+from store.names import CONSUMER_OFFSETS, RESERVE
 from store.tables.steps import at_once
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
 from tests.harness.served_log import ServedLog
@@ -74,6 +77,101 @@ def test_whom_a_slave_follows(tmp_path: Path) -> None:
     assert role_now.effective(careful, OF_B).broker_role is BrokerRole.SYNC_MASTER
     with pytest.raises(ConfigError, match="promotedRole=SLAVE"):
         config_of(tmp_path, "SLAVE", promotedRole="SLAVE")
+
+
+def test_a_copy_of_a_promoted_store_is_not_that_master(tmp_path: Path) -> None:
+    own, copy = tmp_path / "own", tmp_path / "copy"
+    own.mkdir()
+    epochs.write(own, OF_B)
+    shutil.copytree(own, copy)
+
+    def role_at(root: Path, role: str, **keys: object) -> BrokerRole:
+        return RoleChange(config_of(root, role, haMasterAddress="h:1", **keys)).config_now().broker_role
+
+    assert role_at(own, "SLAVE") is BrokerRole.ASYNC_MASTER
+    assert role_at(copy, "SLAVE") is BrokerRole.SLAVE, "as its own file says"
+    (line,) = [one for one in of_the_pair(board_at(tmp_path, 2), str(copy), "SLAVE") if one.reason == "COPY"]
+    assert f"`slipstream promote {copy}`" in line.next_step
+    own.rename(tmp_path / "moved")
+    assert role_at(tmp_path / "moved", "SLAVE") is BrokerRole.ASYNC_MASTER, "the directory that it was, elsewhere"
+    epochs.write(copy, epochs.read(copy).following(OF_B.entries))
+    assert role_at(copy, "SLAVE") is BrokerRole.SLAVE, "also once it has followed the original"
+    epochs.write(copy, epochs.read(copy).promoting())
+    shutil.copytree(copy, tmp_path / "copy of it")
+    assert role_at(copy, "SLAVE") is BrokerRole.ASYNC_MASTER, "an operator's word, said of this very store"
+    assert role_at(tmp_path / "copy of it", "SLAVE") is BrokerRole.SLAVE
+
+
+def test_a_copy_of_a_masters_store_with_a_masters_file_refuses_with_what_to_type(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    epochs.write(tmp_path / "own", OF_B.promoted("pair:0", 200, 2))
+    assert RoleChange(config_of(tmp_path / "own", "SYNC_MASTER")).config_now().broker_role is BrokerRole.SYNC_MASTER
+    shutil.copytree(tmp_path / "own", tmp_path / "copy")
+    with pytest.raises(StartRefused, match=r"is a copy of the one .* epoch 2; .*slipstream promote "):
+        RoleChange(config_of(tmp_path / "copy", "SYNC_MASTER")).config_now()
+
+
+def test_epochs_of_an_earlier_version_are_believed_and_bound_to_their_place(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    epochs.write(own, OF_B)
+    fields = summed_json.read(epochs.path_of(own))
+    assert fields is not None
+    del fields["place"]
+    summed_json.write(epochs.path_of(own), fields)
+    change = RoleChange(config_of(own, "SLAVE", haMasterAddress="h:1"))
+    assert change.config_now().broker_role is BrokerRole.ASYNC_MASTER
+    change.begin(100)
+    shutil.copytree(own, tmp_path / "copy")
+    copied = RoleChange(config_of(tmp_path / "copy", "SLAVE", haMasterAddress="h:1")).config_now()
+    assert copied.broker_role is BrokerRole.SLAVE
+
+
+def board_at(directory: Path, own_id: int) -> Board:
+    board = Board.create(directory / "counters")
+    waiting.publish(board.own_broker_id, own_id)
+    return board
+
+
+def test_a_promotion_without_room_on_the_disk_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change, board = RoleChange(config_of(tmp_path, "SLAVE")), Board.create(tmp_path / "counters")
+    change.config_now()
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    def refuse(_fd: int, _start: int, _length: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(file_io, "reserve", refuse)
+        role_request.write(tmp_path, RoleRequest(to_master=True))
+        assert not change.is_asked(board), "the slave goes on"
+    assert "no room" in role_request.refusal(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*before, role_request.REFUSAL])
+    role_request.write(tmp_path, RoleRequest(to_master=True))
+    assert role_request.refusal(tmp_path) == "", "that was of the request before"
+    assert change.is_asked(board)
+    assert (tmp_path / RESERVE).stat().st_blocks * 512 >= promotion_reserve.BYTES_MIN
+    assert change.take(board) is not None
+    assert not (tmp_path / RESERVE).exists(), "the room is there for what is written now"
+
+
+def test_a_promoted_master_takes_no_messages_before_it_has_asked_where_it_can_ask(tmp_path: Path) -> None:
+    for number, (keys, asks) in enumerate([({}, False), ({"namesrvAddr": "127.0.0.1:1"}, True)]):
+        root = tmp_path / str(number)
+        root.mkdir()
+        board, change = board_at(root, 2), RoleChange(config_of(root, "SLAVE", haMasterAddress="127.0.0.1:1", **keys))
+        epochs.write(root, Epochs().promoting())
+        config = change.config_now()
+        change.begin(0)
+        change.publish(board, config, ())
+        assert (board.reign.read() == Reign.ASKS, board.broker_permission.read()) == (asks, 4 if asks else 6)
+        again = RoleChange(change.of_file)
+        again.config_now()
+        again.begin(0)
+        (root / "later").mkdir()
+        later = board_at(root / "later", 2)
+        again.publish(later, config, ())
+        assert later.reign.read() == Reign.SERVES, "a start that begins no reign"
 
 
 def test_a_master_that_must_be_none_and_can_follow_nobody_refuses_with_what_to_type(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import psutil
 from ipc.module_names import named
 from store.errors import NotAStore
 from store.files import pointer
-from store.names import CHECKPOINT, CONFIG, DIVERGED, EPOCHS
+from store.names import CHECKPOINT, CONFIG, DIVERGED, EPOCHS, PEERS
 from tools.common.exit_codes import ExitCode
 from tools.common.output_form import json_text
 from tools.debug import facts, masked
@@ -32,7 +32,7 @@ COMMAND_SHARE = 0.25  # of all the time
 COMMANDS = (
     ("status",), ("counters",), ("stats",), ("doctor",), ("groups",), ("clients",), ("ha", "status"), ("ha", "explain"),
 )  # fmt: skip
-OWN_FILES = (EPOCHS, DIVERGED)
+OWN_FILES = (EPOCHS, DIVERGED, PEERS)
 NOTE = """\
 What `slipstream debug bundle` collected. Not in it: bodies, keys and properties of messages, values of secret settings.
 In it, by name: topics, groups, hosts, addresses, users and paths. Look at it before you send it.

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from store.files import epochs
 from store.message.record import Message
 from store.reading.log_reader import open_log
 from store.reading.replicas import LocalLog, LogView, Relation, State, relation
@@ -14,9 +15,14 @@ from tools.common.exit_codes import ExitCode
 from tools.common.moments import time_text
 from tools.common.output_form import json_text
 from tools.common.progress import progress
-from tools.replica.other_log import open_other
+from tools.replica.other_log import epoch_of, open_other
 
 WELL = (State.IDENTICAL, State.BEHIND)
+OF_THE_OTHER = {  # what to do where STORE's is the newer reign: nothing of it may go
+    State.AHEAD: "OTHER goes on where it ends, as a slave, there `slipstream demote OTHER --master HOST:PORT`",
+    State.DIVERGED: "OTHER gives up what only it has, there `slipstream replica rewind OTHER --with HOST:PORT`",
+    State.NO_COMMON_HISTORY: "OTHER begins anew, there `mv OTHER OTHER.old`; then start its broker as a slave",
+}
 
 
 def check(store: Path, other: str, shown: bool | None, as_json: bool) -> int:
@@ -24,7 +30,11 @@ def check(store: Path, other: str, shown: bool | None, as_json: bool) -> int:
     own = LocalLog(open_log(store))
     with open_other(other) as its, progress("compare", shown) as update:
         outcome = relation(own, its, update)
-    next_step = advice(str(store), other, own, its, outcome)
+    next_step, its_epoch = advice(str(store), other, own, its, outcome), epoch_of(its)
+    own_epoch = epochs.read(store).last_epoch
+    if own_epoch > its_epoch and outcome.state in OF_THE_OTHER:
+        newer = f"STORE's epoch is the newer one ({own_epoch}, OTHER's is {its_epoch})"
+        next_step = f"{newer}: {OF_THE_OTHER[outcome.state]}"
     if as_json:
         click.echo(json_text("replica.check", _fields(own, its, outcome, next_step)))
     else:

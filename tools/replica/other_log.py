@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from engine.remoting.peers.log_peer import ANSWER_SECONDS, LogPeer
 from engine.remoting.sockets.client import RemotingClient
+from store.files import epochs
 from store.reading.log_reader import open_log
 from store.reading.replicas import LocalLog, LogView
 from tools.common.tls import tls_of
@@ -21,3 +22,8 @@ def open_other(text: str) -> Iterator[LogView]:
             yield LogPeer(client)
         return
     yield LocalLog(open_log(text))
+
+
+def epoch_of(other: LogView) -> int:
+    """The newest epoch of that log; 0 before its first promotion. Raises OwnFileDamaged."""
+    return other.extent.epoch if isinstance(other, LogPeer) else epochs.read(other.name).last_epoch

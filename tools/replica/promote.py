@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import socket
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from engine.board import address_cursors, role_request
+from engine.board import role_request
 from engine.board.addresses import host_and_port, split
-from engine.board.cursors import Board, BrokerState
+from engine.board.cursors import Board, BrokerState, Reign
 from engine.board.failures import is_unreadable
 from engine.board.role_request import ROLE_SIGNAL, RoleRequest
-from engine.errors import EngineError
 from engine.figures.pair import divergence_line
-from engine.protocol.broker.log_requests import Extent
 from engine.protocol.ha.client import HaClientState
-from engine.protocol.remoting.codes import RequestCode
-from engine.remoting.peers import fencing
-from engine.remoting.peers.log_peer import NotOurs, asked_extent
-from engine.remoting.sockets.client import RemotingClient
-from ipc.clock import monotonic_ms
+from engine.remoting.peers.fencing import Master
 from ipc.errors import IpcError
 from ipc.process import is_alive, namespace
 from store.errors import StoreError
@@ -35,24 +29,11 @@ from store.reading.extent import Running, running
 from store.repair.rebuild import locked
 from tools.common.exit_codes import ExitCode
 from tools.common.output_form import json_text
-from tools.common.tls import tls_of
+from tools.replica import succession
+from tools.replica.succession import LOOK_SECONDS, RoleRefused, Slave
 
 SLAVE = "SLAVE"
-ALIVE_MS = 20_000  # haHousekeepingInterval: a connection that was silent for longer ends
-ANSWER_SECONDS, GRACE_SECONDS, LOOK_SECONDS = 5.0, 2.0, 0.05
 FOLLOW_SECONDS = 10.0  # until the new slave's first connection is expected to stand, or to have ended
-
-
-class RoleRefused(EngineError):
-    """Raised where a role must not be changed, or was not.
-
-    Next: do what the message ends with; `slipstream ha status STORE` shows both sides.
-    """
-
-    code = "ROLE_REFUSED"
-
-    def __init__(self, store: Path, why: str, remedy: str) -> None:
-        super().__init__(f"{store}: {why}; {remedy}")
 
 
 def promote(store: Path, force: bool, switch: bool, master: str | None, timeout: float, as_json: bool) -> int:
@@ -63,43 +44,82 @@ def promote(store: Path, force: bool, switch: bool, master: str | None, timeout:
         raise RoleRefused(store, parted.text(), remedy)
     broker = running(store)
     if broker is None:
-        return _promote_stopped(directory, as_json)
-    board = Board.attach(broker.region_directory)
-    try:
-        _require_slave(store, broker, board)
-        old = _master_there(broker, board, master)
+        return _promote_stopped(directory, force, master, as_json)
+    with _alone(store, broker), closing(Board.attach(broker.region_directory).counters) as counters:
+        slave = Slave(store, broker, Board(counters))
+        _require_slave(store, broker, slave.board)
+        old = succession.master_of(slave, master)
         epoch = max(old.extent.next_epoch, epochs.read(store).next_epoch) if old else 0
         if switch:
-            _switch(store, broker, board, old, epoch, until)
+            succession.switch(slave, old, epoch, until)
         elif not force:
-            _refuse_beside_master(store, board, lambda: _master_there(broker, board, master))
-    finally:
-        board.counters.close()
-    wanted = RoleRequest(to_master=True, tables_from=old.address if old else "", epoch=epoch)
-    now = _ask(broker, wanted, store, until, lambda role: role != SLAVE)
-    begun = epochs.read(store).entries[-1]
+            succession.refuse_beside_master(slave, master)
+        fences = slave.can_ask and slave.said_remoting is not None
+        wanted = RoleRequest(to_master=True, tables_from=old.address if old else "", epoch=epoch)
+        now = _ask(broker, wanted, store, until, lambda role: role != SLAVE)
+    _tell_promoted(store, now, old, as_json, is_switched=switch, fences=fences)
+    return 0
+
+
+def _tell_promoted(
+    store: Path, now: Running, old: Master | None, as_json: bool, *, is_switched: bool, fences: bool
+) -> None:  # fmt: skip
+    """What it is now, and what becomes of the master before it: fenced is said only of one that fences itself."""
+    begun, own_ha = epochs.read(store).entries[-1], _ha_address(now)
     lines = [
         f"{now.settings['brokerRole']}: {begun.broker} is the master of epoch {begun.epoch}, from offset"
         f" {begun.start_offset} on; it takes messages"
     ]
-    if switch and old is not None:
+    if is_switched and old is not None:
         lines.append(f"{old.address} is its slave now")
-    elif old is None:
-        lines.append("the old master is fenced when it comes back: it starts as a slave, or refuses in words")
+    elif fences:
+        lines.append(
+            "the old master is fenced: when it runs it asks every second who is the master, and becomes the slave of"
+            " this one as soon as it has an answer"
+        )
+    else:
+        lines.append(
+            "NOT FENCED: nothing keeps the old master from taking messages when it comes back. On its host, before"
+            f" it starts: `slipstream demote STORE --master {own_ha}` (a RocketMQ broker: brokerRole=SLAVE in its file)"
+        )
     fields = {
         "running": True, "role": str(now.settings["brokerRole"]), "broker": begun.broker, "epoch": begun.epoch,
-        "startOffset": begun.start_offset, "oldMaster": old and old.address, "steppedDown": switch,
+        "startOffset": begun.start_offset, "oldMaster": old and old.address, "steppedDown": is_switched,
+        "fenced": is_switched or fences,
     }  # fmt: skip
     _say("promote", fields, lines, as_json)
-    return 0
 
 
-def _promote_stopped(directory: StoreDirectory, as_json: bool) -> int:
+def _ha_address(broker: Running) -> str:
+    """Where it sends its log from, for the command that another broker follows it by."""
+    host, _port = split(str(broker.settings["storeHost"]))
+    return host_and_port(host, int(broker.settings["haListenPort"]))
+
+
+@contextmanager
+def _alone(store: Path, broker: Running) -> Iterator[None]:
+    """No other command changes this broker's role meanwhile. Raises RoleRefused."""
+    fd = os.open(broker.region_directory / role_request.LOCK, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            why = "another `slipstream promote` or `demote` of it is at work"
+            raise RoleRefused(store, why, f"wait for its end, then look: `slipstream ha status {store}`") from None
+        yield
+    finally:
+        os.close(fd)
+
+
+def _promote_stopped(directory: StoreDirectory, force: bool, master: str | None, as_json: bool) -> int:
     with locked(directory):
-        epochs.write(directory.root, epochs.read(directory.root).promoting())
+        if not force:
+            succession.require_no_living(directory.root, master)
+        epochs.write(directory.root, epochs.read(directory.root).promoting(is_forced=force))
     fields = dict.fromkeys(("role", "broker", "epoch", "startOffset", "oldMaster"))
     line = "no broker runs on this store; its next start is that of a master, whatever its file says"
-    _say("promote", {"running": False, **fields, "steppedDown": False}, [line], as_json)
+    line += "" if force else "; that start is refused while another master answers"
+    _say("promote", {"running": False, **fields, "steppedDown": False, "fenced": False}, [line], as_json)
     return 0
 
 
@@ -116,96 +136,6 @@ def _require_slave(store: Path, broker: Running, board: Board) -> None:
         raise RoleRefused(store, why, f"`slipstream status {store}` says what is wrong")
 
 
-def _master_there(broker: Running, board: Board, given: str | None) -> fencing.Master | None:
-    """The present master where it answers; `given` is its listenPort's address, else it is looked for."""
-    settings = broker.settings
-    cluster, name = str(settings["brokerClusterName"]), str(settings["brokerName"])
-    if given is None:
-        servers = tuple(filter(None, str(settings.get("namesrvAddr", "")).split(";")))
-        other = fencing.other_master(servers, cluster, name, str(settings["storeHost"]), tls_of())
-        if other is not None:
-            return other
-        host, port = split(address_cursors.text_of(board.ha_client.master_address) or ":")
-        given = host_and_port(host, int(port) - 1) if host and port.isdecimal() and int(port) > 1 else None
-    if given is None:
-        return None
-    try:
-        with RemotingClient(given, ANSWER_SECONDS, tls_of()) as client:
-            extent = asked_extent(client)
-    except (EngineError, StoreError):
-        return None
-    return fencing.Master(given, extent) if (extent.cluster, extent.broker_name) == (cluster, name) else None
-
-
-def _refuse_beside_master(store: Path, board: Board, ask: Callable[[], fencing.Master | None]) -> None:
-    """Raises RoleRefused while the master lives: two masters would write two histories. One that dies may do so."""
-    until = time.monotonic() + GRACE_SECONDS
-    while time.monotonic() < until:
-        old = ask()
-        if not (old is not None and old.extent.is_master) and not _sends(board):
-            return
-        time.sleep(LOOK_SECONDS)
-    who = old.address if old else address_cursors.text_of(board.ha_client.master_address)
-    remedy = (
-        f"let it step down without a loss: `slipstream promote {store} --switch` (a Slipstream master that allows this"
-        " host by adminAllowList); or stop it first; or --force, if nobody will ever write there again"
-    )
-    raise RoleRefused(store, f"its master {who} is alive, and both would take messages", remedy)
-
-
-def _sends(board: Board) -> bool:
-    """Whether somebody sends us a log: it was heard of late, and its HA port still takes connections."""
-    words = board.ha_client
-    is_late = monotonic_ms() - words.last_read_ms.read() >= ALIVE_MS
-    if words.state.read() != HaClientState.TRANSFER or is_late:
-        return False
-    host, port = split(address_cursors.text_of(words.master_address))
-    try:
-        socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
-    except OSError:
-        return False
-    return True
-
-
-def _switch(
-    store: Path, broker: Running, board: Board, old: fencing.Master | None, epoch: int, until: float
-) -> None:
-    """Have the master become our slave, and wait until we have all that it has. Raises RoleRefused."""
-    if old is None:
-        why = "no Slipstream master answers for it to step down"
-        raise RoleRefused(store, why, "give its listenPort's address by --master HOST:PORT; or stop it, then promote")
-    with RemotingClient(str(broker.settings["storeHost"]), ANSWER_SECONDS, tls_of()) as client:
-        own = asked_extent(client)
-    successor = {"epoch": str(epoch), "broker": own.identity, "master": own.ha_address}
-    with RemotingClient(old.address, ANSWER_SECONDS, tls_of()) as client:
-        if old.extent.is_master:
-            client.ask(RequestCode.STEP_DOWN, successor)
-    extent = _await_extent(store, old.address, until, lambda extent: not extent.is_master)
-    while board.max_physical_offset.read() < extent.max_offset:
-        if time.monotonic() > until:
-            why = f"it has the log up to {board.max_physical_offset.read()} of {extent.max_offset}, and time is over"
-            raise RoleRefused(store, why, f"nothing is lost: again, `slipstream promote {store} --switch`")
-        time.sleep(LOOK_SECONDS)
-
-
-def _await_extent(store: Path, address: str, until: float, is_so: Callable[[Extent], bool]) -> Extent:
-    """What that broker says of itself once it is as wanted. Raises RoleRefused."""
-    why = "it does not answer"
-    while time.monotonic() < until:
-        try:
-            with RemotingClient(address, ANSWER_SECONDS, tls_of()) as client:
-                extent = asked_extent(client)
-            if is_so(extent):
-                return extent
-            why = "it is still the master"
-        except NotOurs:
-            raise
-        except EngineError as error:
-            why = str(error)
-        time.sleep(LOOK_SECONDS)
-    raise RoleRefused(store, f"the old master at {address}: {why}", "look at its log, then promote again")
-
-
 def demote(store: Path, master: str | None, timeout: float, as_json: bool) -> int:
     """Make the broker on STORE a slave."""
     directory, until = store_directory(store), time.monotonic() + timeout
@@ -220,7 +150,8 @@ def demote(store: Path, master: str | None, timeout: float, as_json: bool) -> in
     if master is None and not broker.settings.get("namesrvAddr"):
         raise RoleRefused(store, "no name server tells its master", "say where that sends its log: --master HOST:PORT")
     wanted = RoleRequest(to_master=False, master=master or "")
-    now = _ask(broker, wanted, store, until, lambda role: role == SLAVE)
+    with _alone(store, broker):
+        now = _ask(broker, wanted, store, until, lambda role: role == SLAVE)
     number = now.settings["brokerId"]
     if not as_json:
         click.echo(f"{SLAVE}: id {number}, follows {master or 'the master that its name servers name'}")
@@ -267,10 +198,13 @@ def _await_role(
 ) -> Running:  # fmt: skip
     """The broker in its new role, serving. Raises RoleRefused."""
     while time.monotonic() < until:
+        if why := role_request.refusal(Path(before.said)):
+            raise RoleRefused(store, f"it stays as it is: {why}", "mend that, then type it again")
         now = running(store)
         if now is not None and now.token != before.token and _serves(now):
             if is_so(str(now.settings["brokerRole"])):
                 return now
+            _refuse_outrun(store)
             break
         if now is None and is_near and not is_alive(before.pid, before.start_time):
             remedy = "start it again, and look at its role: `slipstream status STORE`"
@@ -279,12 +213,21 @@ def _await_role(
     raise RoleRefused(store, "the broker did not come up in its new role", "its log says why")
 
 
+def _refuse_outrun(store: Path) -> None:
+    """Raises RoleRefused where another broker has become the master meanwhile."""
+    known = epochs.read(store)
+    if known.is_fenced and known.fenced_by is not None:
+        newer = known.fenced_by
+        why = f"{newer.broker} was promoted, too, and is the master of epoch {newer.epoch}: this broker is its slave"
+        raise RoleRefused(store, why, f"look at both: `slipstream ha status {store}`")
+
+
 def _serves(broker: Running) -> bool:
     try:
         board = Board.attach(broker.region_directory)
     except (IpcError, StoreError):
         return False
     try:
-        return board.broker_state.read() == BrokerState.RUNNING
+        return board.broker_state.read() == BrokerState.RUNNING and board.reign.read() != Reign.ASKS
     finally:
         board.counters.close()

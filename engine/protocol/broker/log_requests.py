@@ -1,18 +1,22 @@
 """What one broker of ours asks another about its log, and the answers: requests of our own, which RocketMQ refuses.
 
-GET_LOG_EXTENT   nothing -> JSON: `Extent`
+GET_LOG_EXTENT   nonce (hex; or nothing) -> JSON: `Extent`; with a nonce and a secret, the answer's field `signature`
+                 proves that this broker says it now (HMAC-SHA256 over nonce and body, as in `ha.hello`)
 GET_LOG_DIGESTS  start, end, parts -> JSON: {"digests": [SHA-256 of each part]}
 Both sides of each stand here. What an answer says is a stranger's, and checked.
 """
 
 from __future__ import annotations
 
+import hmac
 from typing import Any, NamedTuple
 
+from engine.protocol.ha.hello import NONCE_BYTES, signature
+from engine.protocol.ha.reign import Standing
 from engine.protocol.remoting.answers import Json, Refused, whole_number
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
-from store.epochs import EPOCH_MAX
+from store.epochs import EPOCH_MAX, entries_of
 from store.tables import fastjson
 from store.tables.fastjson import MalformedJson
 
@@ -38,6 +42,11 @@ class Extent(NamedTuple):
     next_epoch: int
     epochs: list[Any]
     now_ms: int  # its clock, as it answered
+    # an earlier version does not say these:
+    run: str = ""  # another one at each start, so that a broker knows itself at any address
+    is_confirmed: bool = True  # of a master: it has asked who else is one since it was promoted, and takes messages
+    yields_to: str = ""  # of a master that stepped down: for whom, NAME:ID
+    yields_epoch: int = 0
 
     @property
     def identity(self) -> str:
@@ -70,6 +79,11 @@ def extent_of(body: bytes | memoryview) -> Extent:
         fields[name] = value.get(name)
         if type(fields[name]) is not kind or (kind is str and not _is_text(fields[name])):
             raise MalformedJson("the extent of a log", f"{name} is not what it should be")
+    for name, default in Extent._field_defaults.items():
+        said = value.get(name, default)
+        if type(said) is not type(default) or (isinstance(said, str) and not _is_text(said)):
+            raise MalformedJson("the extent of a log", f"{name} is not what it should be")
+        fields[name] = said
     extent = Extent(**fields)
     if not (0 <= extent.min_offset <= extent.max_offset and 0 < extent.segment_bytes <= SEGMENT_BYTES_MAX):
         raise MalformedJson("the extent of a log", "its offsets or its size of segments are impossible")
@@ -77,6 +91,33 @@ def extent_of(body: bytes | memoryview) -> Extent:
     if min(extent.broker_id, extent.own_id) < 0 or not is_epoch or extent.max_offset > fastjson.INT64_MAX:
         raise MalformedJson("the extent of a log", "a number is below zero or too large")
     return extent
+
+
+def nonce_of(request: RemotingCommand) -> bytes:
+    """What the asker made up for the signature; b"" when it wants none. Raises Refused."""
+    text = (request.ext_fields or {}).get("nonce", "")
+    if not text:
+        return b""
+    if len(text) != 2 * NONCE_BYTES or not set(text) <= set("0123456789abcdef"):
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"nonce: {NONCE_BYTES} bytes, in hexadecimal")
+    return bytes.fromhex(text)
+
+
+def extent_signature(secret: bytes, nonce: bytes, body: bytes | memoryview) -> str:
+    """The answer's field `signature`; "" without a secret or a nonce."""
+    return signature(secret, b"extent", nonce, bytes(body)).hex() if secret and nonce else ""
+
+
+def is_extent_signed(secret: bytes, nonce: bytes, answer: RemotingCommand) -> bool:
+    """Whether who answers has proved that it knows the secret."""
+    expected = extent_signature(secret, nonce, answer.body)
+    said = (answer.ext_fields or {}).get("signature", "")
+    return bool(expected) and hmac.compare_digest(expected.encode(), said.encode())
+
+
+def standing_of(extent: Extent) -> Standing:
+    """What it says of its reign. Raises ValueError."""
+    return Standing(entries_of(extent.epochs), extent.is_master, extent.is_confirmed, extent.run)
 
 
 def _is_text(text: str) -> bool:

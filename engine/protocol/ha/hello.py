@@ -11,6 +11,11 @@ times at once. Its masters never get a word with the sign bit set, because they 
 A message is 32 bytes of signature and then JSON. The signature is HMAC-SHA256, with the secret that both sides keep in
 a file (haSecretFile), over who speaks, what the other side said last, and the JSON: so none can be used again. Without
 a secret it is zeros, and the name is but a claim: it makes one replica of two connections, never two of one.
+
+Both sides also say at which address they answer clients (`remoting`), and a master where its other slaves do
+(`peers`): a slave asks there for its master's tables, and both ask there who is the master once they have lost sight of
+each other.
+An earlier version ignores these fields and does not send them.
 Pure: bytes in, bytes out; nonces are passed in.
 """
 
@@ -23,6 +28,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from engine.protocol.ha.wire import FRAME_HEADER, REPORT, REPORT_BYTES, CloseReason, PeerError
+from ipc.host_port import host_port
 from store.epochs import Epoch, entries_of, entry_fields
 
 CONTROL_OFFSET = -1  # of a control frame's header
@@ -33,6 +39,7 @@ NONCE_BYTES = 16
 REPEATED = 4  # how often one of ours sends its first report
 EPOCHS_MAX = 16  # the newest; a slave keeps those before them
 NAME_CHARACTERS_MAX = 255
+PEERS_MAX, PEER_CHARACTERS_MAX = 4, 64  # addresses said of others: with all else they fit into one message
 DETAIL_CHARACTERS_MAX = 500
 LENGTH_BYTES, WORD_PAYLOAD_BYTES = 2, REPORT_BYTES - 1
 
@@ -70,6 +77,8 @@ class Facts(NamedTuple):
     min_offset: int
     end_offset: int
     epochs: tuple[Epoch, ...] = ()
+    remoting: str = ""  # HOST:PORT; "" from an earlier version
+    peers: tuple[str, ...] = ()
 
     @property
     def last_epoch(self) -> int:
@@ -133,7 +142,7 @@ class SlaveGreeting:
 
     def take(self, message: bytes) -> bytes:
         """What to answer to a control frame's message. Raises PeerError."""
-        signature, text = message[:SIGNATURE_BYTES], message[SIGNATURE_BYTES:]
+        said, text = message[:SIGNATURE_BYTES], message[SIGNATURE_BYTES:]
         fields = _fields(text)
         if "refused" in fields:
             why = str(fields.get("why", ""))[:DETAIL_CHARACTERS_MAX]
@@ -143,11 +152,11 @@ class SlaveGreeting:
         if self.welcome is not None or not self._hello:
             raise _malformed("a message that nobody asked for")
         self._require_newest()
-        is_signed = _is_signed(self._secret, b"master", self._hello, text, signature)
-        if self._secret and not is_signed:
+        is_proved = is_signed(self._secret, b"master", self._hello, text, said)
+        if self._secret and not is_proved:
             why = "the master does not know the secret of haSecretFile, or has none"
             raise PeerError(CloseReason.SIGNATURE, self._facts.end_offset, why)
-        self.welcome = Welcome(bool(fields.get("flushed")), is_signed)
+        self.welcome = Welcome(bool(fields.get("flushed")), is_proved)
         return b""
 
     def require_known(self) -> None:
@@ -169,7 +178,7 @@ class SlaveGreeting:
         if self.master.identity.cluster != own.identity.cluster:
             raise _other_cluster(own.identity, self.master.identity, own.end_offset)
         self._hello = _json(own, self._nonce)
-        return words_of(_signature(self._secret, b"slave", challenge, self._hello) + self._hello)
+        return words_of(signature(self._secret, b"slave", challenge, self._hello) + self._hello)
 
 
 class MasterGreeting:
@@ -203,23 +212,23 @@ class MasterGreeting:
         self.replica = self._judge(message[:SIGNATURE_BYTES], message[SIGNATURE_BYTES:])
         return self._welcome(message[SIGNATURE_BYTES:])
 
-    def _judge(self, signature: bytes, hello: bytes) -> Replica:
+    def _judge(self, said: bytes, hello: bytes) -> Replica:
         facts = _facts_of(_fields(hello))
         if facts.identity.cluster != self._facts.identity.cluster:
             raise _other_cluster(self._facts.identity, facts.identity, facts.end_offset)
-        is_signed = _is_signed(self._secret, b"slave", self._challenge, hello, signature)
-        if not is_signed and (self.is_required or (self._secret and signature != UNSIGNED)):
+        is_proved = is_signed(self._secret, b"slave", self._challenge, hello, said)
+        if not is_proved and (self.is_required or (self._secret and said != UNSIGNED)):
             why = f"{facts.identity.text} signs with another secret, or with none"
             raise PeerError(CloseReason.SIGNATURE, facts.end_offset, why)
         if facts.last_epoch > self._facts.last_epoch:
-            self.newer_epoch = facts.last_epoch if is_signed else 0
+            self.newer_epoch = facts.last_epoch if is_proved else 0
             why = f"{facts.identity.text} has seen epoch {facts.last_epoch}, this master's is {self._facts.last_epoch}"
             raise PeerError(CloseReason.FENCED, facts.end_offset, why)
-        return Replica(facts, is_signed)
+        return Replica(facts, is_proved)
 
     def _welcome(self, hello: bytes) -> bytes:
         text = json.dumps({"flushed": self._counts_flushed}).encode()
-        return control_frame(_signature(self._secret, b"master", hello, text) + text)
+        return control_frame(signature(self._secret, b"master", hello, text) + text)
 
 
 SEEN_BY_SLAVE = {  # a master's reasons, as the slave calls the same
@@ -235,7 +244,8 @@ def refusal(error: PeerError) -> bytes:
     return control_frame(UNSIGNED + text)
 
 
-def _signature(secret: bytes, who: bytes, said_before: bytes, text: bytes) -> bytes:
+def signature(secret: bytes, who: bytes, said_before: bytes, text: bytes) -> bytes:
+    """What proves that whoever says `text`, in that part (`who`) and after it was told that, knows the secret."""
     if not secret:
         return UNSIGNED
     parts = (who, said_before, text)
@@ -243,8 +253,9 @@ def _signature(secret: bytes, who: bytes, said_before: bytes, text: bytes) -> by
     return hmac.digest(secret, whole, "sha256")
 
 
-def _is_signed(secret: bytes, who: bytes, said_before: bytes, text: bytes, signature: bytes) -> bool:
-    return bool(secret) and hmac.compare_digest(_signature(secret, who, said_before, text), signature)
+def is_signed(secret: bytes, who: bytes, said_before: bytes, text: bytes, said: bytes) -> bool:
+    """Whether `said` is that signature; never without a secret."""
+    return bool(secret) and hmac.compare_digest(signature(secret, who, said_before, text), said)
 
 
 def _json(facts: Facts, nonce: bytes) -> bytes:
@@ -254,6 +265,8 @@ def _json(facts: Facts, nonce: bytes) -> bytes:
         "name": identity.broker_name[:NAME_CHARACTERS_MAX], "id": identity.broker_id, "min": facts.min_offset,
         "end": facts.end_offset, "epochs": [entry_fields(epoch) for epoch in facts.epochs[-EPOCHS_MAX:]],
     }  # fmt: skip
+    if facts.remoting:
+        fields |= {"remoting": facts.remoting, "peers": list(facts.peers[-PEERS_MAX:])}
     return json.dumps(fields, ensure_ascii=False).encode()
 
 
@@ -279,7 +292,17 @@ def _facts_of(fields: dict[str, Any]) -> Facts:
     except ValueError as wrong:
         raise _malformed(str(wrong)) from None
     broker_id, min_offset, end_offset = numbers
-    return Facts(Identity(texts[0], texts[1], broker_id), min_offset, end_offset, epochs)
+    peers = fields.get("peers")
+    return Facts(
+        Identity(texts[0], texts[1], broker_id), min_offset, end_offset, epochs, _address(fields.get("remoting")),
+        tuple(filter(None, map(_address, peers[:PEERS_MAX]))) if isinstance(peers, list) else (),
+    )  # fmt: skip
+
+
+def _address(said: object) -> str:
+    """An address that a stranger says; "" for anything else."""
+    is_one = isinstance(said, str) and len(said) <= PEER_CHARACTERS_MAX and host_port(said) is not None
+    return str(said) if is_one else ""
 
 
 def _reason(name: object) -> CloseReason:

@@ -18,11 +18,13 @@ from engine.net.tls import RenewedContext
 from engine.protocol.broker import slave_synchronize
 from engine.protocol.ha.client import HaClientState
 from engine.protocol.naming.registration import Learned
+from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.tables.metadata import Metadata
 from engine.remoting.loop.role_tasks import RoleTasks
 from engine.remoting.loop.slices import in_slices
 from engine.remoting.peers.link import NoAnswer, RemotingLink
-from engine.settings.config import BrokerConfig
+from engine.settings.config import BrokerConfig, BrokerRole
+from ipc import waiting
 from ipc.clock import monotonic_ms
 from store.errors import StoreError
 
@@ -48,9 +50,15 @@ class MasterTables:
         self._learned: dict[str, Learned] = {}  # by name server, of those that answer
         self._ha_server_name: str | None = None
         self._unresolved: str | None = None  # the last name that led nowhere, and was told
+        self._believes_greeting = bool(config.ha_secret_file)  # a name server's word is proved by nobody
+        if config.broker_role is BrokerRole.SLAVE and not board.tables_taken_ms.read():
+            waiting.publish(board.tables_taken_ms, -monotonic_ms())  # none since now
 
     def turn(self, now_ms: int) -> None:
-        """Ask for tables where that is due."""
+        """Ask for tables where that is due: the master that a name server names, else the one that sends the log."""
+        said = address_cursors.text_of(self._board.ha_client.remoting)
+        if said != addresses.NOWHERE and (self._believes_greeting or not self._learned):
+            self._follow(said)
         if "synchronize" not in self._tasks:
             questions = self.synchronize.due(self.address, now_ms)
             if questions:
@@ -71,7 +79,8 @@ class MasterTables:
         self._learned[name_server] = learned
         said = [self._learned[name] for name in self._config.name_servers if name in self._learned]
         first = next((one for one in said if one.master_address), learned)  # in the order of namesrvAddr
-        self._follow(first.master_address or None)
+        if not self._believes_greeting or not self._board.ha_client.remoting.word.read():
+            self._follow(first.master_address or None)
         if first.ha_server_address is not None and self._config.ha_master_address is None:
             self._ha_server_name = first.ha_server_address
             await self._resolve(first.ha_server_address)
@@ -117,6 +126,8 @@ class MasterTables:
             if not self.synchronize.last_ms:
                 gc.freeze()  # most of it stays: collections that looked at 10,000 topics' would be turns of 0.02 s
             self.synchronize.done(monotonic_ms())
+            if any(question.request.code == RequestCode.GET_ALL_CONSUMER_OFFSET for question in questions):
+                waiting.publish(self._board.tables_taken_ms, monotonic_ms())
 
     async def _ask_at(self, address: str, questions: list[slave_synchronize.Question]) -> bool:
         """Ask one port; whether all was answered and taken in."""

@@ -6,16 +6,27 @@ A digest is made on a thread of its own, one request after the other: the loop g
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from engine.board import role_request
 from engine.board.addresses import host_and_port
-from engine.board.cursors import Board
+from engine.board.cursors import Board, Reign
 from engine.board.role_request import RoleRequest
-from engine.protocol.broker.log_requests import TEXT_MAX, Extent, Wanted, extent_body, wanted_of
+from engine.protocol.broker.log_requests import (
+    TEXT_MAX,
+    Extent,
+    Wanted,
+    extent_body,
+    extent_signature,
+    nonce_of,
+    wanted_of,
+)
 from engine.protocol.remoting.answers import Answerer, Refused, required, whole_number
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
+from engine.replication.ha_facts import secret_of
 from engine.settings.config import BrokerConfig, BrokerRole
 from store.epochs import EPOCH_MAX, entry_fields
 from store.errors import StoreError
@@ -24,6 +35,12 @@ from store.files.segment_files import SegmentFiles
 from store.reading import log_ranges
 
 WAITING_MAX = 16  # requests for digests; more are refused
+OWN_QUESTIONS: set[tuple[int, int]] = set()  # ranges that this process asks others for: answered to nobody meanwhile
+
+
+def run_of(board: Board) -> str:
+    """What tells this run of a broker from all others, and leads to nothing."""
+    return hashlib.blake2b(board.directory.name.encode(), digest_size=8).hexdigest()
 
 
 class LogAnswers(Answerer):
@@ -52,13 +69,18 @@ class LogAnswers(Answerer):
     def _extent(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
         config, board = self._config, self._board
         known = epochs.read(config.store_path_root_dir)
-        is_master = config.broker_role is not BrokerRole.SLAVE
-        return self.with_json(request, extent_body(Extent(
+        is_master, fence = config.broker_role is not BrokerRole.SLAVE, known.fenced_by
+        nonce = nonce_of(request)
+        answer = self.with_json(request, extent_body(Extent(
             config.broker_cluster_name, config.broker_name, config.broker_id, board.own_broker_id.read(), is_master,
             self._files.segment_bytes, board.min_physical_offset.read(), board.max_physical_offset.read(),
             host_and_port(config.broker_ip2, board.ha_listen_port.read()), known.last_epoch, known.next_epoch,
-            [entry_fields(one) for one in known.entries], now_ms,
+            [entry_fields(one) for one in known.entries], now_ms, run_of(board), board.reign.read() != Reign.ASKS,
+            fence.broker if fence and known.is_fenced else "", fence.epoch if fence and known.is_fenced else 0,
         )))  # fmt: skip
+        if not nonce:
+            return answer
+        return replace(answer, ext_fields={"signature": extent_signature(secret_of(config), nonce, answer.body)})
 
     def _step_down(self, request: RemotingCommand, _connection: int, _now_ms: int) -> RemotingCommand:
         """Have the supervisor stop this master in order, and run it again as a slave of that broker."""
@@ -72,6 +94,10 @@ class LogAnswers(Answerer):
             raise Refused(ResponseCode.SYSTEM_ERROR, what)
         if epoch <= epochs.read(self._config.store_path_root_dir).last_epoch:
             raise Refused(ResponseCode.NO_PERMISSION, f"epoch {epoch} is not newer than this master's")
+        before = role_request.read(self._board.directory)
+        if before is not None and before.broker != broker:
+            whom = before.broker or "an operator"
+            raise Refused(ResponseCode.NO_PERMISSION, f"this master steps down for {whom} already")
         wanted = RoleRequest(to_master=False, master=master, epoch=epoch, broker=broker)
         role_request.write(self._board.directory, wanted)
         return self.answered(request)
@@ -80,6 +106,8 @@ class LogAnswers(Answerer):
         low, high = self._board.min_physical_offset.read(), self._board.max_physical_offset.read()
         try:
             wanted = wanted_of(request, low, high, log_ranges.BYTES_MAX, log_ranges.PARTS_MAX)
+            if (wanted.start, wanted.end) in OWN_QUESTIONS:
+                raise Refused(ResponseCode.NO_PERMISSION, "this broker asks that itself, whoever hands it on")
             if self._waiting >= WAITING_MAX:
                 raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "too many digests are asked for at once")
             digests = await self._made(wanted)

@@ -15,6 +15,8 @@ import pytest
 
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import FrameSplitter, decode, encode
+from store.files import epochs
+from store.files.epochs import Epochs
 from store.reading import log_ranges
 from tests.harness.command_line import run
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
@@ -151,3 +153,29 @@ def test_nobody_there_and_nothing_there(tmp_path: Path) -> None:
         nobody = f"127.0.0.1:{held.getsockname()[1]}"
         assert run("replica", "check", own.root, "--with", nobody).exit_code == 3
     assert run("replica", "check", own.root, "--with", tmp_path / "none").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("theirs", "command"),
+    [
+        ((("one", COMMON), ("old", 9)), "there `slipstream replica rewind OTHER --with HOST:PORT`"),
+        ((("one", COMMON),), "there `slipstream demote OTHER --master HOST:PORT`"),
+        ((("new", 5),), "there `mv OTHER OTHER.old`"),
+    ],
+)
+@pytest.mark.parametrize("is_served", [False, True])
+def test_the_log_of_the_newer_epoch_is_never_advised_to_be_cut(
+    tmp_path: Path, theirs: tuple[tuple[str, int], ...], command: str, is_served: bool
+) -> None:
+    own = log_of(tmp_path / "a", ("one", COMMON), ("new", 9))
+    other = log_of(tmp_path / "b", *theirs)
+    epochs.write(own.root, Epochs().promoted("pair:1", 0, 1))
+    served = ServedLog(other.root, tmp_path / "regions", SEGMENT_BYTES) if is_served else None
+    try:
+        ran = run("replica", "check", own.root, "--with", served.address if served else other.root)
+        last = ran.stdout.splitlines()[-1]
+        assert "STORE's epoch is the newer one (1, OTHER's is 0)" in last and command in last, ran.output
+        assert str(own.root) not in last, "nothing is to be done to this store"
+    finally:
+        if served is not None:
+            served.stop()

@@ -125,7 +125,7 @@ def hello_of(facts: Facts, secret: bytes, master: MasterGreeting) -> bytes:
     from engine.protocol.ha import hello
 
     text, challenge = hello._json(facts, OTHER_NONCE), body_of(master.challenge())[SIGNATURE_BYTES:]
-    return words_of(hello._signature(secret, b"slave", challenge, text) + text)
+    return words_of(hello.signature(secret, b"slave", challenge, text) + text)
 
 
 def test_another_cluster_is_refused_by_either_side() -> None:

@@ -1,0 +1,103 @@
+"""Which of two masters of one name must step down, and what a claim to be the newer one has to prove. No I/O.
+
+A master whose epoch is above ours has taken our place. Of two that began one epoch at the same time, exactly one goes
+on: the one that takes messages already; else the one whose log was longer when it was promoted; else the smaller
+NAME:ID. Both come to the same answer from the same facts.
+
+A claim is believed with a proof only. With a secret (haSecretFile) that is a signature over a number that the asker has
+just made up. Without one it is the log: histories that fit, and digests of ranges that the asker chooses by chance.
+"""
+
+from __future__ import annotations
+
+import random
+from enum import StrEnum
+from typing import NamedTuple
+
+from store.epochs import Epoch
+
+RANGES, RANGE_BYTES_MAX = 4, 64 * 1024
+
+
+class Verdict(StrEnum):
+    """What another broker of our name is to this master."""
+
+    NOBODY = ""  # no master, or ourselves at another address
+    YIELD = "YIELD"  # it is the master, and has proved it: this one becomes its slave
+    UNPROVEN = "UNPROVEN"  # it says that it is the newer master and proves nothing: a person decides
+    OLDER = "OLDER"  # it must step down, not we
+    EQUAL = "EQUAL"  # both say the same epoch of the same broker: a copy of a whole disk, or two without any epoch
+
+
+class Standing(NamedTuple):
+    """What a broker says of itself: the entries of its epochs, and which run of it speaks ("": it does not say)."""
+
+    entries: tuple[Epoch, ...]
+    is_master: bool
+    is_confirmed: bool  # it takes messages: it has asked who else is a master since it was promoted
+    run: str = ""
+
+    @property
+    def epoch(self) -> int:
+        """The last one; 0 before the first promotion."""
+        return self.entries[-1].epoch if self.entries else 0
+
+
+class Extent(NamedTuple):
+    """Which offsets a log holds."""
+
+    low: int
+    high: int
+
+
+def judge(own: Standing, other: Standing, *, is_proved: bool) -> Verdict:
+    """What that broker is to us, a master."""
+    if not other.is_master or (own.run and other.run == own.run):
+        return Verdict.NOBODY
+    if (own.epoch, own.entries[-1:]) == (other.epoch, other.entries[-1:]):
+        return Verdict.EQUAL
+    if not _takes_precedence(other, own):
+        return Verdict.OLDER
+    return Verdict.YIELD if is_proved else Verdict.UNPROVEN
+
+
+def _takes_precedence(one: Standing, other: Standing) -> bool:
+    if one.epoch != other.epoch or not one.epoch:
+        return one.epoch > other.epoch
+    if one.is_confirmed != other.is_confirmed:
+        return one.is_confirmed
+    mine, its = one.entries[-1], other.entries[-1]
+    if mine.start_offset != its.start_offset:
+        return mine.start_offset > its.start_offset
+    return mine.broker < its.broker
+
+
+def fits(own: tuple[Epoch, ...], other: tuple[Epoch, ...]) -> bool:
+    """Whether the other history may go on from ours: it has all our reigns but the last, which it may not know of.
+
+    Those that it has forgotten, the oldest, count as had.
+    """
+    first = other[0].epoch if other else 0
+    return all(one in other for one in own[:-1] if one.epoch >= first)
+
+
+def common_range(own: tuple[Epoch, ...], other: tuple[Epoch, ...], own_log: Extent, its_log: Extent) -> Extent:
+    """Which offsets both logs have if one history goes on from the other: up to where a reign begins that only one
+    knows. Empty (`low` == `high`) where there is none."""
+    known = set(own) & set(other)
+    apart = [one.start_offset for one in (*own, *other) if one not in known]
+    low = max(own_log.low, its_log.low)
+    return Extent(low, max(low, min([own_log.high, its_log.high, *apart])))
+
+
+def chosen_ranges(common: Extent, dice: random.Random) -> list[Extent]:
+    """Ranges of which digests are asked, chosen so that nobody can have prepared them; one of them ends at the end."""
+    size = common.high - common.low
+    if size <= 0:
+        return []
+    chosen = []
+    for number in range(RANGES):
+        length = dice.randint(1, min(size, RANGE_BYTES_MAX))
+        low = common.high - length if number == 0 else dice.randint(common.low, common.high - length)
+        chosen.append(Extent(low, low + length))
+    return chosen
