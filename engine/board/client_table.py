@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.board.client_words import Filled, LockRow, Rows, TableWord
+from engine.board.client_words import LockRow, Rows, TableWord
 from engine.board.name_rows import NAME_BYTES_MAX, NameRow, texts_of
 from engine.board.offset_rows import NONE, NewRows, OffsetRow, by_topic_and_group
 from engine.protocol.clients.locks import LOCKS_MAX, Lock, MessageQueue
@@ -91,7 +91,7 @@ class ClientTable:
 
     def stands_for(self, file: FileState | None) -> bool:
         """Whether all that consumerOffset.json says in this state is here, but for what has changed since."""
-        if file is None or self.is_overfull or self._words[TableWord.FILLED] != Filled.FROM_SOUND_FILE:
+        if file is None or self.is_overfull or not self.is_filled:
             return False
         return self.file_state(CONSUMER_OFFSETS) == file
 
@@ -216,13 +216,13 @@ class ClientJournal(ClientTable):
             self._uses[number] = self._uses.get(number, 0) + rows
         return names
 
-    def fill(self, offsets: dict[Key, dict[int, int]], *, is_sound: bool = True) -> None:
-        """What the file says, at a broker's start; nothing where it is not sound."""
+    def fill(self, offsets: dict[Key, dict[int, int]]) -> None:
+        """What the file says, at a broker's start."""
         if not self._fill_at_once(offsets):
             for key, of_key in offsets.items():
                 for queue_id, offset in of_key.items():
                     self.set_offset(key, queue_id, offset)
-        self.note_reading(is_sound=is_sound)
+        publish(self._words, int(TableWord.FILLED), 1)
 
     def _fill_at_once(self, offsets: dict[Key, dict[int, int]]) -> bool:
         """False where rows are there already, or there is no room for all."""
@@ -250,10 +250,6 @@ class ClientJournal(ClientTable):
             rows.add(names, numbers, of_key)
         rows.write(self._words, OFFSETS.at)
         return True
-
-    def note_reading(self, *, is_sound: bool) -> None:
-        """Whether the file could be read: to be known before its state is."""
-        publish(self._words, int(TableWord.FILLED), int(Filled.FROM_SOUND_FILE if is_sound else Filled.UNREAD))
 
     def note_file(self, name: str, state: FileState | None) -> None:
         """A file says what these tables did. Whoever dies meanwhile leaves a state that no file has."""

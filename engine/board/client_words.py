@@ -6,18 +6,10 @@ from enum import IntEnum
 from typing import NamedTuple
 
 
-class Filled(IntEnum):
-    """Whether the file's offsets are here, or what came after them."""
-
-    NOT = 0
-    FROM_SOUND_FILE = 1  # or without one
-    UNREAD = 2  # nobody could read the file
-
-
 class TableWord(IntEnum):
     """The words before the rows."""
 
-    FILLED = 0  # one of Filled
+    FILLED = 0  # whether the file's offsets are here, or what came after them
     IS_OVERFULL = 1
     OFFSETS_USED = 2
     OFFSETS_RESERVED = 3

@@ -6,6 +6,7 @@ At length, `problems`, it is what `ha status` and `/metrics` show; `findings` ha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from engine.board.cursors import FRONTS, SENDERS, SPARE_ROLES, Board, BrokerState
 from engine.board.failures import FILES_GONE, Failing, errno_text, failing, is_unreadable
@@ -15,12 +16,13 @@ from engine.figures.pair import of_the_pair
 from engine.protocol.ha.next_steps import STORE
 from engine.protocol.ha.wire import ReasonCode
 from engine.protocol.store.retention import DiskState
-from store.names import AUDIT
+from store.files import set_aside
+from store.names import AUDIT, CONFIG
 
 REMEDIES = {
     "dispatcher": "`slipstream log verify STORE` says what is damaged, `slipstream log repair` mends it from a replica",
 }
-STUCK, FILES_REMOVED = "STUCK", "FILES_REMOVED"
+STUCK, FILES_REMOVED, TABLE = "STUCK", "FILES_REMOVED", "TABLE"
 
 
 def problems(board: Board, store: str, role: str) -> list[str]:
@@ -39,6 +41,7 @@ def what_stops(board: Board, store: str, role: str) -> Iterator[Finding]:
             look = f"the broker's log; process {board.pids[name].read()}"
             yield Finding(STUCK, what, look, verdict=_of_one_that_rests(name))
     yield from _of_ports(board)
+    yield from of_the_tables(store)
     yield from client_findings(board, store)
     yield from of_the_pair(board, store, role)
 
@@ -59,6 +62,15 @@ def _of_ports(board: Board) -> Iterator[Finding]:
         if board.pids[role].read() > 0 and not port.read() and not (is_told and role in FRONTS):
             what = f"{name} is not bound yet"
             yield Finding(ReasonCode.NO_LISTENER, what, "the broker's log says why", verdict=Verdict.NOT_READY)
+
+
+def of_the_tables(store: str) -> Iterator[Finding]:
+    """Tables whose files were damaged, as long as these lie beside them."""
+    for aside in set_aside.all_in(Path(store) / CONFIG):
+        table = set_aside.name_of(aside)
+        what = f"{table} was damaged: it was set aside as {aside.name}, entries may be missing or old"
+        look = f"the broker's log says what it went on with; restore what is missing, then remove {aside}"
+        yield Finding(TABLE, what, look, (f"{what}; {look}",))
 
 
 def of_a_role(one: Failing, store: str = STORE, *, mute: bool = False) -> Finding:

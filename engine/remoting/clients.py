@@ -371,10 +371,8 @@ class Clients:
 
 def take_journal(journal: ClientJournal, files: BrokerFiles, locks: RebalanceLockManager) -> None:
     """Offsets and locks as the clients role before us left them; at a broker's start, offsets as the file says."""
-    metadata, is_read = files.metadata, files.is_readable(CONSUMER_OFFSETS)
+    metadata = files.metadata
     offsets, files.on_written = metadata.consumer_offsets, journal.note_file
-    if journal.is_filled:
-        journal.note_reading(is_sound=is_read)
     for name, state in files.read_states.items():
         journal.note_file(name, state)
     if journal.is_filled:
@@ -383,7 +381,7 @@ def take_journal(journal: ClientJournal, files: BrokerFiles, locks: RebalanceLoc
         metadata.changed.add(CONSUMER_OFFSETS)
         locks.restore(journal.locks())
     else:
-        journal.fill(offsets.table, is_sound=is_read)
+        journal.fill(offsets.table)
     offsets.journal = locks.journal = journal
 
 

@@ -23,6 +23,7 @@ from engine.protocol.services.delay import NEVER_MS, Level
 from engine.protocol.store.retention import DiskState
 from engine.services.delay_puts import DelayPuts
 from engine.services.deliver_kernel import Row
+from engine.services.delivered_before import DeliveredBefore
 from engine.services.due_rows import DueRows, due_rows, is_refused
 from engine.services.facts import facts_of
 from engine.services.queue_entries import FollowedQueue, QueueEntries
@@ -33,7 +34,7 @@ from ipc.arrays import Words
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.compiled import atomics
 from ipc.ring import ControlWord
-from store.errors import InvalidMessage, MalformedConfig, StoreError
+from store.errors import InvalidMessage, StoreError
 from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles
 from store.message.delay import SCHEDULE_TOPIC, levels_ms
@@ -43,7 +44,7 @@ from store.put.draft import draft_of
 from store.put.request import to_log
 from store.put.resend import delivered
 from store.queues.consume_queue import file_bytes_of
-from store.tables import json_files
+from store.tables import mending
 from store.tables import tables as broker_tables
 
 log = logging.getLogger("slipstream.delay")
@@ -53,6 +54,7 @@ BATCH = 2048  # of one level in a turn
 AHEAD_MS, AHEAD_MAX = 500, 256  # how long before messages are due, and of how many, the queues' slots are asked for
 HELD_UP_MS, UNDER_WAY_MS, LOOK_MS = 100, 5, 1000
 NO_FILE_MS = 100  # between two looks at a queue whose end is known and whose file is not there
+DISPATCHED_MS = 60_000  # a dispatcher that cannot go on is no reason to deliver nothing at all
 PREDECESSOR_MS = 5000  # the clients role asks the master before for no longer
 
 
@@ -65,6 +67,7 @@ class Delay:
         self._config, self._board, self._words = config, board, board.delay
         self._table = DelayTable.attach(board.directory, writable=True)
         self._begin_by_ms = monotonic_ms() + (PREDECESSOR_MS if has_predecessor else 0)
+        self._dispatched_by_ms = monotonic_ms() + DISPATCHED_MS
         self._puts = DelayPuts(config, board, self._table)
         self._facts, self._seldom = facts_of(config, board), Seldom(log)
         files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
@@ -88,6 +91,13 @@ class Delay:
         """The master before says how far it was: what a slave copied is some seconds old."""
         return not (self._table.is_begun or self._table.is_taken or monotonic_ms() >= self._begin_by_ms)
 
+    @property
+    def _waits_for_dispatch(self) -> bool:
+        """What was delivered before the start is not in queues and index yet."""
+        if self._table.is_begun or monotonic_ms() >= self._dispatched_by_ms:
+            return False
+        return self._board.reput_from_offset.read() < self._board.recovered_offset.read()
+
     def _begin(self) -> None:
         """Where each level goes on: from shared memory, or from the file, as far as the queues agree."""
         entries, lost = self._puts.settle()
@@ -104,19 +114,34 @@ class Delay:
                 level.resume((), (at for at in range(level.offset, end) if at not in done), end)
 
     def _from_file(self) -> list[Level]:
-        path = self._directory.config / DELAY_OFFSETS
-        try:
-            said = broker_tables.delay_offsets(json_files.read(path), str(path))
-        except MalformedConfig as error:
-            log.error("%s; every level begins with the oldest message that there is", error)
-            said = {}
+        said, before = self._said(), None
         levels = [
             Level(number, delay, max(said.get(number, 0), self._table.taken(number)))
             for number, delay in enumerate(self._delays, 1)
         ]
         for level in levels:
             self._correct(level)
+            if level.number not in said and not self._table.taken(level.number) and self._config.message_index_enable:
+                before = before or DeliveredBefore(self._config, self._board, self._records)
+                self._find(level, before)
         return levels
+
+    def _said(self) -> dict[int, int]:
+        """What the file says of the levels. Raises MalformedConfig where a damaged file cannot be replaced."""
+        path = self._directory.config / DELAY_OFFSETS
+        return broker_tables.delay_offsets(mending.checked(path).value, str(path))
+
+    def _find(self, level: Level, before: DeliveredBefore) -> None:
+        """Where a level goes on of which the file says nothing: all of it would be delivered again."""
+        queue, first = self._queues[level.number - 1], level.next_offset
+        bounds = queue.bounds(self._board.reput_from_offset.read())
+        if bounds is None or first >= bounds[1]:
+            return
+        level.next_offset = before.first_undelivered(queue, first, bounds[1])
+        log.warning(
+            "level %d: %s does not say how far it is: it goes on at %d of %d to %d, behind what the log shows as"
+            " delivered", level.number, DELAY_OFFSETS, level.next_offset, first, bounds[1],
+        )  # fmt: skip
 
     def _correct(self, level: Level) -> None:
         """An offset that is not in the queue."""
@@ -135,7 +160,7 @@ class Delay:
     def do_work(self, _now_ms: int) -> int:
         """Take answers, put what is due; how many messages moved."""
         if not self._levels:
-            if not self._puts.is_drained or self._waits_for_predecessor():
+            if not self._puts.is_drained or self._waits_for_predecessor() or self._waits_for_dispatch:
                 return 0
             self._begin()
         moved = self._take_answers()

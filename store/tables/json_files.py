@@ -41,15 +41,17 @@ def load(path: Path, *, beside: bool = False) -> Loaded:
     """The file's object; that of its backup when the file is missing, empty or malformed; empty without both.
 
     `beside`: on a thread beside others, which do not wait until all is read. Raises MalformedConfig when what is there
-    cannot be read.
+    cannot be read, or is empty.
     """
     error: MalformedConfig | None = None
     for source in (path, path.with_name(path.name + BACKUP_SUFFIX)):
         try:
-            content = _content(source)
+            content = content_of(source)
             if content:
                 value = parse_beside(content, str(source)) if beside else parse(content, str(source))
                 return Loaded(value, source, str(error or ""))
+            if source.exists():
+                raise MalformedConfig(str(source), "it is empty")
         except MalformedConfig as malformed:
             error = error or malformed
     if error is not None:
@@ -103,7 +105,7 @@ def write_text(path: Path, text: bytes) -> None:
     """As `write`, with these bytes."""
     _make(path.parent)
     try:
-        before = _content(path)
+        before = content_of(path)
         if before:
             if hashlib.sha256(before).digest() != _written.get(path):
                 parse_beside(before, str(path))
@@ -129,8 +131,8 @@ def encode(value: dict[Any, Any], *, pretty: bool = True) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _content(path: Path) -> bytes:
-    """The file's bytes, none when it is not there."""
+def content_of(path: Path) -> bytes:
+    """The file's bytes, none when it is not there. Raises MalformedConfig."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)

@@ -24,8 +24,10 @@ from store.tables.fastjson import (
     bare_key,
     read_as_written,
 )
+from store.tables.steps import at_once
 
 PART_CHARS, STEP_CHARS = 2048, 4096
+KEPT_LEVELS = 2  # of a damaged file: its object, and the tables in that
 TEXT = r'"(?:[^"\\]++|\\.)*+"'
 FLAT = rf'[{{\[](?:[^{{}}\[\]"]++|{TEXT})*+[}}\]]'
 PART = re.compile(rf'[{{\[](?:[^{{}}\[\]"]++|{TEXT}|{FLAT})*+[}}\]]', re.DOTALL)
@@ -50,6 +52,19 @@ def loads_in_steps(
         raise MalformedJson(what, f"it has more than {DEPTH_MAX} levels") from None
 
 
+def sound_beginning(content: bytes) -> Any:
+    """What a damaged text says before its damage: the entries of the outermost object, and of the objects in it, that
+    are whole. None where no object begins there."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        text = content[: error.start].decode()
+    try:
+        return at_once(_Reader(text, keeps_beginning=True).whole())
+    except (ValueError, ArithmeticError, TooDeep):
+        return None
+
+
 class TooDeep(Exception):
     """Raised where there are more levels than are read."""
 
@@ -57,13 +72,14 @@ class TooDeep(Exception):
 class _Reader:
     """Of one text. Its methods raise ValueError, ArithmeticError, TooDeep."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, keeps_beginning: bool = False) -> None:
         self._text, self._stepped_at = text, 0
+        self._kept_levels = KEPT_LEVELS if keeps_beginning else 0  # of which the entries before an error count
 
     def whole(self) -> Generator[int, None, Any]:
         """All of it."""
         value, end = yield from self._value(self._after_space(0), 1)
-        if self._after_space(end) != len(self._text):
+        if self._after_space(end) != len(self._text) and not self._kept_levels:
             raise JSONDecodeError("Extra data", self._text, self._after_space(end))
         return value
 
@@ -84,7 +100,7 @@ class _Reader:
         """What the library may read at once: a plain value, or a small part; None for what is larger."""
         if self._text[at : at + 1] not in ("{", "["):
             return self._plain(at)
-        part = PART.match(self._text, at, at + PART_CHARS) if depth < DEPTH_MAX else None
+        part = PART.match(self._text, at, at + PART_CHARS) if self._kept_levels < depth < DEPTH_MAX else None
         if part is None:
             return None
         value = read_as_written(part.group())
@@ -97,10 +113,20 @@ class _Reader:
         return value, end
 
     def _object(self, at: int, depth: int) -> Steps:
-        text, entries = self._text, dict[str | int, Any]()
+        entries = dict[str | int, Any]()
+        try:
+            return entries, (yield from self._entries(entries, at, depth))
+        except (ValueError, ArithmeticError, TooDeep):
+            if depth > self._kept_levels:
+                raise
+            return entries, len(self._text)
+
+    def _entries(self, entries: dict[str | int, Any], at: int, depth: int) -> Generator[int, None, int]:
+        """Those of an object, one after the other; where it ends."""
+        text = self._text
         at = self._after_space(at + 1)
         if text[at : at + 1] == "}":
-            return entries, at + 1
+            return at + 1
         while True:
             key, at = self._key(at)
             at = self._after_space(at)
@@ -108,9 +134,14 @@ class _Reader:
                 raise JSONDecodeError("Expecting ':' delimiter", text, at)
             at = self._after_space(at + 1)
             entries[key], at = self._small(at, depth + 1) or (yield from self._value(at, depth + 1))
-            at, is_end = self._behind_one(at, "}")
+            try:
+                at, is_end = self._behind_one(at, "}")
+            except JSONDecodeError:
+                if not isinstance(entries[key], dict):
+                    del entries[key]  # perhaps a number that goes on behind the damage
+                raise
             if is_end:
-                return entries, at
+                return at
             yield from self._step(at)
 
     def _key(self, at: int) -> tuple[str | int, int]:

@@ -14,10 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from store.compat import Line
+from store.errors import MalformedConfig
 from store.files.file_state import FileState, state_in
 from store.message.topics import group_of, is_lmq, is_system_topic
 from store.names import BATCH_QUEUES, DELETED_TOPICS
-from store.tables import json_files
+from store.tables import json_files, mending
 from store.tables import tables as broker_tables
 from store.tables.tables import DataVersion
 
@@ -45,7 +46,7 @@ class ServedTopics:
         """There are these (topic, queue id); `save` writes what the file does not say yet. Also while it writes.
 
         Topics that were deleted stay so, unless messages come for them, `in_use`.
-        Raises MalformedConfig when neither the file nor its backup can be read: then it stays as it is.
+        A damaged file is mended (`store.tables.mending`). Raises MalformedConfig where that is impossible.
         """
         known = self._load() if self._known is None or self.has_changed else self._known
         deleted = set() if in_use else self._deleted()
@@ -135,12 +136,19 @@ class ServedTopics:
 
     def _deleted(self) -> set[str]:
         path = self._path.with_name(DELETED_TOPICS)
-        return broker_tables.deleted_topics(json_files.read(path), str(path))
+        return broker_tables.deleted_topics(mending.read(path).value, str(path))
 
     def _load(self) -> dict[str, int]:
         begun = time.monotonic()
         self._seen = self._state()
-        table = broker_tables.topics(json_files.read(self._path), str(self._path))
+        mended = mending.read(self._path)
+        try:
+            table = broker_tables.topics(mended.value, str(self._path))
+        except MalformedConfig:
+            mended = mending.mend(self._path)
+            table = broker_tables.topics(mended.value, str(self._path))
+        if mended.is_mended:
+            self._seen = self._state()
         self._known = {
             topic: min(_count(fields.get("readQueueNums")), _count(fields.get("writeQueueNums")))
             for topic, fields in table.items()

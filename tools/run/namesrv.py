@@ -23,13 +23,10 @@ from engine.remoting.name_server import ServingNames
 from engine.remoting.sockets.server import Limits
 from engine.settings.log_settings import LogSettings
 from ipc.stop_signals import has_terminal, stop_signals
-from store.errors import MalformedData, NotAStore
-from store.tables import fastjson, json_files
+from store.tables import json_files, mending
 from tools.run.namesrv_file import NameServerFile
 from tools.run.ready_line import announce
 from tools.run.service_manager import ServiceManager
-
-KV_BYTES_MAX = 64 * 1024 * 1024
 
 
 def serve(
@@ -39,7 +36,7 @@ def serve(
 ) -> int:  # fmt: skip
     """Serve until a signal to stop; at SIGHUP without a terminal `file` is read again.
 
-    Raises NotAStore when the key-value config is none.
+    Raises MalformedConfig when the key-value config is damaged and cannot be replaced.
     """
     log_lines.configure(log)
     state = NameServer(
@@ -78,16 +75,10 @@ async def _until_stopped(
 
 
 def read_kv(path: Path) -> dict[str, dict[str, str]]:
-    """The key-value config that was saved; empty without a file. Raises NotAStore when it is none."""
-    try:
-        if path.stat().st_size > KV_BYTES_MAX:
-            raise NotAStore(str(path), f"more than {KV_BYTES_MAX} bytes: no key-value config; remove it")
-        table = fastjson.loads(path.read_bytes(), str(path), KV_BYTES_MAX)["configTable"]
-        return {str(name): {str(key): str(value) for key, value in of.items()} for name, of in table.items()}
-    except FileNotFoundError:
-        return {}
-    except (MalformedData, LookupError, TypeError, AttributeError) as reason:
-        raise NotAStore(str(path), f"not a key-value config of a name server ({reason}); remove it") from None
+    """The key-value config that was saved; of a damaged file what is sound. Raises MalformedConfig."""
+    mended = mending.checked(path)
+    table = mended.value.get(mending.KEY_VALUES) or {}
+    return {str(name): {str(key): str(value) for key, value in of.items()} for name, of in table.items()}
 
 
 def write_kv(path: Path, content: bytes) -> None:

@@ -124,11 +124,6 @@ class ConsumerOffsets:
             self.texts.resize(self._capacity)
         return changed
 
-    def add(self, theirs: Mapping[Key, Mapping[int, int]]) -> None:
-        """Offsets that we do not know better."""
-        further = {key: {**offsets, **self.table.get(key, {})} for key, offsets in theirs.items()}
-        at_once(self.take(further, never_back=False))
-
     def restore(self, table: Mapping[Key, dict[int, int]]) -> None:
         """What the process before knew, which the journal keeps already."""
         self.table = self.resets.restored(table)

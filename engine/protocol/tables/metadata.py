@@ -217,24 +217,6 @@ class Metadata(Bodies):
             self.gone_topics.discard(topic)
             self.changed.add(DELETED_TOPICS)
 
-    def reload(self, name: str, value: Value, now_ms: int) -> None:
-        """Begin again with what one file says by now. Raises MalformedConfig."""
-        values = {each: self.value(each) for each in FILES}
-        fresh = Metadata(self.identity, {**values, name: value}, now_ms)
-        kept = self.changed, self.deleted_topics, self.set_topics, self.timer_checkpoint
-        offsets = self.consumer_offsets
-        tables = (
-            ("topics", self.topics, fresh.topics), ("groups", self.groups, fresh.groups),
-            ("forbidden", self.forbidden, fresh.forbidden),
-        )  # fmt: skip
-        altered = {table: dict.fromkeys([*before, *now]) for table, before, now in tables}
-        vars(self).update(vars(fresh), _altered=altered)
-        self.changed, self.deleted_topics, self.set_topics, self.timer_checkpoint = kept
-        self.changed.discard(name)
-        if name == CONSUMER_OFFSETS:
-            offsets.add(self.consumer_offsets.table)
-        self.consumer_offsets, self.texts = offsets, self.new_texts()
-
     def _alter(self, name: str, entry: str) -> None:
         """An entry of topics or groups has come, changed or gone: fronts are to hear of it, files to say it."""
         self._altered[_attribute_of(name)][entry] = None

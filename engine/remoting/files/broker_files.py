@@ -1,8 +1,8 @@
-"""A broker's config files as its remoting role has them: read at the start, watched, saved; what nobody can read stays.
+"""A broker's config files as its remoting role has them: read at the start, watched, saved.
 
 Implements: ConfigManager.load and persist for the tables of engine.protocol.tables.metadata
 Follows:    topics.json, which the writer adds new topics to; the topic table, for messages of deleted topics
-A file that cannot be read is told once, its table begins empty and is not saved; it is looked at again until it can.
+A file that is damaged is kept under another name, and its table begins with what is sound (`store.tables.mending`).
 A file that cannot be written is told when the reason changes, at most once a minute, and tried again. Files are written
 beside the role (`FileWrites`): until then a table's changes are neither `changed` nor in the file.
 """
@@ -36,7 +36,8 @@ from store.errors import MalformedConfig
 from store.files.directory import StoreDirectory
 from store.files.file_state import FileState, state_of
 from store.names import CONSUMER_OFFSETS, DELAY_OFFSETS, DELETED_TOPICS, TIMER_CHECKPOINT, TOPICS
-from store.tables import json_files
+from store.tables import json_files, mending
+from store.tables.mending import Mended
 from store.tables.offset_texts import Written as TableTexts
 from store.tables.served_topics import CLIENT_QUEUE_NUMS, ServedTopics
 from store.tables.steps import at_once
@@ -74,7 +75,6 @@ class BrokerFiles:
             config.msg_trace_topic_name if config.trace_topic_enable else "",
         )  # fmt: skip
         self._queue_nums = min(CLIENT_QUEUE_NUMS, config.default_topic_queue_nums)
-        self._unreadable: dict[str, str] = {}  # name: what is wrong with it
         self._write_errors: dict[str, tuple[str, int]] = {}  # name: why it cannot be written, and when that was said
         self._save_at_ms = 0
         self._seen: dict[str, FileState] = {}
@@ -88,17 +88,13 @@ class BrokerFiles:
         self.metadata = self._load(now_ms)
 
     def _load(self, now_ms: int) -> Metadata:
-        """All tables; without those of files that nobody can read."""
-        values: dict[str, dict[str, Any]] = {}
-        for name in FILES:
-            try:
-                values[name] = self._read(name)
-            except MalformedConfig as error:
-                self._is_unreadable(name, error)
+        """All tables. Raises MalformedConfig where a damaged file cannot be replaced."""
+        values = {name: self._read(name, mending.read) for name in FILES}
         try:
             metadata = Metadata(self._identity, values, now_ms)
-        except MalformedConfig:  # which of them?
-            metadata = Metadata(self._identity, self._sound(values, now_ms), now_ms)
+        except MalformedConfig:  # in one of them an entry is of a wrong kind
+            values = {name: self._read(name, mending.mend) for name in FILES}
+            metadata = Metadata(self._identity, values, now_ms)
         try:
             with (self.directory / TIMER_CHECKPOINT).open("rb") as file:
                 metadata.timer_checkpoint = TimerCheckpoint.decode(file.read(FILE_BYTES))
@@ -108,52 +104,37 @@ class BrokerFiles:
             log.error("%s: cannot be read: %s", self.directory / TIMER_CHECKPOINT, error.strerror)
         return metadata
 
-    def _read(self, name: str) -> dict[str, Any]:
+    def _read(self, name: str, read: Callable[[Path], Mended]) -> dict[str, Any]:
         """What a file says at the start. Raises MalformedConfig."""
         path, kept = self.directory / name, self._kept
         if name == CONSUMER_OFFSETS and kept is not None and kept.stands_for(self.read_states[name]):
             value = kept_offsets.without_offsets(path)
             if value is not None:
                 return value
-        return json_files.read(path)
-
-    def is_readable(self, name: str) -> bool:
-        """Whether the file is not there, or could be read."""
-        return name not in self._unreadable
-
-    def _sound(self, values: dict[str, dict[str, Any]], now_ms: int) -> dict[str, dict[str, Any]]:
-        """Those that say a table."""
-        sound = {}
-        for name, value in values.items():
-            try:
-                Metadata(self._identity, {name: value}, now_ms)
-                sound[name] = value
-            except MalformedConfig as error:
-                self._is_unreadable(name, error)
-        return sound
-
-    def _is_unreadable(self, name: str, error: MalformedConfig) -> None:
-        self._unreadable[name] = error.reason
-        log.error("%s; until then this table begins empty here, and is not saved", error)
+        mended = read(path)
+        if mended.is_mended:
+            self.read_states[name] = state_of(path)
+        return mended.value
 
     def look(self, now_ms: int, dispatched: bool) -> bool:
         """Take what others wrote; whether topics are to be registered again. `dispatched`: every message is counted.
 
         `now_ms` is wall time, which versions have.
         """
-        grown = self._read_again(now_ms)
         if not self._is_slave and self.metadata.gone_topics and dispatched:
             self._make_again(now_ms)
-        if TOPICS in self._unreadable or TOPICS in self._unsaved:
-            return grown
+        if TOPICS in self._unsaved:
+            return False
         try:
-            grown |= self._take_topics()
-            grown, self._has_grown = grown or self._has_grown, False
+            grown = self._take_topics() or self._has_grown
+            self._has_grown = False
             return grown
-        except MalformedConfig as error:
-            log.error("%s; the topics stay as they are known here", error)
+        except MalformedConfig:  # damaged while we ran: what we know is sound, and is written in its place
+            with suppress(MalformedConfig):
+                mending.mend(self.directory / TOPICS)
             self._seen[TOPICS] = state_of(self.directory / TOPICS) or (0, 0, 0)
-            return grown
+            self.metadata.changed.add(TOPICS)
+            return False
 
     def _take_topics(self, *, waits: bool = False) -> bool:
         """Topics that others added to the file; whether there are any. Raises MalformedConfig.
@@ -184,25 +165,6 @@ class BrokerFiles:
     def _take_served(self, state: FileState, served: Served) -> bool:
         self._seen[TOPICS] = state
         return self.metadata.take_served_topics(served)
-
-    def _read_again(self, now_ms: int) -> bool:
-        """Whether a file that could not be read can be by now: then its table is what it says."""
-        mended = False
-        for name in list(self._unreadable):
-            path = self.directory / name
-            state = state_of(path)
-            if state == self._seen.get(name):
-                continue
-            if state is not None:
-                self._seen[name] = state
-            try:
-                self.metadata.reload(name, json_files.read(path), now_ms)
-                del self._unreadable[name]
-                log.info("%s: can be read again", path)
-                mended = True
-            except MalformedConfig as error:
-                self._unreadable[name] = error.reason
-        return mended
 
     def _make_again(self, now_ms: int) -> None:
         """A topic that was deleted and got messages since is a topic again, as in RocketMQ."""
@@ -244,7 +206,7 @@ class BrokerFiles:
     def _due(self, *, is_last: bool) -> list[str]:
         """Which files are to be written now: that of offsets once `save_offsets` has its text, or at last; those of
         which much is to be written anew once `write_tables` has done so."""
-        names = self.metadata.changed - self._unreadable.keys()
+        names = set(self.metadata.changed)
         if self._is_beside and not is_last:
             names -= {CONSUMER_OFFSETS, *self.metadata.many_unwritten}
             if TOPICS in names and not self._is_slave and not self._knows_topics():
@@ -264,7 +226,7 @@ class BrokerFiles:
 
     def are_offsets_due(self, now_ms: int) -> bool:
         """Whether they changed, and nothing keeps their file from being written."""
-        is_wanted = CONSUMER_OFFSETS in self.metadata.changed and CONSUMER_OFFSETS not in self._unreadable
+        is_wanted = CONSUMER_OFFSETS in self.metadata.changed
         return is_wanted and self._offsets is None and now_ms >= self._save_at_ms
 
     async def save_offsets(self, writing: OffsetWriting, now_ms: int) -> None:

@@ -78,9 +78,6 @@ def test_it_stands_for_the_file_that_was_read_or_written_last_if_that_is_sound(t
     assert not journal.stands_for(state), "not yet"
     journal.fill({("t", "g"): {0: 5}})
     assert journal.stands_for(state) and not journal.stands_for(other) and not journal.stands_for(None)
-    journal.note_reading(is_sound=False)
-    assert journal.is_filled and not journal.stands_for(state)
-    journal.note_reading(is_sound=True)
     journal.note_file(CONSUMER_OFFSETS, other)
     assert journal.stands_for(other) and not journal.stands_for(state)
     assert not journal.set_offset(("t" * (NAME_BYTES_MAX + 1), "g"), 0, 1)

@@ -10,7 +10,7 @@ import pytest
 
 from engine.board.cursors import Board, BrokerState, HaSlotState
 from engine.board.failures import Failures
-from engine.figures.finding import SILENT_SECONDS, SPARE_SILENT_SECONDS, stalled
+from engine.figures.finding import SILENT_SECONDS, SPARE_SILENT_SECONDS, Verdict, stalled
 from engine.figures.findings import findings_of
 from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus
 from engine.figures.problems import problems
@@ -20,6 +20,7 @@ from engine.protocol.store.retention import DiskState
 from ipc import waiting
 from ipc.clock import monotonic_ms
 from store.files.set_aside import set_aside
+from store.tables import mending
 
 
 @pytest.fixture
@@ -113,6 +114,20 @@ def test_an_interrupted_change_that_was_not_finished_is_named_until_it_is_remove
     aside = set_aside(tmp_path / name)
     assert codes(board, status_of(tmp_path)) == ["NOT_FINISHED"]
     assert aside.name in findings_of(board, status_of(tmp_path))[0].next_step
+    aside.unlink()
+    assert codes(board, status_of(tmp_path)) == []
+
+
+def test_a_damaged_table_is_a_problem_until_its_file_is_removed(board: Board, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    (config / "consumerOffset.json").write_bytes(bytes(100))
+    mending.read(config / "consumerOffset.json")
+    (finding,) = findings_of(board, status_of(tmp_path))
+    aside = config / "consumerOffset.json.aside"
+    assert finding.reason == "TABLE" and finding.what.startswith("consumerOffset.json was damaged")
+    assert str(aside) in finding.next_step and problems(board, str(tmp_path), "SLAVE")[0].startswith(finding.what)
+    assert finding.verdict is Verdict.DEGRADED, "exit codes say so, too"
     aside.unlink()
     assert codes(board, status_of(tmp_path)) == []
 

@@ -12,6 +12,7 @@ import pytest
 
 from engine.board.cursors import Board
 from engine.board.delay_table import DelayTable
+from engine.figures.problems import what_stops
 from engine.producer.producer import Producer, SendRequest
 from engine.services import delay_puts
 from store.message.delay import SCHEDULE_TOPIC, levels_ms
@@ -123,6 +124,27 @@ def test_deaths_of_the_role_and_of_the_writer_lose_nothing_and_repeat_nothing(tm
         await_that(lambda: sum(offsets_of(broker.store).values()) == 1200, "offsets", SECONDS)
         assert board.delay.repeated.read() == 0
         check(all_of(broker.store), 1200)
+
+
+@pytest.mark.parametrize("content", [bytes(200), None], ids=["zeros", "gone"])
+def test_delivered_messages_do_not_come_again_where_no_file_says_how_far_the_levels_are(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    made, config = random.Random(77), tmp_path / "b" / "store" / "config"
+    with LocalBroker(tmp_path / "b", **SMALL) as broker:
+        with Producer(broker.store, timeout=TIMEOUT) as producer:
+            send(producer, made, 300)
+        await_that(lambda: len(delivered_of(broker.store)) >= 150, "deliveries", SECONDS)
+    for path in config.glob("delayOffset.json*"):
+        path.unlink()
+    if content is not None:
+        (config / "delayOffset.json").write_bytes(content)
+    with LocalBroker(tmp_path / "b", **SMALL) as broker:
+        await_that(lambda: sum(offsets_of(broker.store).values()) == 300, "offsets", SECONDS)
+        check(all_of(broker.store), 300)
+        board = board_of(broker.store)
+        found = [one.reason for one in what_stops(board, str(broker.store), "ASYNC_MASTER")]
+        assert found == (["TABLE"] if content else [])
 
 
 def test_a_message_that_can_be_put_nowhere_holds_up_nobody(tmp_path: Path) -> None:

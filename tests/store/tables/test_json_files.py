@@ -131,6 +131,9 @@ def test_a_missing_or_empty_file_is_its_backups_word(tmp_path: Path) -> None:
     assert json_files.read(path) == {"n": 1}
     path.touch()
     assert json_files.read(path) == {"n": 1}
+    path.with_name("a.json.bak").unlink()
+    with pytest.raises(MalformedConfig, match="it is empty"):
+        json_files.read(path)
 
 
 @pytest.mark.parametrize("content", [b"[1]", b'{"a"', b'{"a":1}}', b"\xff", b'{"a":1e99999999999999999999}', b"null"])

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from store.compat import LINES
-from store.errors import MalformedConfig
 from store.tables import json_files
 from store.tables import tables as broker_tables
 from store.tables.served_topics import ServedTopics
@@ -87,12 +86,15 @@ def test_many_topics_are_saved_together(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(topics_of(tmp_path / "topics.json")) == 100
 
 
-def test_a_file_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"{not json", b"", b'{"topicConfigTable":{"u":7}}'])
+def test_a_file_that_cannot_be_read_is_kept_and_a_new_one_is_saved(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "topics.json"
-    path.write_bytes(b"{not json")
-    with pytest.raises(MalformedConfig, match="no JSON"):
-        ServedTopics(path, line=LINES["4.9"]).note([("t", 0)])
-    assert path.read_bytes() == b"{not json"
+    path.write_bytes(content)
+    served = ServedTopics(path, line=LINES["4.9"])
+    served.note([("t", 0)])
+    served.save(NOW_MS)
+    assert set(topics_of(path)) == {"t"}
+    assert path.with_name("topics.json.aside").read_bytes() == content
 
 
 def test_a_topic_that_comes_while_the_file_is_written_is_in_the_next(

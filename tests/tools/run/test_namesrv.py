@@ -71,14 +71,17 @@ def test_a_broker_is_forgotten_when_its_connection_ends(tmp_path: Path) -> None:
         await_that(lambda: json.loads(bytes(ask(port, cluster).body)) == nobody, "it is forgotten")
 
 
-def test_a_port_in_use_and_a_broken_file_are_told_in_one_line(tmp_path: Path) -> None:
+def test_a_damaged_file_is_kept_and_its_backup_used(tmp_path: Path) -> None:
+    config = tmp_path / "ns" / "kvConfig.json"
     with running(tmp_path / "ns") as port:
-        taken = refused("--port", str(port))
-    assert (taken.returncode, taken.stderr.count("\n")) == (4, 1)
-    (tmp_path / "kvConfig.json").write_text("[]")
-    broken = refused("--port", "0", "--directory", str(tmp_path))
-    assert (broken.returncode, broken.stderr.count("\n")) == (2, 1)
-    assert "kvConfig.json" in broken.stderr
+        for value in ("old", "new"):
+            assert ask(port, RequestCode.PUT_KV_CONFIG, namespace="n", key="k", value=value).code == 0
+    for damage in (b"[]", b"", bytes(100)):
+        config.write_bytes(damage)
+        with running(tmp_path / "ns") as port:
+            assert ask(port, RequestCode.GET_KV_CONFIG, namespace="n", key="k").ext_fields == {"value": "old"}
+            assert ask(port, RequestCode.PUT_KV_CONFIG, namespace="n", key="k", value="old").code == 0
+    assert {one.read_bytes() for one in config.parent.glob("kvConfig.json.aside*")} == {b"[]", b"", bytes(100)}
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT], ids=lambda one: one.name)

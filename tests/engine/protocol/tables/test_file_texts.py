@@ -76,6 +76,4 @@ def test_the_bytes_are_those_of_the_whole_tables(compat: str) -> None:
             other.set_group(group_config("other", line_of(compat)), NOW + turn)
             at_once(metadata.take_topics(other.value(TOPICS)))
             at_once(metadata.take_groups(other.value(GROUPS)))
-        if turn % 20 == 15:
-            metadata.reload(TOPICS, other.value(TOPICS), NOW)
         check(metadata)

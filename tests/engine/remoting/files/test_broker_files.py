@@ -144,28 +144,29 @@ def test_all_offsets_that_a_role_had_come_back_with_the_next_one(
     assert broker_tables.consumer_offsets(json_files.read(path)) == expected, "and so does the file"
 
 
-def test_an_unreadable_file_of_offsets_stays_so_for_the_next_role(
-    store_dir: Path, region_dir: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("content", [b"", bytes(99), b'{"offsetTable":{"t@g":{0:7},"nobody":{0:1}}}'])
+def test_a_damaged_file_of_offsets_is_kept_and_new_commits_are_saved(
+    store_dir: Path, region_dir: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     journal, path = Journal(store_dir, region_dir, monkeypatch), store_dir / "config" / CONSUMER_OFFSETS
     path.parent.mkdir(parents=True)
-    path.write_bytes(content := b'{"offsetTable":{"t@g":{0:"seven"}}}')
-    for _ in range(3):
+    path.write_bytes(content)
+    known = {("t", "g"): {0: 7}} if b"@" in content else {}
+    for turn in range(3):
         files = journal.comes("4.9")
-        assert not files.is_readable(CONSUMER_OFFSETS)
+        assert files.metadata.offsets == known
+        files.metadata.commit_offset("g", "u", turn, 5, NOW)
+        known = {**known, ("u", "g"): {**known.get(("u", "g"), {}), turn: 5}}
         files.metadata.changed.add(CONSUMER_OFFSETS)
         files.save(NOW, is_last=True)
-        assert path.read_bytes() == content
-    path.write_bytes(b'{"offsetTable":{"t@g":{0:7}}}')
-    assert journal.comes("4.9").is_readable(CONSUMER_OFFSETS)
-    journal.comes("4.9")
-    assert journal.entries == [0]
+        assert broker_tables.consumer_offsets(json_files.read(path)) == known
+    assert [one.read_bytes() for one in path.parent.glob("*.aside*")] == [content]
 
 
 @pytest.mark.parametrize(
-    "content", [b"no json", b"[]", b'{"topicConfigTable":{"t":{"perm":"six"}}}', b'{"topicConfigTable":7}']
+    "content", [b"no json", b"[]", b'{"topicConfigTable":{"t":{"perm":"six"}}}', b'{"topicConfigTable":7}', b""]
 )
-def test_a_file_that_nobody_can_read_stays_and_is_read_when_it_is_mended(
+def test_a_damaged_file_costs_no_other_table_and_is_told_once(
     store_dir: Path, region_dir: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = store_dir / "config" / TOPICS
@@ -181,13 +182,17 @@ def test_a_file_that_nobody_can_read_stays_and_is_read_when_it_is_mended(
     assert files.metadata.offsets == {("t", "g"): {0: 7}}
     files.metadata.set_topic(topic_config("new", 4, 4, 6, line=LINES["4.9"]), NOW)
     files.save(NOW + 10_000)
-    assert path.read_bytes() == content, "what an administrator wants to see is not overwritten"
-    json_files.write(path, {"topicConfigTable": {"theirs": topic_config("theirs", 8, 8, 6, line=LINES["4.9"])}})
-    assert files.look(NOW + 20_000, dispatched=True)
-    assert "theirs" in files.metadata.topics
-    files.metadata.set_topic(topic_config("new", 4, 4, 6, line=LINES["4.9"]), NOW)
-    files.save(NOW + 21_000)
-    assert {"theirs", "new"} <= served(store_dir).keys()
+    assert "new" in served(store_dir) and path.with_name(f"{TOPICS}.aside").read_bytes() == content
+
+
+def test_topics_that_are_damaged_while_they_are_served_are_written_again(store_dir: Path, region_dir: Path) -> None:
+    files, path = BrokerFiles(config_of(store_dir, region_dir), NOW, region_dir), store_dir / "config" / TOPICS
+    files.metadata.set_topic(topic_config("ours", 4, 4, 6, line=LINES["4.9"]), NOW)
+    files.save(NOW)
+    path.write_bytes(bytes(500))
+    files.look(NOW + 1000, dispatched=True)
+    files.save(NOW + 1000)
+    assert "ours" in served(store_dir) and path.with_name(f"{TOPICS}.aside").read_bytes() == bytes(500)
 
 
 def test_a_file_that_cannot_be_written_is_told_now_and_then_and_written_later(
