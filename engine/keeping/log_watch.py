@@ -43,15 +43,15 @@ class LogWatch:
         Raises OSError where that cannot be told.
         """
         for place in self._directories:
-            if not place.is_same(Place(place.path, *_found(Path(place.path)))):
+            if not place.is_same(Place(place.path, *_inode_of(Path(place.path)))):
                 raise FilesGone(Path(place.path), "another directory took its place")
         if fd >= 0:
             path, opened = self._files.path_of(base), os.fstat(fd)
-            if _found(path) != (opened.st_dev, opened.st_ino):
+            if _inode_of(path) != (opened.st_dev, opened.st_ino):
                 raise FilesGone(path, "another file took its place")
 
 
-def _found(path: Path) -> tuple[int, int]:
+def _inode_of(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -21,7 +21,7 @@ from engine.protocol.access.allow_list import AllowList
 from engine.settings import host_addresses, log_settings, old_files
 from engine.settings.client_settings import ClientSettings
 from engine.settings.key import Key
-from engine.settings.key_names import BY_NAME, Unacceptable, found
+from engine.settings.key_names import BY_NAME, Unacceptable, setting_of
 from engine.settings.keys import KEYS, OWN_KEYS
 from engine.settings.properties_file import Entry, MalformedEscape, parse
 from engine.settings.tls_mode import TlsMode
@@ -206,7 +206,7 @@ def _read(file: str, entries: Iterable[Entry]) -> tuple[BrokerConfig, list[str]]
     seen: dict[str, Entry] = {}
     for entry in entries:
         try:
-            key, warning = found(entry.key, entry.value)
+            key, warning = setting_of(entry.key, entry.value)
         except Unacceptable as unacceptable:
             raise ConfigError(file, entry.line, str(unacceptable)) from None
         if warning is not None:

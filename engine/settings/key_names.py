@@ -15,7 +15,7 @@ from engine.settings.unused_keys import UNUSED
 BY_NAME = {key.name: key for key in KEYS}
 
 
-class Found(NamedTuple):
+class Setting(NamedTuple):
     """The key that a line sets, None for one without effect; and a warning, or none."""
 
     key: Key | None
@@ -26,20 +26,20 @@ class Unacceptable(ValueError):
     """Raised for a line that stops a start; the text says why, and what to do."""
 
 
-def found(name: str, value: str) -> Found:
+def setting_of(name: str, value: str) -> Setting:
     """What `name=value` sets. Raises Unacceptable."""
     known = SYNONYMS.get(name, name)
     if known in OLD_SPELLINGS:
         now = OLD_SPELLINGS[known]
-        return Found(BY_NAME[now], f"the old spelling of {now}, taken as such; RocketMQ 4.9 and 5.x ignore it")
+        return Setting(BY_NAME[now], f"the old spelling of {now}, taken as such; RocketMQ 4.9 and 5.x ignore it")
     if known in BY_NAME:
-        return Found(BY_NAME[known])
+        return Setting(BY_NAME[known])
     if (unused := UNUSED.get(known)) is None:
         raise Unacceptable(f"{name}={value}: unknown key; {hint(name, (*BY_NAME, *SYNONYMS, *OLD_SPELLINGS, *UNUSED))}")
     if unused.stops(value):
         raise Unacceptable(f"{name}={value.strip()}: not allowed; {unused.why}")
     has_default = "its value is RocketMQ's default, which asks for nothing"
-    return Found(None, has_default if unused.harmless is not None else unused.why)
+    return Setting(None, has_default if unused.harmless is not None else unused.why)
 
 
 def hint(name: str, known: Iterable[str]) -> str:

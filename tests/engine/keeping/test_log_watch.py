@@ -1,0 +1,107 @@
+"""What the flusher does when the log's files are deleted, moved or replaced while it runs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from engine.board.cursors import Board
+from engine.board.failures import FILES_GONE
+from engine.keeping.flusher import WATCH_MS
+from ipc import waiting
+from tests.engine.keeping.test_flusher import NOW, board, grow, log, role
+from tests.harness.logs import SEGMENT_BYTES, SmallLog
+
+__all__ = ["board", "log"]  # fixtures
+
+
+def deleted(log: SmallLog) -> None:
+    log.files.path_of(0).unlink()
+
+
+def replaced(log: SmallLog) -> None:
+    copy = log.root / "copy"
+    copy.write_bytes(log.files.path_of(0).read_bytes())
+    copy.rename(log.files.path_of(0))
+
+
+def moved(log: SmallLog) -> None:
+    log.files.path_of(0).rename(log.root / "moved")
+
+
+def another_directory(log: SmallLog) -> None:
+    """As a mount that comes over it: the same names, other files."""
+    log.directory.commitlog.rename(log.root / "before")
+    shutil.copytree(log.root / "before", log.directory.commitlog)
+
+
+def moved_store(log: SmallLog) -> None:
+    log.root.rename(log.root.with_name("elsewhere"))
+
+
+WAYS = [deleted, replaced, moved, another_directory, moved_store]
+
+
+@pytest.mark.parametrize("sync_flush", [True, False])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_log_that_its_path_does_not_lead_to_is_not_called_flushed(
+    log: SmallLog, board: Board, caplog: pytest.LogCaptureFixture, sync_flush: bool, way: Callable[[SmallLog], None]
+) -> None:
+    log.append()
+    for cursor in (board.max_physical_offset, board.flushed_offset):
+        waiting.publish(cursor, log.end)
+    waiting.publish(board.allocated_offset, SEGMENT_BYTES)
+    flusher = role(log, board, sync_flush=sync_flush)
+    flusher.do_work(NOW)  # nothing is to be flushed, but the segment is looked at from here on
+    flushed = log.end
+    way(log)
+    waiting.publish(board.max_physical_offset, flushed + 100)
+    assert flusher.do_work(NOW + WATCH_MS) == 0
+    assert (board.flush_errno.read(), board.flushed_offset.read()) == (FILES_GONE, flushed)
+    assert "No message is acknowledged any more" in caplog.text and "while the broker runs" in caplog.text
+    flusher.close()
+    assert board.flushed_offset.read() == flushed
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_seen_at_rest_and_at_the_stop(log: SmallLog, board: Board, way: Callable[[SmallLog], None]) -> None:
+    log.append()
+    for cursor in (board.max_physical_offset, board.flushed_offset):
+        waiting.publish(cursor, log.end)
+    waiting.publish(board.allocated_offset, SEGMENT_BYTES)
+    at_rest, at_the_stop = role(log, board), role(log, board)
+    for flusher in (at_rest, at_the_stop):
+        flusher.do_work(NOW)
+    way(log)
+    for see in (lambda: at_rest.do_work(NOW + WATCH_MS), at_the_stop.close):
+        waiting.publish(board.flush_errno, 0)
+        see()
+        assert board.flush_errno.read() == FILES_GONE
+
+
+def test_a_flush_right_after_the_deletion_is_not_published(log: SmallLog, board: Board) -> None:
+    """The names are looked at twice a second; that the open file has none, at each flush."""
+    flusher = role(log, board, sync_flush=True)
+    grow(log, board, 100)
+    flusher.do_work(NOW)
+    flushed = board.flushed_offset.read()
+    assert flushed == log.end
+    deleted(log)
+    waiting.publish(board.max_physical_offset, flushed + 100)
+    assert flusher.do_work(NOW) == 0
+    assert (board.flush_errno.read(), board.flushed_offset.read()) == (FILES_GONE, flushed)
+
+
+def test_segments_that_retention_deletes_are_not_missed(log: SmallLog, board: Board) -> None:
+    flusher = role(log, board)
+    grow(log, board, 100)
+    flusher.do_work(NOW)
+    grow(log, board, 2 * SEGMENT_BYTES)
+    waiting.publish(board.min_physical_offset, 2 * SEGMENT_BYTES)
+    for base in (0, SEGMENT_BYTES):
+        log.files.remove(base)
+    assert flusher.do_work(NOW + 1000) > 0
+    flusher.close()
+    assert (board.flush_errno.read(), board.flushed_offset.read()) == (0, log.end)
