@@ -282,11 +282,15 @@ class Metadata(Bodies):
     def take_consumer_offsets(self, value: Value) -> Steps:
         """The master's offsets instead of ours, groups that it has none of excepted. Raises MalformedConfig.
 
-        They go back when the master's do: an administrator resets them there. From a master whose own table is behind
+        They go back when the master's do: an administrator resets them there. What consumers committed here does not,
+        as long as the master has not heard of it. From a master whose own table is behind
         what we took already (its version tells, where it has one), none goes back.
         """
         version = DataVersion.of(value, CONSUMER_OFFSETS)
         taken = yield from broker_tables.consumer_offsets_in_steps(value, CONSUMER_OFFSETS)
+        for (key, queue_id), offset in self.consumer_offsets.given_here.items():
+            if key in taken:
+                taken[key][queue_id] = max(offset, taken[key].get(queue_id, offset))
         ours = self.versions[CONSUMER_OFFSETS]
         is_stale = version is not None and version.is_behind(ours)
         changed = yield from self.consumer_offsets.take(taken, never_back=is_stale)

@@ -155,6 +155,8 @@ class OffsetDesk(Part):
         except NoRoom as no_room:
             self._seldom.tell("an offset of %s in %s is not kept: %s", group, topic, no_room)
             raise Refused(ResponseCode.SYSTEM_BUSY, str(no_room)) from None
+        if self.context.is_slave:
+            self.context.metadata.consumer_offsets.given_here[(topic, group), queue_id] = offset
         if before is not None and offset < before:
             self._went_back = True
             self.context.metadata.changed.add(CONSUMER_OFFSETS)

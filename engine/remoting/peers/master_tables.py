@@ -18,7 +18,8 @@ from engine.net.tls import RenewedContext
 from engine.protocol.broker import slave_synchronize
 from engine.protocol.ha.client import HaClientState
 from engine.protocol.naming.registration import Learned
-from engine.protocol.remoting.codes import RequestCode
+from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode
+from engine.protocol.remoting.frame import RemotingCommand
 from engine.protocol.tables.metadata import Metadata
 from engine.remoting.loop.role_tasks import RoleTasks
 from engine.remoting.loop.slices import in_slices
@@ -30,6 +31,7 @@ from store.errors import StoreError
 
 log = logging.getLogger("slipstream.remoting")
 
+GIVEN_MAX, SAID_CHARACTERS_MAX = 1000, 200  # offsets in one round; of a remark
 SYNCHRONIZE_SECONDS = 3.0  # for each of a slave's questions to its master
 
 
@@ -136,6 +138,8 @@ class MasterTables:
         for question in questions:
             code = question.request.code
             try:
+                if code == RequestCode.GET_ALL_CONSUMER_OFFSET:
+                    await self._give_offsets(link)
                 answer = await link.ask(question.request)
                 await in_slices(self.synchronize.take(self._metadata, code, answer))
                 continue
@@ -151,7 +155,31 @@ class MasterTables:
             )  # fmt: skip
         return all_of_it
 
+    async def _give_offsets(self, link: RemotingLink) -> None:
+        """Tell the master what consumers committed here while it was away, where it is behind. Raises NoAnswer."""
+        given = self._metadata.consumer_offsets.given_here
+        for (key, queue_id), offset in list(given.items())[:GIVEN_MAX]:
+            fields = {"topic": key[0], "consumerGroup": key[1], "queueId": str(queue_id)}
+            known = await link.ask(_request(RequestCode.QUERY_CONSUMER_OFFSET, fields))
+            said = (known.ext_fields or {}).get("offset", "")
+            if known.code or not said.isdecimal() or int(said) < offset:
+                fields["commitOffset"] = str(offset)
+                told = await link.ask(_request(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
+                if told.code:
+                    self._lines.tell(
+                        "offsets that a master does not take", monotonic_ms(),
+                        "the master at %s does not take an offset of group %s in %s: code %d, %s", link.address, key[1],
+                        key[0], told.code, (told.remark or "")[:SAID_CHARACTERS_MAX],
+                    )  # fmt: skip
+                    continue
+            if given.get((key, queue_id)) == offset:
+                del given[key, queue_id]
+
     def close(self) -> None:
         """Hang up."""
         for link in self._links.values():
             link.close()
+
+
+def _request(code: RequestCode, fields: dict[str, str]) -> RemotingCommand:
+    return RemotingCommand(code, ext_fields=dict(fields), version=REQUEST_VERSION)
