@@ -236,7 +236,12 @@ class BrokerRequests(Answerer):
         self._check_room(group, self.metadata.groups, GROUPS_MAX)
         config = _of_the_same_kinds(group_config(group, self.line), fields)
         if self.line.tables.group_policies:
-            config["attributes"] = self.metadata.groups.get(group, {}).get("attributes") or {}
+            before = self.metadata.groups.get(group)
+            try:
+                topic_attributes.altered(None if before is None else {}, config["attributes"], {})
+            except topic_attributes.WrongChange as wrong:
+                raise Thrown(f"java.lang.RuntimeException: {wrong}") from None
+            config["attributes"] = (before or {}).get("attributes") or {}
         return config
 
     def _delete_group(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:

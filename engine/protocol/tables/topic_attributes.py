@@ -1,7 +1,8 @@
 """What an administrator may change of a topic's attributes, and what 5.x says to anything else.
 
 Implements: AttributeParser, AttributeUtil.alterCurrentAttributes, TopicAttributes (5.x)
-A change is `+key=value,-key`: put or replaced with +, taken away with -. A new topic takes + only.
+A change is `+key=value,-key`: put or replaced with +, taken away with -. A new topic takes + only. An attribute whose
+effect this broker lacks is refused, although RocketMQ takes it.
 """
 
 from __future__ import annotations
@@ -25,10 +26,15 @@ class WrongChange(Exception):
 
 
 class Attribute(NamedTuple):
-    """One key: a value of a set, or a whole number of at least -1. The set's order is that of Java's HashSet."""
+    """One key: a value of a set, or a whole number of at least -1. The set's order is that of Java's HashSet.
+
+    `lacking`: why only the value `harmless` is taken, which asks for nothing.
+    """
 
     changeable: bool
     values: tuple[str, ...] = ()
+    harmless: str = ""
+    lacking: str = ""
 
     def check(self, value: str) -> None:
         """Raises WrongChange for a value that may not be."""
@@ -39,13 +45,15 @@ class Attribute(NamedTuple):
             raise WrongChange(f'For input string: "{value}"')
         elif not -1 <= int(value) <= LONG_MAX:
             raise WrongChange(f"value is not in range(-1, {LONG_MAX})")
+        if self.lacking and value != self.harmless:
+            raise WrongChange(f"value {value} is not supported: {self.lacking}")
 
 
 ATTRIBUTES = {
     "queue.type": Attribute(False, ("SimpleCQ", "BatchCQ")),
-    "cleanup.policy": Attribute(False, ("COMPACTION", "DELETE")),
+    "cleanup.policy": Attribute(False, ("COMPACTION", "DELETE"), "DELETE", "this broker compacts no topic"),
     MESSAGE_TYPE: Attribute(True, ("UNSPECIFIED", "TRANSACTION", "FIFO", MIXED, "DELAY", "NORMAL")),
-    "reserve.time": Attribute(True),
+    "reserve.time": Attribute(True, (), "-1", "this broker keeps every topic as long as fileReservedTime says"),
 }
 
 
@@ -78,8 +86,13 @@ def _split(text: str, separator: str) -> list[str]:
     return parts
 
 
-def altered(before: Mapping[str, str] | None, changes: Mapping[str, str]) -> dict[str, str]:
-    """The attributes after a change; `before` is None for a new topic. Raises WrongChange."""
+def altered(
+    before: Mapping[str, str] | None, changes: Mapping[str, str], known: Mapping[str, Attribute] = ATTRIBUTES
+) -> dict[str, str]:
+    """The attributes after a change; `before` is None for a new topic. Raises WrongChange.
+
+    `known`: the attributes that there are; a group has none.
+    """
     kept = dict(before or {})
     puts: dict[str, str] = {}
     drops: list[str] = []
@@ -100,14 +113,14 @@ def altered(before: Mapping[str, str] | None, changes: Mapping[str, str]) -> dic
         else:
             drops.append(key)
     for key, value in puts.items():
-        _attribute(key, is_new=before is None).check(value)
+        _attribute(key, known, is_new=before is None).check(value)
     for key in drops:
-        _attribute(key, is_new=False)
+        _attribute(key, known, is_new=False)
     return {key: value for key, value in {**kept, **puts}.items() if key not in drops}
 
 
-def _attribute(key: str, *, is_new: bool) -> Attribute:
-    attribute = ATTRIBUTES.get(key)
+def _attribute(key: str, known: Mapping[str, Attribute], *, is_new: bool) -> Attribute:
+    attribute = known.get(key)
     if attribute is None:
         raise WrongChange(f"unsupported key: {key}")
     if not is_new and not attribute.changeable:

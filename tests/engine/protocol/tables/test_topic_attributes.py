@@ -35,6 +35,9 @@ def test_a_new_topic_takes_attributes_a_known_one_changes_them() -> None:
         ({"message.type": "FIFO"}, "+message.type=DELAY,-message.type", "alter duplication key. key: message.type"),
         ({}, "m+essage.type=DELAY", "kv string format wrong."),
         ({}, "+-=1", "kv string format wrong."),
+        (None, "+cleanup.policy=COMPACTION", "value COMPACTION is not supported: this broker compacts no topic"),
+        ({}, "+reserve.time=7", "value 7 is not supported: this broker keeps every topic as long as fileReservedTime "
+                                "says"),
     ],
 )
 def test_what_may_not_be_is_told_in_rocketmqs_words(
