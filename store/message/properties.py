@@ -25,6 +25,7 @@ HASHES_CACHED = 4096
 TAGS, KEYS, UNIQ_KEY, DELAY, WAIT = "TAGS", "KEYS", "UNIQ_KEY", "DELAY", "WAIT"
 CLUSTER, MSG_REGION, TRACE_ON, POP_CHECK = "CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK"
 REAL_TOPIC, REAL_QUEUE_ID, PROPERTY_CRC = "REAL_TOPIC", "REAL_QID", "__CRC32#"
+TAG_TYPE = "T"  # RocketMQ 5.4 and later put topic#T#tag into the index, too
 INNER_PREFIX = "INNER_"
 INNER_NUM, INNER_BASE = "INNER_NUM", "INNER_BASE"  # of an inner batch: how many messages, queue offset of the first
 MULTI_DISPATCH, MULTI_QUEUE_OFFSET = "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET"  # further queues, offsets there

@@ -19,7 +19,7 @@ from store.files.segment_files import SegmentFiles
 from store.index.geometry import geometry_of
 from store.index.index_file import Geometry, Header, IndexFile, hash_of
 from store.index.query import index_files
-from store.message.properties import keys_of
+from store.message.properties import TAG_TYPE, TAGS, keys_of
 from store.message.record import decode
 from store.verify import check_kernel
 from store.verify import index_kernel as kernel
@@ -149,7 +149,10 @@ class IndexCheck:
         message = decode(self._segment.view, position, check_body_crc=False)
         hashes = [hash_of(message.topic, key) for key in chain(*keys_of(message.properties))]
         state[IndexWord.LAST_KEYS] = len(hashes)
-        kernel.note(state, int(IndexWord.KEY), int(int(entry["key_hash"]) not in hashes), number)
+        tag, code = message.properties.get(TAGS), int(entry["key_hash"])
+        is_tag = bool(tag) and code not in hashes and code == hash_of(message.topic, f"{TAG_TYPE}#{tag}")
+        state[IndexWord.LAST_SEEN] += not is_tag
+        kernel.note(state, int(IndexWord.KEY), int(code not in hashes and not is_tag), number)
 
     def _entry_findings(self, file: IndexFile) -> Iterator[Finding]:
         kinds = (
@@ -165,7 +168,7 @@ class IndexCheck:
                 yield Finding(code, str(file.path), f"{count} {text} {first}", REBUILD_INDEX)
 
     def _wrong_in_header(self, file: IndexFile, header: Header, used: int) -> Iterator[str]:
-        if header.hash_slot_count != used:
+        if not used <= header.hash_slot_count <= max(used, header.index_count - 1):  # before 4.6 one for each entry
             yield f"its header says that {header.hash_slot_count} slots are in use, {used} are"
         count = header.index_count
         if count == 1:

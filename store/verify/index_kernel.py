@@ -51,6 +51,9 @@ OFFSET_AT, SECONDS_AT, PREVIOUS_AT = (
 )
 KEYS_NAME = np.frombuffer(properties.KEYS.encode() + b"\x01", np.uint8)
 UNIQ_NAME = np.frombuffer(properties.UNIQ_KEY.encode() + b"\x01", np.uint8)
+TAGS_NAME = np.frombuffer(properties.TAGS.encode() + b"\x01", np.uint8)
+TAG_TYPE = np.frombuffer(properties.TAG_TYPE.encode() + b"#", np.uint8)
+NO_TAG, TAG_IN_TEXT = -1, -2  # none, and one that is not ASCII
 KEY_SEPARATOR, PAIR_SEPARATOR, HASH_SIGN = ord(" "), ord(properties.PAIR_SEPARATOR), ord("#")
 ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 KEYS_MAX = 32768  # more parts than properties can have
@@ -98,6 +101,28 @@ def key_hashes(array: Bytes, parts: Words, hashes: Words) -> int:
             count += 1
         keys_at = stop + 1
     return count if plain else -1
+
+
+@bare_kernel
+def tag_hash(array: Bytes, parts: Words) -> int:
+    """The hash under which RocketMQ 5.4 and later also put the record's tag; NO_TAG, TAG_IN_TEXT."""
+    at, end = parts[Part.PROPERTIES_AT], parts[Part.PROPERTIES_AT] + parts[Part.PROPERTIES_BYTES]
+    tag_at, tag_end = at, at
+    while at < end:
+        stop = record.find_byte(array, at, end, PAIR_SEPARATOR)
+        if _begins_with(array, at, stop, TAGS_NAME):
+            tag_at, tag_end = at + len(TAGS_NAME), stop
+        at = stop + 1
+    if tag_end == tag_at:
+        return NO_TAG
+    topic_at = parts[Part.TOPIC_AT]
+    code, _plain = record.ascii_hash(0, array, topic_at, topic_at + parts[Part.TOPIC_BYTES])
+    code = np.int64(np.int32(np.uint32(code) * np.uint32(31) + np.uint32(HASH_SIGN)))
+    code, _plain = record.ascii_hash(code, TAG_TYPE, 0, len(TAG_TYPE))
+    code, is_ascii = record.ascii_hash(code, array, tag_at, tag_end)
+    if not is_ascii:
+        return TAG_IN_TEXT
+    return abs(code) if code > -INT_MAX - 1 else 0
 
 
 @bare_kernel
@@ -180,7 +205,6 @@ def check_entries(
         if offset != state[IndexWord.LAST_OFFSET]:
             state[IndexWord.LAST_OFFSET], state[IndexWord.LAST_KEYS], state[IndexWord.LAST_SEEN] = offset, keys, 0
         state[IndexWord.CURSOR] = offset + parts[Part.SIZE]
-        state[IndexWord.LAST_SEEN] += 1
         seconds = load_be32(index, at + SECONDS_AT)
         wanted = max(0, min((parts[Part.STORED] - begin_ms) // 1000, INT_MAX)) if begin_ms > 0 else 0
         if number > 1 and seconds != wanted:
@@ -191,7 +215,12 @@ def check_entries(
         while i < keys and not is_known:
             is_known = hashes[i] == load_be32(index, at)
             i += 1
-        note(state, IndexWord.KEY, 0 if is_known else 1, number)
+        tag = NO_TAG if is_known else tag_hash(array, parts)
+        if tag == TAG_IN_TEXT:
+            return IndexStop.TEXT
+        is_tag = tag != NO_TAG and load_be32(index, at) == tag
+        state[IndexWord.LAST_SEEN] += not is_tag
+        note(state, IndexWord.KEY, 0 if is_known or is_tag else 1, number)
     return IndexStop.ALL_DONE
 
 

@@ -48,6 +48,7 @@ def test_its_commands_work_at_our_cluster(version: str, tmp_path: Path) -> None:
             await_that(lambda: at in said("topicRoute", "-t", "made"), "and where they are")
             assert '"writeQueueNums":3' in said("topicRoute", "-t", "made").replace(" ", "")
             check_settings(said, at)
+            assert "success" in said("exportConfigs", "-c", "DefaultCluster", "-f", str(tmp_path / "export"))
             if five:
                 await_words(("#InSyncSlaveNum\t1", "OK"), partial(said, "haStatus", "-b", at))
             assert "delete topic" in said("deleteTopic", "-c", "DefaultCluster", "-t", "made")
