@@ -52,6 +52,7 @@ def test_nothing_is_acknowledged_once_the_log_is_gone(
         with pytest.raises(HTTPError) as refused, urlopen(f"http://127.0.0.1:{port}/healthz", timeout=SECONDS):
             pass
         assert refused.value.code == 503
+        refused.value.close()
         broker.process.terminate()
         assert broker.process.wait(SECONDS) == 4, "it stopped, but not in order"
     assert "deleted, moved or replaced" in broker.log.read_text().splitlines()[-1]
