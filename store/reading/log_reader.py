@@ -16,6 +16,7 @@ from store.files.segment_files import SegmentFiles, named_files, segment_bytes_o
 from store.message.record import Kind, inspect
 from store.reading.extent import readable_range, running
 from store.reading.walk import next_record, walk_segment
+from store.recovery import lost_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,12 @@ class LogReader:
 
 
 def open_log(root: Path | str) -> LogReader:
-    """Open the log of a store. Raises NotAStore, SegmentSizeMismatch, MissingSegment, CorruptRecord."""
+    """Open the log of a store. Raises NotAStore, LogMissing, SegmentSizeMismatch, MissingSegment, CorruptRecord."""
     directory = store_directory(root)
-    broker = running(root)
-    if not any(size for _, size in named_files(directory.commitlog)):
+    broker, bases = running(root), [base for base, size in named_files(directory.commitlog) if size]
+    if broker is None:
+        lost_log.require(directory, bases)
+    if not bases:
         return LogReader(directory, None, 0, 0, broker is not None)
     files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
     if broker is not None:

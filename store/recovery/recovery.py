@@ -36,7 +36,7 @@ from store.files.segment_files import OFFSET_MAX, SegmentFiles
 from store.index.service import IndexService
 from store.queues.consume_queue import file_bytes_of
 from store.queues.queue_set import PLAIN_QUEUES, QueueKinds
-from store.recovery import last_run, log_end
+from store.recovery import last_run, log_end, lost_log
 from store.recovery.index import recover_index
 from store.recovery.last_run import LastRun
 from store.recovery.leftovers import QueueEnd
@@ -123,11 +123,12 @@ def recover_read_only(
 
     `named`: the log's files, where who asks has just looked. With `beyond_rot` the end is the one behind all rot, for
     readers that tell of it where they come by.
-    Raises NotAStore, SegmentSizeMismatch, MissingSegment.
+    Raises NotAStore, LogMissing, SegmentSizeMismatch, MissingSegment.
     """
     directory = directory if isinstance(directory, StoreDirectory) else StoreDirectory(directory)
     directory.require()
     files, bases = SegmentFiles.listed(directory.commitlog, segment_bytes, named)
+    lost_log.require(directory, bases)
     if not bases:
         return Recovered(0, 0, 0)
     checkpoint, clean = checkpoint_file.read(directory.checkpoint), not directory.was_aborted()
@@ -167,7 +168,8 @@ def recover(
 
     `clean`, `checkpoint` and `last` are read from the directory when not given. `is_slave`: what wrote here last may
     have ended within a record.
-    Raises BitRot, NotOnDisk, SegmentSizeMismatch, MissingSegment, CorruptRecord, QueueFileMismatch (of extensions).
+    Raises LogMissing, BitRot, NotOnDisk, SegmentSizeMismatch, MissingSegment, CorruptRecord, QueueFileMismatch (of
+    extensions).
     """
     clean = not directory.was_aborted() if clean is None else clean
     checkpoint = checkpoint_file.read(directory.checkpoint) if checkpoint is None else checkpoint
@@ -178,10 +180,9 @@ def recover(
     queues = QueueRecovery(directory.consumequeue, file_bytes_of(cq_bytes), kinds, power_cut=trust.power_cut)
     queues.require_extensions()
     bases = files.base_offsets()
+    lost_log.require(directory, bases)
     if not bases:
         queues.remove_all("there is no commit log")
-        if index is not None:
-            index.delete(index.files())
         return Recovered(0, 0, 0, {}, queues.findings)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
     find_end = _finder(files, bases, trust, check_crc, partial(queue_end_below, queues.root, file_bytes_of(cq_bytes)))

@@ -24,6 +24,7 @@ from store.manifest.store import batch_topics_of, line_of_store
 from store.message import delay
 from store.message.record import Kind, inspect
 from store.reading.walk import next_record
+from store.recovery.lost_log import missing
 from store.verify import digests
 from store.verify.batches import BatchCheck
 from store.verify.check_words import Event, State
@@ -39,6 +40,7 @@ CLOCK = (
     "nothing is lost, but a search by time is inexact here: the clock was set back, or another master took over;"
     " if neither is so, compare with a replica"
 )
+MOUNT = "mount its disk, or restore the files; to go on without them: `slipstream log repair --forget-missing {root}`"
 __all__ = ["Finding", "Verification"]
 
 
@@ -96,6 +98,8 @@ class Verification:
         commitlog = self._directory.commitlog
         bases = [base for base, size in named_files(commitlog) if size]
         yield from config_findings(self._directory)
+        if why := missing(self._directory, bases):
+            yield Finding("LOG_MISSING", str(commitlog), why, MOUNT.format(root=self.root))
         if not bases:
             return
         files = SegmentFiles(commitlog, segment_bytes_of(commitlog))

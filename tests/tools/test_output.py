@@ -154,6 +154,10 @@ def test_a_repair_says_each_range_and_the_sums(tmp_path: Path) -> None:
     at = log.records[20].offset
     (cut,) = printed_by("log", "repair", "--json", "--cut", at, log.root)
     assert (cut["offset"], cut["dryRun"], cut["records"]) == (at, False, len(log.records) - 20)
+    for segment in log.directory.commitlog.iterdir():
+        segment.unlink()
+    (gone,) = printed_by("log", "repair", "--json", "--forget-missing", log.root)
+    assert "consumequeue/topic0" in gone["removed"] and "has entries" in gone["missing"]
 
 
 def test_what_writes_a_file_says_so_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

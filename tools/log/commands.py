@@ -207,6 +207,7 @@ def show_map() -> None:
 @click.option("--from", "other", type=GivenPath(path_type=Path), help="A replica's store.")
 @click.option("--cut", "cut_at", type=click.IntRange(min=0), metavar="OFFSET",
               help="Take away all of the log from there on.")  # fmt: skip
+@click.option("--forget-missing", is_flag=True, help="Go on without files of the log that are lost.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @OPTION
 @form("One JSON object for each damaged range, and one for the sums; or one for what --cut took away.")
@@ -219,6 +220,10 @@ def repair() -> None:
 
     --cut OFFSET is for what no replica has: everything from there on goes, sound records, too, with its queue and index
     entries; it says what goes, and --dry-run only says it. The offset is one that BIT_ROT or `log verify` named.
+
+    --forget-missing is for LOG_MISSING: the commit log is lost, and no disk is left to be mounted. Checkpoint,
+    mark and index are deleted, and without any file of the log the queues, too. The next start goes on with what is
+    there, or begins a new log at offset 0. Consumers' offsets stay.
     """
 
 

@@ -11,8 +11,10 @@ from store.errors import NotAStore
 from store.files.directory import StoreDirectory, store_directory
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
 from store.reading.log_reader import open_log
+from store.recovery import lost_log
 from store.repair import interrupted
 from store.repair.cut import LogCut
+from store.repair.forgotten import forget_missing as forget_missing_files
 from store.repair.interrupted import Finished
 from store.repair.rebuild import locked, rebuild_index, rebuild_queues
 from store.repair.repair import Outcome, Repair
@@ -27,10 +29,13 @@ INDEX_CODES = ("INDEX_FILE", "INDEX_HEADER", "INDEX_ENTRY", "INDEX_SLOT", "NOT_I
 
 
 def repair(
-    store: Path, other: Path | None, cut_at: int | None, dry_run: bool, shown: bool | None, as_json: bool
+    store: Path, other: Path | None, cut_at: int | None, forget_missing: bool, dry_run: bool, shown: bool | None,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Repair the damaged ranges of STORE's log from a replica's store, which may be in use; or cut it."""
     directory = store_directory(store)
+    if forget_missing:
+        return _forget(directory, dry_run, as_json)
     if other is None:
         assert cut_at is not None
         return _cut(directory, cut_at, dry_run, shown, as_json)
@@ -54,6 +59,18 @@ def _cut(directory: StoreDirectory, offset: int, dry_run: bool, shown: bool | No
         fields = {"dryRun": dry_run, "finished": finished, **asdict(going)}
         text = f"{done}: offsets {going.offset} to {going.end}, with {going.records} whole records"
         click.echo(json_text("log.repair.cut", fields) if as_json else text)
+    return 0
+
+
+def _forget(directory: StoreDirectory, dry_run: bool, as_json: bool) -> int:
+    with locked(directory):
+        bases = [base for base, size in named_files(directory.commitlog) if size]
+        if not (why := lost_log.missing(directory, bases)):
+            raise NotReadable(f"{directory.commitlog}: no file of the log is known to be missing; nothing was changed")
+        removed = [] if dry_run else forget_missing_files(directory, bases)
+    fields = {"dryRun": dry_run, "missing": why, "removed": removed}
+    done = "would be given up" if dry_run else f"given up, and {len(removed)} files and directories removed"
+    click.echo(json_text("log.repair.forget", fields) if as_json else f"files of the log are missing: {why}; {done}")
     return 0
 
 

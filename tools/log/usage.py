@@ -64,10 +64,12 @@ def sidecar(is_check: bool, is_drop: bool, **_others: object) -> None:
         require_arrow("slipstream log sidecar")
 
 
-def repair(store: Path, other: Path | None, cut_at: int | None, **_others: object) -> None:
+def repair(store: Path, other: Path | None, cut_at: int | None, forget_missing: bool, **_others: object) -> None:
     """Raises NotReadable, NotAStore, StoreLocked."""
-    if (other is None) == (cut_at is None):
-        raise NotReadable("give either --from, a replica's store, or --cut, the offset from which on all of it goes")
+    if (other is not None) + (cut_at is not None) + forget_missing != 1:
+        raise NotReadable(
+            "give one of --from, a replica's store; --cut, the offset from which on all of it goes; --forget-missing"
+        )
     if other is not None:
         if other.exists() and other.resolve() == store.resolve():
             raise NotReadable("--from names the store itself")

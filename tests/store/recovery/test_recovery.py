@@ -254,17 +254,6 @@ def test_a_log_that_ends_with_a_blank_record(tmp_path: Path) -> None:
     assert recovered(log).max_physical_offset == SEGMENT_BYTES
 
 
-def test_without_a_log_all_queues_go(tmp_path: Path) -> None:
-    log = SmallLog(tmp_path)
-    log.fill(8)
-    recovered(log)
-    for base in log.files.base_offsets():
-        log.files.remove(base)
-    found = recovered(log)
-    assert (found.min_physical_offset, found.max_physical_offset, found.queue_offsets) == (0, 0, {})
-    assert "4 consume queues" in found.findings[0]
-
-
 def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     log = SmallLog(tmp_path)
     log.fill(100)

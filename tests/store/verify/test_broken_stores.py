@@ -179,7 +179,7 @@ TABLE: dict[str, tuple[str, str, str, str, str]] = {
         "4 FOREIGN_FILE checkpoint",
         "4 FOREIGN_FILE checkpoint",
         "4 FOREIGN_FILE checkpoint",
-        "0",
+        "4 FOREIGN_FILE checkpoint",
         "4 FOREIGN_FILE checkpoint",
     ),
     "abort_as_a_directory": ("4 FOREIGN_FILE abort", "0", "0", "0", "0"),
@@ -245,7 +245,7 @@ TABLE: dict[str, tuple[str, str, str, str, str]] = {
         "2 NOT_A_STORE slipstream.run",
         "2 NOT_A_STORE slipstream.run",
     ),
-    "no_log": ("0 RECOVERY", "2 NOT_A_STORE", "2 NOT_A_STORE", "2 NOT_A_STORE", "2 NOT_A_STORE"),
+    "no_log": ("4 LOG_MISSING commitlog", "2 NOT_A_STORE", "2 NOT_A_STORE", "2 NOT_A_STORE", "2 NOT_A_STORE"),
     "log_as_a_file": ("4 FOREIGN_FILE commitlog", "2 NOT_A_STORE", "2 NOT_A_STORE", "2 NOT_A_STORE", "2 NOT_A_STORE"),
     "root_as_a_file": ("4 FOREIGN_FILE", "2 NOT_A_STORE", "2 NOT_A_STORE", "2 NOT_A_STORE", "2 NOT_A_STORE"),
     "queues_as_a_file": (
