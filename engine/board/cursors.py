@@ -249,6 +249,7 @@ class Board(Group):
     tables_taken_ms = One(
         "gauge", "clients", "status", "when a slave last had all tables of its master; below 0: none since that moment"
     )
+    tables_errno = One("gauge", "clients", "status", "why a table could not be written, an error number; 0: all are")
     ha_acks_rejected = One("tally", "ha_listener", "status", "acks_rejected of the connections that have ended")
     writer_bell = One("gauge", "producers", "writer", "a bell: rung after the ring's head was moved")
     ack_bell = One(

@@ -41,7 +41,7 @@ def what_stops(board: Board, store: str, role: str) -> Iterator[Finding]:
             look = f"the broker's log; process {board.pids[name].read()}"
             yield Finding(STUCK, what, look, verdict=_of_one_that_rests(name))
     yield from _of_ports(board)
-    yield from of_the_tables(store)
+    yield from of_the_tables(board, store)
     yield from client_findings(board, store)
     yield from of_the_pair(board, store, role)
 
@@ -64,8 +64,13 @@ def _of_ports(board: Board) -> Iterator[Finding]:
             yield Finding(ReasonCode.NO_LISTENER, what, "the broker's log says why", verdict=Verdict.NOT_READY)
 
 
-def of_the_tables(store: str) -> Iterator[Finding]:
-    """Tables whose files were damaged, as long as these lie beside them."""
+def of_the_tables(board: Board, store: str) -> Iterator[Finding]:
+    """Tables that cannot be written; and those whose files were damaged, as long as these lie beside them."""
+    if errno := board.tables_errno.read():
+        config = Path(store) / CONFIG
+        what = f"topics, groups or offsets cannot be written ({errno_text(errno)}): a restart would lose what changed"
+        look = f"the broker's log names the file; `df -h {config}`, its rights; it is tried again each second"
+        yield Finding(TABLE, what, look, (f"{what}; {look}",))
     for aside in set_aside.all_in(Path(store) / CONFIG):
         table = set_aside.name_of(aside)
         what = f"{table} was damaged: it was set aside as {aside.name}, entries may be missing or old"

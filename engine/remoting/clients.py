@@ -203,6 +203,7 @@ class Clients:
             self._tasks.begin(TABLES_TASK, self._write_tables())
         are_due = self._files.are_offsets_due(now_ms)  # before other files' next turn: one that fails has ever more
         self._files.save(now_ms)
+        waiting.note(self._board.tables_errno, self._files.write_errno)
         if are_due and OFFSETS_TASK not in self._tasks:
             self._tasks.begin(OFFSETS_TASK, self._files.save_offsets(self._writing, now_ms))
 

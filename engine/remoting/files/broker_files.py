@@ -76,6 +76,7 @@ class BrokerFiles:
         )  # fmt: skip
         self._queue_nums = min(CLIENT_QUEUE_NUMS, config.default_topic_queue_nums)
         self._write_errors: dict[str, tuple[str, int]] = {}  # name: why it cannot be written, and when that was said
+        self._errnos: dict[str, int] = {}  # the same, as numbers
         self._save_at_ms = 0
         self._seen: dict[str, FileState] = {}
         self._counts: dict[str, int] = {}  # of deleted topics: their messages when they went
@@ -254,6 +255,11 @@ class BrokerFiles:
         """What is done once these files say what their tables do; None where they do. Raises NotSaved when awaited."""
         return self.saves.wait(names, self.metadata.changed)
 
+    @property
+    def write_errno(self) -> int:
+        """Why a table cannot be written; 0 where all can, -1 where no number says so."""
+        return next(iter(self._errnos.values()), 0)
+
     def due_in_ms(self, now_ms: int) -> int:
         """How long until the next round may begin that a change waits for; NEVER_MS where none waits."""
         if self._writes.is_busy or not self.saves.is_awaited:
@@ -310,6 +316,7 @@ class BrokerFiles:
             name, (number, unsaved) = written.name, self._unsaved.pop(written.name)
             if written.error is None and not written.is_outdated:
                 self._write_errors.pop(name, None)
+                self._errnos.pop(name, None)
                 self.on_written(name, written.state)
                 if name == TOPICS:
                     self._seen[TOPICS] = written.state or (0, 0, 0)  # ours: what an administrator made smaller stays so
@@ -325,6 +332,7 @@ class BrokerFiles:
     def _failed(self, written: Written, now_ms: int, number: int) -> None:
         self._save_at_ms = now_ms + RETRY_MS
         error = written.error
+        self._errnos[written.name] = getattr(error, "errno", None) or -1
         self.saves.fail(written.name, number, (error.strerror if isinstance(error, OSError) else "") or str(error))
         said, (reason, told_ms) = str(written.error), self._write_errors.get(written.name, ("", 0))
         if said != reason or now_ms - told_ms >= TELL_AGAIN_MS:

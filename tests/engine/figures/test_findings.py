@@ -132,6 +132,12 @@ def test_a_damaged_table_is_a_problem_until_its_file_is_removed(board: Board, tm
     assert codes(board, status_of(tmp_path)) == []
 
 
+def test_tables_that_cannot_be_written_are_a_problem(board: Board, tmp_path: Path) -> None:
+    waiting.publish(board.tables_errno, errno.EACCES)
+    (finding,) = findings_of(board, status_of(tmp_path))
+    assert finding.reason == "TABLE" and "cannot be written (Permission denied)" in finding.what
+
+
 def test_one_that_starts_says_so(board: Board, tmp_path: Path) -> None:
     waiting.publish(board.broker_state, BrokerState.STOPPING)
     (finding,) = findings_of(board, status_of(tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import logging
 import socket
@@ -265,11 +266,13 @@ def test_a_table_that_cannot_be_written_keeps_no_offsets_from_their_file(
         metadata = server._files.metadata
         metadata.set_group({"groupName": "g"}, 2)
         turn_until(server, lambda: f"{GROUPS}: cannot be written" in caplog.text)
+        turn_until(server, lambda: server._board.tables_errno.read() == errno.EISDIR)
         metadata.commit_offset("g", "t", 0, 5, wall_ms())
         metadata.changed.add(CONSUMER_OFFSETS)
         turn_until(server, lambda: '"t@g":{0:5}' in _text(config / CONSUMER_OFFSETS))
         (config / f"{GROUPS}{CREATING_SUFFIX}").rmdir()
         turn_until(server, lambda: '"g"' in _text(config / GROUPS))
+        turn_until(server, lambda: server._board.tables_errno.read() == 0)
 
 
 def _text(path: Path) -> str:

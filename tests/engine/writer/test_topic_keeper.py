@@ -12,6 +12,7 @@ from engine.settings.config import BrokerConfig, from_mapping
 from engine.writer import topic_keeper
 from engine.writer.topic_keeper import TopicKeeper
 from store.compat import line_of
+from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.names import TOPICS
 from store.tables import json_files, tables
@@ -42,14 +43,14 @@ def administrator_adds(config: BrokerConfig, topic: str, counter: int) -> None:
 def readers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """The threads that read the file, which is said to take long."""
     monkeypatch.setattr(topic_keeper, "QUICK_SECONDS", 0.0)
-    read, found = json_files.read, set[int]()
+    load, found = json_files.load, set[int]()
 
-    def watched(path: Path) -> dict[Any, Any]:
+    def watched(path: Path, **how: Any) -> json_files.Loaded:
         if path.name == TOPICS:
             found.add(threading.get_ident())
-        return read(path)
+        return load(path, **how)
 
-    monkeypatch.setattr(json_files, "read", watched)
+    monkeypatch.setattr(json_files, "load", watched)
     return found
 
 
@@ -82,4 +83,28 @@ def test_a_file_that_is_damaged_meanwhile_stops_nobody(config: BrokerConfig, rea
     while not keeper.finish(NOW_MS, LONG_SECONDS):
         pass
     keeper.note([("third", 0)], in_use=True)
-    assert keeper.finish(NOW_MS, LONG_SECONDS) and file_of(config).read_bytes() == b"["
+    while not keeper.finish(NOW_MS, LONG_SECONDS):
+        pass
+    assert set(tables.topics(json_files.read(file_of(config)))) == {"second", "third"}
+    assert file_of(config).with_name(f"{TOPICS}.aside").read_bytes() == b"["
+
+
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["while written", "while read"])
+def test_a_failure_is_told_once_and_tried_again(
+    config: BrokerConfig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_damaged: bool
+) -> None:
+    """A full disk, say: no topic is forgotten over it."""
+    monkeypatch.setattr(topic_keeper, "AGAIN_SECONDS", 0.0)
+    if is_damaged:
+        file_of(config).parent.mkdir(parents=True)
+        file_of(config).write_bytes(b"damaged")
+    keeper = TopicKeeper(config)
+    with monkeypatch.context() as patch:
+        patch.setattr(file_io, "replace_file", lambda *_args: (_ for _ in ()).throw(OSError(28, "no space")))
+        for number in range(3):
+            keeper.note([(f"t{number}", 0)], in_use=True)
+            keeper.save(NOW_MS)
+    assert sum("is not kept" in line for line in caplog.messages) == 1
+    while not keeper.finish(NOW_MS, LONG_SECONDS) or not file_of(config).exists():
+        pass
+    assert set(tables.topics(json_files.read(file_of(config)))) == {"t0", "t1", "t2"}
