@@ -162,7 +162,6 @@ class PullRules(NamedTuple):
     forbidden_types: bool  # a refusal says what forbids it; a group may be forbidden a topic
     sys_flags: bool  # answers have the topic's and the group's
     slaves_refuse: bool  # pulls, without slaveReadEnable
-    lite_pulls: bool  # code 361
     moved_events: bool  # an offset that was corrected is a message of OFFSET_MOVED_EVENT
     slaves_commit: bool  # the offsets that pulls carry
 
@@ -270,7 +269,7 @@ _4_9 = Line(
     ),
     pull=PullRules(
         counts_refused=True, queue_id_code=1, forbidden_types=False, sys_flags=False, slaves_refuse=False,
-        lite_pulls=False, moved_events=True, slaves_commit=False,
+        moved_events=True, slaves_commit=False,
     ),
     naming=NamingRules(
         faq="\nSee http://rocketmq.apache.org/docs/faq/ for further details.",
@@ -332,7 +331,7 @@ _5 = Line(
     ),
     pull=PullRules(
         counts_refused=False, queue_id_code=29, forbidden_types=True, sys_flags=True, slaves_refuse=True,
-        lite_pulls=True, moved_events=False, slaves_commit=True,
+        moved_events=False, slaves_commit=True,
     ),
     naming=NamingRules(
         faq="\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",

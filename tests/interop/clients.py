@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import Empty
 from typing import Any, NamedTuple
 
+from engine.protocol.remoting.codes import RequestCode
 from tests.harness.conditions import await_that
 from tests.interop.recorder import Recorder, forms
 from tests.interop.remoting import GET_ROUTE, Client
@@ -169,6 +170,19 @@ def recorded(cell: Cell) -> CellResult:
     for client in CLIENTS:
         result = result.joined(CellResult.read(cell._replace(client=client).recorded))
     return result
+
+
+def with_lite_pulls(cell: Cell, real: CellResult) -> CellResult:
+    """What a client is to see at `cell`, ours: a 5.x client's lite pulls work at compat=4.9, too, as 4.9's pulls do."""
+    if cell.kind != "ours 4.9" or RequestCode.LITE_PULL_MESSAGE not in real.forms:
+        return real
+    older = CellResult.read(Cell("4.9.7", "4.9.7").recorded)
+    pull, lite = (f"answer to {int(code)}:" for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
+    forms = [text.replace(pull, lite) for text in real.forms[RequestCode.PULL_MESSAGE]]
+    return CellResult(
+        real.seen | {scene: older.seen[scene] for scene in ("lite", "assigned")},
+        real.forms | {int(RequestCode.LITE_PULL_MESSAGE): forms},
+    )
 
 
 def run_cell(home: Path, cell: Cell, scenes: Sequence[str] = SCENES, requests: Path | None = None) -> CellResult:

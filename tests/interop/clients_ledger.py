@@ -19,6 +19,7 @@ from tests.interop.clients import (
     other_forms,
     recorded,
     run_cell,
+    with_lite_pulls,
 )
 
 DIFFERENCE_LENGTH = 160
@@ -82,7 +83,7 @@ def _real(results: Results, cell: Cell) -> CellResult:
     result = results[real]
     for said in (recorded(real), *(results[real._replace(client=client)] for client in CLIENTS)):
         result = result.joined(said)
-    return result
+    return with_lite_pulls(cell, result)
 
 
 def _verdicts(results: Results, cell: Cell) -> dict[str, str]:

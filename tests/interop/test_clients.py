@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.interop import needs
-from tests.interop.clients import REAL_OF, SCENES, Cell, CellResult, cells, differences, other_forms, recorded, run_cell
+from tests.interop.clients import (
+    REAL_OF,
+    SCENES,
+    Cell,
+    CellResult,
+    cells,
+    differences,
+    other_forms,
+    recorded,
+    run_cell,
+    with_lite_pulls,
+)
 from tests.interop.clients_ledger import section
 
 CHOSEN = (Cell("4.9.7", "ours 4.9"), Cell("5.3.3", "ours 5"))  # the others are `make interop`'s
@@ -21,6 +32,18 @@ def test_a_client_sees_of_our_broker_what_it_sees_of_a_real_one(cell: Cell, tmp_
     needs.need([cell.client])
     real, ours = recorded(Cell(cell.client, REAL_OF[cell.kind])), run_cell(tmp_path, cell)
     assert {scene: text for scene, text in differences(real.seen, ours.seen).items() if text} == {}
+    assert other_forms(real, ours) == {}
+
+
+@pytest.mark.interop
+@pytest.mark.peer
+def test_lite_pulls_of_a_5x_client_work_at_compat_4_9(tmp_path: Path) -> None:
+    cell = Cell("5.3.3", "ours 4.9")
+    needs.need([cell.client])
+    real = with_lite_pulls(cell, recorded(Cell(cell.client, "4.9.7")))
+    ours = run_cell(tmp_path, cell, ("lite", "assigned"))
+    wrong = differences(real.seen, ours.seen)
+    assert (wrong["lite"], wrong["assigned"]) == ("", "")
     assert other_forms(real, ours) == {}
 
 

@@ -13,7 +13,7 @@ import pytest
 from engine.protocol.remoting.frame import Serialize
 from store.files.segment_files import SegmentFiles
 from store.message.record import Kind, Message, decode
-from store.put.batch import Item, batch_body
+from store.put.batch import ITEM_HEAD, Item, batch_body
 from store.reading.walk import walk_segment
 from store.tables import json_files
 from tests.interop import rocketmq
@@ -96,7 +96,8 @@ def sends(five: bool) -> Iterator[Question]:
         yield sent(code, properties=properties(WAIT="false"))
         yield sent(code, properties=properties(WAIT="true", TAGS="t", KEYS="k"))
         yield sent(code, properties=properties(DELAY="18"))
-        yield sent(code, properties=properties(DELAY="99"))
+        for level in ("99", "-3", "abc", "99999999999", "1.5", "+2", ""):
+            yield sent(code, properties=properties(DELAY=level))
         yield sent(code, properties=properties(**HALF))
         yield sent(code, sysFlag=1, flag=7, reconsumeTimes=2)
     if five:
@@ -129,6 +130,14 @@ def batches(five: bool) -> Iterator[Question]:
     yield sent(320, batch(b"a"), batch="true", queueId=77)
     yield sent(320, batch(b"a", bytes(MESSAGE_BYTES_MAX)), batch="true")
     yield sent(320, batch(b"a"), batch="true", properties=properties(DELAY="3"))
+    whole = batch(b"a", b"bb")
+    head, of_first = ITEM_HEAD.size, len(batch(b"a"))
+    for broken in (
+        whole[:-3], whole[: of_first + 5], whole[:of_first] + b"x", b"broken",
+        whole[: head - 4] + b"\xff" * 4 + whole[head:], whole[: head - 4] + b"\x00\x00\xff\xff" + whole[head:],
+        whole[: head + 1] + b"\xff\xfe" + whole[head + 3 :], whole[: head + 1] + b"\x7f\xfe" + whole[head + 3 :],
+    ):  # fmt: skip
+        yield sent(320, broken, batch="true")
 
 
 def backs(offset: int) -> Iterator[Question]:

@@ -69,9 +69,13 @@ class Cluster:
             self._connections[address] = Connection(address, self._timeout, self._how, self._take_push)
         return self._connections[address]
 
-    def _take_push(self, command: RemotingCommand) -> None:
-        if self.on_push is not None:
-            self.on_push(command)
+    def _take_push(self, command: RemotingCommand) -> RemotingCommand | None:
+        return self.on_push(command) if self.on_push is not None else None
+
+    @property
+    def name_servers(self) -> str:
+        """Their addresses, as an administrator is shown them."""
+        return ";".join(self._names)
 
     def broker(self, name: str, broker_id: int = MASTER) -> Connection:
         """To a broker: the one of that id, else any. Raises ClientError."""

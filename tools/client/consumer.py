@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.broker.admin_bodies import MessageQueue
+from engine.protocol.remoting.codes import REQUEST_VERSION, RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import PeerRefused, PeerUnreachable
 from store.errors import StoreError
@@ -23,6 +24,7 @@ from store.message.topics import RETRY_PREFIX
 from store.tables import fastjson
 from tools.client.cluster import Cluster, Place
 from tools.client.connection import warn
+from tools.client.running_info import QueueState, running_info
 from tools.client.usage import ClientError, check_group
 
 HEARTBEAT_SECONDS, REBALANCE_SECONDS, COMMIT_SECONDS, PAUSE_SECONDS = 30.0, 20.0, 5.0, 1.0
@@ -54,6 +56,7 @@ class _Queue:
     def __init__(self, place: Place, offset: int) -> None:
         self.place, self.pulled_to, self.consumed_to, self.committed = place, offset, offset, offset
         self.is_drained = False
+        self.waiting = self.pulled_ms = self.taken_ms = 0
         self.task: asyncio.Task[None] | None = None
 
 
@@ -104,14 +107,28 @@ class Consumer:
         self._coming: asyncio.Queue[tuple[_Queue, Message]] = asyncio.Queue(WAITING_MAX)
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._version_ms = time.time_ns() // 1_000_000
+        self._version_ms = _now_ms()
         self._tags = tags_in(wanted.tags)
         self._is_ended = False
 
-    def pushed(self, command: RemotingCommand) -> None:
-        """A broker says something of itself: `Cluster.on_push`."""
+    def pushed(self, command: RemotingCommand) -> RemotingCommand | None:
+        """A broker says or asks something of itself; the answer, None for what is not served: `Cluster.on_push`."""
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             self._changed.set()
+        if command.code != RequestCode.GET_CONSUMER_RUNNING_INFO:
+            return None
+        asked = command.ext_fields or {}
+        if asked.get("consumerGroup") != self._wanted.group:
+            remark = f"The Consumer Group <{asked.get('consumerGroup')}> not exist in this consumer"
+            return command.answer(ResponseCode.SYSTEM_ERROR, remark, version=REQUEST_VERSION)
+        states = {
+            MessageQueue(*place): QueueState(one.consumed_to, one.pulled_to, one.waiting, one.pulled_ms, one.taken_ms)
+            for place, one in self._queues.items()
+        }
+        stacks = asked.get("jstackEnable") == "true"
+        known = self._cluster.name_servers
+        body = running_info(states, self._subscriptions(), known, self._version_ms, with_stack=stacks)
+        return command.answer(ResponseCode.SUCCESS, body=body, version=REQUEST_VERSION)
 
     async def start(self) -> None:
         """Become a member. Raises ClientError, PeerRefused, PeerUnreachable."""
@@ -138,6 +155,7 @@ class Consumer:
                 done, _waiting = await asyncio.wait({getting}, timeout=LOOK_SECONDS)
                 if done:
                     (queue, message), getting = getting.result(), None
+                    queue.waiting, queue.taken_ms = queue.waiting - 1, _now_ms()
                     if self._queues.get(queue.place) is queue:  # else it is another member's by now
                         yield message
                         queue.consumed_to = message.queue_offset + 1
@@ -177,9 +195,7 @@ class Consumer:
 
     async def _heartbeat(self) -> None:
         wanted = self._wanted
-        topics = (wanted.topic, RETRY_PREFIX + wanted.group)
-        subscriptions = [subscription_of(topic, self._tags_of(topic), self._version_ms) for topic in topics]
-        body = heartbeat_of(self._cluster.client_id, wanted.group, wanted.begin, subscriptions)
+        body = heartbeat_of(self._cluster.client_id, wanted.group, wanted.begin, self._subscriptions())
         reached = 0
         failed: PeerUnreachable | None = None
         for connection in self._cluster.every_broker():
@@ -190,6 +206,10 @@ class Consumer:
                 failed = unreachable
         if failed is not None and not reached:
             raise failed
+
+    def _subscriptions(self) -> list[dict[str, object]]:
+        topics = (self._wanted.topic, RETRY_PREFIX + self._wanted.group)
+        return [subscription_of(topic, self._tags_of(topic), self._version_ms) for topic in topics]
 
     def _tags_of(self, topic: str) -> str:
         return EVERYTHING if topic.startswith(RETRY_PREFIX) else self._wanted.tags
@@ -234,9 +254,13 @@ class Consumer:
 
     async def _begin_of(self, place: Place) -> int:
         connection, fields = self._cluster.broker(place.broker), self._queue_fields(place)
-        answer = await connection.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        asked = {**fields, "setZeroIfNotFound": "false"}  # which 5.x heeds
+        answer = await connection.ask(RequestCode.QUERY_CONSUMER_OFFSET, asked)
         if answer.code == ResponseCode.SUCCESS:
-            return int((answer.ext_fields or {}).get("offset", "0"))
+            offset = int((answer.ext_fields or {}).get("offset", "0"))
+            if offset or self._wanted.begin == FIRST or await self._is_committed(place):
+                return offset
+            answer = answer.answer(ResponseCode.QUERY_NOT_FOUND, version=REQUEST_VERSION)
         if answer.code != ResponseCode.QUERY_NOT_FOUND:
             raise PeerRefused(connection.address, RequestCode.QUERY_CONSUMER_OFFSET, answer)
         if self._wanted.begin == FIRST or place.topic.startswith(RETRY_PREFIX):
@@ -247,6 +271,16 @@ class Consumer:
         else:
             answer = await connection.need(RequestCode.GET_MAX_OFFSET, fields)
         return int((answer.ext_fields or {}).get("offset", "0"))
+
+    async def _is_committed(self, place: Place) -> bool:
+        """Whether a group has an offset 0, which 4.9 also answers for one that has none."""
+        connection = self._cluster.broker(place.broker)
+        answer = await connection.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        if answer.code != ResponseCode.SUCCESS:
+            warn(f"{connection.address} does not tell whether group {self._wanted.group} has offsets; it begins at 0")
+            return True
+        table = fastjson.loads(answer.body, "the broker's offsets").get("offsetTable") or {}
+        return str(place.queue_id) in (table.get(f"{place.topic}@{self._wanted.group}") or {})
 
     # messages
 
@@ -269,11 +303,13 @@ class Consumer:
         }  # fmt: skip
         connection = self._cluster.broker(place.broker)
         answer = await connection.ask(RequestCode.PULL_MESSAGE, fields, timeout=PULL_SECONDS)
+        queue.pulled_ms = _now_ms()
         next_offset = int((answer.ext_fields or {}).get("nextBeginOffset", str(queue.pulled_to)))
         match answer.code:
             case ResponseCode.SUCCESS:
                 for message in messages_of(answer.body):
                     if tags == EVERYTHING or message.tags in self._tags:
+                        queue.waiting += 1
                         await self._coming.put((queue, message))
                 queue.pulled_to = next_offset
             case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_RETRY_IMMEDIATELY | ResponseCode.PULL_OFFSET_MOVED:
@@ -296,6 +332,11 @@ class Consumer:
         answer = await self._cluster.broker(queue.place.broker).ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
         if answer.code == ResponseCode.SUCCESS:
             queue.committed = offset
+
+
+def _now_ms() -> int:
+    """Now, for people and for versions."""
+    return time.time_ns() // 1_000_000
 
 
 def messages_of(body: bytes | memoryview) -> list[Message]:

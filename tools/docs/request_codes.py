@@ -15,7 +15,6 @@ FRONT = ("engine/front/sends/sends.py", "engine/front/pulls/pulls.py")
 NAME_SERVER = ("engine/protocol/naming",)
 DECIDED_ELSEWHERE = {  # by a comparison, not in a table
     RequestCode.GET_LOG_DIGESTS: (OLDEST, NEWEST),
-    RequestCode.LITE_PULL_MESSAGE: (NEWEST,),
 }
 TABLES = ("handlers", "later", "codes", "PULL_CODES")
 HEAD = """# Request codes

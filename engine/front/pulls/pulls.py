@@ -177,7 +177,7 @@ class Pulls(Answerer):
         self, request: RemotingCommand, peer: Peer, *, is_first: bool, came_ns: int = 0
     ) -> RemotingCommand | None:  # fmt: skip
         try:
-            self._checks.of_broker(request.code, self._board.broker_permission.read())
+            self._checks.of_broker(self._board.broker_permission.read())
             header = pull_header(request.ext_fields)
             if not self._context.tables.is_complete:
                 return self._wait_for_tables(request, peer)

@@ -18,7 +18,7 @@ from engine.protocol.pulling.subscription import (
     is_understood,
 )
 from engine.protocol.remoting.answers import Refused
-from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.codes import ResponseCode
 from store.compat import Line
 from store.message.host import Host
 
@@ -77,16 +77,13 @@ class Checks:
         self._forbidden = forbidden
         self._filters: dict[str, dict[str, tuple[Json, TagFilter]]] = {}  # by group and topic
 
-    def of_broker(self, code: int, permission: int) -> None:
+    def of_broker(self, permission: int) -> None:
         """Raise PullRefused where this broker serves no such pulls at all."""
         if self._rules.slaves_refuse and self._broker.is_slave and not self._broker.slave_read_enable:
             raise PullRefused(ResponseCode.SYSTEM_BUSY, REJECTED)
         if not permission & PERM_READ:
             remark = f"the broker[{self._broker.address}] pulling message is forbidden"
             raise PullRefused(ResponseCode.NO_PERMISSION, remark, Forbidden.BROKER)
-        if code == RequestCode.LITE_PULL_MESSAGE and not self._rules.lite_pulls:
-            remark = f" request type {code} not supported"
-            raise PullRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
     def knows(self, group: str) -> bool:
         """Whether there is such a group; if not, it may be made."""

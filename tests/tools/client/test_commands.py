@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,14 +15,17 @@ import pytest
 
 from engine.board.cursors import Board
 from engine.producer import Producer
+from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.frame import RemotingCommand
+from engine.remoting.sockets.client import RemotingClient
 from store.compat import LINES
 from store.reading import extent
 from store.reading.opened import open_store
 from tests.harness import command_line
 from tests.harness.conditions import await_that
 from tests.harness.served_names import Serving
-from tools.client.cluster import Place
-from tools.client.consumer import share_of
+from tools.client.cluster import Cluster, Place
+from tools.client.consumer import Consumer, Wanted, share_of
 from tools.common.local_broker import LocalBroker
 
 SIZES = {
@@ -75,6 +80,50 @@ def test_a_new_group_begins_at_a_time(broker: LocalBroker) -> None:
     assert (later.returncode, "late" in later.stdout.split()) == (0, True), later.stderr
     wrong = slipstream("consume", "-g", "never", *at, "--from", "soon")
     assert (wrong.returncode, "is no time" in wrong.stderr) == (2, True)
+
+
+def test_a_new_group_from_last_sees_new_messages_alone(broker: LocalBroker) -> None:
+    """4.9 answers 0 for a group without offsets where the queue still has its first message."""
+    at = ("-t", "old", "--broker", f"127.0.0.1:{broker.port}")
+    assert sent(broker, "old", "\n".join(map(str, range(20)))).returncode == 0
+    assert slipstream("consume", "-g", "late", *at, "--from", "last").stdout == ""
+    assert sent(broker, "old", "new\n").returncode == 0
+    assert slipstream("consume", "-g", "late", *at, "--from", "last").stdout == "new\n"
+
+
+def test_a_consumer_tells_administrators_how_far_it_is(broker: LocalBroker) -> None:
+    at = f"127.0.0.1:{broker.port}"
+    assert sent(broker, "told", "one\ntwo\n").returncode == 0
+
+    def ask(client_id: str, group: str) -> RemotingCommand:
+        with RemotingClient(at, SECONDS) as client:
+            fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "true"}
+            return client.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+
+    async def consume() -> RemotingCommand:
+        cluster = Cluster("", at, SECONDS, None)
+        consumer = Consumer(cluster, Wanted("telling", "told", begin="first"))
+        try:
+            await consumer.start()
+            async for _message in consumer.messages(2, follow=True):
+                pass
+            return await asyncio.to_thread(ask, cluster.client_id, "telling")
+        finally:
+            await consumer.stop()
+            await cluster.close()
+
+    answer = asyncio.run(consume())
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    body = bytes(answer.body).decode()
+    told = offsets_by_queue(body)
+    assert sum(state["commitOffset"] for queue, state in told.items() if '"told"' in queue) == 2
+    assert '"PROP_CONSUME_TYPE":"CONSUME_PASSIVELY"' in body and "thread " in body
+
+
+def offsets_by_queue(body: str) -> dict[str, dict[str, Any]]:
+    """The mqTable of a ConsumerRunningInfo, whose keys are objects."""
+    entries = re.findall(r'(\{"brokerName"[^}]*\}):(\{[^}]*\})', body)
+    return {queue: json.loads(state) for queue, state in entries}
 
 
 def test_a_count_ends_it_and_the_rest_is_there_for_the_next(broker: LocalBroker) -> None:

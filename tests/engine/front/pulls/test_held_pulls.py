@@ -124,9 +124,7 @@ def test_compiled_code_says_that_nothing_came(
 ) -> None:
     """To all whose time is over, of a queue that ends there and of one that never had a message, without Python."""
     asks = {"queueId": queue_id, "queueOffset": offset}
-    codes = [RequestCode.PULL_MESSAGE]
-    if bed.config.compat == "5":
-        codes.append(RequestCode.LITE_PULL_MESSAGE)
+    codes = [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE]
     bed.both(asked(queueId=2, queueOffset=399))
     for code in codes:  # the first of its kind is held by Python
         bed.both(form_of(100, code, suspendTimeoutMillis=1 << 40, **asks))
