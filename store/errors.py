@@ -284,16 +284,16 @@ class BrokerOutOfReach(NoBroker):
 
 
 class InvalidMessage(StoreError):
-    """A message that the record format cannot hold.
+    """A message that the record format cannot hold. `thrown`: what RocketMQ's broker, which looks less closely, throws.
 
     Next: change the message as the text says; nothing was sent.
     """
 
     code = "MESSAGE_ILLEGAL"
 
-    def __init__(self, field: str, reason: str) -> None:
+    def __init__(self, field: str, reason: str, thrown: str | None = None) -> None:
         super().__init__(f"message refused: {field}: {reason}; change the message")
-        self.field, self.reason = field, reason
+        self.field, self.reason, self.thrown = field, reason, thrown
 
 
 class PropertiesTooLarge(StoreError):

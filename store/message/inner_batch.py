@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from store.errors import MalformedData
-from store.message.compression import body_of
+from store.message.compression import MAX_BODY_BYTES, body_of
 from store.message.delay import JAVA_INTEGER
 from store.message.properties import INNER_BASE
 from store.message.record import COMPRESSION_MASK, CRC_MASK, Message, SysFlag
@@ -60,10 +60,11 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
     return b"".join(parts)
 
 
-def messages_in(message: Message) -> Iterator[Message]:
+def messages_in(message: Message, max_bytes: int = MAX_BODY_BYTES) -> Iterator[Message]:
     """What a consumer gets of a record: itself, or the messages of an inner batch, each with its own queue offset.
 
-    They share the record's place and times; the batch and compression bits are gone. Raises MalformedData.
+    They share the record's place and times; the batch and compression bits are gone. Raises MalformedData, also for a
+    batch that inflates to more than `max_bytes`.
     """
     if not message.sys_flag & SysFlag.INNER_BATCH:
         yield message
@@ -71,7 +72,7 @@ def messages_in(message: Message) -> Iterator[Message]:
     what = f"inner batch at offset {message.physical_offset}"
     base = message.properties.get(INNER_BASE, "")
     first = int(base) if JAVA_INTEGER(base) else message.queue_offset
-    for number, item in enumerate(decode_batch(body_of(message.body, message.sys_flag), what)):
+    for number, item in enumerate(decode_batch(body_of(message.body, message.sys_flag, max_bytes), what)):
         yield replace(
             message, flag=item.flag, queue_offset=first + number, sys_flag=message.sys_flag & ~_NOT_INSIDE,
             body=item.body, body_crc=zlib.crc32(item.body) & CRC_MASK, properties_raw=item.properties,

@@ -31,6 +31,7 @@ from store.put.request import (
 ITEM_HEAD = struct.Struct(">iIiii")  # total size, magic, body CRC, flag, body length
 LENGTH = struct.Struct(">h")
 SEPARATOR = PAIR_SEPARATOR.encode()
+UNDERFLOW, OUT_OF_BOUNDS = "java.nio.BufferUnderflowException", "java.lang.ArrayIndexOutOfBoundsException"
 LARGE = "batch's size"  # the field that is wrong in one above maxMessageSize
 INNER_NUM_MAX = (1 << 15) - 1  # parsed as a short
 
@@ -57,18 +58,24 @@ def items_of(body: bytes) -> Iterator[Item]:
     at = 0
     while at < len(body):
         if at + ITEM_HEAD.size > len(body):
-            raise InvalidMessage("batch", f"{len(body) - at} bytes at {at} are less than a message's head")
+            raise InvalidMessage("batch", f"{len(body) - at} bytes at {at} are less than a message's head", UNDERFLOW)
         _size, _magic, _crc, flag, body_bytes = ITEM_HEAD.unpack_from(body, at)
         body_at = at + ITEM_HEAD.size
         body_end = body_at + body_bytes
         if body_bytes < 0 or body_end + LENGTH.size > len(body):
-            raise InvalidMessage("batch", f"the message at {at} has a body of {body_bytes} bytes")
+            thrown = UNDERFLOW if body_bytes >= 0 and body_end <= len(body) else OUT_OF_BOUNDS
+            raise InvalidMessage("batch", f"the message at {at} has a body of {body_bytes} bytes", thrown)
         (property_bytes,) = LENGTH.unpack_from(body, body_end)
         end = body_end + LENGTH.size + property_bytes
         if property_bytes < 0 or end > len(body):
-            raise InvalidMessage("batch", f"the message at {at} has properties of {property_bytes} bytes")
+            thrown = OUT_OF_BOUNDS if property_bytes < 0 else _beyond(end, body)
+            raise InvalidMessage("batch", f"the message at {at} has properties of {property_bytes} bytes", thrown)
         yield Item(flag, body[body_at:body_end], body[body_end + LENGTH.size : end])
         at = end
+
+
+def _beyond(end: int, body: bytes) -> str:
+    return f"java.lang.IllegalArgumentException: newPosition > limit: ({end} > {len(body)})"
 
 
 def count_inner(body: bytes) -> int:
@@ -77,7 +84,8 @@ def count_inner(body: bytes) -> int:
     while at < len(body):
         size = int.from_bytes(body[at : at + 4], "big", signed=True)
         if at + 4 > len(body) or size < ITEM_HEAD.size + LENGTH.size or at + size > len(body):
-            raise InvalidMessage("batch", f"the message at {at} says that it has {size} bytes")
+            thrown = UNDERFLOW if at + 4 > len(body) else _beyond(at + size, body)
+            raise InvalidMessage("batch", f"the message at {at} says that it has {size} bytes", thrown)
         count, at = count + 1, at + size
     return count
 

@@ -119,7 +119,8 @@ def java_int(text: str, name: str, low: int, high: int) -> int:
     """A property as Java's parseInt or parseLong takes it. Raises InvalidMessage."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= len(str(high))) or not low <= int(text) <= high:
-        raise InvalidMessage(f"property {name}", f"{text!r} is no number that Java takes for it")
+        thrown = f'java.lang.NumberFormatException: For input string: "{text}"'
+        raise InvalidMessage(f"property {name}", f"{text!r} is no number that Java takes for it", thrown)
     return int(text)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ipc.errors import RegionMissing
-from store.errors import BrokerOutOfReach, NoBroker, StoreLocked
+from store.errors import BrokerOutOfReach, NoBroker, NotAStore, StoreLocked
 from store.files import pointer
 from store.files.directory import StoreDirectory, commit_log_apart
 from store.files.pointer import COUNTERS_FILE
@@ -82,8 +82,10 @@ def running(store_root: Path | str) -> Running | None:
 
 
 def require_running(store_root: Path | str) -> Running:
-    """The broker on this store. Raises NoBroker when there is none, NotAStore."""
+    """The broker on this store. Raises NoBroker when there is none, NotAStore, also for a directory that is missing."""
     broker = running(store_root)
+    if broker is None and not Path(store_root).is_dir():
+        raise NotAStore(str(store_root), "there is no such directory")
     if broker is None:
         raise NoBroker(str(store_root))
     return broker

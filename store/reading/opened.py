@@ -7,17 +7,25 @@ their senders compressed them, the messages of an inner batch one by one.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from pathlib import Path
 
+from store.errors import StoreError
+from store.files.directory import StoreDirectory
 from store.message.compression import body_of
 from store.message.inner_batch import messages_in
 from store.message.record import Message
+from store.names import TOPICS
 from store.reading.extent import running
 from store.reading.log_reader import open_log
 from store.reading.search import finder_on
 from store.reading.summary import TopicSummary, by_topic, messages
+from store.tables import json_files
+from store.tables.tables import TOPIC_TABLE
+
+TOPICS_NOTED_MAX = 100_000  # names of other topics that are kept while one is looked for
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,21 @@ class ReadMessage(Message):
     """A message whose body is bytes of its own, ready to be used."""
 
     body: bytes
+
+
+class UnknownTopic(StoreError):
+    """A topic that the store has no message, no queue and no configuration of.
+
+    Next: `slipstream log stat STORE` lists the topics.
+    """
+
+    code = "UNKNOWN_TOPIC"
+
+    def __init__(self, root: str, topic: str, known: Iterable[str]) -> None:
+        near = get_close_matches(topic, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        super().__init__(f"{root}: no topic {topic!r}; {hint}`slipstream log stat {root}` lists the topics")
+        self.topic = topic
 
 
 _FIELDS = tuple(field.name for field in fields(Message))
@@ -55,13 +78,29 @@ class OpenStore:
         """The messages up to the log's end of now, in its order, of one topic or of all.
 
         From the first record at or behind `start`, a log offset; go on at `physical_offset` + `size` of the last one.
-        Raises OffsetOutOfRange, CorruptRecord, MalformedData.
+        A compressed body of more than 128 MiB is MalformedData. Raises OffsetOutOfRange, CorruptRecord, MalformedData;
+        UnknownTopic, at the end, for a topic that the store does not know.
         """
         reader = open_log(self.path)
         first = None if start is None else reader.boundary_at(start)
+        others: set[str] = set()
+        topic_is_known = False
         for record in messages(reader, first):
             if topic in (None, record.topic):
+                topic_is_known = True
                 yield from map(_read, messages_in(record))
+            elif len(others) < TOPICS_NOTED_MAX:
+                others.add(record.topic)
+        if topic is not None and not topic_is_known:
+            self._require_topic(topic, others)
+
+    def _require_topic(self, topic: str, others: set[str]) -> None:
+        directory = StoreDirectory(self.path)
+        queues = (path.name for kind in directory.queue_directories() if kind.is_dir() for path in kind.iterdir())
+        configured = json_files.read(directory.config / TOPICS).get(TOPIC_TABLE) or {}
+        known = {*others, *queues, *configured}
+        if topic not in known:
+            raise UnknownTopic(str(self.path), topic, known)
 
     def at(self, physical_offset: int) -> ReadMessage | None:
         """The message whose record begins there; None when none does, or an inner batch."""

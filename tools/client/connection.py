@@ -126,10 +126,10 @@ class Connection:
             if answer is not None and not answer.done():
                 answer.set_result(command)
             return
-        answer = self._on_push(command) if self._on_push is not None else None
+        said = self._on_push(command) if self._on_push is not None else None
         if not command.is_oneway and self._writer is not None:
             code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-            self._writer.write(encode(answer or command.answer(code, NOT_SERVED, version=REQUEST_VERSION)))
+            self._writer.write(encode(said or command.answer(code, NOT_SERVED, version=REQUEST_VERSION)))
 
     def _broke(self, reason: Exception) -> None:
         writer, self._writer = self._writer, None

@@ -7,7 +7,6 @@ producer sent must not steer the terminal that shows it.
 from __future__ import annotations
 
 import base64
-import re
 from typing import Any
 
 from store.errors import MalformedData
@@ -18,7 +17,8 @@ from store.message.record import Message, SysFlag
 from tools.common.moments import time_text
 from tools.common.output_form import json_text
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+BODY_BYTES_MAX = 16 << 20  # to which a body may inflate that a command or the console shows
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
 
 
 def as_json(message: Message) -> str:
@@ -56,8 +56,10 @@ def as_json(message: Message) -> str:
 
 
 def _body_fields(message: Message) -> dict[str, Any]:
-    body = body_shown(message)
+    body, problem = body_shown(message)
     fields: dict[str, Any] = {"tags": message.tags, "keys": message.keys, "properties": message.properties}
+    if problem:
+        return {**fields, "bodyBase64": base64.b64encode(body).decode(), "bodyProblem": problem}
     try:
         return {**fields, "body": body.decode()}
     except UnicodeDecodeError:
@@ -69,7 +71,7 @@ def inner_messages(message: Message) -> list[Message] | None:
     if not message.sys_flag & SysFlag.INNER_BATCH:
         return None
     try:
-        return list(messages_in(message))
+        return list(messages_in(message, BODY_BYTES_MAX))
     except MalformedData:
         return None
 
@@ -84,7 +86,9 @@ def as_line(message: Message) -> str:
     inner = inner_messages(message)
     if inner is not None:
         return "\n".join((escaped(f"{head}  <{len(inner)} messages>"), *map(as_line, inner)))
-    body = body_shown(message)
+    body, problem = body_shown(message)
+    if problem:
+        return escaped(f"{head}  <{len(body)} bytes as stored: {problem}>")
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -92,16 +96,14 @@ def as_line(message: Message) -> str:
     return escaped(f"{head}  {text}")
 
 
-def body_shown(message: Message) -> bytes:
-    """The body before compression; as stored when that cannot be undone."""
+def body_shown(message: Message) -> tuple[bytes, str]:
+    """The body before compression; or, where that cannot be undone within BODY_BYTES_MAX, as stored, and why."""
     try:
-        return bytes(body_of(message.body, message.sys_flag))
-    except MalformedData:
-        return bytes(message.body)
+        return bytes(body_of(message.body, message.sys_flag, BODY_BYTES_MAX)), ""
+    except MalformedData as error:
+        return bytes(message.body), f"{error.what}: {error.reason}"
 
 
 def escaped(text: str) -> str:
     """Without characters that a terminal would obey."""
-    if text.isprintable():
-        return text
-    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+    return text if text.isprintable() else text.translate(_CONTROLS)

@@ -15,21 +15,22 @@ from rich.live import Live
 from tools.common.output_form import json_text
 
 REFRESH_SECONDS = 1.0
+PIPE_COLUMNS = 1 << 16  # more than any line has
 
 
-def plain_console(width_without_terminal: int | None = None) -> Console:
+def plain_console(*, is_table: bool = False) -> Console:
     """A console for standard output; one that is no terminal gets no control codes, whatever the environment says.
 
-    Lines go on behind a terminal's last column, and are cut to a width where one is given for what is no terminal.
+    A table's cells wrap at a terminal's width; other lines go on behind its last column. Without a terminal nothing is
+    cut or wrapped.
     """
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")  # a terminal without µ is shown something else
     if sys.stdout.isatty():
-        return Console(soft_wrap=width_without_terminal is None)
+        return Console(soft_wrap=not is_table)
     return Console(
-        soft_wrap=width_without_terminal is None, width=width_without_terminal, force_terminal=False, no_color=True,
-        color_system=None,
-    )  # fmt: skip
+        soft_wrap=not is_table, width=PIPE_COLUMNS, force_terminal=False, no_color=True, color_system=None
+    )
 
 
 def ticks() -> Iterator[None]:

@@ -30,6 +30,7 @@ from store.reading.log_reader import LogReader, open_log
 from store.reading.summary import messages
 from tools.common.exit_codes import ExitCode
 from tools.common.how_many import how_many
+from tools.common.message_text import BODY_BYTES_MAX
 from tools.common.output_form import json_text
 from tools.common.progress import Update, progress
 from tools.log.cat import Wanted
@@ -84,7 +85,7 @@ def _row(message: Message, names: list[str], raw_bodies: bool, problems: list[st
     for name in names:
         if name == "body" and not raw_bodies:
             try:
-                yield bytes(body_of(message.body, message.sys_flag))
+                yield bytes(body_of(message.body, message.sys_flag, BODY_BYTES_MAX))
                 continue
             except MalformedData as error:
                 if len(problems) < PROBLEMS_MAX:

@@ -23,7 +23,7 @@ from store.verify import digests
 from tools.common.output_form import json_text
 from tools.common.watch import plain_console
 
-CELLS, PIPE_COLUMNS = 32, 160
+CELLS = 32
 CURSORS = ("min_physical_offset", "confirm_offset", "flushed_offset", "reput_from_offset", "max_physical_offset")
 # a cell: no data yet; data in the page cache for a part of less than a third, two thirds, more
 EMPTY, SHADES = "·", "░▒▓█"
@@ -36,7 +36,7 @@ def show_map(store: Path, as_object: bool) -> int:
         click.echo(json_text("log.map", picture))
         return 0
     segments = picture["segments"]
-    console = plain_console(PIPE_COLUMNS)
+    console = plain_console(is_table=True)
     if segments:
         console.print(_table(segments))
     state = "a broker runs" if picture["live"] else "no broker runs"

@@ -69,6 +69,6 @@ class Grep:
 
 def _texts(message: Message) -> Iterator[str]:
     for each in inner_messages(message) or [message]:
-        yield body_shown(each).decode(errors="replace")
+        yield body_shown(each)[0].decode(errors="replace")
         for name, value in each.properties.items():
             yield f"{name}={value}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ipc.extras import require_arrow
+from tools.common.how_many import how_many
 from tools.common.output_form import json_text
 
 if TYPE_CHECKING:
@@ -77,20 +78,20 @@ def fields_of(made: ReadPlan, part: StorePlan) -> dict[str, Any]:
 def _lines(part: StorePlan) -> list[str]:
     log_bytes = part.end_offset - part.begin_offset
     share = f" ({part.bytes / log_bytes:.1%} of it)" if log_bytes else ""
-    splits = f"{part.splits:,} {'split' if part.splits == 1 else 'splits'}"
+    splits = how_many(part.splits, "split")
     lines = [
         f"{splits} look at about {part.bytes:,} of {log_bytes:,} bytes of log{share}",
         f"log: {part.begin_offset:,} to {part.end_offset:,}, in queues up to {part.dispatched_offset:,};"
         f" {'a broker runs' if part.is_running else 'no broker runs'}",
     ]
     if part.queues:
-        lines.append(f"by {len(part.queues):,} queues, {sum(part.queues.values()):,} messages:")
+        lines.append(f"by {how_many(len(part.queues), 'queue')}, {how_many(sum(part.queues.values()), 'message')}:")
         lines += _listed([f"{name}  {entries:,}" for name, entries in part.queues.items()])
     if part.ranges:
         lines.append(f"by the log itself, {sum(end - start for start, end in part.ranges):,} bytes:")
         lines += _listed([f"{start:,} to {end:,}" for start, end in part.ranges])
     if part.records:
-        lines.append(f"by the index: {part.records:,} records")
+        lines.append(f"by the index: {how_many(part.records, 'record')}")
     return lines
 
 

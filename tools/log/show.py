@@ -22,8 +22,6 @@ from tools.common.output_form import json_text
 from tools.common.progress import progress
 from tools.common.watch import plain_console
 
-PIPE_COLUMNS = 160  # a table's width where there is no terminal to ask
-
 
 def stat(store: Path, as_object: bool, shown: bool | None) -> int:
     """Show what STORE holds: segments, bytes, messages, topics, times."""
@@ -51,7 +49,7 @@ def stat(store: Path, as_object: bool, shown: bool | None) -> int:
         f"{how_many(segments, 'segment')} of {sums['segmentBytes']:,} bytes"
     )
     if topics:
-        plain_console(PIPE_COLUMNS).print(_topic_table(topics))
+        plain_console(is_table=True).print(_topic_table(topics))
     return 0
 
 

@@ -20,7 +20,6 @@ from tools.common.output_form import json_text
 from tools.common.progress import progress
 from tools.common.watch import plain_console
 
-PIPE_COLUMNS = 160
 BUILT, DROPPED = "built", "dropped"
 WRONG = ("stale", "damaged")
 Json = dict[str, Any]
@@ -132,7 +131,7 @@ def _say(store: Path, rows: list[Json], as_json: bool) -> int:
     for row in rows:
         counts = (f"{row[name]:,}" if name in row else "-" for name in ("rows", "bytes", "seconds"))
         table.add_row(row["segment"], row["state"], *counts)
-    plain_console(PIPE_COLUMNS).print(table)
+    plain_console(is_table=True).print(table)
     for row in rows:
         if row["reason"]:
             click.echo(printable(f"{row['segment']}: {row['reason']}"))

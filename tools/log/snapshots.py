@@ -13,11 +13,11 @@ from store.errors import OwnFileDamaged, StoreError
 from store.files.directory import store_directory
 from store.upkeep import snapshots
 from store.upkeep.snapshots import SNAPSHOTS_MAX, Snapshot, SnapshotForeign, SnapshotUnknown
+from tools.common.how_many import how_many
 from tools.common.moments import time_text
 from tools.common.output_form import json_text
 
 KEPT, EXPIRED, FOREIGN, DAMAGED = "kept", "expired", "foreign", "damaged"
-PIPE_COLUMNS = 160
 Json = dict[str, Any]
 
 
@@ -41,7 +41,8 @@ def snapshot(words: tuple[str, ...], is_list: bool, is_drop: bool, keep_ms: int,
 
     taken = snapshot_state.take(store, words[0], keep_ms)
     text = (
-        f"snapshot {taken.name}: {taken.queues:,} queues, the log from {taken.min_offset:,} to {taken.end_offset:,};"
+        f"snapshot {taken.name}: {how_many(taken.queues, 'queue')}, the log from {taken.min_offset:,}"
+        f" to {taken.end_offset:,};"
         f" kept until {time_text(taken.expires_ms)}"
     )
     _say(store, [_fields(taken, KEPT, "") | {"offsets": _offsets(taken)}], as_json, text)
@@ -69,7 +70,7 @@ def _show(store: Path, as_json: bool) -> int:
         counts = (f"{row[name]:,}" if name in row else "-" for name in ("queues", "minOffset", "endOffset"))
         until = time_text(row["expiresMs"]) if "expiresMs" in row else "-"
         table.add_row(row["name"], row["state"], *counts, until)
-    plain_console(PIPE_COLUMNS).print(table)
+    plain_console(is_table=True).print(table)
     for row in rows:
         if row["reason"]:
             click.echo(printable(row["reason"]))

@@ -12,6 +12,7 @@ from store.reading.extent import running
 from store.verify.protection import open_spans
 from store.verify.verification import Coverage, Finding, Verification
 from tools.common.exit_codes import ExitCode
+from tools.common.how_many import how_many
 from tools.common.output_form import json_text
 from tools.common.progress import progress
 from tools.log.delays import delays_of
@@ -77,13 +78,14 @@ def sums_of(verification: Verification, count: int) -> dict[str, int]:
 def verdict_of(verification: Verification, count: int) -> str:
     """The same in a line."""
     behind = verification.not_yet_in_queues
-    later = f"; {behind:,} records go into their queues at the broker's next start" if behind else ""
-    index = f", {verification.index_entries:,} index entries" if verification.index_entries else ""
-    digests = f", {verification.digests:,} digests" if verification.digests else ""
+    later = f"; {how_many(behind, 'record')} to go into the queues at the broker's next start" if behind else ""
+    indexed = verification.index_entries
+    index = f", {how_many(indexed, 'index entry', 'index entries')}" if indexed else ""
+    digests = f", {how_many(verification.digests, 'digest')}" if verification.digests else ""
     return (
-        f"{verification.records:,} records up to offset {verification.max_offset:,},"
-        f" {verification.entries:,} entries in {verification.queues:,} queues{index}{digests}: "
-        + (f"{count:,} findings" if count else "no findings")
+        f"{how_many(verification.records, 'record')} up to offset {verification.max_offset:,},"
+        f" {how_many(verification.entries, 'entry', 'entries')} in {how_many(verification.queues, 'queue')}"
+        f"{index}{digests}: " + (how_many(count, "finding") if count else "no findings")
         + later
     )
 

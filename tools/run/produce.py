@@ -245,6 +245,8 @@ def _master_of(running: Running) -> str:
 def _inputs(files: tuple[str, ...]) -> Iterator[tuple[int, str]]:
     """A descriptor for each file in turn, or standard input, and its name."""
     if not files:
+        if os.isatty(0):
+            click.echo("reading messages from this terminal, one a line; Ctrl-D ends", err=True)
         yield 0, "standard input"
     for name in files:
         fd = os.open(name, os.O_RDONLY)

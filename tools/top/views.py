@@ -12,6 +12,7 @@ from engine.figures.ha_status import ConnectionStatus
 from engine.figures.live import Look
 from engine.figures.live_queues import TopicFigures
 from engine.protocol.ha.wire import ReasonCode
+from tools.common.how_many import how_many
 from tools.show.ha_tables import bytes_text, seconds_text
 from tools.top.drawing import Glyphs, curve, fitted
 
@@ -98,13 +99,14 @@ def _size_of(topic: TopicFigures) -> int:
 
 
 def _producers_title(look: Look) -> str:
-    return f"Producers: {len(look.rings)} rings, {sum(ring.waiting for ring in look.rings):,} records wait"
+    return f"Producers: {how_many(len(look.rings), 'ring')}, {sum(ring.waiting for ring in look.rings):,} records wait"
 
 
 def _consumers_title(look: Look) -> str:
     held, connected = (sum(getattr(one, name) for one in look.fronts) for name in ("pulls_held", "connections"))
     part = "" if look.groups_are_whole else ", still reading"
-    return f"Consumers: {len(look.groups):,} groups{part}; {connected:,} connections, {held:,} pulls held"
+    groups = how_many(len(look.groups), "group")
+    return f"Consumers: {groups}{part}; {how_many(connected, 'connection')}, {held:,} pulls held"
 
 
 def _replicas_title(look: Look) -> str:

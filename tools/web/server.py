@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -123,5 +124,5 @@ def _run(console: object, listener: socket.socket, token: str, port: int, names:
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
     )  # fmt: skip
-    with console.working():
+    with console.working(), suppress(KeyboardInterrupt):  # uvicorn stops in order, and then passes Ctrl-C on
         server.run(sockets=[listener])

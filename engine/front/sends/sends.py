@@ -145,7 +145,8 @@ class Sends:
         try:
             stored, draft = self._drafted(task, header, attempts)
         except (PropertiesTooLarge, InvalidMessage) as invalid:
-            self._put_invalid(task, invalid)
+            with desk.guarded(task, desk.common):
+                self._put_invalid(task, invalid)
             return
 
         def put() -> None:
@@ -196,6 +197,8 @@ class Sends:
     def _put_invalid(self, task: Task, invalid: InvalidMessage | PropertiesTooLarge) -> None:
         if getattr(invalid, "field", "") == LARGE and self.desk.line.put.throws_large_batches:
             raise Thrown("java.lang.RuntimeException: message body size exceeded")
+        if thrown := getattr(invalid, "thrown", None):
+            raise Thrown(thrown)
         self.desk.say_status(task, self.desk.status_of(invalid))
 
     def _put_done(self, task: Task, stored: Stored, outcome: PutOutcome) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from slipstream import open_store
-from store.errors import NotAStore, OffsetOutOfRange
+from store.errors import NoBroker, NotAStore, OffsetOutOfRange
 from store.message.record import SysFlag
-from store.reading.opened import OpenStore, ReadMessage
+from store.reading.extent import require_running
+from store.reading.opened import OpenStore, ReadMessage, UnknownTopic
 from tests.store.golden import STORES, manifest_lines, unpack
 
 
@@ -67,6 +68,25 @@ def test_a_part_of_it(opened: tuple[OpenStore, list[dict[str, Any]]]) -> None:
     assert keyed["physicalOffset"] in [each.physical_offset for each in newest]
     with pytest.raises(OffsetOutOfRange):
         next(store.messages(start=store.offsets()[1] + 1))
+
+
+def test_a_topic_that_no_store_has_is_an_error_and_one_without_messages_is_not(tmp_path: Path) -> None:
+    version, name = STORES[0]
+    root = unpack(version, name, tmp_path)
+    store = open_store(root)
+    topic = next(iter(store.topics()))
+    with pytest.raises(UnknownTopic, match=f"did you mean {topic!r}"):
+        list(store.messages(topic + "x"))
+    with pytest.raises(UnknownTopic):
+        list(store.messages("../commitlog"))
+    assert not list(store.messages(topic, start=store.offsets()[1]))
+
+
+def test_a_directory_that_is_missing_is_not_a_store_without_a_broker(tmp_path: Path) -> None:
+    with pytest.raises(NotAStore, match="there is no such directory"):
+        require_running(tmp_path / "typo")
+    with pytest.raises(NoBroker):
+        require_running(tmp_path)
 
 
 def test_what_is_no_store_is_told_at_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import shlex
 import signal
 import subprocess
@@ -155,6 +156,19 @@ def test_a_topic_that_rocketmq_would_refuse_is_refused(broker: LocalBroker) -> N
     ran = produce(broker, "no spaces", data=b"a\n")
     assert ran.returncode == 2
     assert "MESSAGE_ILLEGAL" in ran.stderr
+
+
+def test_on_a_terminal_it_says_that_it_reads(broker: LocalBroker) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tools.cli", "produce", "--store", str(broker.store), "-t", "typed"]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        os.close(theirs)
+        assert process.stderr is not None
+        assert process.stderr.readline() == "reading messages from this terminal, one a line; Ctrl-D ends\n"
+        os.write(ours, b"typed\n\x04")
+        told, _said = process.communicate(timeout=120)
+    os.close(ours)
+    assert told.startswith("1 message acknowledged")
 
 
 def test_ctrl_c_counts_what_was_acknowledged(broker: LocalBroker) -> None:

@@ -7,10 +7,11 @@ import json
 from typing import Any
 
 from store.reading.log_reader import open_log
+from tools.common.message_text import body_shown
 from tools.web.state.asked import Asked, Watched
 from tools.web.state.console import Json
 from tools.web.state.errors import Refused
-from tools.web.views.message import TEXT_BYTES_MAX, body_bytes, record_of
+from tools.web.views.message import TEXT_BYTES_MAX, record_of
 
 DEPTH_MAX = 32
 NO_FASTAVRO = "Avro needs the package fastavro: `pip install fastavro`, then start the console again"
@@ -21,7 +22,7 @@ def decoded(store: Watched, said: Json) -> Json:
     """The value, as JSON for people. Raises Refused, Unknown."""
     asked = Asked([store], {name: str(said[name]) for name in ("offset", "inner") if said.get(name) is not None})
     record, inner, number = record_of(store, open_log(store.path), asked)
-    body, _problem = body_bytes(record if inner is None or number is None else inner[number])
+    body, _problem = body_shown(record if inner is None or number is None else inner[number])
     schema = said.get("schema")
     if not isinstance(schema, str) or not schema.strip():
         raise Refused("paste the Avro schema of the bodies, as JSON")

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 
-from store.errors import MalformedData, StoreError
-from store.message.compression import body_of
+from store.errors import StoreError
 from store.message.kinds import destination_of, kind_of
 from store.message.record import Kind, Message
 from store.reading.log_reader import LogReader, open_log
 from store.reading.search import finder_on
 from store.reading.walk import walk
-from tools.common.message_text import inner_messages
+from tools.common.message_text import body_shown, inner_messages
 from tools.web.state.asked import Asked, Watched
 from tools.web.state.console import Console, Json
 from tools.web.state.errors import Refused, Unknown
 from tools.web.views.topics import queues_of
 
-TEXT_BYTES_MAX, HEX_BYTES_MAX, BODY_BYTES_MAX = 64 * 1024, 4 * 1024, 16 << 20
+TEXT_BYTES_MAX, HEX_BYTES_MAX = 64 * 1024, 4 * 1024
 PREVIEW_BYTES, PREVIEW_CHARACTERS = 400, 160
 INNER_MAX, INNER_NUMBER_MAX = 200, 1_000_000
 LOOK_BACK_BYTES = (64 << 10, 1 << 20, 8 << 20)
@@ -61,10 +60,7 @@ def head(message: Message) -> Json:
 
 
 def _preview(message: Message) -> str:
-    try:
-        start = bytes(body_of(message.body, message.sys_flag, BODY_BYTES_MAX)[:PREVIEW_BYTES])
-    except MalformedData:
-        start = bytes(message.body[:PREVIEW_BYTES])
+    start = body_shown(message)[0][:PREVIEW_BYTES]
     text = start.decode("utf-8", "replace")
     if text.count("\ufffd") > 1:
         return start[:32].hex(" ")
@@ -85,7 +81,7 @@ def _fields(message: Message) -> Json:
 
 def _forms(message: Message) -> Json:
     """The body in every form that it has."""
-    body, problem = body_bytes(message)
+    body, problem = body_shown(message)
     shown = body[:TEXT_BYTES_MAX]
     text, parsed = _text_of(shown, is_whole=len(body) <= TEXT_BYTES_MAX), None
     if text is not None and len(body) <= TEXT_BYTES_MAX:
@@ -94,14 +90,6 @@ def _forms(message: Message) -> Json:
         "bytes": len(body), "storedBytes": len(message.body), "problem": problem, "text": text, "json": parsed,
         "hex": hex_of(body[:HEX_BYTES_MAX]), "textCut": len(body) > TEXT_BYTES_MAX, "hexCut": len(body) > HEX_BYTES_MAX,
     }  # fmt: skip
-
-
-def body_bytes(message: Message) -> tuple[bytes, str]:
-    """The body before compression, and why not where that cannot be undone."""
-    try:
-        return bytes(body_of(message.body, message.sys_flag, BODY_BYTES_MAX)), ""
-    except MalformedData as error:
-        return bytes(message.body), f"as it is stored: {error}"
 
 
 def _text_of(body: bytes, *, is_whole: bool) -> str | None:

@@ -4,6 +4,8 @@ const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export const count = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en-US"));
 
+export const howMany = (value, one) => `${count(value)} ${one}${value === 1 ? "" : "s"}`;
+
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   let size = Math.abs(value);

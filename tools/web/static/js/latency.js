@@ -2,7 +2,7 @@
 
 import { badge, h, replace, table } from "./dom.js";
 import { bars, curves } from "./chart.js";
-import { bytes, count, micros, rate, time } from "./format.js";
+import { bytes, count, howMany, micros, rate, time } from "./format.js";
 import { follow } from "./live.js";
 import { wrong } from "./main.js";
 
@@ -40,9 +40,9 @@ function histogram(title, one, width, role) {
   const first = one.bins[0];
   const position = (us) => one.bins.findIndex((bin) => us < bin[1]) < 0 ? one.bins.length : within(one.bins, us);
   return h("section", {},
-    h("h2", {}, title, badge(`${count(one.puts)} puts`)),
+    h("h2", {}, title, badge(howMany(one.puts, "put"))),
     bars(`Puts by how long they took, from ${micros(first[0])} on; ${SHOWN.map((name) => `p${name} ${micros(one.percentiles[name])}`).join(", ")}`,
-      one.bins.map((bin) => [micros(bin[0]), bin[2], `${micros(bin[0])} to ${micros(bin[1])}: ${count(bin[2])} puts`]),
+      one.bins.map((bin) => [micros(bin[0]), bin[2], `${micros(bin[0])} to ${micros(bin[1])}: ${howMany(bin[2], "put")}`]),
       SHOWN.map((name) => [position(one.percentiles[name]), `p${name} ${micros(one.percentiles[name])}`]), width),
     h("details", { "data-key": title }, h("summary", {}, "Figures"), table(title, ["percentile", ["took at most", "number"]],
       [...Object.entries(one.percentiles).map(([name, us]) => [`p${name}`, micros(us)]), ["mean", micros(one.meanUs)], ["longest", micros(one.maxUs)]])));

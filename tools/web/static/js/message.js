@@ -1,7 +1,7 @@
 // One message: what its record says, its body in several forms, and where its neighbours are.
 
 import { badge, h, replace, table } from "./dom.js";
-import { bytes, count, time } from "./format.js";
+import { bytes, count, howMany, time } from "./format.js";
 import { ask, post } from "./live.js";
 import { wrong } from "./main.js";
 
@@ -41,7 +41,7 @@ function properties(values) {
 }
 
 function batch(value, page) {
-  return h("section", { "aria-label": "Batch" }, table(`A batch of ${count(value.batchCount)} messages`, ["message", "tags", "keys", ["body", "number"], "begins"],
+  return h("section", { "aria-label": "Batch" }, table(`A batch of ${howMany(value.batchCount, "message")}`, ["message", "tags", "keys", ["body", "number"], "begins"],
     value.batch.map((one, at) => [h("a", { href: `/message?store=${page.store}&offset=${page.query.get("offset")}&inner=${at}` }, String(at)), one.tags ?? "", one.keys ?? "", bytes(one.bodyBytes), h("span", { class: "preview" }, one.preview)])));
 }
 

@@ -1,7 +1,7 @@
 // Message search. What was asked stands in the address, so that it can be sent to a colleague.
 
 import { h, replace, table } from "./dom.js";
-import { bytes, count, time } from "./format.js";
+import { bytes, count, howMany, time } from "./format.js";
 import { ask } from "./live.js";
 import { wrong } from "./main.js";
 
@@ -48,7 +48,7 @@ async function look(place, page) {
   try {
     const value = await ask("search", { store: page.store, ...asked });
     replace(place, h("section", { "aria-label": "Results" },
-      h("h2", {}, value.messages.length ? `${count(value.messages.length)} messages` : "No message"),
+      h("h2", {}, value.messages.length ? howMany(value.messages.length, "message") : "No message"),
       value.notes.map((note) => h("p", { class: "note" }, note)),
       value.messages.length ? list(value.messages, page) : null,
       value.messages.length === value.limit ? h("p", { class: "note" }, `No more than ${value.limit} are shown at once.`) : null));

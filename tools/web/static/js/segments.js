@@ -1,7 +1,7 @@
 // The segment map: a bar for each file, and below it how far it is on disk.
 
 import { badge, h, replace, svg } from "./dom.js";
-import { bytes, count, seconds, time } from "./format.js";
+import { bytes, count, howMany, seconds, time } from "./format.js";
 import { follow } from "./live.js";
 import { wrong } from "./main.js";
 
@@ -12,7 +12,7 @@ export function show(place, page) {
 
 function draw(value, page) {
   return [victim(value), h("section", { "aria-label": "Segment files" },
-    h("h2", {}, `${count(value.count)} segments`, value.live ? null : badge("no broker", "warn")),
+    h("h2", {}, howMany(value.count, "segment"), value.live ? null : badge("no broker", "warn")),
     h("p", { class: "legend" }, sums(value),
       [["data", "on disk only"], ["cached", "in the page cache"], ["flushed", "flushed"], ["unflushed", "not flushed yet"]].map(([kind, text]) => [h("span", { class: `swatch ${kind}` }), text])),
     h("ol", { class: "segments" }, value.segments.map((segment) => row(segment, value))),

@@ -1,7 +1,7 @@
 // The broker's settings; what differs from its default stands first.
 
 import { badge, h, replace, table } from "./dom.js";
-import { count } from "./format.js";
+import { count, howMany } from "./format.js";
 import { ask } from "./live.js";
 import { wrong } from "./main.js";
 
@@ -13,7 +13,7 @@ export async function show(place, page) {
     const draw = () => replace(tables, parts(value.settings.filter((one) => one.name.toLowerCase().includes(filter.value.toLowerCase()))));
     filter.addEventListener("input", draw);
     replace(place, h("section", { "aria-label": "Configuration" },
-      h("p", { class: "where" }, `As the broker at ${value.address} says now: ${count(value.settings.length)} keys, ${count(value.changed)} not at their default.`),
+      h("p", { class: "where" }, `As the broker at ${value.address} says now: ${howMany(value.settings.length, "key")}, ${count(value.changed)} not at their default.`),
       h("form", { class: "ask", onsubmit: (event) => event.preventDefault() }, h("label", { class: "grow" }, "Only keys with", filter)), tables));
     draw();
   } catch (problem) {

@@ -1,7 +1,7 @@
 // Topics with their rates, and one topic's queues.
 
 import { badge, h, replace, table } from "./dom.js";
-import { bytes, count, rate, time } from "./format.js";
+import { bytes, count, howMany, rate, time } from "./format.js";
 import { ask, follow } from "./live.js";
 import { wrong } from "./main.js";
 
@@ -20,7 +20,7 @@ function all(value, page) {
   const rows = value.topics.map((one) => [[link(page, one.topic), " ", one.system ? badge("system") : null], rate(one.messagesPerSecond), one.bytesPerSecond === null ? "–" : `${bytes(one.bytesPerSecond)}/s`,
     count(one.messages), bytes(one.bytes), count(one.queues), one.perm === undefined ? "–" : PERMISSIONS[one.perm] ?? String(one.perm), messages(page, one.topic, "newest")]);
   return h("section", { "aria-label": "Topics" },
-    h("h2", {}, `${count(value.topics.length + value.more)} topics`, value.live ? null : badge("no broker", "warn")),
+    h("h2", {}, howMany(value.topics.length + value.more, "topic"), value.live ? null : badge("no broker", "warn")),
     table(value.live ? "Counts since the broker's start" : "Counts and rates need a running broker; queues are read from the files",
       ["topic", ["messages/s", "number"], ["bytes/s", "number"], ["messages", "number"], ["bytes", "number"], ["queues", "number"], "permission", "messages"], rows, "no topic yet"),
     value.more ? h("p", { class: "note" }, `${count(value.more)} more topics are not shown`) : null,
@@ -33,7 +33,7 @@ async function one(place, page, topic) {
     const sum = (name) => value.queues.reduce((total, queue) => (total === null || queue[name] === null ? null : total + queue[name]), 0);
     replace(place, h("section", { "aria-label": `Topic ${topic}` },
       h("h2", {}, topic, value.perm === undefined ? null : badge(PERMISSIONS[value.perm] ?? String(value.perm))),
-      h("p", { class: "where" }, `${count(sum("messages"))} messages in ${count(value.queues.length + value.more)} queues, ${bytes(sum("bytes"))} of log`,
+      h("p", { class: "where" }, `${howMany(sum("messages"), "message")} in ${howMany(value.queues.length + value.more, "queue")}, ${bytes(sum("bytes"))} of log`,
         value.readQueueNums === undefined ? "" : ` · ${value.readQueueNums} queues to read, ${value.writeQueueNums} to write`),
       h("p", {}, messages(page, topic, "newest messages"), " · ", h("a", { href: `/topics?store=${page.store}` }, "all topics")),
       table("Queues", ["queue", ["begins", "number"], ["ends", "number"], ["messages", "number"], ["bytes", "number"], "first stored", "last stored", "messages"],
