@@ -11,12 +11,16 @@ just made up. Without one it is the log: histories that fit, and digests of rang
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
 from store.epochs import Epoch
 
 RANGES, RANGE_BYTES_MAX = 4, 64 * 1024
+LOOK_MS, SOON_MS, LONE_LOOK_MS = 1000, 100, 10_000
+GAP_MS = 3000  # a loop that turns twice a second has stood still
+HOLD_MS = 10_000  # how long a promoted master waits for one that must step down
 
 
 class Verdict(StrEnum):
@@ -101,3 +105,48 @@ def chosen_ranges(common: Extent, dice: random.Random) -> list[Extent]:
         low = common.high - length if number == 0 else dice.randint(common.low, common.high - length)
         chosen.append(Extent(low, low + length))
     return chosen
+
+
+class Step(StrEnum):
+    """What a master does once it has answers."""
+
+    STAY = ""
+    SERVE = "SERVE"  # it was promoted, has asked, and nobody takes precedence: from now on it takes messages
+    STEP_DOWN = "STEP_DOWN"
+
+
+class Watch:
+    """When one master asks who else is one, and what follows from the answers. Times are monotonic, in ms.
+
+    `may_step_down`: whether there is a name server or a secret; else a person decides.
+    """
+
+    def __init__(self, now_ms: int, *, may_step_down: bool) -> None:
+        self._may_step_down, self._turned_ms, self._due_ms = may_step_down, now_ms, now_ms
+        self._hold_until_ms = now_ms + HOLD_MS
+        self._most_seen = 0
+        self._is_unsure = True  # it has just begun, has stood still, or knows of another master
+
+    def is_due(self, now_ms: int, connected: int, met: int, *, asks_first: bool) -> bool:
+        """Whether to ask now: fewer slaves are connected than once were, or than brokers of its name it has ever met
+        (`met`), or none; or this master has stood still. One that has met nobody asks seldom. To be called often."""
+        self._is_unsure |= now_ms - self._turned_ms > GAP_MS
+        self._turned_ms, self._most_seen = now_ms, max(self._most_seen, connected)
+        sees_all = connected >= max(self._most_seen, met) > 0
+        if now_ms < self._due_ms and not (self._is_unsure and self._due_ms - now_ms > LOOK_MS):
+            return False
+        seldom = not met and not self._most_seen and not self._is_unsure
+        self._due_ms = now_ms + (LONE_LOOK_MS if seldom else LOOK_MS)
+        return not sees_all or self._is_unsure or asks_first
+
+    def step(self, now_ms: int, verdicts: Collection[Verdict], *, asks_first: bool) -> Step:
+        """What to do, all that could be asked having answered."""
+        self._is_unsure = bool(verdicts)
+        if Verdict.YIELD in verdicts and self._may_step_down:
+            return Step.STEP_DOWN
+        if not asks_first:
+            return Step.STAY
+        if Verdict.OLDER in verdicts and now_ms < self._hold_until_ms:
+            self._due_ms = now_ms + SOON_MS
+            return Step.STAY
+        return Step.SERVE

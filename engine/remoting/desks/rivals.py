@@ -3,13 +3,15 @@
 Implements: nothing of RocketMQ's
 Writes:     slipstream.peers of a master; the note of its rivals, beside the regions; a request to become a slave
 Follows:    ha.N.remoting; reign, with which a promoted master begins
-A master looks while no slave is connected or fewer than once were, and after its own loop has stood still. It steps
-down for a newer master that answers: LOOK_MS, then at most `fencing.SECONDS`, later. Sends are refused from the proof
-on, before its roles are stopped. A master that was just promoted takes no message before it has asked (`Reign.ASKS`).
+A master looks while no slave is connected, or fewer than it has met, and after its own loop has stood still. It steps
+down for a newer master that answers: `reign.LOOK_MS`, then at most `fencing.SECONDS`, later. Sends are refused from the
+proof on, before its roles are stopped. A master that was just promoted takes no message before it has asked once
+(`Reign.ASKS`). When and what is decided by `engine.protocol.ha.reign`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +25,7 @@ from engine.board.role_request import ROLE_SIGNAL, RoleRequest
 from engine.net import tls
 from engine.net.rare_lines import RareLines
 from engine.protocol.ha import reign
-from engine.protocol.ha.reign import Standing, Verdict
+from engine.protocol.ha.reign import Standing, Step, Verdict, Watch
 from engine.protocol.sending.checks import PERM_WRITE
 from engine.remoting.desks.parts import Part, PartContext
 from engine.remoting.peers import fencing
@@ -37,60 +39,49 @@ from store.files.segment_files import SegmentFiles
 
 log = logging.getLogger("slipstream.remoting")
 
-LOOK_MS, SOON_MS = 1000, 100
-GAP_MS = 3000  # a loop that turns twice a second has stood still
-HOLD_MS = 10_000  # how long a promoted master waits for one that must step down
-
 
 class Rivals(Part):
     """What a master knows of others of its name."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__(context)
-        now_ms = monotonic_ms()
-        self._turned_ms, self._due_ms, self._hold_until_ms = now_ms, 0, now_ms + HOLD_MS
-        self._most_seen = 0
-        self._has_stood_still = True  # who begins has seen nobody yet
         self._is_asking, self._has_yielded = False, False
         self._noted: list[Rival] = []
+        self._met, self._said = peers.read(context.config.store_path_root_dir), list[str]()
+        self._task: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(1, "rivals")
         self._tls, self._lines = tls.of_broker(context.config), RareLines(log)
         config = context.config
-        self._may_step_down = bool(config.name_servers or config.ha_secret_file)
+        self._watch = Watch(monotonic_ms(), may_step_down=bool(config.name_servers or config.ha_secret_file))
         self._files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
 
     def turn(self, now_ms: int) -> None:
         """Ask, where that is due."""
-        if self.context.is_slave or self._has_yielded:
+        if self.context.is_slave or self._has_yielded or self._is_asking:
             return
-        self._has_stood_still |= now_ms - self._turned_ms > GAP_MS
-        self._turned_ms = now_ms
-        if now_ms < self._due_ms or self._is_asking:
+        slaves = [one for one in self.context.board.ha if one.state.read() == HaSlotState.TRANSFER]
+        self._meet([address_cursors.text_of(one.remoting) for one in slaves])
+        if self._watch.is_due(now_ms, len(slaves), len(self._met), asks_first=self._asks_first()):
+            self._lines.flush(now_ms)
+            self._is_asking = True
+            self._task = self.context.loop.create_task(self._ask())
+
+    def _meet(self, said: list[str]) -> None:
+        """Keep where slaves say that they answer."""
+        if said == self._said:
             return
-        self._due_ms = now_ms + LOOK_MS
-        self._lines.flush(now_ms)
-        if self._sees_all_slaves() and not self._has_stood_still and not self._noted and not self._asks_first():
-            return
-        self._is_asking = True
-        self.context.loop.create_task(self._ask())
+        with suppress(OSError):  # a full disk: kept with the next turn
+            peers.add(self.context.config.store_path_root_dir, (one for one in said if one != NOWHERE))
+            self._met, self._said = peers.read(self.context.config.store_path_root_dir), said
 
     def _asks_first(self) -> bool:
         return self.context.board.reign.read() == Reign.ASKS
 
-    def _sees_all_slaves(self) -> bool:
-        """Whether as many slaves are connected as ever were; what they say of themselves is kept."""
-        words = [one for one in self.context.board.ha if one.state.read() == HaSlotState.TRANSFER]
-        said = [address_cursors.text_of(one.remoting) for one in words]
-        with suppress(OSError):  # a full disk: kept with the next look
-            peers.add(self.context.config.store_path_root_dir, (one for one in said if one != NOWHERE))
-        self._most_seen = max(self._most_seen, len(words))
-        return len(words) == self._most_seen > 0
-
     async def _ask(self) -> None:
         try:
-            masters = await self.context.loop.run_in_executor(self._threads, self._judged)
-            self._has_stood_still = False
-            self._decide(masters)
+            has_whom = self._met or self.context.config.name_servers
+            asked = self.context.loop.run_in_executor(self._threads, self._judged) if has_whom else None
+            self._decide(await asked if asked is not None else [])
         except (StoreError, OSError) as error:
             self._lines.tell("masters asked for", monotonic_ms(), "who else is the master cannot be asked: %s", error)
         finally:
@@ -109,18 +100,16 @@ class Rivals(Part):
         return OwnLog(self._files, extent, log_answers.OWN_QUESTIONS)
 
     def _decide(self, masters: list[Judged]) -> None:
-        first = masters[0] if masters else None
-        if first is not None and first.verdict is Verdict.YIELD and self._may_step_down:
-            self._step_down(first.master)
+        verdicts = [one.verdict for one in masters]
+        step = self._watch.step(monotonic_ms(), verdicts, asks_first=self._asks_first())
+        if step is Step.STEP_DOWN:
+            self._step_down(masters[0].master)
             return
         self._note(masters)
         if any(one.verdict is Verdict.OLDER and one.master.is_registered for one in masters):
             self.context.registrar.hurry()  # a name server has one master of a name: the other one has to see us there
-        if self._asks_first():
-            if any(one.verdict is Verdict.OLDER for one in masters) and monotonic_ms() < self._hold_until_ms:
-                self._due_ms = monotonic_ms() + SOON_MS
-            else:
-                self._begin_to_serve()
+        if step is Step.SERVE:
+            self._begin_to_serve()
 
     def _step_down(self, master: fencing.Master) -> None:
         board, extent = self.context.board, master.extent
@@ -128,12 +117,12 @@ class Rivals(Part):
             "%s at %s is the master of epoch %d: this broker takes no more messages, and becomes its slave",
             extent.identity, master.address, extent.epoch,
         )  # fmt: skip
-        self._has_yielded = True
         waiting.raise_to(board.fenced_by_epoch, extent.epoch)
         self._permit(board.broker_permission.read() & ~PERM_WRITE)
         role_request.write(board.directory, RoleRequest(
             to_master=False, master=extent.ha_address, epoch=extent.epoch, broker=extent.identity, is_proved=True
         ))  # fmt: skip
+        self._has_yielded = True
         os.kill(os.getppid(), ROLE_SIGNAL)
 
     def _begin_to_serve(self) -> None:
