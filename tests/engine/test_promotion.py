@@ -16,7 +16,7 @@ from engine.protocol.ha.reign import Standing
 from engine.remoting.peers import fencing
 from engine.settings.config import from_mapping
 from store.files import epochs
-from store.names import CONSUMER_OFFSETS
+from store.names import CONSUMER_OFFSETS, TOPICS
 from store.reading.extent import running
 from store.reading.log_reader import open_log
 from store.reading.summary import messages
@@ -127,6 +127,26 @@ def _come_back(directory: Path, names: Serving, master: LocalBroker, at: dict[st
 def offsets_of(store: Path) -> object:
     path = store / "config" / CONSUMER_OFFSETS
     return json_files.read(path).get("offsetTable") if path.exists() else None
+
+
+def test_a_pair_without_a_name_server_has_the_masters_tables_after_its_death(tmp_path: Path) -> None:
+    offsets = {"orders@shop": {0: 7, 1: 4}}
+    json_files.write(tmp_path / "a" / "store" / "config" / CONSUMER_OFFSETS, {"offsetTable": offsets})
+    with broker(tmp_path / "a", **MASTER) as a, broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address) as b:
+        put(a.store, 20, slaves=1)
+        await_that(lambda: offsets_of(b.store) == offsets, "the master said where it answers")
+        await_that(lambda: "orders" in topics_of(b.store), "topics, too")
+        a.process.kill()
+        a.process.wait()
+        ran = run("promote", b.store)
+        assert ran.exit_code == 0 and "NOT FENCED" in ran.stdout and "NO_TABLES" not in ran.output, ran.output
+        assert offsets_of(b.store) == offsets
+        assert topics_of(b.store)["orders"] == topics_of(a.store)["orders"]
+
+
+def topics_of(store: Path) -> dict[str, object]:
+    path = store / "config" / TOPICS
+    return dict(json_files.read(path)["topicConfigTable"]) if path.exists() else {}
 
 
 @pytest.fixture(params=["plaintext", "TLS"])

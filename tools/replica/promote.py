@@ -17,7 +17,7 @@ from engine.board.addresses import host_and_port, split
 from engine.board.cursors import Board, BrokerState, Reign
 from engine.board.failures import is_unreadable
 from engine.board.role_request import ROLE_SIGNAL, RoleRequest
-from engine.figures.pair import divergence_line
+from engine.figures.pair import divergence_line, tables_missing_seconds, tables_text
 from engine.protocol.ha.client import HaClientState
 from engine.remoting.peers.fencing import Master
 from ipc.errors import IpcError
@@ -31,6 +31,7 @@ from tools.common.exit_codes import ExitCode
 from tools.common.output_form import json_text
 from tools.replica import succession
 from tools.replica.succession import LOOK_SECONDS, RoleRefused, Slave
+from tools.replica.undelivered import undelivered
 
 SLAVE = "SLAVE"
 FOLLOW_SECONDS = 10.0  # until the new slave's first connection is expected to stand, or to have ended
@@ -55,6 +56,8 @@ def promote(store: Path, force: bool, switch: bool, master: str | None, timeout:
         elif not force:
             succession.refuse_beside_master(slave, master)
         fences = slave.can_ask and slave.said_remoting is not None
+        if (seconds := tables_missing_seconds(slave.board)) is not None:
+            click.echo(tables_text(seconds), err=True)
         wanted = RoleRequest(to_master=True, tables_from=old.address if old else "", epoch=epoch)
         now = _ask(broker, wanted, store, until, lambda role: role != SLAVE)
     _tell_promoted(store, now, old, as_json, is_switched=switch, fences=fences)
@@ -82,10 +85,12 @@ def _tell_promoted(
             "NOT FENCED: nothing keeps the old master from taking messages when it comes back. On its host, before"
             f" it starts: `slipstream demote STORE --master {own_ha}` (a RocketMQ broker: brokerRole=SLAVE in its file)"
         )
+    lost = undelivered(store)
+    lines += lost.lines()
     fields = {
         "running": True, "role": str(now.settings["brokerRole"]), "broker": begun.broker, "epoch": begun.epoch,
         "startOffset": begun.start_offset, "oldMaster": old and old.address, "steppedDown": is_switched,
-        "fenced": is_switched or fences,
+        "fenced": is_switched or fences, "pendingTimers": lost.timers, "popped": lost.popped,
     }  # fmt: skip
     _say("promote", fields, lines, as_json)
 
@@ -116,10 +121,12 @@ def _promote_stopped(directory: StoreDirectory, force: bool, master: str | None,
         if not force:
             succession.require_no_living(directory.root, master)
         epochs.write(directory.root, epochs.read(directory.root).promoting(is_forced=force))
-    fields = dict.fromkeys(("role", "broker", "epoch", "startOffset", "oldMaster"))
+    fields: dict[str, Any] = dict.fromkeys(("role", "broker", "epoch", "startOffset", "oldMaster"))
     line = "no broker runs on this store; its next start is that of a master, whatever its file says"
     line += "" if force else "; that start is refused while another master answers"
-    _say("promote", {"running": False, **fields, "steppedDown": False, "fenced": False}, [line], as_json)
+    lost = undelivered(directory.root)
+    fields |= {"steppedDown": False, "fenced": False, "pendingTimers": lost.timers, "popped": lost.popped}
+    _say("promote", {"running": False, **fields}, [line, *lost.lines()], as_json)
     return 0
 
 
