@@ -25,7 +25,7 @@ from engine.settings import role_now
 from engine.settings.config import BrokerConfig, BrokerRole
 from ipc import waiting
 from ipc.clock import wall_ms
-from store.files import epochs, promotion_reserve
+from store.files import epochs, room
 from store.files.epochs import Epochs, Fence, SaidRole
 
 log = logging.getLogger("slipstream")
@@ -134,17 +134,16 @@ class RoleChange:
         return (role_request.is_there(board.directory) and self._has_room(board)) or self._is_outdated_by(board) > 0
 
     def _has_room(self, board: Board) -> bool:
-        """Keep room on the disk for what a promotion writes, before anything is stopped for it; where there is none the
-        request is refused, and the slave goes on."""
+        """Whether the disk has room for what the end of one role and the start of another write, before anything is
+        stopped for it; else the request is refused, and the broker goes on. A proved fence is obeyed all the same."""
         request = role_request.read(board.directory)
-        if request is None or not request.to_master:
+        if request is None or request.is_proved:
             return True
         try:
-            promotion_reserve.make(self._root)
+            room.require(self._root)
         except OSError as error:
-            promotion_reserve.remove(self._root)
-            why = f"its disk has no room for the files that a master's start writes ({error.strerror})"
-            log.error("%s: stays a slave: %s", self._root, why)
+            why = f"its disk has no room for the files that another role's start writes ({error.strerror})"
+            log.error("%s: keeps its role: %s", self._root, why)
             role_request.refuse(board.directory, why)
             return False
         return True
@@ -161,7 +160,6 @@ class RoleChange:
             request = RoleRequest(to_master=False, epoch=newer)
         self._has_served = True
         self._promoting, self.tables_from = False, ""
-        promotion_reserve.remove(self._root)
         if request is None:
             return None
         if request.to_master:
