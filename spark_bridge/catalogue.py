@@ -6,14 +6,22 @@ the schema. So the options lie in the metadata of a column. A query on a table i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
+
+log = logging.getLogger("slipstream.spark")
 
 CREATION = ("provider", "owner")  # what Spark's catalogue says of a table beside the user's options
 OPTION_PREFIX = "option."
 METADATA = "rocketmq.options"
 PLACES = ("path", "paths", "nameserver", "kafka.bootstrap.servers")
+WITH_WARNING = (
+    "a table is read WITH (%s): in a statement that names it twice Spark may answer both from one of the reads, and of"
+    " a cached table it ignores these options; make a table for each selection, or use slipstream.read(..., topics=)"
+)
+_warned: set[str] = set()  # of this process
 
 
 def options_of_creation(given: Mapping[str, str]) -> dict[str, str] | None:
@@ -41,7 +49,17 @@ def kept_options(schema: StructType, given: Mapping[str, str]) -> dict[str, str]
     options = {name.lower(): value for name, value in given.items()}
     if any(place in options for place in PLACES):
         return options
-    return {**options_kept(schema), **options}
+    kept = options_kept(schema)
+    if kept and options.keys() - set(CREATION):
+        _warn(", ".join(sorted(options.keys() - set(CREATION))))
+    return {**kept, **options}
+
+
+def _warn(names: str) -> None:
+    """Once for the same options: Spark plans a query several times."""
+    if names not in _warned:
+        _warned.add(names)
+        log.warning(WITH_WARNING, names)
 
 
 def options_kept(schema: StructType) -> dict[str, str]:

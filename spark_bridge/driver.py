@@ -94,10 +94,11 @@ def read(
 
     Spark does not prune the columns of a Python source itself: those left out here cost nothing, others are decoded.
     `where` may name any column; of its equalities those on topic, queue, tags and broker, and of its comparisons those
-    on offsets and times become options of the read, so that nothing else is touched. What Spark is told later,
-    `read(...).filter(...)`, is its own to do. With `columnarSidecar=True` sealed segments that have a valid side file
-    are read by Spark as Parquet, planned when this is called, bodies only of rows that meet `where`. With `placed`
-    tasks of a read through Flight prefer the servers' hosts.
+    on offsets and times become options of the read, so that nothing else is touched; Spark Connect shows no condition,
+    and filters all itself. What Spark is told later, `read(...).filter(...)`, is its own to do. With
+    `columnarSidecar=True` sealed segments that have a valid side file are read by Spark as Parquet, planned when this
+    is called, bodies only of rows that meet `where`. With `placed` tasks of a read through Flight prefer the servers'
+    hosts.
     """
     rows = parse_row_options({name: option_text(value) for name, value in options.items()})
     topics, columns = listed("topics", topics), listed("columns", columns)
@@ -106,6 +107,10 @@ def read(
     if where is None:
         return _frame(spark, store, schema_of(columns, rows), options, placed)
     every = _reader(spark, store, schema_of(rows=rows), options).load()
+    if not hasattr(every, "_jdf"):  # Spark Connect shows no condition: it is Spark's alone
+        names = list(dict.fromkeys([*every.columns, *(columns or ())]))
+        filtered = _frame(spark, store, schema_of(names, rows), options, placed, (where, ()))
+        return filtered.select(*every.columns) if columns is None else filtered.select(*columns)
     condition = Analysed.of(every, where)
     named, needed = columns_named(condition), None
     if columns is not None:

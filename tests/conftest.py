@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from ipc import chance
 from tests.harness.distribution import Shared, group_of, order, slowest_files
 from tests.harness.leftovers import Folder
 from tests.harness.scheduler import GroupScheduling, tell_groups
@@ -190,6 +191,12 @@ def _of_the_process() -> tuple[object, ...]:
     ours = logging.getLogger("slipstream")
     handlers = tuple(signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT))
     return logging.root.level, ours.level, getattr(sys, "tracebacklimit", None), handlers
+
+
+@pytest.fixture(autouse=True)
+def producers_begin_at_the_first_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a test's own process: where their messages go is then the same in each run."""
+    monkeypatch.setattr(chance, "below", lambda _limit: 0)
 
 
 @pytest.fixture(autouse=True)

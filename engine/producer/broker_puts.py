@@ -26,7 +26,7 @@ from engine.producer.unique_keys import UniqueKeys
 from engine.protocol.ha.group_transfer import PutMessageStatus
 from engine.rings import encode_kernel
 from engine.rings.payload import COMPOSED, payload_of
-from ipc import forks
+from ipc import chance, forks
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.errors import RingFull
 from store.message.record import Message, SysFlag, decode
@@ -181,7 +181,9 @@ class BrokerPuts:
         if turn is None or not turn[1]:
             if turn is None and len(self._turns) >= TURNS_MAX:
                 self._turns.clear()
-            turn = self._turns[topic] = [turn[0] if turn else 0, self._connection.rules.served(topic).queue_nums]
+            queues = self._connection.rules.served(topic).queue_nums
+            # any queue first, as ThreadLocalIndex of RocketMQ's client: many producers of one message fill all
+            turn = self._turns[topic] = [turn[0] if turn else chance.below(queues), queues]
         queue_id = turn[0] if turn[0] < turn[1] else 0
         turn[0] = queue_id + 1
         return queue_id

@@ -20,6 +20,7 @@ from pyarrow import flight
 
 from spark_bridge.flight.access import bearer
 from spark_bridge.flight.errors import ServerUnreachable, TooManyStreams
+from spark_bridge.flight.proxies import channel_options
 from spark_bridge.flight.request import EXPLAIN_ACTION, STORE_ACTION, ScanRequest
 from spark_bridge.flight.wire_errors import ELSEWHERE, RETRIED, made_again
 from spark_bridge.options.flights import SCHEMES
@@ -95,7 +96,8 @@ class RemoteStore:
         self.location, self._headers = location, bearer(token)
         keep_freed_memory()  # gRPC takes that of batches from the C library
         try:
-            self._client = flight.FlightClient(location, tls_root_certs=tls_roots, generic_options=CHANNEL)
+            options = [*CHANNEL, *channel_options(location)]
+            self._client = flight.FlightClient(location, tls_root_certs=tls_roots, generic_options=options)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise ServerUnreachable(location, " ".join(str(error).split())) from None
 

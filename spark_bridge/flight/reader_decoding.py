@@ -1,6 +1,7 @@
-"""Bodies decoded by who reads through Flight: where a schema lies in the reader's files or registry.
+"""Bodies decoded by the reader of Flight: where a schema lies in its files or registry, or times are of its zone.
 
-No server asks a registry for a stranger, whose address a request could name, nor opens a file for one.
+No server asks a registry for a stranger, whose address a request could name, nor opens a file for one; and the zone of
+a Spark session is known where its tasks run.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from spark_bridge.options.decoding import DECODE_OPTION_NAMES
-from spark_bridge.options.rows import ERROR_COLUMN, RowOptions
+from spark_bridge.options.rows import ERROR_COLUMN, JSON, RowOptions
+from spark_bridge.options.value_types import holds
 from spark_bridge.records.columns import BODY_COLUMNS
 from spark_bridge.records.damage import error_text
 from spark_bridge.records.decoders import decoded_bodies
+from spark_bridge.records.json_values import is_made
 from store.errors import MalformedData
 
 _DECODING = frozenset(name.lower() for name in DECODE_OPTION_NAMES)
@@ -22,7 +25,8 @@ PLACE_COLUMN = "physicalOffset"  # what an error names a record by
 
 def decodes_here(rows: RowOptions) -> bool:
     """Whether servers are asked for the bodies as they are."""
-    return rows.registry is not None or rows.protobuf is not None
+    of_json = rows.decode == JSON and rows.value_type is not None
+    return rows.registry is not None or rows.protobuf is not None or (of_json and holds(rows.value_type, is_made))
 
 
 def undecoded(options: Mapping[str, str]) -> dict[str, str]:

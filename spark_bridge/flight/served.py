@@ -27,6 +27,7 @@ from spark_bridge.options.rows import parse_row_options
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.options.where import COLUMNS as SELECTING
 from spark_bridge.options.where import where_text
+from spark_bridge.options.zones import UTC_NAME
 from spark_bridge.plan import inventory
 from spark_bridge.plan.explanation import StorePlan, store_plan
 from spark_bridge.plan.planner import plan_under_leases, planned_parts
@@ -210,7 +211,8 @@ class ServedStore:
         self.refuse_other_broker(ticket.broker_name)
         self._refuse_foreign(ticket)
         rows = parse_row_options(ticket.rows)
-        rows = replace(rows, replica_wait_s=min(rows.replica_wait_s, WAIT_SECONDS_MAX))
+        # a client of another kind that decodes here and names no zone is in UTC, wherever this server stands
+        rows = replace(rows, replica_wait_s=min(rows.replica_wait_s, WAIT_SECONDS_MAX), local_zone=UTC_NAME)
         wanted = wanted_of(ticket.columns, rows)
         split = placed(ticket.split, self._awaited(ticket, rows.replica_wait_s), self._queue_directory)
         row_filter = parse_conditions(list(ticket.where)) if ticket.where else None

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ipc.extras import require_lake
+from spark_bridge.options.decoding import JSON, TIME_ZONE
 from spark_bridge.options.read import STREAM_OPTION_NAMES
 from spark_bridge.options.values import InvalidOption, option_text, place_of
+from spark_bridge.options.zones import UTC_NAME
 from spark_bridge.stream.options import parse_stream_options
 from store.files.directory import store_directory
 
@@ -19,8 +21,36 @@ ROWS_MAX, BYTES_MAX = 1_000_000, 128 << 20
 IN_URLS = re.compile(r"[%|]")  # of what topics may be called
 UNKEPT = re.compile(r"\||%(?=[0-9A-Fa-f]{2})")  # in paths of Delta's tables: deltalake decodes them, or gives up
 SAID_BY_ARGUMENTS = frozenset({"path", "paths", "schema", "columns", "table"})
+SQLITE, SQLITE_FILE, SQLITE_IN_MEMORY = "sqlite:", "sqlite:///", ":memory:"
 TOPIC_OPTIONS = frozenset({"topic", "subscribe", "subscribepattern"})
 PATTERN_MARKS = frozenset("*?[,:")  # of globs, lists and URLs, which planning resolves
+
+
+def is_uri(catalog: str) -> bool:
+    """Whether a catalog is named by its URI, and not by a file of properties."""
+    return "://" in catalog or catalog.startswith(SQLITE)
+
+
+def catalog_properties(catalog: str | Mapping[str, str], warehouse: str | None = None) -> dict[str, str]:
+    """PyIceberg's properties of a catalog; tables of one in SQLite lie beside it unless `warehouse` is given.
+
+    Raises InvalidOption for a text that is no URI.
+    """
+    if isinstance(catalog, str):
+        if not is_uri(catalog):
+            what = f"catalog={catalog!r}: no URI, as sqlite:////srv/lake.db or https://catalog:8181"
+            raise InvalidOption(f"{what}; give one, or a dictionary of PyIceberg's properties")
+        catalog = {"uri": catalog}
+    properties = dict(catalog)
+    if warehouse is not None:
+        properties["warehouse"] = warehouse
+    uri = properties.get("uri", "")
+    if uri.startswith(SQLITE) and not uri.startswith("sqlite://"):
+        uri = properties["uri"] = SQLITE_FILE + uri.removeprefix(SQLITE)
+    file = uri.removeprefix(SQLITE_FILE)
+    if uri.startswith(SQLITE_FILE) and file != SQLITE_IN_MEMORY and "warehouse" not in properties:
+        properties["warehouse"] = Path(file).absolute().with_suffix(".warehouse").as_uri()
+    return properties
 
 
 @dataclass(frozen=True)
@@ -67,6 +97,8 @@ class Request:
         _refuse_said_otherwise(given, has_topics=topics is not None)
         limits = {"maxOffsetsPerTrigger": str(self.rows_max), "maxBytesPerTrigger": str(self.bytes_max)}
         named = {} if topics is None else {"topic": ",".join(topics)}
+        if given.get("decode") == JSON and TIME_ZONE.lower() not in map(str.lower, given):
+            given[TIME_ZONE] = UTC_NAME  # a table is loaded from any host
         return {**given, **limits, **named, **place_of(self.store)}
 
     def check(self) -> None:

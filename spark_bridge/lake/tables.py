@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from spark_bridge.lake.load import Committed, Load, Table
 from spark_bridge.lake.local_log import LocalLog
-from spark_bridge.lake.request import BYTES_MAX, ICEBERG, ROWS_MAX, Request
+from spark_bridge.lake.proxies import leave_out_this_host
+from spark_bridge.lake.request import BYTES_MAX, ICEBERG, ROWS_MAX, Request, catalog_properties
 from spark_bridge.lake.schema import read_names, table_schema
 from spark_bridge.options.values import InvalidOption, listed
 from spark_bridge.plan import inventory
@@ -73,6 +74,7 @@ class Tables:
         self._listed = float("-inf")
 
     def __enter__(self) -> Tables:
+        leave_out_this_host()
         return self
 
     def __exit__(self, *_exc: object) -> None:
@@ -116,20 +118,22 @@ def _names(argument: str, names: Sequence[str] | None) -> tuple[str, ...] | None
 
 
 def lake(
-    store: str | Sequence[str], table: str, *, to: str, catalog: Mapping[str, str] | None = None,
+    store: str | Sequence[str], table: str, *, to: str, catalog: str | Mapping[str, str] | None = None,
     storage: Mapping[str, str] | None = None, topics: Sequence[str] | None = None,
     columns: Sequence[str] | None = None, max_rows: int = ROWS_MAX, max_bytes: int = BYTES_MAX, **options: object,
 ) -> list[Committed]:  # fmt: skip
     """Load what there is of a store into a table of Iceberg or Delta, behind what it has: its commits, oldest first.
 
-    `to` is "iceberg", with a catalog's properties as PyIceberg has them, and `namespace.name` as table; or "delta", a
-    directory or URL, with deltalake's options of its storage. `options` are those of a stream of Spark's (USAGE.md):
-    decode, valueSchema, avroSchema, mode, startingOffsets, onlyConfirmed, failOnDataLoss.
+    `to` is "iceberg", with a catalog's URI (`sqlite:///lake.db`) or its properties as PyIceberg has them, and
+    `namespace.name` as table; or "delta", a directory or URL, with deltalake's options of its storage. `options`
+    are those of a stream of Spark's (USAGE.md): decode, valueSchema, avroSchema, mode, startingOffsets,
+    onlyConfirmed, failOnDataLoss.
 
     Raises InvalidOption, ExtraMissing, LakeError, DataLost, StoreNotReady, and what a store is found wrong with.
     """
+    properties = dict(storage or {}) if catalog is None else catalog_properties(catalog)
     request = Request(
-        store, to, table, dict(catalog or storage or {}), _names("topics", topics), _names("columns", columns),
+        store, to, table, properties, _names("topics", topics), _names("columns", columns),
         max_rows, max_bytes, options,
     )  # fmt: skip
     with Tables(request, is_once=True) as tables:

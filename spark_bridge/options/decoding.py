@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from spark_bridge.options.values import MADE_BY, InvalidOption, choice, file_of_driver, local_path
+from spark_bridge.options.zones import local_zone, zone_of
 from spark_bridge.registry.place import RegistryPlace
 
 if TYPE_CHECKING:
@@ -24,26 +25,33 @@ REGISTRY_OPTION_NAMES = ("schemaRegistry", "schemaSubject", "schemaRegistryUserF
                          "schemaRegistryRoots")  # fmt: skip
 # What names a place of the reader's, which no other host is told.
 LOCAL_OPTION_NAMES = (*REGISTRY_OPTION_NAMES, "protobufDescriptors", "protobufMessage")
-DECODE_OPTION_NAMES = ("decode", "valueSchema", "avroSchema", *LOCAL_OPTION_NAMES)
+TIME_ZONE = "timeZone"  # as from_json calls it
+DECODE_OPTION_NAMES = ("decode", "valueSchema", "avroSchema", TIME_ZONE, *LOCAL_OPTION_NAMES)
 SECRET_BYTES_MAX, ROOTS_BYTES_MAX = 1 << 16, 1 << 20
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """What bodies are decoded as, to which type; `registry` where they are in Confluent's wire form."""
+    """What bodies are decoded as, to which type; `registry` where they are in Confluent's wire form.
+
+    `time_zone` is the one that was given for times of JSON without one, `local_zone` that of this process.
+    """
 
     decode: str = RAW
     value_type: pa.DataType | None = None
     avro_schema: str | None = None
     protobuf: MessageType | None = None
     registry: RegistryPlace | None = field(default=None)
+    time_zone: str | None = None
+    local_zone: str | None = None
 
 
 def parse_decoding(options: Mapping[str, str]) -> Decoding:
     """The options of this module; `options` has lower-case names. Raises InvalidOption, and what a registry raises."""
     decode = choice("decode", options.get("decode", RAW), (RAW, JSON, AVRO, PROTOBUF))
     _refuse(options, "valueSchema", decode == JSON, "decode=json")
+    _refuse(options, TIME_ZONE, decode == JSON, "decode=json")
     _refuse(options, "avroSchema", decode == AVRO, "decode=avro")
     for name in ("protobufDescriptors", "protobufMessage"):
         _refuse(options, name, decode == PROTOBUF, "decode=protobuf")
@@ -61,7 +69,17 @@ def parse_decoding(options: Mapping[str, str]) -> Decoding:
     if decode == PROTOBUF:
         message = decoded.message(options, registry)
         return Decoding(decode, decoded.of_message(message), None, message, registry)
-    return Decoding(decode, decoded.of_json(options), None, None, registry)
+    zone = options.get(TIME_ZONE.lower())
+    if zone is not None:
+        _checked_zone(zone)
+    return Decoding(decode, decoded.of_json(options), None, None, registry, zone, local_zone())
+
+
+def _checked_zone(name: str) -> None:
+    try:
+        zone_of(name)
+    except ValueError as error:
+        raise InvalidOption(f"{TIME_ZONE}={name[:80]!r}: {error}; give one as Europe/Berlin, +02:00 or UTC") from None
 
 
 def _require_schema(decode: str, options: Mapping[str, str], *, has_subject: bool) -> None:

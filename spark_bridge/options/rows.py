@@ -40,7 +40,8 @@ REPLICA_WAIT_SECONDS = 30
 @dataclass(frozen=True)
 class RowOptions:
     """What rows say. `value_type` is what bodies are decoded to, None is bytes; with `registry` their first bytes name
-    the schema that they were written by."""
+    the schema that they were written by. A time of JSON without a zone is in `time_zone`, else in that of the Spark
+    session, else in `local_zone`."""
 
     schema: str = ROCKETMQ
     decode: str = RAW
@@ -55,6 +56,8 @@ class RowOptions:
     side_files: bool = False
     protobuf: MessageType | None = None
     registry: RegistryPlace | None = None
+    time_zone: str | None = None
+    local_zone: str | None = None
 
     @property
     def permissive(self) -> bool:
@@ -80,6 +83,8 @@ def parse_row_options(given: Mapping[str, str]) -> RowOptions:
         avro_schema=decoding.avro_schema,
         protobuf=decoding.protobuf,
         registry=decoding.registry,
+        time_zone=decoding.time_zone,
+        local_zone=decoding.local_zone,
         mode=choice("mode", options.get("mode", FAILFAST), (PERMISSIVE, FAILFAST)),
         include_properties=flag("includeProperties", options.get("includeproperties", "true")),
         include_headers=flag("includeHeaders", options.get("includeheaders", "false")),

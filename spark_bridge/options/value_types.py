@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -22,9 +23,10 @@ _NAMED: dict[str, pa.DataType] = {
     "boolean": pa.bool_(), "tinyint": pa.int8(), "byte": pa.int8(), "smallint": pa.int16(), "short": pa.int16(),
     "int": pa.int32(), "integer": pa.int32(), "bigint": pa.int64(), "long": pa.int64(), "float": pa.float32(),
     "real": pa.float32(), "double": pa.float64(), "string": pa.string(), "timestamp": TIMESTAMP,
+    "timestamp_ltz": TIMESTAMP, "timestamp_ntz": LOCAL_TIMESTAMP, "date": pa.date32(), "binary": pa.binary(),
 }  # fmt: skip
 NESTED_MAX = 60  # Arrow's own limit of a batch that is handed on is 64
-KNOWN = ", ".join(sorted({*_NAMED, "decimal", "array", "struct"}))
+KNOWN = ", ".join(sorted({*_NAMED, "decimal", "array", "struct", "map"}))
 
 
 def array_of(element: pa.DataType, nullable: bool = True) -> pa.ListType:
@@ -37,10 +39,9 @@ def map_of(value: pa.DataType, key: pa.DataType = TEXT) -> pa.MapType:
     return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value))
 
 
-def holds_decimals(kind: pa.DataType) -> bool:
-    """Whether there are decimals in values of that type."""
-    inside = [kind.field(number).type for number in range(kind.num_fields)]
-    return bool(pa.types.is_decimal(kind)) or any(map(holds_decimals, inside))
+def holds(kind: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type, or one inside of it, is as wanted."""
+    return bool(is_wanted(kind)) or any(holds(kind.field(number).type, is_wanted) for number in range(kind.num_fields))
 
 
 def checked(option: str, kind: pa.DataType) -> pa.DataType:
@@ -69,7 +70,7 @@ def checked(option: str, kind: pa.DataType) -> pa.DataType:
 def named_type(option: str, text: str) -> pa.StructType:
     """The columns of a JSON body: DDL (`id bigint, tags array<string>`), or what Spark's StructType.json() gives.
 
-    Raises InvalidOption, also for what no JSON value is read as: maps, dates and binary values are to be read as text.
+    Raises InvalidOption.
     """
     example = "columns as 'id bigint, name string, tags array<string>'"
     try:
@@ -92,6 +93,8 @@ def _of_json(written: Any) -> pa.DataType:
         return pa.struct([pa.field(name, kind, bool(nullable)) for name, kind, nullable in fields])
     if written["type"] == "array":
         return array_of(_of_json(written["elementType"]), bool(written.get("containsNull", True)))
+    if written["type"] == "map":
+        return map_of(_of_json(written["valueType"]), _key(_of_json(written["keyType"])))
     return _named(str(written["type"]))
 
 
@@ -101,6 +104,12 @@ def _named(name: str) -> pa.DataType:
     return _NAMED[name]
 
 
+def _key(kind: pa.DataType) -> pa.DataType:
+    if kind != TEXT:
+        raise ValueError("the keys of a map in JSON are texts: map<string, ...>")
+    return kind
+
+
 def _decimal(precision: int, scale: int) -> pa.Decimal128Type:
     if not 1 <= precision <= 38 or not 0 <= scale <= precision:
         raise ValueError(f"decimal({precision},{scale}) is too large")
@@ -108,7 +117,7 @@ def _decimal(precision: int, scale: int) -> pa.Decimal128Type:
 
 
 class _Ddl:
-    """A reader of `name type, name type`, with array<...>, struct<name: type> and decimal(p, s) inside."""
+    """A reader of `name type, name type`; inside: array<...>, map<string, ...>, struct<name: type>, decimal(p, s)."""
 
     def __init__(self, text: str) -> None:
         self._words: list[str] = []
@@ -158,6 +167,13 @@ class _Ddl:
             inner = self._type()
             self._take(">")
             return array_of(inner)
+        if word == "map":
+            self._take("<")
+            key = _key(self._type())
+            self._take(",")
+            inner = self._type()
+            self._take(">")
+            return map_of(inner, key)
         if word == "struct":
             self._take("<")
             return pa.struct(self._fields(">"))

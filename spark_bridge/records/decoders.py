@@ -3,6 +3,7 @@
 JSON is read by Arrow, all bodies of a batch in one call. That is exact: each body begins with `{` and ends with `}`, a
 line feed stands between two, and no JSON string holds one, so every border between bodies lies between whole values,
 and as many values as bodies means one each. Where it fails the batch is halved until those that do not fit are found.
+What Arrow reads otherwise than Spark does, `json_values` makes.
 Avro goes through fastavro, Protobuf through its own library, body by body. With a registry each body says by which
 schema it was written; a number that the registry does not know is that body's fault, a registry that cannot be asked
 ends the read.
@@ -23,9 +24,11 @@ from ipc.extras import ExtraMissing
 from spark_bridge.options.avro_types import self_contained
 from spark_bridge.options.protobuf_types import MessageType
 from spark_bridge.options.rows import AVRO, JSON, RowOptions
-from spark_bridge.options.value_types import holds_decimals
+from spark_bridge.options.value_types import TIMESTAMP, holds
+from spark_bridge.options.zones import UTC_NAME, task_zone, zone_of
 from spark_bridge.records.avro_bodies import avro_reader
 from spark_bridge.records.bodies import note
+from spark_bridge.records.json_values import is_made, made, read_as, rewritten
 from spark_bridge.records.protobuf_bodies import protobuf_reader, refusal
 from spark_bridge.records.records import Records
 from spark_bridge.records.wire_form import Bad, framed, message_indexes
@@ -59,11 +62,16 @@ def decoded_bodies(bodies: pa.BinaryArray, options: RowOptions, failures: dict[i
     bad = failures.__setitem__
     if options.decode == JSON:
         values = bodies if options.registry is None else _unframed(bodies, options.registry, bad)
-        return _json(values, options.value_type or pa.string(), bad)
+        return _json(values, options.value_type or pa.string(), _zone(options), bad)
     return _values(bodies, options, bad)
 
 
-def _json(bodies: pa.BinaryArray, kind: pa.DataType, bad: Bad) -> pa.Array:
+def _zone(options: RowOptions) -> str:
+    """The zone of times without one."""
+    return options.time_zone or task_zone() or options.local_zone or UTC_NAME
+
+
+def _json(bodies: pa.BinaryArray, kind: pa.DataType, zone: str, bad: Bad) -> pa.Array:
     """Structs of the type, or the JSON texts themselves where a string is wanted."""
     text = _as_text(bodies, bad)
     trimmed = pc.utf8_trim(text, SPACE)
@@ -80,8 +88,8 @@ def _json(bodies: pa.BinaryArray, kind: pa.DataType, bad: Bad) -> pa.Array:
         if reason:
             refuse(row, reason)
     rows = pc.indices_nonzero(objects)
-    schema = pa.schema([(NOBODYS_FIELD, pa.null())]) if as_text else pa.schema(list(kind))
-    parts = list(_parsed(trimmed.take(rows), rows.to_pylist, 0, schema, refuse))
+    values_of = _Reader(pa.struct([(NOBODYS_FIELD, pa.null())]) if as_text else kind, zone)
+    parts = list(_parsed(values_of.prepared(trimmed.take(rows)), rows.to_pylist, 0, values_of, refuse))
     place: list[int | None] = [None] * len(bodies)
     if as_text:
         place = [row if row not in refused else None for row in range(len(bodies))] if refused else []
@@ -92,35 +100,75 @@ def _json(bodies: pa.BinaryArray, kind: pa.DataType, bad: Bad) -> pa.Array:
     return values if place == list(range(len(values))) else values.take(pa.array(place, pa.int64()))
 
 
+class _Reader:
+    """What makes structs of JSON texts, all at once."""
+
+    def __init__(self, kind: pa.DataType, zone: str) -> None:
+        self.kind, self._read = kind, pa.schema(list(read_as(kind)))
+        self._has_decimals = holds(kind, pa.types.is_decimal)
+        self._has_maps, self._has_times = holds(kind, pa.types.is_map), holds(kind, lambda one: one == TIMESTAMP)
+        self._is_made = holds(kind, is_made)
+        self._refused: dict[str, str] = {}
+        self._zone = zone_of(zone) if self._has_times else zone_of(UTC_NAME)
+
+    def prepared(self, texts: pa.StringArray) -> pa.StringArray:
+        """The texts as Arrow can read them, where it cannot as they are; those that are no JSON stay."""
+        if not self._has_maps and not (self._has_times and isinstance(self.values(texts), str)):
+            return texts
+        return pa.array([self._rewritten(text) for text in texts.to_pylist()], pa.string())
+
+    def why(self, text: str, reason: str) -> str:
+        """Why a text cannot be read, where `reason` is Arrow's."""
+        return self._refused.get(text, reason)
+
+    def _rewritten(self, text: str) -> str:
+        try:
+            return rewritten(text, self.kind)
+        except (ValueError, RecursionError) as error:
+            self._refused[text] = str(error)
+            return text
+
+    def values(self, texts: pa.StringArray) -> pa.StructArray | str:
+        """As many values as texts; or why not."""
+        if not len(texts):
+            return pa.array([], self.kind)
+        joined = pc.binary_join_element_wise(texts, pa.scalar(""), "\n")
+        _, ends, data = joined.buffers()
+        data = data[: int(np.frombuffer(ends, np.int32)[len(joined)])]
+        options = pa_json.ParseOptions(
+            explicit_schema=self._read, newlines_in_values=True, unexpected_field_behavior="ignore"
+        )
+        reading = pa_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+        try:
+            table = pa_json.read_json(pa.BufferReader(data), reading, options)
+            if self._has_decimals:  # Arrow makes a decimal(5,2) of 12345, two digits too many
+                table.validate(full=True)
+            if len(table) != len(texts):
+                return f"it holds {len(table)} values"
+            columns = [table.column(field.name).combine_chunks() for field in self.kind]
+            if self._is_made:
+                columns = [made(one, field.type, self._zone) for one, field in zip(columns, self.kind, strict=True)]
+        except pa.ArrowException as error:
+            return str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0").rpartition("Invalid: ")[2]
+        except ValueError as error:
+            return str(error)
+        return pa.StructArray.from_arrays(columns, fields=list(self.kind))
+
+
 def _parsed(
-    texts: pa.StringArray, rows: Callable[[], list[int]], first: int, schema: pa.Schema, refuse: Bad
+    texts: pa.StringArray, rows: Callable[[], list[int]], first: int, reader: _Reader, refuse: Bad
 ) -> Iterator[pa.StructArray]:
     """The texts' values, as many as texts; one that cannot be read becomes nulls, and is refused under its row."""
-    if not len(texts):
-        return
-    joined = pc.binary_join_element_wise(texts, pa.scalar(""), "\n")
-    _, ends, data = joined.buffers()
-    data = data[: int(np.frombuffer(ends, np.int32)[len(joined)])]
-    options = pa_json.ParseOptions(explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore")
-    reading = pa_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
-    try:
-        table = pa_json.read_json(pa.BufferReader(data), reading, options)
-        for column in table.columns:
-            if holds_decimals(column.type):  # Arrow makes a decimal(5,2) of 12345, two digits too many
-                column.validate(full=True)
-        reason = "" if len(table) == len(texts) else f"it holds {len(table)} values"
-    except pa.ArrowException as error:
-        reason = str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0").rpartition("Invalid: ")[2]
-    if not reason:
-        columns = [table.column(field.name).combine_chunks() for field in schema]
-        yield pa.StructArray.from_arrays(columns, fields=list(schema))
+    values = reader.values(texts)
+    if not isinstance(values, str):
+        yield values
     elif len(texts) == 1:
-        refuse(rows()[first], reason)
-        yield pa.nulls(1, pa.struct(list(schema)))
+        refuse(rows()[first], reader.why(texts[0].as_py(), values))
+        yield pa.nulls(1, reader.kind)
     else:
         half = len(texts) // 2
-        yield from _parsed(texts[:half], rows, first, schema, refuse)
-        yield from _parsed(texts[half:], rows, first + half, schema, refuse)
+        yield from _parsed(texts[:half], rows, first, reader, refuse)
+        yield from _parsed(texts[half:], rows, first + half, reader, refuse)
 
 
 def _as_text(bodies: pa.BinaryArray, bad: Bad) -> pa.StringArray:

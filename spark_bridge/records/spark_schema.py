@@ -9,18 +9,22 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
     BooleanType,
     ByteType,
     DataType,
+    DateType,
     DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -31,7 +35,7 @@ from spark_bridge.records.columns import BODY_COLUMNS, columns_of
 
 _JSON_TYPES = (
     BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType, StringType,
-    TimestampType,
+    TimestampType, TimestampNTZType, DateType, BinaryType,
 )  # fmt: skip
 
 
@@ -77,11 +81,13 @@ def json_schema(schema: StructType, rows: RowOptions) -> str | None:
 
 
 def _check_json_type(what: str, of_type: DataType) -> None:
-    """Raise InvalidOption for what no JSON value is read as. Maps, dates and binary values are to be read as text."""
+    """Raise InvalidOption for what no JSON value is read as."""
     if isinstance(of_type, StructType):
         for field in of_type.fields:
             _check_json_type(f"{what}.{field.name}", field.dataType)
     elif isinstance(of_type, ArrayType):
         _check_json_type(f"{what}[]", of_type.elementType)
+    elif isinstance(of_type, MapType) and of_type.keyType == StringType():
+        _check_json_type(f"{what}{{}}", of_type.valueType)
     elif not isinstance(of_type, _JSON_TYPES):
         raise InvalidOption(f"{what}: JSON is not decoded to {of_type.simpleString()}; known: {KNOWN}")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 import pyarrow as pa
 
@@ -139,7 +140,7 @@ class _Outlet:
     ) -> None:
         self._producer, self._find_queues, self._is_keyed = producer, find_queues, is_keyed
         self._queues = find_queues()
-        self._turn = task.partition + task.epoch
+        self._turn = crc32(task.query.encode()) + task.partition + task.epoch  # writes begin anywhere
 
     def send(self, messages: Messages, keys: list[str], rows: list[int]) -> None:
         """Into the ring: the rows named, those of one queue together and in their order. Raises RowRefused."""

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_bridge.plan.collection import planned_in_peace
+from spark_bridge.plan.inventory import selection_of
 from spark_bridge.plan.stores import StoreAt
 from spark_bridge.records.columns import columns_of
 from spark_bridge.records.reader import read_split
@@ -58,6 +59,10 @@ from spark_bridge.user_errors import in_one_line
 log = logging.getLogger("slipstream.spark")
 
 TASKS_PER_CPU = 2
+SKIPPED = (
+    "the options do not select it any more, and a batch of the checkpoint that was not finished has messages of it;"
+    " start the query once with the options of before"
+)
 READY_S = 60.0  # for a broker that is being started, and for a replica that still fetches what a batch needs
 
 
@@ -105,6 +110,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tell_group(start, done)  # a batch is planned when the one before is in the checkpoint
         self._last_seen = there = self._stores.look()
         self._refuse_missing(done)
+        kept = self._left_out(done)
+        done = _without(done, kept)
         step = advance(done, there, self._stores.judged)
         if self.rows.fail_on_data_loss:
             self._lost(step.losses)
@@ -116,7 +123,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         if rows:
             self._last_batch_s = time.monotonic()
-        planned = self._json(self._stores.limited(done, end, there, limits))
+        planned = self._json({**self._stores.limited(done, end, there, limits), **kept})
         if self._commits is not None and self._target is not None and planned == start:
             self._commits.settle()  # such a query ends here
         return planned
@@ -157,13 +164,17 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one batch. Raises DataLost, StoreNotReady."""
         done, until = self._offsets(start), self._offsets(end)
+        self._stores.look()
+        left_out = self._left_out(until)
+        skipped = [Loss(key, SKIPPED) for key, offset in left_out.items() if offset > done.get(key, 0)]
+        done, until = _without(done, left_out), _without(until, left_out)
         there = self._stores.await_until(lambda bounds: self._can_serve(until, bounds), READY_S)
         short = [key for key in until if until[key] > there.get(key, (0, 0))[1] and until[key] > done.get(key, 0)]
         losses = [
             Loss(key, f"a batch of the checkpoint goes to offset {until[key]}, {_where_it_ends(key, there)}")
             for key in short
         ]
-        self._lost([*losses, *given_up(done, until), *deleted(done, until, there)])
+        self._lost([*skipped, *losses, *given_up(done, until), *deleted(done, until, there)])
         spans = []
         for key, stop in until.items():
             first, last = first_unread(key, done, there), min(stop, there.get(key, (0, 0))[1])
@@ -173,6 +184,16 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         asked = self.options.read.partitions_min
         tasks = pack(parts, TASKS_PER_CPU * (os.cpu_count() or 1)) if asked is None else pack(parts, asked, least=1)
         return [InputPartition(self._as_sent(task)) for task in tasks]
+
+    def _left_out(self, offsets: Offsets) -> Offsets:
+        """The offsets of queues that the options do not select any more: they stay, for when they do again."""
+        brokers = {name: tail.broker_name for name, tail in self._stores.tails.items()}
+        selections = {name: selection_of(self.options.read, broker) for name, broker in brokers.items()}
+        return {
+            key: offset
+            for key, offset in offsets.items()
+            if key.store in selections and not selections[key.store].admits_queue(key.topic, key.queue_id)
+        }
 
     def _as_sent(self, task: Task) -> Any:
         """What a task's executor is told."""
@@ -235,6 +256,10 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         columns = columns_of(self.column_names, self.rows)
         for split in partition.value or ():
             yield from counted_in_place(read_split(split, columns, self.arrow_schema, self.rows), self.arrow_schema)
+
+
+def _without(offsets: Offsets, others: Offsets) -> Offsets:
+    return {key: offset for key, offset in offsets.items() if key not in others}
 
 
 def _where_it_ends(key: QueueKey, there: Bounds) -> str:

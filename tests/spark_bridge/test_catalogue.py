@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import SparkSession
 
+from spark_bridge import catalogue
 from spark_bridge.catalogue import keeping, kept_options, options_of_creation
 from spark_bridge.records.spark_schema import schema_of
 from tests.spark_bridge.stores import SmallStore
@@ -120,3 +121,18 @@ def test_a_frame_keeps_its_first_plan_and_says_how_to_get_another(
     assert words in str(caught.value)
     shutil.move(store.root / "expired", first)
     assert spark.read.format("rocketmq").option("path", str(store.root)).load().count() == 201
+
+
+def test_a_table_that_is_read_with_options_warns_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "_warned", set())
+    schema = keeping(schema_of(["topic", "body"]), {"path": "/s", "topic": "a"})
+    with caplog.at_level("WARNING", "slipstream.spark"):
+        kept_options(schema, {})
+        kept_options(schema_of(["topic"]), {"where": "x"})
+        assert caplog.messages == []
+        kept_options(schema, {"Where": "x"})
+        kept_options(schema, {"where": "y"})
+    (message,) = caplog.messages
+    assert "WITH (where)" in message and "names it twice" in message

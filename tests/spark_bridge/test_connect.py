@@ -39,6 +39,9 @@ CLIENT = """
     found["flight"] = {row["_replica"]: row["count"] for row in rows}
     found["tables"] = sorted(slipstream.register(spark, store).tables)
     found["sql"] = spark.sql("SELECT count(*) AS n FROM rocketmq.a").collect()[0].n
+    where = "queueOffset >= 2 AND bodyLength = 1"
+    filtered = slipstream.read(spark, store, columns=["queueId"], topics=["a"], where=where)
+    found["where"] = [filtered.columns, filtered.count()]
     stream = spark.readStream.format("rocketmq").option("columns", "queueId").option("topic", "a").load(store)
     query = stream.writeStream.format("parquet").option("path", folder + "/rows") \\
         .option("checkpointLocation", folder + "/checkpoint").trigger(availableNow=True).start()
@@ -94,6 +97,10 @@ def test_a_client_reads_through_flight(found: dict[str, Any]) -> None:
 
 def test_a_client_has_tables(found: dict[str, Any]) -> None:
     assert "a" in found["tables"] and found["sql"] == ROWS
+
+
+def test_a_client_reads_what_meets_a_condition(found: dict[str, Any]) -> None:
+    assert found["where"] == [["queueId"], sum(len(str(number)) == 1 for number in range(2, ROWS))]
 
 
 def test_a_client_streams(found: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from engine.board.leftovers import Leftover, leftovers
 from store.files import pointer
+from tools.doctor import sessions
 from tools.doctor.node import Node
 from tools.doctor.rows import Level, Row, ok
 from tools.show.ha_tables import bytes_text
@@ -20,7 +21,13 @@ def rows(node: Node) -> list[Row]:
         return []
     own = node.running.region_directory
     gone = [left for left in leftovers(own.parent) if left.is_gone]
-    return [_row(f"it lies in {own}", gone)]
+    said = f"it lies in {own}"
+    user = sessions.user_who_takes_it(own)
+    if user is None:
+        return [_row(said, gone)]
+    what = f"{said}, and systemd-logind deletes it under the running broker when the last session of user {user} ends"
+    do = f"`loginctl enable-linger {user}`, or RemoveIPC=no in /etc/systemd/logind.conf, or a user with a system's uid"
+    return [Row("shared memory", Level.OK, "OK", what, do), *([_row("", gone)] if gone else [])]
 
 
 def rows_of_stopped(store: Path) -> list[Row]:

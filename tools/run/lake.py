@@ -25,7 +25,6 @@ LOOK_SECONDS = 0.2
 EARLIEST = "earliest"
 SCHEMA_BYTES_MAX = 1 << 20
 SCHEMA_OPTIONS, PROTOBUF = {"json": "valueSchema", "avro": "avroSchema"}, "protobuf"  # whose schema is more than a text
-SQLITE = "sqlite:///"
 
 
 def load(
@@ -155,18 +154,13 @@ def _text(schema_file: str) -> str:
 
 def _catalog(catalog: str | None, warehouse: str | None) -> dict[str, str]:
     """PyIceberg's properties of the catalog. Raises InvalidOption, ConfigError."""
+    from spark_bridge.lake.request import catalog_properties, is_uri
     from spark_bridge.options.values import InvalidOption
 
     if catalog is None:
         what = "--catalog is missing: a URI, as sqlite:////srv/lake.db or https://catalog:8181"
         raise InvalidOption(f"{what}, or a file with PyIceberg's properties of it")
-    properties = {"uri": catalog} if "://" in catalog else _file(catalog)
-    if warehouse is not None:
-        properties["warehouse"] = warehouse
-    uri = properties.get("uri", "")
-    if uri.startswith(SQLITE) and "warehouse" not in properties:
-        properties["warehouse"] = Path(uri.removeprefix(SQLITE)).absolute().with_suffix(".warehouse").as_uri()
-    return properties
+    return catalog_properties(catalog if is_uri(catalog) else _file(catalog), warehouse)
 
 
 def _file(name: str | None) -> dict[str, str]:

@@ -37,8 +37,8 @@ UMask=0027
 # Where compiled code is kept, if the package's folder may not be written
 CacheDirectory=slipstream
 
-# Shared memory in /dev/shm must outlive the sessions of this user, and producers and Spark must see it: no private one
-RemoveIPC=no
+# Producers and Spark must see the shared memory in /dev/shm: no private one. systemd-logind deletes what a user has
+# there when the user's last session ends, unless it is a system user or lingers (loginctl enable-linger USER)
 ProtectSystem=strict
 ReadWritePaths={directory} /dev/shm
 PrivateTmp=yes

@@ -19,7 +19,7 @@ from engine.board.cursors import Board
 from engine.errors import BatchIncomplete, BrokerGone, MessageIllegal, MessagesRefused, SendTimeout, ServiceNotAvailable
 from engine.producer.broker_puts import SendResult
 from engine.producer.producer import Producer, PutMessageStatus
-from ipc import ring, waiting
+from ipc import chance, ring, waiting
 from ipc.errors import RingFull
 from store.errors import NoBroker, PropertiesTooLarge
 from store.files.directory import StoreDirectory
@@ -80,6 +80,22 @@ def test_one_message_comes_back_with_its_place_and_lies_there(broker: LocalBroke
     assert message.properties == {"KEYS": "k1 k2", "TAGS": "a", "colour": "blue", "CLUSTER": "DefaultCluster"}
     assert (message.topic, message.flag, message.message_id) == ("one", 7, result.message_id)
     assert message.store_host.port == broker.port
+
+
+def test_a_producer_begins_at_any_queue(broker: LocalBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def third(limit: int) -> int:
+        asked.append(limit)
+        return 2
+
+    monkeypatch.setattr(chance, "below", third)
+    with Producer(broker.store, timeout=DEADLINE_SECONDS) as producer:
+        queues = [producer.send("any-queue", b"x").queue_id for _ in range(3)]
+        batch = producer.send_batch("any-batch", [b"x"]).queue_id
+    count = asked[0]
+    assert asked == [count, count] and count > 2
+    assert (queues, batch) == ([2, 3 % count, 4 % count], 2)
 
 
 def test_without_a_queue_id_messages_go_round_the_queues(broker: LocalBroker) -> None:

@@ -87,7 +87,7 @@ def test_every_part_of_a_row_is_in_its_message(broker: LocalBroker) -> None:
         assert len(properties.pop("UNIQ_KEY")) == 32
         assert properties.get(f"p{number % 90}") == (str(number) if number % 2 else None)
     queues = Counter(message.queue_id for message in found.values())
-    assert sorted(queues) == [0, 1, 2]  # three pieces of a thousand rows, one queue after the other
+    assert len(queues) == 3  # three pieces of a thousand rows, one queue after the other
 
 
 @pytest.mark.parametrize("acks", ["none", "appended", "broker"])

@@ -79,6 +79,21 @@ def test_a_query_goes_on_where_its_checkpoint_says_with_new_topics_and_within_it
     assert "returns" in str(source["latestOffset"])
 
 
+def test_a_query_goes_on_with_fewer_topics_and_knows_the_others_when_they_are_asked_for_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    store, batches = SmallStore(tmp_path / "store", 4096), Batches()
+    sent = put(store, 40)
+    drain(spark, store.root, tmp_path / "checkpoint", batches, subscribe="orders,payments")
+    assert rows_of(batches) == sorted(sent)
+    more = put(store, 40)
+    drain(spark, store.root, tmp_path / "checkpoint", batches, subscribe="orders")
+    fewer = [row for row in more if row[0] == "orders"]
+    assert rows_of(batches) == sorted(sent + fewer)
+    drain(spark, store.root, tmp_path / "checkpoint", batches, subscribe="orders,payments")
+    assert rows_of(batches) == sorted(sent + more), "the other topic goes on where it was left"
+
+
 def test_a_stream_starts_where_it_is_told(spark: SparkSession, tmp_path: Path) -> None:
     store = SmallStore(tmp_path / "store", 4096)
     before, batches, only, named = put(store, 40), Batches(), Batches(), Batches()
