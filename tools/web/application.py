@@ -25,6 +25,7 @@ from tools.web.threads import Threads
 from tools.web.views.table import VIEWS, View
 
 RETRY_MS = 2000
+NUMBER_MAX = (1 << 53) - 1  # JavaScript's Number.MAX_SAFE_INTEGER
 log = logging.getLogger(__name__)
 
 
@@ -43,8 +44,17 @@ def application(console: Console) -> Starlette:
 
 
 def text_of(value: Any) -> str:
-    """JSON on one line; what is no text in UTF-8 is escaped."""
-    return json.dumps(value, separators=(",", ":"), default=str)
+    """JSON on one line; what is no text in UTF-8 is escaped. A browser's numbers are exact up to NUMBER_MAX: a larger
+    one is a text."""
+    return json.dumps(_exact(value), separators=(",", ":"), default=str)
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _exact(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_exact(one) for one in value]
+    return str(int(value)) if isinstance(value, int) and abs(value) > NUMBER_MAX else value
 
 
 def problem(error: Exception) -> tuple[int, Json]:

@@ -111,6 +111,7 @@ def _run(console: object, listener: socket.socket, token: str, port: int, names:
     import uvicorn
 
     from tools.web.application import application
+    from tools.web.door import Door
     from tools.web.guard import Guard, Hosts
     from tools.web.state.console import Console
 
@@ -119,7 +120,7 @@ def _run(console: object, listener: socket.socket, token: str, port: int, names:
     server = uvicorn.Server(
         uvicorn.Config(
             app, access_log=False, log_level="critical", server_header=False, date_header=False, proxy_headers=False,
-            lifespan="off", ws="none", http="h11", limit_concurrency=CONNECTIONS_MAX,
+            lifespan="off", ws="none", http=Door, limit_concurrency=CONNECTIONS_MAX,
             h11_max_incomplete_event_size=HEAD_BYTES_MAX, timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )

@@ -2,7 +2,12 @@
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-export const count = (value) => (value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en-US"));
+// A number too large to be exact here comes as a text.
+export function count(value) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value !== "string") return Math.round(value).toLocaleString("en-US");
+  return /^-?\d{1,19}$/.test(value) ? BigInt(value).toLocaleString("en-US") : value;
+}
 
 export const howMany = (value, one) => `${count(value)} ${one}${value === 1 ? "" : "s"}`;
 

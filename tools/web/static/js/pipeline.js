@@ -122,7 +122,7 @@ function members(known) {
   return h("section", { "aria-label": "Name servers" }, h("h2", {}, "Known to name servers"), h("p", { class: "where" }, known.nameServers),
     table("Brokers", ["broker", "cluster", "address", "speaks", ["log end", "number"], ["puts/s (10, 60, 600 s)", "number"]],
       known.brokers.map((one) => [`${one.broker}:${one.brokerId}`, one.cluster, one.address, one.error ? badge("unreachable", "bad") : one.version,
-        one.maxOffset ? count(Number(one.maxOffset)) : "–", one.putTps ? one.putTps.split(" ").map((value) => Number(value).toFixed(0)).join(" ") : one.error ?? "–"])),
+        one.maxOffset ? count(one.maxOffset) : "–", one.putTps ? one.putTps.split(" ").map((value) => Number(value).toFixed(0)).join(" ") : one.error ?? "–"])),
     known.more ? h("p", {}, `${known.more} more are not shown`) : null);
 }
 

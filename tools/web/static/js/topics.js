@@ -13,6 +13,13 @@ export function show(place, page) {
   follow("topics", { store: page.store }, (value) => replace(place, all(value, page)), (problem) => replace(place, wrong(problem)));
 }
 
+// Where the last messages of a queue begin; its offsets may be texts, larger than a number can say.
+function lastOf(queue) {
+  const first = BigInt(queue.minOffset);
+  const last = BigInt(queue.maxOffset) - 25n;
+  return last > first ? last : first;
+}
+
 const link = (page, topic) => h("a", { href: `/topics?${new URLSearchParams({ store: page.store, topic })}` }, topic);
 const messages = (page, topic, text) => h("a", { href: `/search?${new URLSearchParams({ store: page.store, by: "newest", topic })}` }, text);
 
@@ -38,7 +45,7 @@ async function one(place, page, topic) {
       h("p", {}, messages(page, topic, "newest messages"), " · ", h("a", { href: `/topics?store=${page.store}` }, "all topics")),
       table("Queues", ["queue", ["begins", "number"], ["ends", "number"], ["messages", "number"], ["bytes", "number"], "first stored", "last stored", "messages"],
         value.queues.map((queue) => [String(queue.queueId), count(queue.minOffset), count(queue.maxOffset), count(queue.messages), bytes(queue.bytes), time(queue.firstMs), time(queue.lastMs),
-          h("a", { href: `/search?${new URLSearchParams({ store: page.store, by: "queue", topic, queue: queue.queueId, value: Math.max(queue.minOffset, queue.maxOffset - 25) })}`, "aria-label": `last messages of queue ${queue.queueId}` }, "last")])),
+          h("a", { href: `/search?${new URLSearchParams({ store: page.store, by: "queue", topic, queue: queue.queueId, value: lastOf(queue) })}`, "aria-label": `last messages of queue ${queue.queueId}` }, "last")])),
       value.more ? h("p", { class: "note" }, `${count(value.more)} more queues are not shown`) : null));
   } catch (problem) {
     replace(place, wrong(problem));
