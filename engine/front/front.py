@@ -24,6 +24,7 @@ from engine.front.connections.peer import Peer
 from engine.front.connections.reception import Reception
 from engine.front.connections.relay import Relay
 from engine.front.connections.service import FrontContext, Service, frame_of
+from engine.front.connections.shares import Shares
 from engine.front.connections.tables import Tables
 from engine.front.pulls.pulls import Pulls
 from engine.front.sends.quick_sends import quick_sends
@@ -87,6 +88,7 @@ class Front:
         self._tables.follow(lambda _table, _name: self._note_serving())
         self._unbound: dict[int, str] = {}  # port: why not, as it was told
         self._written: list[Peer] = []  # those with answers in this turn
+        self._shares = Shares(self._loop.call_soon)
         self._bind_at_ms = self._sweep_at_ms = 0
         self._seldom = Seldom(log)
         received = np.zeros(BUFFER_BYTES, np.uint8)
@@ -213,9 +215,16 @@ class Front:
     def _take_pulls(self, peer: Peer, at: int, end: int) -> int:
         if not peer.pulls:
             return at
-        began_ns = time.monotonic_ns()
-        taken_to = self._usual_pulls.take(peer, at, end)
-        if time.monotonic_ns() - began_ns > NS_PER_MS:
+        shares = self._shares
+        if peer.is_crowded or (peer.is_pulling and shares.is_over):
+            peer.is_crowded = True
+            return at
+        began_ns, room = time.monotonic_ns(), shares.room
+        taken_to = self._usual_pulls.take(peer, at, end, room)
+        peer.is_crowded = room is not None
+        taken_ns = time.monotonic_ns() - began_ns
+        shares.spend(taken_ns)
+        if taken_ns > NS_PER_MS:
             self._pulls.was_slow(began_ns)
         if taken_to > at:
             peer.is_pulling = True
@@ -275,7 +284,7 @@ class Front:
 
     def had_turn(self, peer: Peer) -> None:
         """Behind what has come for the others, and after its answers were written."""
-        self._loop.call_soon(peer.go_on)
+        self._shares.wait(peer)
 
     def _flush(self) -> None:
         written, self._written = self._written, []

@@ -90,6 +90,7 @@ class Peer(asyncio.BufferedProtocol):
         self._has_ranges = False  # of the log, among them
         self._has_more = False  # whole frames, perhaps, in what is kept of what it sent
         self._is_deaf = False  # it takes no answers now
+        self.is_crowded = False  # others have used this loop turn's time for what it asks next
         self._socket: socket.socket | None = None
         self._fd = -1
         self._acked = 0  # of all that was sent to it, when it was looked at last
@@ -180,14 +181,14 @@ class Peer(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _end_turn(self) -> None:
-        self._has_more = True
+        self._has_more, self.is_crowded = True, False
         if self._transport is not None:
             self._transport.pause_reading()
         self._host.had_turn(self)
 
     def _has_enough(self, began: float) -> bool:
         """Whether its turn is over: it is to take what it has, or has asked for very much."""
-        if self._transport is None or time.monotonic() - began > TURN_SECONDS:
+        if self._transport is None or self.is_crowded or time.monotonic() - began > TURN_SECONDS:
             return True
         return self.room <= 0
 
@@ -209,6 +210,7 @@ class Peer(asyncio.BufferedProtocol):
     def _take(self, data: memoryview, is_buffer: bool) -> int:
         """Hand over the frames that are whole; how many bytes they have. Raises MalformedFrame."""
         at, end, before, began = 0, len(data), -1, time.monotonic()
+        self.is_crowded = False
         while end - at >= LENGTH_BYTES and at != before:
             if is_buffer:
                 begin, at = at, self._host.take_usual(self, at, end)

@@ -159,14 +159,15 @@ class UsualPulls:
 
     # turns
 
-    def take(self, peer: Peer, at: int, end: int) -> int:
+    def take(self, peer: Peer, at: int, end: int, room_max: int | None = None) -> int:
         """What of the receive buffer from `at` to `end` is usual is answered, or held: where the first frame begins
-        that is not."""
+        that is not. Of answers about `room_max` bytes are made at most; None: as many as the peer has room for."""
         block, held = self.block, self.held
         block[PullWord.REASON] = 0
         while end - at > LENGTH_BYTES:
             fd = peer.idle_fd
-            at = int(take_pulls(block, at, end, fd, peer.number, peer.room))
+            room = peer.room if room_max is None else min(peer.room, room_max)
+            at = int(take_pulls(block, at, end, fd, peer.number, room))
             if block[PullWord.WRITTEN]:
                 self._hand_over(peer, fd)
             if block[PullWord.REASON] != Unusual.NOT_YET:
