@@ -197,6 +197,9 @@ class Board(Group):
         "gauge", "flusher|supervisor", "producers, writer",
         "0, or why a flush failed, which is final; the supervisor's once it gave the flusher up",
     )  # fmt: skip
+    flush_at_once = One(
+        "gauge", "receiver", "flusher", "1: puts at this slave's master wait until what comes is on this disk"
+    )
     log_flushes = One("tally", "flusher", "status", "how often the log was brought to disk")
     reput_from_offset = One(
         "cursor", "dispatcher", "Spark, queue flush", "queues and index hold all below; <= max, on a record's boundary"

@@ -121,7 +121,7 @@ class Flusher:
         end = self._seen_end
         if end <= flushed:
             return False
-        if self._sync_flush:
+        if self._flushes_at_once(self._board.flush_at_once.read()):
             return True
         pace = self._log_pace
         if pace.timed and now_ms - self._log_looked_ms < pace.interval_ms:
@@ -132,6 +132,10 @@ class Flusher:
             self._log_thorough_ms = now_ms
             return True
         return full_segment or end // PAGE_BYTES - flushed // PAGE_BYTES >= pace.least_pages
+
+    def _flushes_at_once(self, asked: int) -> bool:
+        """Whether somebody waits for each byte: puts here, or at the master of this slave (haAckFlushed)."""
+        return self._sync_flush or (self._is_slave and asked != 0)
 
     # the log
 
@@ -347,15 +351,15 @@ class Flusher:
         """Until the next timer; with SYNC_FLUSH, or not timed, also until the log grows."""
         if self._mark.is_dirty and not self._failed:
             timeout_ms = min(timeout_ms, max(1, self._mark_due_ms() - self._now_ms))
-        if self._sync_flush and not self._failed:
+        asked = self._board.flush_at_once.read()
+        if self._flushes_at_once(asked) and not self._failed:
             waiting.await_change(self._board.max_physical_offset, self._seen_end, timeout_ms)
             return
-        own = self._board.flushed_offset  # nobody else moves it: a sleep that a signal ends
-        dirty = not self._failed and self._board.max_physical_offset.read() > own.read()
+        dirty = not self._failed and self._board.max_physical_offset.read() > self._board.flushed_offset.read()
         until_due_ms = self._log_looked_ms + self._log_pace.interval_ms - self._now_ms
         timeout_ms = min(timeout_ms, max(1, until_due_ms)) if dirty else timeout_ms
         if self._log_pace.timed or self._failed:
-            waiting.await_change(own, own.read(), timeout_ms)
+            waiting.await_change(self._board.flush_at_once, asked, timeout_ms)  # ends by a signal, too
         else:
             waiting.await_change(self._board.max_physical_offset, self._seen_end, timeout_ms)
 

@@ -218,6 +218,7 @@ class Receiver:
         if self._relay is not None and self._relay.failure is not None and reason is CloseReason.PEER_CLOSED:
             reason, detail = CloseReason.TLS, self._relay.failure
         self._flush_reports.stop()
+        waiting.publish(self._board.flush_at_once, 0)
         if reason is CloseReason.DIVERGED:
             self._note_difference()
         reason = self.client.seen_as(reason)
@@ -295,6 +296,7 @@ class Receiver:
         if opening is not None and opening.greeting is not None and opening.greeting.master is not None:
             self._facts.follow(opening.greeting.master)
             replica_words.publish_remoting(self._words.remoting, opening.greeting.master.remoting)
+        waiting.publish(self._board.flush_at_once, int(self.client.puts_wait))
         if self.client.counts_flushed and self._socket is not None:
             self._flush_reports.start(self._socket)
 

@@ -363,9 +363,10 @@ def open_role(
     """The sender of one slave that has sent its first report, reading already. `is_told`: the log says why it ends;
     `waited_ms`: since its first report."""
     now_ms, facts = monotonic_ms(), ha_facts.HaFacts(config, board)
+    policy = put_policy(replication.of_config(config))
     greeting = MasterGreeting(
         facts.now(), facts.secret(), os.urandom(NONCE_BYTES), counts_flushed=config.ha_ack_flushed,
-        is_required=config.ha_secret_required,
+        puts_wait=policy.in_sync_replicas > 1, is_required=config.ha_secret_required,
     )
     limits = ConnectionLimits(
         segment_bytes=config.mapped_file_size_commit_log_bytes,
@@ -375,7 +376,6 @@ def open_role(
         slave_timeout_ms=config.slave_timeout_ms,
     )
     files = SegmentFiles(config.store_path_commit_log, config.mapped_file_size_commit_log_bytes)
-    policy = put_policy(replication.of_config(config))
     confirms = policy.in_sync_replicas == 2 and not policy.replicas_min and not config.ha_ack_flushed
     sender = Sender(
         board, slot, files, limits, FlowMonitor(now_ms), now_ms, confirms=confirms,

@@ -22,7 +22,7 @@ import numpy as np
 
 from engine.protocol.ha import client_kernel
 from engine.protocol.ha.client_kernel import NOT_FOLLOWED, NOTHING, ClientLimits, ClientWord
-from engine.protocol.ha.hello import SlaveGreeting, first_report
+from engine.protocol.ha.hello import SlaveGreeting, Welcome, first_report
 from engine.protocol.ha.opening import ALL_THERE_IS, NEVER, NO_TAIL, QUIET_MS, HistorySearch, Opening, Tail
 from engine.protocol.ha.wire import (
     FRAME_HEADER,
@@ -146,8 +146,17 @@ class HaClient:
     @property
     def counts_flushed(self) -> bool:
         """Whether this connection's master waits until we have on disk what it sent."""
+        return self._welcome is not None and self._welcome.counts_flushed
+
+    @property
+    def puts_wait(self) -> bool:
+        """Whether puts there wait for that: what comes is to be flushed at once."""
+        return self._welcome is not None and self._welcome.puts_wait
+
+    @property
+    def _welcome(self) -> Welcome | None:
         greeting = None if self.opening is None else self.opening.greeting
-        return greeting is not None and greeting.welcome is not None and greeting.welcome.counts_flushed
+        return None if greeting is None else greeting.welcome
 
     def seen_as(self, reason: CloseReason) -> CloseReason:
         """The reason as far as this side can tell: a master that hangs up before its first frame refuses us."""

@@ -117,10 +117,12 @@ def words_of(message: bytes) -> bytes:
 
 
 class Welcome(NamedTuple):
-    """What a master grants: whether it waits for the slave's disk, too; whether it proved that it knows the secret."""
+    """What a master grants: whether it counts what is on the slave's disk alone, and whether puts wait for that;
+    whether it proved that it knows the secret."""
 
     counts_flushed: bool
     is_signed: bool
+    puts_wait: bool = False
 
 
 class Replica(NamedTuple):
@@ -156,7 +158,8 @@ class SlaveGreeting:
         if self._secret and not is_proved:
             why = "the master does not know the secret of haSecretFile, or has none"
             raise PeerError(CloseReason.SIGNATURE, self._facts.end_offset, why)
-        self.welcome = Welcome(bool(fields.get("flushed")), is_proved)
+        counts_flushed = bool(fields.get("flushed"))
+        self.welcome = Welcome(counts_flushed, is_proved, counts_flushed and bool(fields.get("waits", True)))
         return b""
 
     def require_known(self) -> None:
@@ -185,10 +188,12 @@ class MasterGreeting:
     """The master's side: the challenge is sent first, then `hear` gets each word that is no offset."""
 
     def __init__(
-        self, facts: Facts, secret: bytes, nonce: bytes, *, counts_flushed: bool = False, is_required: bool = False
-    ) -> None:
+        self, facts: Facts, secret: bytes, nonce: bytes, *, counts_flushed: bool = False, puts_wait: bool = True,
+        is_required: bool = False,
+    ) -> None:  # fmt: skip
         """`is_required`: who has not proved that it knows the secret is not served, nor are RocketMQ's slaves."""
-        self._facts, self._secret, self._counts_flushed, self.is_required = facts, secret, counts_flushed, is_required
+        self._facts, self._secret, self.is_required = facts, secret, is_required
+        self._says = json.dumps({"flushed": counts_flushed, "waits": puts_wait}).encode()
         self._challenge = _json(facts, nonce)
         self._message = b""
         self.replica: Replica | None = None
@@ -227,8 +232,7 @@ class MasterGreeting:
         return Replica(facts, is_proved)
 
     def _welcome(self, hello: bytes) -> bytes:
-        text = json.dumps({"flushed": self._counts_flushed}).encode()
-        return control_frame(signature(self._secret, b"master", hello, text) + text)
+        return control_frame(signature(self._secret, b"master", hello, self._says) + self._says)
 
 
 SEEN_BY_SLAVE = {  # a master's reasons, as the slave calls the same
