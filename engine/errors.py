@@ -42,7 +42,8 @@ class EngineError(Exception):
 class BrokerGone(EngineError):
     """Raised when the broker of a producer has ended, or another one has taken its place.
 
-    Next: `slipstream status STORE`; once a broker runs, make a new Producer and send again what may be repeated.
+    Next: `slipstream status STORE`; once a broker runs, call the same Producer again: it attaches to that broker. The
+    producer sends nothing again by itself; send again what may be repeated.
     """
 
     code = "BROKER_GONE"
@@ -50,8 +51,8 @@ class BrokerGone(EngineError):
 
     def __init__(self, store: str, pid: int) -> None:
         super().__init__(
-            f"{store}: the broker (process {pid}) has ended; what was not acknowledged may or may not be in the log. "
-            "Make a new Producer once it runs again"
+            f"{store}: the broker (process {pid}) has ended; what was not acknowledged may or may not be in the log; "
+            "nothing is sent again by itself; this producer attaches to the next broker once that runs"
         )
 
 

@@ -29,9 +29,9 @@ from engine.front.pulls.log_view import LogView
 from engine.front.sends import usual_sends
 from engine.keeping import allocator, dispatcher
 from engine.producer import pipeline_kernel
-from engine.producer.columns import as_bytes, column_of_parts
+from engine.producer.columns import as_bytes
+from engine.producer.first_run import LOCALHOST, run_batch_once, run_once
 from engine.producer.pipeline import Pipeline
-from engine.producer.put_kernel import block_of, follow, form_of, put
 from engine.protocol.ha.client import HaClient
 from engine.protocol.ha.client_kernel import ClientLimits
 from engine.protocol.ha.connection import HaConnection
@@ -54,8 +54,7 @@ from store.files.pointer import COUNTERS_FILE
 from store.files.segment_files import SegmentFiles
 from store.index import index_kernel
 from store.index.index_file import Geometry
-from store.message import properties, rows_kernel
-from store.message.host import Host
+from store.message import rows_kernel
 from store.message.record import BLANK_BYTES, encode
 from store.message.topics import SELF_TEST_TOPIC
 from store.names import COMMIT_LOG
@@ -68,7 +67,6 @@ from store.verify.verification import Verification
 SEGMENT_BYTES, RING_BYTES = 1 << 20, 1 << 20
 RECORD_BYTES = 256  # one with nothing in it
 PRODUCERS = 2  # one puts; one asks, so that the writer does not stay with the first to wait for more
-LOCALHOST = Host("127.0.0.1", 10911)
 
 
 @contextmanager
@@ -234,19 +232,10 @@ def _warm_recovery(config: BrokerConfig) -> None:
 
 
 def _put(board: Board, claimed: ring.ClaimedRing, clock: Clock) -> None:
-    template = encode_kernel.template_of(SELF_TEST_TOPIC, 0, 0, LOCALHOST, LOCALHOST)
     outlet = claimed.outlet(board.counters.words, board.writer_bell.index)
-    block = block_of(outlet, board, board.confirm_offset.index, clock.words)
     waiting.publish(board.broker_state, BrokerState.RUNNING)
-    put(block, form_of(template).words, b"body", b"", 0)
-    keys = properties.format({properties.KEYS: "key"})
-    record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST, properties=keys)
-    encode_kernel.put_payload(*outlet, as_bytes(encode_kernel.hidden(record)), 0)
+    run_once(outlet, board, clock.words)
+    record = encode(topic=SELF_TEST_TOPIC, body=b"body", store_host=LOCALHOST)
     draft = Draft(topic=SELF_TEST_TOPIC, queue_id=0, pieces=(record * 2,), records=2, record_bytes_max=SEGMENT_BYTES)
     encode_kernel.put_payload(*outlet, as_bytes(payload_of(draft, lambda _queue: 0)), COMPOSED)
-    bodies, nothing = column_of_parts([b"body", b"another"]), column_of_parts([b""])
-    encode_kernel.put_many(outlet, template, bodies, nothing, True, 0, 2, monotonic_ms(), -1, 0)
-    atomics.publish(claimed.control, int(ring.ControlWord.ASKED), 0)
-    atomics.await_change(claimed.control, int(ring.ControlWord.HEAD), 0, 0)
-    clock.stop(0)
-    follow(block, 0, 1, 0, 0)
+    run_batch_once(outlet)

@@ -13,10 +13,12 @@ from typing import Any
 
 from engine.errors import MessageIllegal, StoreIllegal
 from store.message.host import Host
+from store.message.properties import DELAY, KEYS, TAGS
 from store.put.request import INT_MAX, INT_MIN, LONG_MAX, SendRequest
 
 SHOWN_MAX = 40  # characters of a wrong value
 PATH_BYTES_MAX, NAME_BYTES_MAX = 4000, 255  # of a store: room for the names below it
+RESERVED = (KEYS, TAGS)  # properties that have arguments of their own
 
 INTEGERS = ("queue_id", "sys_flag", "flag", "reconsume_times", "max_reconsume_times")  # of a request
 
@@ -71,6 +73,24 @@ def named(properties: Any) -> Mapping[str, Any]:
         what = f"they are a dict of str, not {type(properties).__name__}"
         raise MessageIllegal(f"properties {_shown(properties)}", what)
     return properties
+
+
+def fields_of(tags: Any, keys: Any, properties: Mapping[str, Any] | None, delay_level: int = 0) -> dict[str, Any]:
+    """The properties of a message, or of a batch, by name. Raises MessageIllegal."""
+    fields: dict[str, Any] = {}
+    if keys is not None:
+        fields[KEYS] = keys
+    if tags is not None:
+        fields[TAGS] = tags
+    if properties:
+        named(properties)
+        for name in RESERVED:
+            if name in properties:
+                raise MessageIllegal(f"property {name}", "it has an argument of its own")
+        fields.update(properties)
+    if delay_level or type(delay_level) is not int:
+        fields[DELAY] = str(whole(delay_level, "delay level"))
+    return fields
 
 
 def checked_request(request: Any) -> SendRequest:

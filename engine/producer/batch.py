@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from engine.errors import BatchIncomplete, MessageIllegal, SendTimeout
 from engine.producer.connection import Connection
 from engine.producer.property_texts import PropertyColumn
+from engine.protocol.ha.group_transfer import PutMessageStatus
 from engine.rings import encode_kernel
 from engine.rings.encode_kernel import Column
 from ipc.clock import monotonic_ms, wall_ms
@@ -26,6 +28,17 @@ class PlaceColumn(IntEnum):
 
     PHYSICAL_OFFSET = 0  # or -errno
     QUEUE_OFFSET = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchResult:
+    """What became of a batch: `queue_offsets` and `physical_offsets` are int64[count], in the batch's order."""
+
+    status: PutMessageStatus
+    count: int
+    queue_id: int
+    queue_offsets: npt.NDArray[np.int64]
+    physical_offsets: npt.NDArray[np.int64]
 
 
 def places_for(count: int) -> Places:

@@ -16,10 +16,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from engine.errors import ForeignProducer, MessageIllegal
+from engine.errors import BrokerGone, ForeignProducer, MessageIllegal
 from engine.producer.argument_checks import checked_request, text, truth, whole
 from engine.producer.columns import as_bytes
 from engine.producer.connection import LIVENESS_NS, Connection
+from engine.producer.first_run import make_ready
 from engine.producer.op_writer import Op, OpWriter
 from engine.producer.put_kernel import follow
 from engine.producer.unique_keys import UniqueKeys
@@ -52,11 +53,13 @@ class SendResult(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What is in the ring under `number`. `queue_id` is the one its client named, `in_sync_slaves` as it was before.
+    """What is in the ring of `connection` under `number`. `queue_id` is the one its client named, `in_sync_slaves` as
+    it was before.
 
     `length`: bytes of the record, 0 where only the writer knows; `batch`: the records of a batch.
     """
 
+    connection: Connection
     number: int
     queue_id: int
     length: int
@@ -70,6 +73,8 @@ class BrokerPuts:
 
     def __init__(self, connection: Connection, timeout: float) -> None:
         self._connection, self._timeout_ms = connection, _milliseconds(timeout)
+        self._is_unanswered = False  # something was sent without waiting, and nobody asked what became of it
+        make_ready(connection.board)
         self._lock = threading.Lock()
         self._unique_keys = UniqueKeys(connection.store_host.ip)
         self._slots: dict[tuple[str, int], int] = {}
@@ -161,6 +166,38 @@ class BrokerPuts:
         """When a call that begins now has taken `timeout` seconds (the producer's), monotonic milliseconds."""
         return monotonic_ms() + (self._timeout_ms if timeout is None else _milliseconds(timeout))
 
+    # a broker that was started again
+
+    def _attach_again(self, gone: BrokerGone) -> None:
+        """Go on with the broker that runs now, where nothing was put that this error is to tell of.
+
+        Raises `gone` where none runs, or another call is owed an answer: what was sent without waiting is told of
+        once, and nothing is ever put a second time here. Raises what a new producer would, too.
+        """
+        before, is_owed, self._is_unanswered = self._connection, self._is_unanswered, False
+        if is_owed or not before.is_succeeded:
+            raise gone
+        connection = Connection(before.store)
+        if not connection.is_running:  # not yet
+            connection.close()
+            raise gone
+        self._attached(connection)
+        before.close()
+
+    def _require_attached(self) -> None:
+        """As `_attach_again`, where the broker says that it has ended."""
+        try:
+            self._connection.require_running()
+        except BrokerGone as gone:
+            self._attach_again(gone)
+
+    def _attached(self, connection: Connection) -> None:
+        """All that was known of the broker before is forgotten."""
+        self._connection = connection
+        self._slots.clear()
+        self._unique_keys = UniqueKeys(connection.store_host.ip)
+        self._forget_topics()
+
     # into the ring
 
     def _draft_of(self, request: SendRequest) -> tuple[Draft, bool]:
@@ -220,9 +257,17 @@ class BrokerPuts:
         """Publish a draft and wait for its answer."""
         began_ns = time.monotonic_ns()
         with self._lock:
-            sent = self._publish(draft, waits, deadline_ms, queue_id)
-            self._connection.places.expect(sent.number)
+            sent = self._publish_again(draft, waits, deadline_ms, queue_id)
+            sent.connection.places.expect(sent.number)
         return self._answer_of(sent, deadline_ms, began_ns)
+
+    def _publish_again(self, draft: Draft, waits: bool, deadline_ms: int, queue_id: int) -> Sent:
+        """As `_publish`, to the broker that was started again if this one is gone."""
+        try:
+            return self._publish(draft, waits, deadline_ms, queue_id)
+        except BrokerGone as gone:
+            self._attach_again(gone)
+            return self._publish(draft, waits, deadline_ms, queue_id)
 
     def _publish(self, draft: Draft, waits: bool, deadline_ms: int, queue_id: int) -> Sent:
         connection = self._connection
@@ -245,7 +290,7 @@ class BrokerPuts:
                 raise RingFull(connection.ring.path, len(payload), monotonic_ms() - began_ms)
         length = 0 if draft.holes else len(draft.pieces[0])
         batch = draft.pieces[0] if draft.records > 1 else b""
-        return Sent(number, queue_id, length, in_sync_slaves, waits, batch)
+        return Sent(connection, number, queue_id, length, in_sync_slaves, waits, batch)
 
     def _slot(self, queue: tuple[str, int], deadline_ms: int) -> int:
         slot = self._slots.get(queue)
@@ -258,7 +303,7 @@ class BrokerPuts:
 
         Raises MessagesRefused, SendTimeout, BrokerGone.
         """
-        connection, number, is_done, status = self._connection, sent.number, False, PutMessageStatus.PUT_OK
+        connection, number, is_done, status = sent.connection, sent.number, False, PutMessageStatus.PUT_OK
         try:
             if not (sent.waits and sent.length):
                 status, physical_offset, queue_offset = self._answer_of_any_length(sent, deadline_ms, began_ns)
@@ -282,7 +327,7 @@ class BrokerPuts:
         self, sent: Sent, deadline_ms: int, began_ns: int
     ) -> tuple[PutMessageStatus, int, int]:
         """Of a record whose length only the writer knows (the log's end is behind it), or for which nobody waits."""
-        connection, status = self._connection, PutMessageStatus.PUT_OK
+        connection, status = sent.connection, PutMessageStatus.PUT_OK
         physical_offset, queue_offset = connection.await_place(sent.number, deadline_ms)
         if sent.waits:
             end_offset = connection.board.max_physical_offset.read()
@@ -294,7 +339,10 @@ class BrokerPuts:
 
     def put_op(self, op: Op, deadline_ms: int) -> None:
         """Put one op message. Raises what `send` raises."""
-        self._connection.require_running()
+        if self._is_unanswered:  # whoever sent that is to hear of it first
+            self._connection.require_running()
+        with self._lock:
+            self._require_attached()
         facts = self._connection.facts.current()
         stored = op_message(op.queue_id, op.offsets, facts, wall_ms())
         self._put_stored(stored, facts, deadline_ms, op.queue_id)

@@ -302,6 +302,18 @@ class Connection:
 
     # the broker
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its broker takes messages, as far as is known."""
+        return not self.is_gone and bool(self.board.broker_state.read() == BrokerState.RUNNING)
+
+    @property
+    def is_succeeded(self) -> bool:
+        """Whether another run of the broker serves the store by now."""
+        self.require_owned()
+        running = extent.running(self.store)
+        return running is not None and running.region_directory != self._running.region_directory
+
     def require_owned(self) -> None:
         """Raises ForeignProducer in a process that did not make it, ProducerClosed."""
         if self.is_foreign:
@@ -312,7 +324,7 @@ class Connection:
     def require_running(self) -> None:
         """Raises BrokerGone, ServiceNotAvailable unless the broker takes messages; and what `require_owned` raises."""
         self.require_owned()
-        if self.is_gone or self.board.broker_state.read() != BrokerState.RUNNING:
+        if not self.is_running:
             raise BrokerGone(self.store, self._pid)
         if (state := self.board.disk_state.read()) >= DiskState.READ_ONLY:
             raise ServiceNotAvailable(self.store, DiskState(state).name, self.board.disk_used_percent.read())

@@ -2,7 +2,8 @@
 
 Implements: TransactionalOpBatchService (spec: store-formats, section 8)
 A half message whose end was decided is done with only once its op message is in the log. So what a read-only broker
-refuses is kept and tried again; only when the producer closes, or its broker ends, is it given up, and said.
+refuses is kept and tried again, where its broker has ended at the one that is started then; only when the producer
+closes is it given up, and said.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from store.put.op_batches import OpBatches
 
 AGAIN_MS, AGAIN_MS_MAX = 100, 2000  # until the next attempt, doubled from one to the next
 KEPT_MAX = 65_536  # refused op messages that are kept
-FINAL = (BrokerGone, ProducerClosed, ForeignProducer)  # no later attempt can do better
+ENDS = (ProducerClosed, ForeignProducer)  # no later attempt can do better
+FINAL = (BrokerGone, *ENDS)  # nor one within the time that a caller waits
 
 
 class Op(NamedTuple):
@@ -112,7 +114,7 @@ class OpWriter:
 
     def _run(self) -> None:
         while self._await_due():
-            if isinstance(self._write(None), FINAL):
+            if isinstance(self._write(None), ENDS):
                 self.end()  # halves without an op message are asked about again
 
     def _await_due(self) -> bool:

@@ -12,19 +12,18 @@ import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Literal, Self, overload
 
 import numpy as np
-import numpy.typing as npt
 
-from engine.errors import BatchIncomplete, EngineError, MessageIllegal, MessagesRefused, SendTimeout
+from engine.errors import BatchIncomplete, BrokerGone, EngineError, MessageIllegal, MessagesRefused, SendTimeout
 from engine.producer.answers import Answers
-from engine.producer.argument_checks import body_bytes, joined, named, store_path, text, whole
-from engine.producer.batch import PlaceColumn, check_sizes, places_for, publish_batch
+from engine.producer.argument_checks import body_bytes, fields_of, joined, store_path, text, whole
+from engine.producer.batch import BatchResult, PlaceColumn, check_sizes, places_for, publish_batch
 from engine.producer.broker_puts import BrokerPuts, SendResult, Sent
 from engine.producer.columns import check_property, column_of
 from engine.producer.connection import Connection
+from engine.producer.first_run import make_batches_ready
 from engine.producer.property_texts import PropertyTexts, rows_of
 from engine.producer.put_kernel import Form, NotPut, form_of, put
 from engine.protocol.ha.group_transfer import PutMessageStatus
@@ -35,13 +34,10 @@ from ipc.errors import RingFull
 from ipc.ring import LocalWord
 from store.errors import PropertiesTooLarge
 from store.message.properties import (
-    DELAY,
-    KEYS,
     MAX_PROPERTIES_BYTES,
     NAME_SEPARATOR,
     PAIR_SEPARATOR,
     PRODUCER_GROUP,
-    TAGS,
     TRANSACTION_PREPARED,
     UNIQ_KEY,
 )
@@ -51,29 +47,17 @@ from store.put.request import POLICY_PROPERTIES, SendRequest
 
 __all__ = ["BatchResult", "Producer", "PutMessageStatus", "SendRequest", "SendResult"]
 
-RESERVED = (KEYS, TAGS)
 TIMEOUT_SECONDS = 3.0  # sendMsgTimeout
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BatchResult:
-    """What became of a batch: `queue_offsets` and `physical_offsets` are int64[count], in the batch's order."""
-
-    status: PutMessageStatus
-    count: int
-    queue_id: int
-    queue_offsets: npt.NDArray[np.int64]
-    physical_offsets: npt.NDArray[np.int64]
 
 
 class Producer(BrokerPuts):
     """A connection to the broker that runs on `store` (its directory). Threads may share one, processes may not: in a
     forked child every call raises ForeignProducer, as does pickling one. Dropped without `close` its ring is free.
-
-    Raises NoBroker at once when none runs there. `timeout` (seconds) is the default of all calls: 3, or as long as the
-    broker's settings have a put wait (syncFlushTimeout, slaveTimeout), if that is longer. A shorter one ends that wait
-    early, with the same status. `unique_keys` gives every message a UNIQ_KEY, as Java clients do; with compat 5 every
-    message has one anyway.
+    A call after its broker's end goes to the one that was started since; where something that was put has no answer,
+    that is told first, once, by BrokerGone, and never put again. Raises NoBroker when none runs there.
+    `timeout` (seconds) is the default of all calls: 3, or as long as the broker's settings have a put wait
+    (syncFlushTimeout, slaveTimeout), if longer. A shorter one ends that wait early, with the same status.
+    `unique_keys` gives every message a UNIQ_KEY, as Java clients do; with compat 5 every message has one anyway.
     """
 
     def __init__(
@@ -81,12 +65,21 @@ class Producer(BrokerPuts):
     ) -> None:
         connection = Connection(store_path(store))
         super().__init__(connection, max(TIMEOUT_SECONDS, connection.answer_ms / 1000) if timeout is None else timeout)
-        self._adds_keys, self._appends_crc = unique_keys, self._connection.facts.settings.appends_crc
-        self._texts = PropertyTexts(self._connection.facts.settings, self._unique_keys, unique_keys=unique_keys)
+        self._adds_keys = unique_keys
         self._forms: dict[tuple[str, int], Form] = {}
         self._templates: dict[tuple[str, int], encode_kernel.Template] = {}
+        self._take_settings()
         self._answers: Answers | None = None
         self._closing = threading.Lock()  # taken once, for good
+
+    def _take_settings(self) -> None:
+        settings = self._connection.facts.settings
+        self._appends_crc = settings.appends_crc
+        self._texts = PropertyTexts(settings, self._unique_keys, unique_keys=self._adds_keys)
+
+    def _attached(self, connection: Connection) -> None:
+        super()._attached(connection)
+        self._take_settings()
 
     @overload
     def send(
@@ -114,11 +107,19 @@ class Producer(BrokerPuts):
         """
         began_ns = time.monotonic_ns()
         deadline_ms = began_ns // NS_PER_MS + self._timeout_ms if timeout is None else self.deadline(timeout)
-        fields = _fields(tags, joined(keys), properties, delay_level)
-        with self._lock:
-            sent = self._put(topic, body, fields, queue_id, flag, deadline_ms)
-            if wait:
-                self._connection.places.expect(sent.number)
+        fields = fields_of(tags, joined(keys), properties, delay_level)
+        try:
+            with self._lock:
+                sent = self._put(topic, body, fields, queue_id, flag, deadline_ms)
+                if wait:
+                    sent.connection.places.expect(sent.number)
+                self._is_unanswered |= not wait
+        except BrokerGone:
+            with self._lock:
+                sent = self._put_again(topic, body, fields, queue_id, flag, deadline_ms)
+                self._is_unanswered |= not wait
+            if not wait:
+                sent.connection.places.forget(sent.number)
         return self._answer_of(sent, deadline_ms, began_ns) if wait else None
 
     def send_async(
@@ -130,18 +131,17 @@ class Producer(BrokerPuts):
 
         `add_done_callback` of the future is the callback form; callbacks run in one thread of this producer.
         """
-        began_ns, deadline_ms, connection = time.monotonic_ns(), self.deadline(timeout), self._connection
-        fields = _fields(tags, joined(keys), properties, delay_level)
+        began_ns, deadline_ms = time.monotonic_ns(), self.deadline(timeout)
+        fields = fields_of(tags, joined(keys), properties, delay_level)
         with self._lock:
             if self._answers is None:
-                connection.require_owned()
-                self._answers = Answers(connection.store)
+                self._connection.require_owned()
+                self._answers = Answers(self._connection.store)
                 self._when_dropped(self._answers.end)
             self._answers.await_room(deadline_ms)
-            sent = self._put(topic, body, fields, queue_id, flag, deadline_ms)
-            connection.places.expect(sent.number)
+            sent = self._put_again(topic, body, fields, queue_id, flag, deadline_ms)
             return self._answers.add(
-                lambda: self._answer_of(sent, deadline_ms, began_ns), lambda: connection.places.forget(sent.number)
+                lambda: self._answer_of(sent, deadline_ms, began_ns), lambda: sent.connection.places.forget(sent.number)
             )
 
     def send_half(
@@ -154,11 +154,12 @@ class Producer(BrokerPuts):
         Its result has the queue id where it will be, and the queue offset that it has among the half messages.
         """
         began_ns, deadline_ms = time.monotonic_ns(), self.deadline(timeout)
-        fields = _fields(tags, joined(keys), properties)
+        fields = fields_of(tags, joined(keys), properties)
         fields.update({TRANSACTION_PREPARED: "true", PRODUCER_GROUP: text(group, "group")})
         with self._lock:
-            sent = self._put(topic, body, fields, queue_id, flag, deadline_ms, SysFlag.TRANSACTION_PREPARED)
-            self._connection.places.expect(sent.number)
+            sent = self._put_again(
+                topic, body, fields, queue_id, flag, deadline_ms, SysFlag.TRANSACTION_PREPARED
+            )  # fmt: skip
         return self._answer_of(sent, deadline_ms, began_ns)
 
     def send_batch(
@@ -173,34 +174,37 @@ class Producer(BrokerPuts):
         BatchIncomplete when only its beginning found room in the ring within the time.
         """
         self._connection.require_owned()
+        make_batches_ready(self._connection.board)
         began_ns, deadline_ms = time.monotonic_ns(), self.deadline(timeout)
-        column = column_of(bodies, "bodies")
+        column, fields = column_of(bodies, "bodies"), fields_of(tags, keys, properties)
         count = len(column.ends) - 1
-        fields = _fields(tags, keys, properties)
+        with self._lock:
+            self._require_attached()
         if self._policies_apply(fields):
             return self._send_each(topic, column, fields, queue_id, wait, deadline_ms)
         texts = self._texts.column(count, fields)
         check_sizes(self._connection, column, texts.column)
-        in_sync_slaves = self._connection.board.in_sync_slaves.read()
-        if self._connection.checks_replicas:
-            self._connection.require_replicas(in_sync_slaves)
         with self._lock:
+            connection = self._connection
+            in_sync_slaves = connection.board.in_sync_slaves.read()
+            if connection.checks_replicas:
+                connection.require_replicas(in_sync_slaves)
             sent_to, template = self._queue(topic, queue_id, deadline_ms)
             places = places_for(count if wait else 0)
-            publish_batch(self._connection, template, column, texts, places, deadline_ms)
+            self._is_unanswered |= not wait
+            publish_batch(connection, template, column, texts, places, deadline_ms)
         if not wait:
             return None
         physical_offsets, queue_offsets = places[:, PlaceColumn.PHYSICAL_OFFSET], places[:, PlaceColumn.QUEUE_OFFSET]
         refused = physical_offsets[physical_offsets < 0]
         if len(refused):
-            raise MessagesRefused(self._connection.store, len(refused), -int(refused[-1]))
+            raise MessagesRefused(connection.store, len(refused), -int(refused[-1]))
         status = PutMessageStatus.PUT_OK
         if count:
             bytes_of_last = np.diff(column.ends[-2:])[0] + np.diff(texts.column.ends[-2:])[0]
-            last_bytes = len(template.record) + int(bytes_of_last)
-            end_offset = int(physical_offsets[-1]) + last_bytes
-            status = self._connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
-            self._connection.clock.stop(began_ns)
+            end_offset = int(physical_offsets[-1]) + len(template.record) + int(bytes_of_last)
+            status = connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
+            connection.clock.stop(began_ns)
         return BatchResult(status, count, sent_to, queue_offsets, physical_offsets)
 
     def flush(self, timeout: float | None = None, *, appended_only: bool = False) -> None:
@@ -208,18 +212,26 @@ class Producer(BrokerPuts):
 
         Raises MessagesRefused, SendTimeout, BrokerGone; EngineError when all is appended but the status is not PUT_OK.
         """
-        connection, deadline_ms = self._connection, self.deadline(timeout)
-        connection.require_owned()
-        with self._lock:
-            connection.await_appended(int(connection.outlet.local[LocalWord.TAIL]) - 1, deadline_ms)
-            connection.raise_refusals()
-            end_offset = connection.board.max_physical_offset.read()
-        if appended_only:
-            return
-        in_sync_slaves = connection.board.in_sync_slaves.read()
-        status = connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
-        if status is not PutMessageStatus.PUT_OK:
-            raise EngineError(f"{connection.store}: everything sent is appended, but its status is {status.value}")
+        deadline_ms = self.deadline(timeout)
+        self._connection.require_owned()
+        try:
+            with self._lock:
+                self._require_attached()
+                connection, self._is_unanswered = self._connection, False
+                connection.await_appended(int(connection.outlet.local[LocalWord.TAIL]) - 1, deadline_ms)
+                connection.raise_refusals()
+                end_offset = connection.board.max_physical_offset.read()
+            if appended_only:
+                return
+            in_sync_slaves = connection.board.in_sync_slaves.read()
+            status = connection.status_of_log(end_offset, in_sync_slaves, deadline_ms)
+            if status is not PutMessageStatus.PUT_OK:
+                raise EngineError(f"{connection.store}: everything sent is appended, but its status is {status.value}")
+        except BrokerGone:  # that is the answer
+            raise
+        except BaseException:
+            self._is_unanswered = True
+            raise
 
     def close(self) -> None:
         """Answer the futures, write pending op messages, give the ring back. What was sent stays sent.
@@ -330,7 +342,20 @@ class Producer(BrokerPuts):
             began_ms = began_ms or monotonic_ms()
             if not connection.await_room(deadline_ms):
                 raise RingFull(connection.ring.path, length, monotonic_ms() - began_ms)
-        return Sent(number, queue_id, length, in_sync_slaves)  # type: ignore[arg-type]
+        return Sent(connection, number, queue_id, length, in_sync_slaves)  # type: ignore[arg-type]
+
+    def _put_again(
+        self, topic: str, body: bytes | str, fields: Mapping[str, str], queue_id: int | None, flag: int,
+        deadline_ms: int, sys_flag: int = 0,
+    ) -> Sent:  # fmt: skip
+        """As `_put`, to the broker that was started again if this one is gone; its place is expected."""
+        try:
+            sent = self._put(topic, body, fields, queue_id, flag, deadline_ms, sys_flag)
+        except BrokerGone as gone:
+            self._attach_again(gone)
+            sent = self._put(topic, body, fields, queue_id, flag, deadline_ms, sys_flag)
+        sent.connection.places.expect(sent.number)
+        return sent
 
     def _draft(
         self, topic: str, body: bytes, fields: Mapping[str, str], queue_id: int, flag: int, sys_flag: int = 0
@@ -352,6 +377,7 @@ class Producer(BrokerPuts):
         """A batch whose messages go through the broker's rules, one by one; all checked before the first is sent."""
         began_ns, results, count = time.monotonic_ns(), [], len(column.ends) - 1
         with self._lock:
+            self._is_unanswered |= not wait
             sent_to, drafts = self._queue_id(topic, queue_id), []
             for number, row in enumerate(rows_of(count, fields)):
                 body = column.data[column.ends[number] : column.ends[number + 1]].tobytes()
@@ -364,7 +390,7 @@ class Producer(BrokerPuts):
                     waited_ms = (time.monotonic_ns() - began_ns) // NS_PER_MS
                     raise BatchIncomplete(self._connection.store, number, count, waited_ms) from late
                 if wait:
-                    self._connection.places.expect(sent.number)
+                    sent.connection.places.expect(sent.number)
                     results.append(self._answer_of(sent, deadline_ms, began_ns))
         if not wait:
             return None
@@ -372,21 +398,3 @@ class Producer(BrokerPuts):
         queue_offsets = np.array([one.queue_offset for one in results], np.int64)
         physical_offsets = np.array([one.physical_offset for one in results], np.int64)
         return BatchResult(status, count, sent_to, queue_offsets, physical_offsets)
-
-
-def _fields(tags: Any, keys: Any, properties: Mapping[str, Any] | None, delay_level: int = 0) -> dict[str, Any]:
-    """The properties of a message, or of a batch, by name. Raises MessageIllegal."""
-    fields: dict[str, Any] = {}
-    if keys is not None:
-        fields[KEYS] = keys
-    if tags is not None:
-        fields[TAGS] = tags
-    if properties:
-        named(properties)
-        for name in RESERVED:
-            if name in properties:
-                raise MessageIllegal(f"property {name}", "it has an argument of its own")
-        fields.update(properties)
-    if delay_level or type(delay_level) is not int:
-        fields[DELAY] = str(whole(delay_level, "delay level"))
-    return fields
