@@ -17,9 +17,9 @@ What is named is imported when it is first asked for: `import slipstream` loads 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ipc.lazy_names import name_of
 from ipc.machine import require_known
 from ipc.module_names import DISTRIBUTION, named
 
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """What `__all__` names, when it is first asked for. Raises ExtraMissing."""
+    """What `__all__` names, when it is first asked for. Raises ExtraMissing; ImportError with the cause."""
     if name == "__version__":
         from importlib.metadata import version
 
@@ -80,7 +80,7 @@ def __getattr__(name: str) -> Any:
         from ipc.extras import require_lake
 
         require_lake(f"slipstream.{name}")
-    value = globals()[name] = getattr(import_module(_LIES_IN[name]), name)
+    value = globals()[name] = name_of(_LIES_IN[name], name, f"slipstream.{name}")
     return value
 
 

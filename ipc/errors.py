@@ -7,7 +7,8 @@ IpcError
 ├── RegionNoSpace    the file system of the regions cannot hold it
 ├── CountersFull     no slot is left for another counter
 ├── CounterMissing   no counter has this label
-└── RingFull         the consumer did not make room before the deadline
+├── RingFull         the consumer did not make room before the deadline
+└── CompilerOff      the environment says that nothing is to be compiled
 """
 
 from __future__ import annotations
@@ -120,4 +121,18 @@ class RingFull(IpcError):
         super().__init__(
             f"{path}: no room for {needed_bytes} bytes after {waited_ms} ms; nothing was sent. "
             "The writer is slower than this producer, or stopped: see `slipstream status STORE`"
+        )
+
+
+class CompilerOff(IpcError):
+    """Raised where NUMBA_DISABLE_JIT is set: shared memory is read and written by compiled code alone.
+
+    Next: unset NUMBA_DISABLE_JIT.
+    """
+
+    code = "COMPILER_OFF"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "NUMBA_DISABLE_JIT is set: Slipstream reads and writes shared memory by compiled code alone; unset it"
         )

@@ -15,8 +15,9 @@ What is named is imported when it is first asked for: `scan` and whoever else re
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from ipc.lazy_names import name_of
 
 if TYPE_CHECKING:
     from spark_bridge.driver import explain_read, read, session
@@ -53,10 +54,10 @@ _LIES_IN = {
 
 
 def __getattr__(name: str) -> Any:
-    """What `__all__` names, when it is first asked for."""
+    """What `__all__` names, when it is first asked for. Raises ImportError with the cause."""
     if name not in _LIES_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_LIES_IN[name]}"), name)
+    value = globals()[name] = name_of(f"{__name__}.{_LIES_IN[name]}", name, f"slipstream.{name}")
     return value
 
 

@@ -20,6 +20,7 @@ from ipc.module_names import DISTRIBUTION, is_ours
 from ipc.process import hold_standard_descriptors
 from tools.common.exit_codes import ExitCode
 from tools.common.lazy_group import NAME_MAX, LazyGroup, close_to
+from tools.common.output_form import lose_no_letter
 
 EXIT_CODES = {  # by an error's code; all others are `STORE`
     "CONFIG": ExitCode.USAGE,
@@ -30,6 +31,7 @@ EXIT_CODES = {  # by an error's code; all others are `STORE`
     "INVALID_OPTION": ExitCode.USAGE,
     "PATTERN_TOO_SLOW": ExitCode.USAGE,
     "ADMIN": ExitCode.USAGE,
+    "COMPILER_OFF": ExitCode.USAGE,
     "CLIENT": ExitCode.USAGE,
     "BROKER_GONE": ExitCode.NO_BROKER,
     "NOT_A_STORE": ExitCode.USAGE,
@@ -201,11 +203,12 @@ def main() -> None:
 
 
 def open_standard_streams() -> None:
-    """Have descriptors 0 to 2, and Python's streams on them, whatever our caller closed."""
+    """Have descriptors 0 to 2, and Python's streams on them, whatever our caller closed; no letter ends a command."""
     hold_standard_descriptors()
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(fd, "w" if fd else "r", encoding="utf-8", closefd=False))
+    lose_no_letter()
 
 
 if __name__ == "__main__":

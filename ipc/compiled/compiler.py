@@ -24,10 +24,13 @@ from numba.extending import intrinsic
 
 from ipc.compiled.kernel_cache import Folders, KernelCache
 from ipc.compiled.kernel_folders import folder_of
+from ipc.errors import CompilerOff
 
 config: Any = numba.config  # untyped
 numba_event: Any = event
 signatures: Any = sigutils
+if config.DISABLE_JIT:
+    raise CompilerOff
 
 _given_folder: str = config.CACHE_DIR  # what NUMBA_CACHE_DIR says
 TOLD_EACH_SECONDS = 3.0

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from warnings import warn
 
 from ipc.compiled.sources import STATE_DIGITS, state_of
 from ipc.module_names import IMPORTED_FROM, SOURCES
@@ -46,8 +47,9 @@ def folder_of(file: Path, given: str = "") -> Path | None:
 
 @cache
 def base_folder(given: str = "") -> Path | None:
-    """The first of the places in which this user may make files; None where there is none."""
-    for place in (Path(given),) if given else places():
+    """The first of the places in which this user may make files; None where there is none. `given` comes first."""
+    wanted = [Path(given)] if given else []
+    for place in [*wanted, *places()]:
         try:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=place).close()
@@ -55,8 +57,12 @@ def base_folder(given: str = "") -> Path | None:
         except OSError:
             continue
         # who may write beside the sources may write the sources; what the user names is the user's affair
-        if given or place == BESIDE_SOURCES or _is_private(status):
+        is_given = place in wanted
+        if is_given or place == BESIDE_SOURCES or _is_private(status):
+            if given and not is_given:
+                warn(f"NUMBA_CACHE_DIR={given} cannot be written; compiled code is kept in {place}", stacklevel=2)
             return place
+    warn("compiled code can be kept nowhere: each process compiles for minutes; set NUMBA_CACHE_DIR", stacklevel=2)
     return None
 
 

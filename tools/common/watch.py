@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from tools.common.output_form import json_text
+from tools.common.output_form import ESCAPED, json_text
 
 REFRESH_SECONDS = 1.0
 PIPE_COLUMNS = 1 << 16  # more than any line has
@@ -24,7 +24,7 @@ def plain_console(*, is_table: bool = False) -> Console:
     A table's cells wrap at a terminal's width; other lines go on behind its last column. Without a terminal nothing is
     cut or wrapped.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", ESCAPED):
         sys.stdout.reconfigure(errors="replace")  # a terminal without µ is shown something else
     if sys.stdout.isatty():
         return Console(soft_wrap=not is_table)
