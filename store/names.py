@@ -26,4 +26,5 @@ CUT_JOURNAL, REPAIR_JOURNAL = "slipstream.cut", "slipstream.repair"
 EPOCHS, DIVERGED = "slipstream.epochs", "slipstream.diverged"
 PEERS, RESERVE = "slipstream.peers", "slipstream.reserve"
 REWIND_JOURNAL, KEPT_CUT = "slipstream.rewind", "slipstream.kept"  # ... with an offset behind its name
+GIVEN_OFFSETS = "givenOffsets.json"  # below config, as consumerOffset.json: a slave's, for its master
 DELETED_TOPICS = "deletedTopics.json"  # below config: {"deletedTopics": [...]}, topics that an administrator deleted

@@ -136,7 +136,7 @@ class ServedTopics:
 
     def _deleted(self) -> set[str]:
         path = self._path.with_name(DELETED_TOPICS)
-        return broker_tables.deleted_topics(mending.read(path).value, str(path))
+        return broker_tables.deleted_topics(mending.checked(path).value, str(path))
 
     def _load(self) -> dict[str, int]:
         begun = time.monotonic()

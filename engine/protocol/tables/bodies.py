@@ -14,6 +14,7 @@ from store.names import (
     CONSUMER_OFFSETS,
     DELAY_OFFSETS,
     DELETED_TOPICS,
+    GIVEN_OFFSETS,
     GROUPS,
     REQUEST_MODES,
     TIMER_METRICS,
@@ -96,6 +97,8 @@ class Bodies:
             return broker_tables.delay_offsets_value(self.delay_offsets, written_version)
         if name == TIMER_METRICS:
             return {broker_tables.VERSION: version.value(), TIMING_COUNT: self.timing_count}
+        if name == GIVEN_OFFSETS:
+            return broker_tables.consumer_offsets_value(self.consumer_offsets.given_here)
         if name == DELETED_TOPICS:
             return broker_tables.deleted_topics_value(self.gone_topics)
         if name == REQUEST_MODES:

@@ -59,7 +59,7 @@ class ConsumerOffsets:
         self._journal: OffsetJournal = NoJournal()
         self.resets = ResetOffsets(self._journal)
         self.commits = 0
-        self.given_here: dict[tuple[Key, int], int] = {}  # to this slave, by clients: its master is to be told
+        self.given_here: dict[Key, dict[int, int]] = {}  # to this slave, by clients: its master is to be told
         self._capacity = LOADED_CAPACITY if value else broker_tables.OFFSET_CAPACITY
         self._queues = sum(map(len, self.table.values()))
         self.texts = OffsetTexts(lambda: self.table, self._capacity)
@@ -152,8 +152,8 @@ class ConsumerOffsets:
     def remove(self, keys: Iterable[Key]) -> bool:
         """Forget these; whether there were any."""
         removed, forgotten = False, list(keys)
-        gone = set(forgotten)
-        self.given_here = {at: offset for at, offset in self.given_here.items() if at[0] not in gone}
+        for key in forgotten:
+            self.given_here.pop(key, None)
         self.resets.remove(forgotten)
         for key in forgotten:
             if key in self.table:

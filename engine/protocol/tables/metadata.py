@@ -28,6 +28,7 @@ from store.names import (
     CONSUMER_OFFSETS,
     DELAY_OFFSETS,
     DELETED_TOPICS,
+    GIVEN_OFFSETS,
     GROUPS,
     REQUEST_MODES,
     TIMER_CHECKPOINT,
@@ -38,7 +39,7 @@ from store.tables import tables as broker_tables
 from store.tables.steps import at_once, freed
 from store.tables.tables import DataVersion
 
-FILES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS, TIMER_METRICS, REQUEST_MODES, DELETED_TOPICS)
+FILES = (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS, TIMER_METRICS, REQUEST_MODES, DELETED_TOPICS, GIVEN_OFFSETS)
 Value = dict[str, Any]
 Steps = Generator[int, None, bool]  # how much each did; then whether anything changed
 
@@ -88,6 +89,7 @@ class Metadata(Bodies):
         keeps_forbidden = identity.line.tables.group_policies
         self.forbidden = broker_tables.forbidden_topics(values[GROUPS], GROUPS) if keeps_forbidden else {}
         self.consumer_offsets = ConsumerOffsets(values[CONSUMER_OFFSETS])
+        self.consumer_offsets.given_here = broker_tables.consumer_offsets(values[GIVEN_OFFSETS], GIVEN_OFFSETS)
         self.delay_offsets = broker_tables.delay_offsets(values[DELAY_OFFSETS], DELAY_OFFSETS)
         self.versions = {name: DataVersion.of(values[name], name) or unset for name in FILES}
         self.timing_count: Value = _object(values[TIMER_METRICS], TIMING_COUNT, TIMER_METRICS)
@@ -180,6 +182,25 @@ class Metadata(Bodies):
         if step and self.consumer_offsets.commits % step == 0:
             self.versions[CONSUMER_OFFSETS] = self.versions[CONSUMER_OFFSETS].next(now_ms)
         return before
+
+    def give_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """A consumer committed that to this slave: its master is to be told."""
+        self.consumer_offsets.given_here.setdefault((topic, group), {})[queue_id] = offset
+
+    def given(self, key: Key, queue_id: int, offset: int) -> None:
+        """The master knows of that one, unless the consumer committed another since."""
+        of_key = self.consumer_offsets.given_here.get(key, {})
+        if of_key.get(queue_id) == offset:
+            del of_key[queue_id]
+            self.changed.add(GIVEN_OFFSETS)
+        if not of_key:
+            self.consumer_offsets.given_here.pop(key, None)
+
+    def forget_given(self) -> None:
+        """This broker is a master: what its consumers commit here is the last word."""
+        if self.consumer_offsets.given_here:
+            self.consumer_offsets.given_here = {}
+            self.changed.add(GIVEN_OFFSETS)
 
     def reset_offsets(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """An administrator sets how far a group is. Raises NoRoom."""
@@ -288,9 +309,9 @@ class Metadata(Bodies):
         """
         version = DataVersion.of(value, CONSUMER_OFFSETS)
         taken = yield from broker_tables.consumer_offsets_in_steps(value, CONSUMER_OFFSETS)
-        for (key, queue_id), offset in self.consumer_offsets.given_here.items():
+        for key, given in self.consumer_offsets.given_here.items():
             if key in taken:
-                taken[key][queue_id] = max(offset, taken[key].get(queue_id, offset))
+                taken[key] |= {queue: max(offset, taken[key].get(queue, offset)) for queue, offset in given.items()}
         ours = self.versions[CONSUMER_OFFSETS]
         is_stale = version is not None and version.is_behind(ours)
         changed = yield from self.consumer_offsets.take(taken, never_back=is_stale)

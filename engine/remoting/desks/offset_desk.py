@@ -36,7 +36,7 @@ from engine.remoting.files.saves import NotSaved
 from engine.remoting.loop.work_pool import WorkPool
 from engine.remoting.sockets.server import Answered
 from ipc.clock import wall_ms
-from store.names import CONSUMER_OFFSETS
+from store.names import CONSUMER_OFFSETS, GIVEN_OFFSETS
 from store.queues.time_search import Boundary
 from store.reading.queue_view import QueueView
 from store.tables.fastjson import INT32_MAX, INT32_MIN
@@ -98,7 +98,7 @@ class OffsetDesk(Part):
         metadata = self.context.metadata
         if metadata.consumer_offsets.commits != self._saved_commits:
             self._saved_commits = metadata.consumer_offsets.commits
-            metadata.changed.add(CONSUMER_OFFSETS)
+            metadata.changed |= {CONSUMER_OFFSETS, *([GIVEN_OFFSETS] if self.context.is_slave else [])}
 
     def waiting(self) -> dict[str, int]:
         """Those that ask for offsets."""
@@ -156,7 +156,7 @@ class OffsetDesk(Part):
             self._seldom.tell("an offset of %s in %s is not kept: %s", group, topic, no_room)
             raise Refused(ResponseCode.SYSTEM_BUSY, str(no_room)) from None
         if self.context.is_slave:
-            self.context.metadata.consumer_offsets.given_here[(topic, group), queue_id] = offset
+            self.context.metadata.give_offset(group, topic, queue_id, offset)
         if before is not None and offset < before:
             self._went_back = True
             self.context.metadata.changed.add(CONSUMER_OFFSETS)

@@ -87,6 +87,8 @@ class BrokerFiles:
         self.read_states = {name: state_of(self.directory / name) for name in FILES}
         self._kept = kept
         self.metadata = self._load(now_ms)
+        if not self._is_slave:
+            self.metadata.forget_given()
 
     def _load(self, now_ms: int) -> Metadata:
         """All tables. Raises MalformedConfig where a damaged file cannot be replaced."""

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import socket
+from itertools import islice
 
 from engine.board import address_cursors, addresses
 from engine.board.cursors import Board
@@ -157,8 +158,9 @@ class MasterTables:
 
     async def _give_offsets(self, link: RemotingLink) -> None:
         """Tell the master what consumers committed here while it was away, where it is behind. Raises NoAnswer."""
-        given = self._metadata.consumer_offsets.given_here
-        for (key, queue_id), offset in list(given.items())[:GIVEN_MAX]:
+        given = self._metadata.consumer_offsets.given_here.items()
+        every = ((key, *pair) for key, of_key in given for pair in of_key.items())
+        for key, queue_id, offset in list(islice(every, GIVEN_MAX)):
             fields = {"topic": key[0], "consumerGroup": key[1], "queueId": str(queue_id)}
             known = await link.ask(_request(RequestCode.QUERY_CONSUMER_OFFSET, fields))
             said = (known.ext_fields or {}).get("offset", "")
@@ -172,8 +174,7 @@ class MasterTables:
                         key[0], told.code, (told.remark or "")[:SAID_CHARACTERS_MAX],
                     )  # fmt: skip
                     continue
-            if given.get((key, queue_id)) == offset:
-                del given[key, queue_id]
+            self._metadata.given(key, queue_id, offset)
 
     def close(self) -> None:
         """Hang up."""
