@@ -93,7 +93,7 @@ def op_offsets(queue_offset: int, facts: Facts) -> str:
 def checked_half(half: Message, facts: Facts, check_times: int, *, is_early: bool = False) -> Stored:
     """A half message put back at the queue's end, because its producer is asked about it for the n-th time.
 
-    `is_early`: put back because its own time to wait (CHECK_IMMUNITY_TIME_IN_SECONDS) is not over; it counts, too.
+    `is_early`: put back because its own time to wait (CHECK_IMMUNITY_TIME_IN_SECONDS) is not over.
     """
     stored = copy_of(half, facts)
     fields = stored.fields

@@ -266,8 +266,14 @@ class _Check:
 
 
 def check_times_of(half: Half) -> int:
-    """What TRANSACTION_CHECK_TIMES becomes."""
+    """What TRANSACTION_CHECK_TIMES becomes when its producer is asked."""
     return 1 if half.check_times is None else java_number(half.check_times) + 1
+
+
+def _times_asked(half: Half) -> int:
+    """What TRANSACTION_CHECK_TIMES stays while it waits: RocketMQ counts a wait as a check, and so drops unasked what
+    waits through all of them."""
+    return 0 if half.check_times is None else max(0, java_number(half.check_times))
 
 
 def _is_ended(check: _Check, half: Half) -> bool:
@@ -281,7 +287,7 @@ def _is_waited_for(check: _Check, half: Half) -> Generator[Wanted, Any, bool]:
     next one."""
     if half.prepared_offset is not None and java_number(half.prepared_offset) == UNREADABLE:
         return False
-    return bool((yield PutBack(half, check_times_of(half), asks=False)))
+    return bool((yield PutBack(half, _times_asked(half), asks=False)))
 
 
 def _pass(check: _Check, half: Half) -> Generator[Wanted, Any, bool | None]:

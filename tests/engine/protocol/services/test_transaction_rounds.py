@@ -219,6 +219,21 @@ def test_a_time_of_its_own_keeps_one_from_being_asked_about() -> None:
     assert (world.asked, world.given_up) == ([], [])
 
 
+def test_one_that_waits_through_more_rounds_than_there_are_checks_is_asked_about() -> None:
+    """RocketMQ counts each wait as a check, and gives it up unasked."""
+    world = World()
+    world.send("a", immunity="100")
+    for _ in range(3 * LIMITS.checks_max):
+        world.now_ms += 10_000
+        assert world.check()
+        assert (world.asked, world.given_up) == ([], [])
+    for times in range(1, LIMITS.checks_max + 1):
+        world.now_ms += 60_000
+        assert world.check()
+        assert len(world.asked) == times
+    assert world.given_up == ["a"], "its producer did not answer"
+
+
 def test_one_that_is_decided_is_passed_before_its_op_message_is_written() -> None:
     world = World()
     for name in "ab":
