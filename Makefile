@@ -11,6 +11,7 @@
 #   make peer-suite  RocketMQ's own integration tests, as published, at brokers of ours; writes docs/peer-suite.md
 #   make histories  Java's producers and consumers, with processes killed at seeded moments, checked; writes docs/histories.md
 #   make differential  10^5 operations to RocketMQ 4.9.7, to 5.3.3 and to us, every byte compared; docs/differential.md
+#   make fastjson  10^5 JSON texts to RocketMQ's own classes and to ours, values compared; writes docs/fastjson.md
 #   make lake-kills  200 times kill -9 of loaders of Iceberg and Delta tables; writes docs/lake-kills.md
 #   make kills   50 times kill -9 of what runs a Spark stream, rows counted; writes docs/streaming-kills.md
 #   make spark-versions  the tests of the Spark bridge with the oldest PySpark that it supports; writes docs/spark-versions.md
@@ -54,7 +55,7 @@ SEEDS := 100000
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_NO_WARN_SCRIPT_LOCATION = 1
 
-.PHONY: setup run quick test peers lint bench fuzz simulate interop differential kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons cluster-demo yarn site man clean
+.PHONY: setup run quick test peers lint bench fuzz simulate interop differential fastjson kills lake-kills drill promotion history queues peer-suite histories spark-versions screenshots image-check unit-check wheel-pythons cluster-demo yarn site man clean
 
 setup: $(STAMP)
 
@@ -104,6 +105,9 @@ lint: setup
 
 differential: setup
 	@$(PYTHON) -m tests.differential --ledger docs/differential.md $(ARGS)
+
+fastjson: setup
+	@$(PYTHON) -m tests.interop.json_texts --ledger docs/fastjson.md $(ARGS)
 
 kills: setup
 	@$(PYTHON) -m tests.spark_bridge.stream_kills --ledger docs/streaming-kills.md $(ARGS)

@@ -18,8 +18,9 @@ from typing import Any
 
 from engine.board import addresses, rival_note, role_request
 from engine.errors import StartRefused
-from engine.settings import affinity, replication
+from engine.settings import affinity, replication, tls_file
 from engine.settings.config import BrokerConfig
+from engine.settings.tls_mode import TlsMode
 from ipc.process import boot_id, start_time
 from ipc.region import is_region
 from store.files import access
@@ -136,6 +137,7 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
             "storeHost": f"{_bracketed(config.broker_ip1)}:{config.listen_port}",
             "haListenPort": ha_listen_port,
             "haSecretFile": str(config.ha_secret_file or ""),
+            "tlsTestFile": _tls_test_file(config),
             "mappedFileSizeConsumeQueue": config.mapped_file_size_consume_queue_bytes,
             "maxHashSlotNum": config.max_hash_slot_num,
             "maxIndexNum": config.max_index_num,
@@ -158,6 +160,12 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
             "transactionOpBatchInterval": config.transaction_op_batch_interval_ms,
         },
     }
+
+
+def _tls_test_file(config: BrokerConfig) -> str:
+    """The tls.properties by which the broker shows a certificate of its own making; empty without."""
+    is_off = config.tls_server_mode is TlsMode.DISABLED or not tls_file.made_by_itself(config.tls_config_file)
+    return "" if is_off else str(config.tls_config_file)
 
 
 def _bracketed(address: str) -> str:

@@ -14,20 +14,20 @@ from engine.figures.finding import Finding, Verdict
 from engine.figures.problems import what_stops
 from engine.protocol.ha.policy import SYNC_MASTER
 from engine.protocol.ha.wire import ReasonCode
-from store.files import set_aside
+from store.files import pointer, set_aside
 from store.names import CUT_JOURNAL, REPAIR_JOURNAL, REWIND_JOURNAL
 
 if TYPE_CHECKING:
     from engine.figures.ha_status import HaStatus
 
 GONE_SECONDS_MAX = 3600  # a slave that was taken away for good is not shown as missing for ever
-NO_SLAVE, NOT_FINISHED = "NO_SLAVE", "NOT_FINISHED"
+NO_SLAVE, NOT_FINISHED, TLS_TEST_MODE = "NO_SLAVE", "NOT_FINISHED", "TLS_TEST_MODE"
 
 
 def findings_of(board: Board, status: HaStatus) -> list[Finding]:
     """Of a broker with its replication as `status` has it; none when all is well. Raises RegionMissing."""
     store = status.store
-    light = (*_of_replicas(status), *_of_the_state(board, store), *_of_journals(Path(store)))
+    light = (*_of_replicas(status), *_of_the_state(board, store), *_of_journals(Path(store)), *_of_tls(Path(store)))
     return [*what_stops(board, store, status.role), *light]
 
 
@@ -63,6 +63,14 @@ def _of_the_state(board: Board, store: str) -> Iterator[Finding]:
 def _state(board: Board) -> str:
     state = board.broker_state.read()
     return BrokerState(state).name if state in list(BrokerState) else "UNKNOWN"
+
+
+def _of_tls(root: Path) -> Iterator[Finding]:
+    """Whether clients are shown a certificate that nobody can verify. Worth a look: it was asked for."""
+    broker = pointer.read(root)
+    if broker is not None and (file := broker.fields["settings"].get("tlsTestFile")):
+        what = f"tls.test.mode.enable=true in {file}: clients cannot tell this broker from another"
+        yield Finding(TLS_TEST_MODE, what, "set tls.server.certPath and keyPath in it", verdict=Verdict.WELL)
 
 
 def _of_journals(root: Path) -> Iterator[Finding]:

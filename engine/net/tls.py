@@ -8,6 +8,8 @@ they have. What cannot be used is told once and changes nothing: the context tha
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import ssl
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.errors import EngineError
+from engine.net.self_signed import self_signed
 from engine.settings import tls_file
 from engine.settings.config import BrokerConfig, ConfigError
 from engine.settings.tls_file import ClientAuth, OwnCertificate, TlsFile
@@ -23,6 +26,7 @@ from store.files.file_state import FileState, state_of
 
 log = logging.getLogger("slipstream.tls")
 
+NAME_CHARACTERS_MAX = 64  # of a common name
 HANDSHAKE_SECONDS = 10.0
 HELLO = 0x16  # the first byte of a TLS connection: a record of type handshake
 CIPHERS_OF_1_2 = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -146,10 +150,13 @@ def _states(file: TlsFile) -> States:
 
 def of_server(file: TlsFile) -> ssl.SSLContext:
     """A context for connections that are accepted. Raises TlsUnusable."""
-    if file.server_own is None:
+    if file.server_own is None and not file.is_test:
         raise TlsUnusable(file.path, "no certificate for a server", "give tls.server.certPath and tls.server.keyPath")
     context = _context(ssl.PROTOCOL_TLS_SERVER, file)
-    _show(context, file.server_own)
+    if file.server_own is None:
+        _show_made(context)
+    else:
+        _show(context, file.server_own)
     if file.client_auth is not ClientAuth.NONE:
         assert file.server_trusts is not None
         _trust(context, file.server_trusts)
@@ -221,6 +228,17 @@ def _show(context: ssl.SSLContext, own: OwnCertificate) -> None:
         raise TlsUnusable(f"{own.certificate} with {own.key}", f"no certificate and key ({why})", advice) from None
 
 
+def _show_made(context: ssl.SSLContext) -> None:
+    """Have the context show a certificate made now, which lies in memory alone."""
+    pem = self_signed(socket.gethostname()[:NAME_CHARACTERS_MAX] or "localhost")
+    fd = os.memfd_create("certificate", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, f"{pem.key}{pem.certificate}".encode())
+        context.load_cert_chain(f"/proc/self/fd/{fd}")
+    finally:
+        os.close(fd)
+
+
 def _trust(context: ssl.SSLContext, trusted: Path) -> None:
     _readable(trusted)
     try:
@@ -278,7 +296,7 @@ def server_tls(mode: TlsMode, path: Path | None) -> ServerTls:
     file = tls_file.load(path)
     for warning in file.warnings:
         log.warning("%s", warning)
-    if mode is TlsMode.PERMISSIVE and file.server_own is None:
+    if mode is TlsMode.PERMISSIVE and file.server_own is None and not file.is_test:
         return ServerTls(mode, None)  # a client's file
     return ServerTls(mode, RenewedContext(path, of_server))
 

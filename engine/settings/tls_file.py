@@ -1,8 +1,9 @@
 """RocketMQ's tls.properties: certificates, private keys, and whom to trust, as a server and as a client.
 
 Implements: TlsSystemConfig, TlsHelper.extractTlsConfigFromFile
-Where RocketMQ is lenient without a word, this is not: its test mode, in which every certificate passes, must be written
-to be on; a client's certificate that is asked for is verified; a server's is verified where the file says against what.
+Where RocketMQ is lenient without a word, this is not: its test mode, in which a server makes a certificate and every
+one passes, must be written to be on; a client's certificate that is asked for is verified; a server's is verified where
+the file says against what.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class OwnCertificate:
 
 @dataclass(frozen=True, slots=True)
 class TlsFile:
-    """What the file says. `own` certificates are None where none is given."""
+    """What the file says. `own` certificates are None where none is given; `is_test`: a server makes one by itself."""
 
     path: Path
     min_version: str
@@ -62,6 +63,7 @@ class TlsFile:
     client_trusts: Path | None
     verifies_server: bool
     checks_host: bool
+    is_test: bool
     warnings: tuple[str, ...]
 
     def files(self) -> list[Path]:
@@ -78,11 +80,11 @@ def load(path: str | os.PathLike[str]) -> TlsFile:
         _check(file, entry)
     texts = {key: entry.value for key, entry in entries.items() if entry.value}
     warnings: list[str] = []
-    if texts.get("tls.test.mode.enable", "").lower() == "true":
-        warnings.append(
-            f"{file}: tls.test.mode.enable=true: connections made from here verify nobody; a server shows the "
-            "certificate given here, or serves no TLS: none of ours makes one by itself, as RocketMQ's do"
-        )
+    is_test = _flag(texts, "tls.test.mode.enable", False)
+    if is_test:
+        own = "tls.server.certPath" in texts
+        shows = "a server shows the certificate given here" if own else "a server makes a certificate that nobody knows"
+        warnings.append(f"{file}: tls.test.mode.enable=true, for tests alone: {shows}, and clients verify nobody")
     trusts = _path(file, texts, "tls.client.trustCertPath")
     auth = ClientAuth(texts.get("tls.server.need.client.auth", "none").lower())
     server_trusts = _path(file, texts, "tls.server.trustCertPath")
@@ -93,13 +95,21 @@ def load(path: str | os.PathLike[str]) -> TlsFile:
     if _flag(texts, "tls.server.authClient", False) and auth is ClientAuth.NONE:
         what = "tls.server.authClient: has no effect, as in RocketMQ, without tls.server.need.client.auth=require"
         warnings.append(f"{file}:{entries['tls.server.authClient'].line}: {what}")
-    is_test = _flag(texts, "tls.test.mode.enable", False)
     verifies = not is_test and _flag(texts, "tls.client.authServer", trusts is not None)
     return TlsFile(
         Path(file), texts.get("tls.min.version", VERSIONS[-1]), _own(file, entries, texts, "server"), server_trusts,
         auth, _own(file, entries, texts, "client"), trusts, verifies,
-        _flag(texts, "tls.client.checkHost", True), tuple(warnings),
+        _flag(texts, "tls.client.checkHost", True), is_test, tuple(warnings),
     )  # fmt: skip
+
+
+def made_by_itself(path: Path | None) -> bool:
+    """Whether a server with this file makes its certificate: test mode, and none is given. False for a bad file."""
+    try:
+        file = None if path is None else load(path)
+    except (ConfigError, OSError):
+        return False
+    return file is not None and file.is_test and file.server_own is None
 
 
 def _check(file: str, entry: Entry) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from engine.board.cursors import Board, BrokerState, HaSlotState
 from engine.board.failures import Failures
+from engine.figures import findings
 from engine.figures.finding import SILENT_SECONDS, SPARE_SILENT_SECONDS, Verdict, stalled
 from engine.figures.findings import findings_of
 from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus
@@ -104,6 +106,16 @@ def test_a_slave_that_does_not_follow(board: Board, tmp_path: Path) -> None:
     assert "does not follow its master" in finding.what
     waiting.publish(board.ha_client.state, HaClientState.TRANSFER)
     assert codes(board, status) == []
+
+
+def test_a_certificate_of_its_own_making_is_worth_a_look(
+    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"settings": {"tlsTestFile": "/etc/tls.properties"}}
+    monkeypatch.setattr(findings.pointer, "read", lambda _root: SimpleNamespace(fields=fields))
+    (finding,) = findings_of(board, status_of(tmp_path))
+    assert (finding.reason, finding.verdict) == ("TLS_TEST_MODE", Verdict.WELL)
+    assert "/etc/tls.properties" in finding.what
 
 
 @pytest.mark.parametrize("name", ["slipstream.cut", "slipstream.rewind", "slipstream.repair"])

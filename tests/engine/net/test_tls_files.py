@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from engine.net import tls
+from engine.net.self_signed import self_signed
+from engine.settings.tls_file import load
 from engine.settings.tls_mode import TlsMode
 from tests.harness.certificates import Authority, Issued, server_file, tls_file
 
@@ -60,6 +64,51 @@ def spoilt(own: Issued, directory: Path, authority: Authority) -> Callable[[str]
         return Issued(own.certificate, authority.issue("another").key)
 
     return make
+
+
+def test_in_test_mode_a_server_makes_its_certificate_and_a_client_speaks_to_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    testing = tls_file(tmp_path / "testing", test_mode_enable="true")
+    served = tls.server_tls(TlsMode.ENFORCING, testing)
+    assert served.context is not None and "for tests alone" in caplog.text
+    server, client = served.context.current(), tls.of_client(load(testing))
+    wires = [ssl.MemoryBIO() for _ in range(2)]
+    ends = [
+        server.wrap_bio(wires[0], wires[1], server_side=True), client.wrap_bio(wires[1], wires[0], server_side=False)
+    ]  # fmt: skip
+    for _ in range(4):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    ends[1].write(b"hello")
+    assert ends[0].read() == b"hello"
+    assert served.context.current() is server, "one certificate as long as the file is the same"
+
+
+def test_a_certificate_made_for_tests_is_signed_by_its_own_key(tmp_path: Path) -> None:
+    pem = self_signed("localhost")
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname = False
+    trusting.load_verify_locations(cadata=pem.certificate)
+    both = tmp_path / "both.pem"
+    both.write_text(pem.key + pem.certificate)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(both)
+    wires = [ssl.MemoryBIO() for _ in range(2)]
+    ends = [server.wrap_bio(*wires, server_side=True), trusting.wrap_bio(*reversed(wires))]
+    for _ in range(4):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()  # the client verifies the signature
+    assert ends[1].version() == "TLSv1.3"
+
+
+def test_without_test_mode_nothing_is_made(tmp_path: Path) -> None:
+    plain = tls_file(tmp_path / "plain", test_mode_enable="false")
+    assert tls.server_tls(TlsMode.PERMISSIVE, plain).context is None
+    with pytest.raises(tls.TlsUnusable, match="no certificate for a server"):
+        tls.server_tls(TlsMode.ENFORCING, plain)
 
 
 @pytest.mark.parametrize(
