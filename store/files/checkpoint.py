@@ -58,6 +58,12 @@ class Checkpoint:
         """Messages stored before this are on disk, and so are their queue entries."""
         return max(0, min(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms) - MARGIN_MS)
 
+    def as_rocketmqs(self) -> Checkpoint:
+        """The same without our part: the next start counts again."""
+        return replace(
+            self, flushed_offset=None, queues=0, entries=0, index_offset=None, index_file=0, index_count=0
+        )
+
 
 def encode(checkpoint: Checkpoint) -> bytes:
     """The file's content."""

@@ -3,6 +3,7 @@
 File `slipstream.mark`, two pages of 4096 bytes, written in turn; the one that says more counts. The flusher writes it
 after an fdatasync of the log and only begins to write it out: the next fdatasync of the log takes it to disk with it.
 So it may say less than was on disk, never more. It says more than the checkpoint, which waits for the queues.
+In a copy that was made while a broker ran it says nothing: the log was copied before it, or after.
 
 offset  field (big-endian)
      0  magic "SLIPMARK"      8  boot id, 16 bytes     24  device, 32  inode of the store's root (both u64)
@@ -55,6 +56,12 @@ class Note:
     def is_of(self, root: Path) -> bool:
         """Whether it was written for the store at that root, not for one that this is a copy of."""
         return Place.of(root).is_same(Place("", self.device, self.inode))
+
+    def is_copied_to(self, root: Path) -> bool:
+        """Whether the store at that root is a copy of the one it was written for; with a new boot a device may have got
+        another number."""
+        here = Place.of(root)
+        return here.inode != self.inode or (here.device != self.device and self.boot == this_boot())
 
 
 def encode(note: Note) -> bytes:

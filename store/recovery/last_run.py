@@ -2,7 +2,8 @@
 
 Within one boot the page cache keeps what processes wrote, all of it and in its order, however they were killed. A power
 cut keeps any of the pages written since the last fdatasync, in no order. A copy of a store counts as after a power cut:
-it may have been made while a broker wrote. So does a run whose disk failed: the kernel calls pages clean that the disk
+it may have been made while a broker wrote, file by file: then what mark and checkpoint say is of another moment than
+the log, and is no lower bound. So does a run whose disk failed: the kernel calls pages clean that the disk
 never took. Of a RocketMQ broker nothing is known.
 """
 
@@ -27,6 +28,7 @@ class LastRun:
     flushed_offset: int = 0  # the log was on disk up to there at least: a record boundary
     written_to: int | None = None  # where the log ended, in the regions that its processes left
     disk_failed: bool = False  # the kernel may not have told yet whose pages it lost
+    is_copy: bool = False  # the store was copied; unless its broker had stopped, `flushed_offset` is of another moment
 
     def as_failed(self) -> LastRun:
         """The same, now that the disk is known to have failed it."""
@@ -43,6 +45,8 @@ def read(directory: StoreDirectory) -> LastRun:
     else:
         if not _counts(note, directory):
             return LastRun()  # a RocketMQ broker ran on the store since
+        if note.is_copied_to(directory.root):
+            return LastRun(power_cut=True, flushed_offset=note.flushed_offset, is_copy=True)
         same_boot = note.boot == flushed_mark.this_boot() and note.is_of(directory.root)
         same_boot = same_boot and (broker is None or broker.is_of_this_boot)
         flushed = note.flushed_offset

@@ -34,7 +34,7 @@ def missing(directory: StoreDirectory, bases: Sequence[int]) -> str:
     checkpoint, mark = checkpoint_file.read(directory.checkpoint), flushed_mark.read(directory)
     if bases:
         flushed = _flushed(checkpoint, mark)
-        if flushed and bases[0] > flushed:
+        if flushed and bases[0] > flushed and (mark is None or not mark.is_copied_to(directory.root)):
             return f"its first file begins at offset {bases[0]}, but it was on disk up to offset {flushed} before"
         return ""
     said = _said(directory, checkpoint, mark)

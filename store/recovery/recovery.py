@@ -21,7 +21,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -132,13 +132,14 @@ def recover_read_only(
     if not bases:
         return Recovered(0, 0, 0)
     checkpoint, clean = checkpoint_file.read(directory.checkpoint), not directory.was_aborted()
-    trust = _Trust.of(last_run.read(directory), checkpoint, clean=clean, is_slave=True)
+    last, checkpoint = _of_this_log(last_run.read(directory), checkpoint, clean=clean)
+    trust = _Trust.of(last, checkpoint, clean=clean, is_slave=True)
     first = log_end.first_base_to_walk(files, bases, checkpoint, clean)
     find_end = _finder(files, bases, trust, check_crc, partial(queue_end_below, directory.consumequeue, None))
     first_end = find_end(log_end.first_record_to_walk(files, first, checkpoint.flushed_offset or 0))
     verdict = judge(first_end, trust.floor, power_cut=trust.power_cut)
     rot = rot_of(first_end, trust.floor) if verdict is Verdict.ROT else None
-    findings = [] if verdict is Verdict.END else [_as_finding(first_end, verdict)]
+    findings = [] if verdict is Verdict.END else [_as_finding(first_end, verdict, is_copy=last.is_copy)]
     if rot is not None:
         findings = [str(rot)]
     end = _end_behind(first_end, trust, find_end) if beyond_rot else first_end.offset
@@ -175,8 +176,10 @@ def recover(
     checkpoint = checkpoint_file.read(directory.checkpoint) if checkpoint is None else checkpoint
     files = SegmentFiles(directory.commitlog, segment_bytes)
     files.remove_leftovers()
+    found = checkpoint
+    last, checkpoint = _of_this_log(last or last_run.read(directory), checkpoint, clean=clean)
     trust_by = partial(_Trust.of, checkpoint=checkpoint, clean=clean, is_slave=is_slave)
-    trust = trust_by(_settled(last or last_run.read(directory), directory, files, trust_by, clean=clean))
+    trust = trust_by(_settled(last, directory, files, trust_by, clean=clean))
     queues = QueueRecovery(directory.consumequeue, file_bytes_of(cq_bytes), kinds, power_cut=trust.power_cut)
     queues.require_extensions()
     bases = files.base_offsets()
@@ -192,7 +195,7 @@ def recover(
         raise rot_of(end, trust.floor)
     findings = []
     if verdict is Verdict.TORN:
-        findings.append(_as_finding(end, verdict))
+        findings.append(_as_finding(end, verdict, is_copy=last.is_copy))
         zero(files, end.dirty)
     _sync(files, [base for base in bases if first <= base <= end.offset])
     queues.cut(files, bases[0], end.offset, checkpoint)
@@ -201,10 +204,19 @@ def recover(
         findings += recover_index(
             index, files, (bases[0], end.offset), checkpoint, clean=clean, same_boot=trust.same_boot
         )
+    if found is not checkpoint:  # from here on the store is no copy any more, and its checkpoint counts
+        checkpoint_file.write(directory.checkpoint, replace(found.as_rocketmqs(), flushed_offset=bases[0]))
     return Recovered(
         bases[0], end.offset, end.offset, queues.ends(end.offset), findings + queues.findings,
         sum(part.end - part.start for part in end.dirty), None, end.records,
     )  # fmt: skip
+
+
+def _of_this_log(last: LastRun, checkpoint: Checkpoint, *, clean: bool) -> tuple[LastRun, Checkpoint]:
+    """What of them counts: nothing in a copy that was made while a broker ran, so that all of its log is looked at."""
+    if last.is_copy and not clean:
+        return replace(last, flushed_offset=0), Checkpoint()
+    return last, checkpoint
 
 
 def _settled(
@@ -293,14 +305,15 @@ def _sync(files: SegmentFiles, bases: Sequence[int]) -> None:
         file_io.sync_data_of(files.path_of(base))
 
 
-def _as_finding(end: LogEnd, verdict: Verdict) -> str:
+def _as_finding(end: LogEnd, verdict: Verdict, *, is_copy: bool) -> str:
     dirty_bytes = sum(part.end - part.start for part in end.dirty)
     text = f"{end.path}: the log ends at offset {end.offset} in a {verdict.value} tail of {dirty_bytes} bytes"
     if not end.records_behind:
         return f"{text} ({end.reason}; nothing sound behind it)"
     last = end.dirty[-1]
+    why = "are not whole in this copy" if is_copy else "were not on disk when the machine stopped"
+    later = "the store that it was copied from has them" if is_copy else "no broker had called any of it flushed"
     return (
-        f"{text} ({end.reason}): offsets {end.offset} to {last.base_offset + last.end} were not on disk when the"
-        f" machine stopped and go, with {end.records_behind} whole records that lie there from offset"
-        f" {end.sound_behind} on; no broker had called any of it flushed"
+        f"{text} ({end.reason}): offsets {end.offset} to {last.base_offset + last.end} {why} and go, with"
+        f" {end.records_behind} whole records that lie there from offset {end.sound_behind} on; {later}"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from store.errors import NotAStore, OffsetOutOfRange
+from store.errors import IndexFileDamaged, NotAStore, OffsetOutOfRange
 from store.files import flushed_mark
 from store.files.checkpoint import Checkpoint
 from store.files.directory import StoreDirectory
@@ -89,12 +89,21 @@ class LogCut:
         queues = QueueRecovery(self._directory.consumequeue, file_bytes, kinds_found(root, line_of_store(root).queues))
         queues.cut(self._files, self._files.base_offsets()[0], offset, Checkpoint())
         QueueSync(self._directory.consumequeue, file_bytes).sync(0)
+        self._cut_index(offset)
+
+    def _cut_index(self, offset: int) -> None:
+        """Files that do not say how they are laid out, without an entry or damaged, go: the next start makes others."""
         paths = index_files(self._directory.index)
-        if paths:
-            index = IndexService(self._directory.index, *(geometry_of(reversed(paths)) or DEFAULT_GEOMETRY))
+        geometry = geometry_of(reversed(paths))
+        index = IndexService(self._directory.index, *(geometry or DEFAULT_GEOMETRY))
+        try:
+            if geometry is None:
+                index.delete(paths)
             index.cut(offset, lambda at: log_end.store_timestamp_ms(self._files, at) if at < offset else None)
-            index.close()
-            index.sync()
+        except IndexFileDamaged:
+            index.delete(paths)
+        index.close()
+        index.sync()
 
     def _forget_digests(self, offset: int) -> None:
         """Of segments that do not stay whole; what is no file of digests stays, and `log verify` says so."""

@@ -162,8 +162,4 @@ def forget_in_checkpoint(directory: StoreDirectory) -> None:
     """The checkpoint knows how many entries there were and in which index file: the next start counts again."""
     checkpoint = checkpoint_file.read(directory.checkpoint)
     if checkpoint.flushed_offset is not None:
-        theirs = Checkpoint(
-            checkpoint.physic_msg_timestamp_ms, checkpoint.logics_msg_timestamp_ms, checkpoint.index_msg_timestamp_ms,
-            checkpoint.master_flushed_offset, checkpoint.confirm_offset,
-        )  # fmt: skip
-        checkpoint_file.write(directory.checkpoint, theirs)
+        checkpoint_file.write(directory.checkpoint, checkpoint.as_rocketmqs())

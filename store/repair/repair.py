@@ -1,8 +1,9 @@
 """Repairs a damaged log from another store's copy of it: only ranges that are damaged here and sound there.
 
-A range begins where the records end here and reaches to the next sound one. It is taken over when the other store has
-sound records at just these offsets, each with its CRC, and a neighbour of the range is equal in both: so it is the same
-log. What a CRC does not cover is repaired where a digest tells that it changed, and that the other's segment is right.
+A range begins where the records end here and reaches to the next sound one, or to where the log was on disk. It is
+taken over when the other store has sound records at just these offsets, each with its CRC, and a neighbour of the range
+is equal in both: so it is the same log. A record before it whose last bytes went with a page is part of the range. What
+a CRC does not cover is repaired where a digest tells that it changed, and that the other's segment is right.
 
 Each range is written to a journal first, durably, then into its place: a crash leaves the old bytes or a journal that
 the next repair or the next start of a broker finishes, if nobody wrote to the log in between (`repair.journal`). The
@@ -19,6 +20,7 @@ from functools import partial
 import numpy as np
 
 from store.errors import NotAStore
+from store.files import checkpoint as checkpoint_file
 from store.files import file_io
 from store.files.directory import StoreDirectory
 from store.files.own_files import make_own
@@ -30,6 +32,7 @@ from store.message.rows_kernel import Row, ScanStop
 from store.names import REPAIR_JOURNAL
 from store.reading.log_reader import LogReader
 from store.reading.walk import next_record, walk_segment
+from store.recovery import last_run
 from store.repair.journal import Bound, Journal
 from store.verify import check_kernel as kernel
 from store.verify import digests
@@ -69,15 +72,18 @@ class Repair:
             reason = f"its segments have {size} bytes, here they have {files.segment_bytes}: offsets are not the same"
             raise NotAStore(str(other.directory.root), reason)
         self._theirs = other.files
+        checkpoint = checkpoint_file.read(directory.checkpoint)
+        self._floor = max(last_run.read(directory).flushed_offset, checkpoint.flushed_offset or 0)  # it was on disk
 
     def run(self, *, dry_run: bool, on_progress: Progress) -> Iterator[Outcome]:
         """Go through the log; each damaged range, repaired (with `dry_run`: repairable) or refused."""
         bases = [base for base, size in named_files(self._files.directory) if size]
-        low, high = bases[0], bases[-1] + self._files.segment_bytes
+        low, high = bases[0], max(bases[-1], self._files.base_of(max(0, self._floor - 1))) + self._files.segment_bytes
         known, last = digests.read(self._directory.root), self._last_in_use(bases)
         for base in range(low, high, self._files.segment_bytes):
             on_progress(base - low, high - low)
             for damaged in list(self._damaged_in(base, base in bases, last=base >= last)):
+                damaged = self._with_record_before(damaged)
                 refused = self._why_not(damaged)
                 if not refused and not dry_run:
                     self._take_over(damaged)
@@ -99,7 +105,7 @@ class Repair:
     def _damaged_in(self, base: int, present: bool, *, last: bool) -> Iterator[Damaged]:
         end = base + self._files.segment_bytes
         if not present:
-            yield Damaged(base, end, "the file is missing")
+            yield Damaged(base, min(end, self._floor) if last and self._floor > base else end, "the file is missing")
             return
         with self._files.open(base) as segment:
             position: int | None = 0
@@ -110,7 +116,9 @@ class Repair:
                     return
                 start, position = position, next_record(segment, position + 1)
                 if position is None and last:
-                    return  # the log's end, or a torn tail: the next start of a broker cuts that off
+                    if base + start >= self._floor:
+                        return  # the log's end, or a torn tail: the next start of a broker cuts that off
+                    position = min(self._floor - base, segment.size_bytes)
                 reason = inspection.reason or "its property CRC, size, lengths or physical offset are wrong"
                 yield Damaged(base + start, end if position is None else base + position, reason)
 
@@ -152,7 +160,7 @@ class Repair:
                 inspection = inspect(theirs.view, sound, base + sound, check_body_crc=True)
                 if inspection.kind is not Kind.BLANK or inspection.reason or damaged.end != theirs.end_offset:
                     return f"the other store is not sound there, either (offset {base + sound})"
-            elif damaged.end < theirs.end_offset and not self._begins_record(theirs, damaged.end):
+            elif damaged.end < min(theirs.end_offset, limit) and not self._begins_record(theirs, damaged.end):
                 return f"no record of the other store begins at offset {damaged.end}"
         return self._is_other_log(damaged)
 
@@ -160,6 +168,17 @@ class Repair:
     def _begins_record(segment: Segment, offset: int) -> bool:
         position = offset - segment.base_offset
         return inspect(segment.view, position, offset, check_body_crc=True).kind is Kind.MESSAGE
+
+    def _with_record_before(self, damaged: Damaged) -> Damaged:
+        """The range, with the record before it if that lacks bytes: no CRC covers topic and properties, which a lost
+        page may have taken with it. All bytes that differ from the other store's are zeros here then."""
+        before = self._record_before(damaged.start)
+        if before is None or before[0] < self._other.min_offset or before[1] > self._other.max_offset:
+            return damaged
+        mine, theirs = (np.frombuffer(self._bytes(files, *before), np.uint8) for files in (self._files, self._theirs))
+        is_short = len(mine) == len(theirs) and not mine[mine != theirs].any() and bool((mine != theirs).any())
+        same_segment = self._files.base_of(before[0]) == self._files.base_of(damaged.start)
+        return Damaged(before[0], damaged.end, damaged.reason) if is_short and same_segment else damaged
 
     def _is_other_log(self, damaged: Damaged) -> str:
         """Both neighbours that are there must be equal, and one must be there."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from store.errors import StoreError
 from store.files import checkpoint as checkpoint_file
 from store.files.directory import StoreDirectory
+from store.recovery import last_run
 from store.tables import json_files
 from store.verify.finding import Finding
 
@@ -36,7 +37,8 @@ def checkpoint_findings(directory: StoreDirectory, max_offset: int, *, live: boo
         yield Finding("CHECKPOINT", str(path), reason, CHECKPOINT_AGAIN)
         return
     checkpoint = checkpoint_file.decode(content)
-    if checkpoint.flushed_offset is not None and checkpoint.flushed_offset > max_offset and not live:
+    is_lower_bound = not live and not last_run.read(directory).is_copy
+    if is_lower_bound and (checkpoint.flushed_offset or 0) > max_offset:
         what = f"the log was on disk up to offset {checkpoint.flushed_offset}, and now ends at {max_offset}"
         yield Finding("CHECKPOINT", str(path), what, "restore the log's end from a replica, or remove the checkpoint")
 

@@ -12,14 +12,18 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from store.files import file_io
+from store.files import file_io, flushed_mark
+from store.files.directory import StoreDirectory
+from store.files.place import Place
 
 PAGE_BYTES = 512
+BOOT_BEFORE = bytes(range(16))
 Names = dict[str, int]
 Look = TypeVar("Look")
 
@@ -101,6 +105,7 @@ class LossyDisk:
         self.observe()
         odds = dice.choice([0.0, 0.1, 0.5, 0.9, 1.0])
         self._put_directory(self.root.stat().st_ino, target, dice, odds)
+        _as_the_same_place(target)
 
     def _put_directory(self, inode: int, target: Path, dice: random.Random, odds: float) -> None:
         target.mkdir()
@@ -129,6 +134,21 @@ class LossyDisk:
                 page = chosen[at : min(at + PAGE_BYTES, size)]
                 content[at : at + len(page)] = page
         return bytes(content)
+
+
+def _as_the_same_place(root: Path) -> None:
+    """The tree is what the next boot finds, and no copy: the mark's pages name it, and the boot before."""
+    mark, place = StoreDirectory(root).mark, Place.of(root)
+    pages = mark.read_bytes() if mark.exists() else b""
+    for at in range(0, len(pages), flushed_mark.PAGE_BYTES):
+        note = flushed_mark.decode(pages[at : at + flushed_mark.PAGE_BYTES])
+        if note is not None:
+            boot = note.boot if note.has_failed else BOOT_BEFORE
+            note = replace(note, boot=boot, device=place.device, inode=place.inode)
+            file = flushed_mark.encode(note)
+            pages = pages[:at] + file + pages[at + len(file) :]
+    if pages:
+        mark.write_bytes(pages)
 
 
 def _add(looks: list[Look], now: Look, durable: Look | None) -> None:

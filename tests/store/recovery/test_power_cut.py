@@ -23,6 +23,7 @@ from store.message.record import FIXED_BYTES, blank
 from store.recovery import last_run
 from store.recovery.log_end import PAGE_BYTES
 from store.recovery.recovery import Recovered, recover, recover_read_only
+from store.verify.verification import Verification
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SmallLog, contents
 
 SEGMENT_BYTES = 64 * 1024
@@ -170,6 +171,65 @@ def test_a_copy_made_while_a_broker_wrote_is_cut_at_its_first_hole(log: SmallLog
     lose_page(copy, 3)
     assert recovered(copy).max_physical_offset <= 3 * PAGE_BYTES
     assert recovered(log).max_physical_offset == log.end
+
+
+def torn_copy(log: SmallLog, root: Path) -> SmallLog:
+    """As `cp -a` makes it while a broker runs: log files of one moment, mark and checkpoint of a later one."""
+    shutil.copytree(log.root, root)
+    grow(log, 6 * PAGE_BYTES)
+    note_on_disk(log)
+    for name in (log.directory.mark.name, log.directory.checkpoint.name):
+        shutil.copy2(log.root / name, root / name)
+    return SmallLog(root, SEGMENT_BYTES)
+
+
+def note_on_disk(log: SmallLog) -> None:
+    """As the flusher: all of the log is on disk, and its queues."""
+    flushed_mark.begin(log.directory, log.end)
+    checkpoint_file.write(log.directory.checkpoint, Checkpoint(FIRST_STORE_MS, FIRST_STORE_MS, flushed_offset=log.end))
+
+
+@pytest.mark.parametrize("is_later_boot", [False, True])
+def test_a_copy_whose_mark_claims_more_than_its_log_holds_starts(
+    log: SmallLog, tmp_path: Path, is_later_boot: bool
+) -> None:
+    grow(log, 3 * PAGE_BYTES)
+    held = log.end
+    copy = torn_copy(log, tmp_path / "copy")
+    if is_later_boot:
+        boot_again(copy)
+    assert recover_read_only(copy.directory).max_physical_offset == held
+    assert "CHECKPOINT" not in [finding.code for finding in Verification(copy.root).findings()]
+    assert recovered(copy).max_physical_offset == held
+    flushed_mark.begin(copy.directory, held)  # as its broker does next; from here on it is no copy
+    assert recovered(copy).max_physical_offset == held, "killed before it wrote a checkpoint of its own"
+    assert recovered(log).max_physical_offset == log.end
+
+
+def test_a_copy_is_looked_at_from_its_beginning(log: SmallLog, tmp_path: Path) -> None:
+    """A segment may have been copied before the one ahead of it was full: the hole between them ends the log."""
+    grow(log, 2 * SEGMENT_BYTES + 5 * PAGE_BYTES)
+    note_on_disk(log)
+    copy = SmallLog(tmp_path / "copy", SEGMENT_BYTES) if shutil.copytree(log.root, tmp_path / "copy") else log
+    lost = next(record for record in log.records if record.offset > 10 * PAGE_BYTES)
+    copy.write(lost.offset, bytes(SEGMENT_BYTES - lost.offset))
+    found = recovered(copy)
+    assert found.max_physical_offset == lost.offset
+    assert "not whole in this copy" in found.findings[0]
+    with pytest.raises(BitRot):  # one that was lost by the store itself is not cut
+        log.write(log.records[-3].offset, bytes(log.end - log.records[-3].offset))
+        recovered(log)
+
+
+def test_a_copy_of_a_store_at_rest_lacks_nothing(log: SmallLog, tmp_path: Path) -> None:
+    grow(log, 6 * PAGE_BYTES)
+    note_on_disk(log)
+    log.directory.mark_stopped()
+    shutil.copytree(log.root, tmp_path / "copy")
+    copy = SmallLog(tmp_path / "copy", SEGMENT_BYTES)
+    lose_page(copy, 3)
+    with pytest.raises(BitRot):
+        recovered(copy)
 
 
 def test_another_boot_in_the_pointer_counts_as_well(log: SmallLog) -> None:

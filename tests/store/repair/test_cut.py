@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,30 @@ def test_a_cut_that_was_killed_is_finished(log: SmallLog, monkeypatch: pytest.Mo
             LogCut(log.directory, log.files).cut(log.records[7].offset)
     work = LogCut(log.directory, log.files)
     assert (work.finish(), work.finish()) == (log.records[7].offset, None)
+    check_cut(log, 7)
+
+
+def without_keys(log: SmallLog) -> None:
+    """A file of another geometry than RocketMQ's default, and nothing in it that would tell so."""
+    for path in index_of(log).files():
+        path.unlink()
+    index = IndexService(log.directory.index, 10, 100)
+    index.delete([])
+    index._new_file(None)
+    index.close()
+
+
+def with_damaged_files(log: SmallLog) -> None:
+    for path in index_of(log).files():
+        path.write_bytes(path.read_bytes()[:-4])
+
+
+@pytest.mark.parametrize("break_index", [without_keys, with_damaged_files])
+def test_a_cut_beside_an_index_that_cannot_be_cut_leaves_a_store_that_starts(
+    log: SmallLog, break_index: Callable[[SmallLog], None]
+) -> None:
+    break_index(log)
+    LogCut(log.directory, log.files).cut(log.records[7].offset)
     check_cut(log, 7)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from store.errors import NotAStore
+from store.files import flushed_mark
 from store.files.segment import file_name
 from store.names import REPAIR_JOURNAL
 from store.reading.log_reader import open_log
@@ -124,6 +125,35 @@ def test_other_segment_sizes_are_refused(log: SmallLog, tmp_path: Path) -> None:
 def test_a_torn_tail_is_no_damage(log: SmallLog, replica: Path) -> None:
     log.write(log.end, b"\x00\x00\x01\x00\xda\xa3\x20\xa7")
     assert repair(log, replica) == []
+
+
+PAGE = 4096
+
+
+@pytest.mark.parametrize("page", range(12))
+def test_any_lost_page_is_repaired_where_a_neighbour_is_equal(tmp_path: Path, page: int) -> None:
+    """Also one that took the last bytes of a sound record, which no CRC covers, and the last ones of the log."""
+    log = SmallLog(tmp_path / "store", segment_bytes=4 * PAGE)
+    while log.end < 12 * PAGE - 1500:
+        number = len(log.records)
+        texts = {"KEYS": f"k{number}", "long": "p" * (1 + number % 7 * 250)}
+        log.append(body=b"x" * (number % 5 * 300), properties=texts)
+    flushed_mark.begin(log.directory, log.end)
+    copy_of(log, tmp_path / "replica")
+    before = content(log.root, "commitlog")
+    log.write(page * PAGE, bytes(PAGE))
+    (outcome,) = repair(log, tmp_path / "replica")
+    assert outcome.refused == ""
+    assert content(log.root, "commitlog") == before
+
+
+def test_lost_files_at_the_end_of_the_log_come_back(log: SmallLog, replica: Path) -> None:
+    flushed_mark.begin(log.directory, log.end)
+    before = content(log.root, "commitlog")
+    for base in log.files.base_offsets()[-2:]:
+        log.files.remove(base)
+    assert [outcome.refused for outcome in repair(log, replica)] == ["", ""]
+    assert content(log.root, "commitlog") == before
 
 
 def test_bytes_that_no_crc_covers_are_repaired_by_their_digest(log: SmallLog, replica: Path) -> None:
