@@ -134,8 +134,7 @@ class Flusher:
         return full_segment or end // PAGE_BYTES - flushed // PAGE_BYTES >= pace.least_pages
 
     def _flushes_at_once(self, asked: int) -> bool:
-        """Whether somebody waits for each byte: puts here, or at the master of this slave (haAckFlushed)."""
-        return self._sync_flush or (self._is_slave and asked != 0)
+        return self._sync_flush or (self._is_slave and asked != 0)  # `asked`: puts at its master wait (haAckFlushed)
 
     # the log
 
