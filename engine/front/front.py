@@ -71,7 +71,7 @@ class Front:
         self._reception = Reception(
             self, rules, (how or tls.of_broker(config)).server, self._count_tls, config.remoting_connections_max
         )
-        self._tables = Tables()
+        self._tables = Tables(line_of(config.compat) if config.enable_lmq else None)
         limit_ms = config.wait_in_heartbeat_queue_ms if config.broker_fast_failure_enable else None
         late = LateHeartbeats(limit_ms, line_of(config.compat).remoting.version)
         self._relay = Relay(board.directory, number, bells, self._reception.peers, self._tables, late)

@@ -18,7 +18,7 @@ from engine.protocol.tables.defaults import PERM_READ_WRITE, Identity, default_t
 from engine.protocol.tables.sound_topics import TOPIC_QUEUE_NUMS
 from store.compat import line_of
 from store.message.record import MAX_TOPIC_BYTES_V2
-from store.message.topics import RETRY_PREFIX, TOPIC_PATTERN, is_not_for_clients
+from store.message.topics import RETRY_PREFIX, TOPIC_PATTERN, is_lmq, is_not_for_clients
 from store.tables.served_topics import CLIENT_QUEUE_NUMS
 
 PERM_WRITE = 2
@@ -99,7 +99,8 @@ class TopicRules:
         self._facts.current()
         config = self._facts.topics.get(topic)
         if config is None:
-            return self._defaults.get(topic)
+            is_light = self._facts.settings.enable_lmq and is_lmq(topic)
+            return (1, 1, PERM_READ_WRITE) if is_light else self._defaults.get(topic)
         names = {"readQueueNums": TOPIC_QUEUE_NUMS, "writeQueueNums": TOPIC_QUEUE_NUMS, "perm": PERM_READ_WRITE}
         values = [config.get(name, usual) for name, usual in names.items()]
         read, write, perm = (value if type(value) is int else 0 for value in values)

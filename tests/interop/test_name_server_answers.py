@@ -171,7 +171,7 @@ def settings() -> Iterator[Question]:
     yield Question(318)
     for name in ("kvConfigPath", "configStorePath"):
         yield Question(318, body=f"{name}=/elsewhere\norderMessageEnable=true\n".encode())
-    yield Question(318, body=b"neverHeardOf=5\n# a remark\n")
+    yield Question(318, body=b"# a remark\n")
     yield Question(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "t0", "value": "a:4"})
     for value in (b"true", b"false"):
         yield Question(318, body=b"orderMessageEnable=" + value)

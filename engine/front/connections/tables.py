@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from engine.protocol.tables import light
+from store.compat import Line
+
 Json = dict[str, Any]
 TOPICS, GROUPS, SUBSCRIPTIONS, RESETS, FORBIDDEN = "topics", "groups", "subscriptions", "resets", "forbidden"
 NEEDED = frozenset({TOPICS, GROUPS, SUBSCRIPTIONS})  # the others are told before these
@@ -18,9 +21,12 @@ class Tables:
     forbidden: what a group may not use of a topic.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, light_of: Line | None = None) -> None:
+        """`light_of`: the release line whose light topics and groups are there without an entry (enableLmq)."""
         every = (TOPICS, GROUPS, SUBSCRIPTIONS, RESETS, FORBIDDEN)
         self._tables: dict[str, dict[str, Json]] = {table: {} for table in every}
+        if light_of is not None:
+            self._tables |= {TOPICS: light.topics_of(light_of), GROUPS: light.groups_of(light_of)}
         self._coming: dict[str, dict[str, Json]] = {}  # whole tables of which the end has not come
         self._complete: set[str] = set()
         self._followers: list[Callable[[str, str | None], None]] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from engine.protocol.tables import light
 from engine.protocol.tables.defaults import PERM_READ_WRITE, group_config
 from engine.protocol.tables.metadata import Metadata
 from engine.protocol.tables.register_body import is_name
@@ -26,6 +27,8 @@ def find_group(metadata: Metadata, group: str, *, makes: bool, now_ms: int) -> V
     if config is not None:
         return config
     line = metadata.identity.line
+    if light.has(metadata.groups, group, metadata.identity):  # a light one, which is not kept
+        return group_config(group, line)
     is_allowed = makes or group.startswith(SYSTEM_GROUP_PREFIX)
     if line.groups.checks_group_names and not TOPIC_PATTERN.fullmatch(group):
         is_allowed = False

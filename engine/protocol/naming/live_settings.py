@@ -49,6 +49,9 @@ class LiveSettings:
             elif name in self._shown:
                 remark = f"{name} cannot change while the name server runs; set it in its file"
                 raise Refused(ResponseCode.NO_PERMISSION, remark)
+            else:  # RocketMQ says SUCCESS to any name
+                remark = f"{name}: this name server has no such setting; nothing is changed"
+                raise Refused(ResponseCode.NO_PERMISSION, remark)
         self.set(changed)
 
     def values(self) -> dict[str, bool]:

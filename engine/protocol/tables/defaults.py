@@ -32,6 +32,7 @@ class Identity(NamedTuple):
     auto_create_topics: bool = True
     has_timers: bool = False  # 5.x's timer wheel, which has a topic
     trace_topic: str = ""  # where clients send what they trace; empty: nowhere of its own
+    has_light_queues: bool = False  # enableLmq: light topics and groups are there without an entry
 
 
 def group_config(group: str, line: Line) -> Value:

@@ -28,6 +28,7 @@ from engine.protocol.remoting.answers import (
 )
 from engine.protocol.remoting.codes import RequestCode, ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
+from engine.protocol.tables import light
 from engine.protocol.tables.consumer_offsets import NoRoom
 from engine.remoting.desks.parts import Part, PartContext
 from engine.remoting.desks.queue_beginning import begins_at_zero
@@ -128,9 +129,10 @@ class OffsetDesk(Part):
     def _check_commit(
         self, group: str | None, topic: str | None, queue_id: int | None, offset: int | None
     ) -> None:  # fmt: skip
-        if group not in self.context.metadata.groups:
+        metadata = self.context.metadata
+        if not light.has(metadata.groups, group, metadata.identity):
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {shown(group)} not exist!")
-        if topic not in self.context.metadata.topics:
+        if not light.has(metadata.topics, topic, metadata.identity):
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {shown(topic)} not exist!")
         if queue_id is None:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}")

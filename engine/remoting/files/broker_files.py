@@ -72,7 +72,7 @@ class BrokerFiles:
         self._identity = Identity(
             line_of(config.compat), config.broker_cluster_name, config.broker_name, config.default_topic_queue_nums,
             config.auto_create_topic_enable, config.timer_wheel_enable,
-            config.msg_trace_topic_name if config.trace_topic_enable else "",
+            config.msg_trace_topic_name if config.trace_topic_enable else "", config.enable_lmq,
         )  # fmt: skip
         self._queue_nums = min(CLIENT_QUEUE_NUMS, config.default_topic_queue_nums)
         self._write_errors: dict[str, tuple[str, int]] = {}  # name: why it cannot be written, and when that was said

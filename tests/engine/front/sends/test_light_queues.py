@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,9 @@ from engine.producer.producer import Producer
 from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import RemotingCommand
 from engine.remoting.sockets.client import RemotingClient
+from store.message.record import decode
+from store.put.draft import starts_of
+from tests.harness.conditions import await_that
 from tools.common.local_broker import LocalBroker
 
 SMALL = {
@@ -52,3 +57,58 @@ def test_a_message_that_names_one_light_queue_too_many_is_refused(tmp_path: Path
         producer.send("t", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%d"})
     light = [path.name for path in (broker.store / "consumequeue").iterdir() if path.name.startswith("%LMQ%")]
     assert sorted(light) == ["%LMQ%a", "%LMQ%b", "%LMQ%c"]
+
+
+def consumed(client: RemotingClient, topic: str, group: str, offset: int, *, hold_ms: int = 0) -> RemotingCommand:
+    """A pull that carries its subscription, as RocketMQ's client pulls light queues."""
+    fields = {
+        "consumerGroup": group, "topic": topic, "queueId": "0", "queueOffset": str(offset), "maxMsgNums": "32",
+        "sysFlag": "6" if hold_ms else "4", "commitOffset": "0", "suspendTimeoutMillis": str(hold_ms),
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+    return client.invoke(RemotingCommand(11, ext_fields=fields))
+
+
+@pytest.mark.parametrize("compat", ["4.9", "5"])
+@pytest.mark.parametrize("group", ["g", "%LMQ%me"])
+def test_a_light_queue_is_read_and_its_offsets_are_kept(tmp_path: Path, compat: str, group: str) -> None:
+    with (
+        LocalBroker(tmp_path / "b", **SMALL, compat=compat) as broker,
+        RemotingClient(f"127.0.0.1:{broker.port}", timeout=60) as client,
+    ):
+        if group == "g":
+            made = client.invoke(RemotingCommand(200, body=b'{"groupName":"g"}'))
+            assert made.code == ResponseCode.SUCCESS
+        assert consumed(client, "%LMQ%a", group, 0).code == ResponseCode.PULL_NOT_FOUND, "it has no message yet"
+        holding = RemotingClient(f"127.0.0.1:{broker.port}", timeout=60)
+        with holding, ThreadPoolExecutor() as pool:
+            held = pool.submit(consumed, holding, "%LMQ%a", group, 0, hold_ms=50_000)
+            for body in (b"one", b"two"):
+                sent = RemotingCommand(310, ext_fields=FIELDS | {"i": naming("a", "b")}, body=body)
+                assert client.invoke(sent).code == ResponseCode.SUCCESS
+            assert held.result().code == ResponseCode.SUCCESS, "the message wakes it"
+
+        def found() -> list[tuple[bytes, str]]:
+            answer = consumed(client, "%LMQ%a", group, 0)
+            assert answer.code == ResponseCode.SUCCESS
+            records = bytes(answer.body)
+            messages = [decode(records, at) for at in starts_of(records)]
+            return [(bytes(message.body), message.properties["INNER_MULTI_QUEUE_OFFSET"]) for message in messages]
+
+        await_that(lambda: len(found()) == 2, "both are in the queue")
+        assert found() == [(b"one", "0,0"), (b"two", "1,1")]
+        place = {"consumerGroup": group, "topic": "%LMQ%a", "queueId": "0"}
+        commit = client.invoke(RemotingCommand(15, ext_fields=place | {"commitOffset": "2"}))
+        assert (commit.code, commit.remark) == (ResponseCode.SUCCESS, None)
+        asked = client.invoke(RemotingCommand(14, ext_fields=place))
+        assert (asked.code, asked.ext_fields) == (ResponseCode.SUCCESS, {"offset": "2"})
+        assert (client.invoke(RemotingCommand(30, ext_fields=place)).ext_fields or {})["offset"] == "2"
+        beyond = client.invoke(RemotingCommand(11, ext_fields=place | {
+            "queueId": "1", "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "4", "commitOffset": "0",
+            "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+        }))  # fmt: skip
+        assert beyond.code == (29 if compat == "5" else 1) and "readQueueNums:[1]" in str(beyond.remark)
+        unknown = consumed(client, "no-light-topic", group, 0)
+        assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+    topics = json.loads((broker.store / "config" / "topics.json").read_text())["topicConfigTable"]
+    assert not [topic for topic in topics if topic.startswith("%LMQ%")], "no light topic is kept"

@@ -27,11 +27,12 @@ def shown(server: NameServer) -> dict[str, str]:
 def test_what_may_change_does_and_nothing_of_a_refused_request(compat: str) -> None:
     server, change = NameServer(compat, shown=SHOWN), RequestCode.UPDATE_NAMESRV_CONFIG
     assert shown(server) == {**SHOWN, "orderMessageEnable": "false", "supportActingMaster": "false"}
-    assert asked(server, change, b"orderMessageEnable = TRUE\nunknown=1\n#listenPort=1\n").code == 0
+    assert asked(server, change, b"orderMessageEnable = TRUE\n#listenPort=1\n").code == 0
     assert shown(server)["orderMessageEnable"] == "true"
     for body, code in (
         (b"kvConfigPath=x\norderMessageEnable=false", ResponseCode.NO_PERMISSION),
         (b"listenPort=1\norderMessageEnable=false", ResponseCode.NO_PERMISSION),
+        (b"orderMessageEnable=false\nenableTopicList=false", ResponseCode.NO_PERMISSION),
         (b"supportActingMaster=true\norderMessageEnable=perhaps", ResponseCode.SYSTEM_ERROR),
         (b"orderMessageEnable=false\n" + b"x" * 100_000, ResponseCode.SYSTEM_ERROR),
     ):
