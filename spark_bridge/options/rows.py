@@ -7,7 +7,7 @@ failOnDataLoss), those of Spark's own sources otherwise (mode).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark_bridge.options.decoding import AVRO, DECODE_OPTION_NAMES, JSON, RAW, parse_decoding
@@ -57,7 +57,7 @@ class RowOptions:
     protobuf: MessageType | None = None
     registry: RegistryPlace | None = None
     time_zone: str | None = None
-    local_zone: str | None = None
+    local_zone: str | None = field(default=None, compare=False)
 
     @property
     def permissive(self) -> bool:
