@@ -12,12 +12,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as functions
 from pyspark.sql.types import StructType
 
+from spark_bridge.flight.client import RemoteStore
+from spark_bridge.flight.request import ScanRequest
 from spark_bridge.options.rows import RowOptions, parse_row_options
 from spark_bridge.options.values import InvalidOption
 from spark_bridge.options.zones import local_zone, zone_of
 from spark_bridge.records import time_texts
 from spark_bridge.scanning import scan
 from spark_bridge.split.splits import Selection, plan
+from tests.spark_bridge.flights import FlightProcess
 from tests.spark_bridge.stores import Row, SmallStore, read_rows
 
 ZONES = (
@@ -181,3 +184,20 @@ def test_the_key_of_a_map_is_a_text(spark: SparkSession) -> None:  # which reads
         options(valueSchema="m map<int, string>")
     as_json = StructType.fromDDL(DDL).json()
     assert options(valueSchema=as_json).value_type == options(valueSchema=DDL).value_type
+
+
+def test_through_flight_times_are_in_the_readers_zone_and_of_other_clients_in_utc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SmallStore(tmp_path / "store", 1 << 14)
+    store.put("t", b'{"t":"2026-03-08"}')
+    store.dispatch()
+    asked = {"decode": "json", "valueSchema": "t timestamp"}
+    monkeypatch.setenv("TZ", "Asia/Tokyo")  # the server's
+    with FlightProcess(store.root, "--no-token") as server:
+        monkeypatch.setenv("TZ", "America/New_York")
+        (row,) = scan(server.location, columns=["body"], topics=["t"], **asked).read_all().to_pylist()
+        with RemoteStore(server.location) as other:
+            plan = other.plan(ScanRequest(("t",), ("body",), asked))
+            (theirs,) = [row for ticket in plan.tickets for batch in other.read(ticket) for row in batch.to_pylist()]
+    assert (row["body"]["t"].hour, theirs["body"]["t"].hour) == (5, 0)
