@@ -127,6 +127,8 @@ class PlainBuilder(_Builder):
             self.files.truncate(0)
             self.end = 0
         if self.end == 0 and queue_offset > 0:
+            if queue_offset > self.files.queue_offset_max:
+                return [f"{self.files.directory}: message {queue_offset} has no place in a queue: no file is so far"]
             self.files.prefill(queue_offset)
             self.end = queue_offset
         findings = []

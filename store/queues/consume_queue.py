@@ -23,7 +23,7 @@ from store.errors import ForeignFile, QueueFileMismatch
 from store.files import file_io, mapped_files
 from store.files.directory import directories_in
 from store.files.segment import file_name
-from store.files.segment_files import named_files
+from store.files.segment_files import OFFSET_MAX, named_files
 
 CQ_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 ENTRY_BYTES = CQ_DTYPE.itemsize
@@ -32,6 +32,7 @@ PREFILL_SIZE = 0x7FFFFFFF
 SMALL_FILE_BYTES = 16384
 VALIDATED_FILES = 3  # of an extension, from the end
 VALIDATED_ENTRIES = 100_000  # of a queue, from the end; RocketMQ's recovery looks at three files, 900,000 entries
+FILE_NAME_BYTES_MAX = 255
 QUEUE_ID_MAX = 2**31 - 1  # a Java int
 QUEUE_ID_DIGITS = 10
 
@@ -41,6 +42,12 @@ Entries = npt.NDArray[np.void]
 def file_bytes_of(configured_bytes: int) -> int:
     """A queue file's length: mappedFileSizeConsumeQueue rounded up to whole entries."""
     return -(-configured_bytes // ENTRY_BYTES) * ENTRY_BYTES
+
+
+def is_file_name(topic: str) -> bool:
+    """Whether a topic can be the name of its queues' directory: a version 2 record may have one of 65,535 bytes."""
+    is_plain = bool(topic) and "/" not in topic and "\0" not in topic and topic not in (".", "..")
+    return is_plain and len(topic.encode("utf-8", "surrogatepass")) <= FILE_NAME_BYTES_MAX
 
 
 def queue_directories(consumequeue: Path) -> Iterator[tuple[str, int, Path]]:
@@ -198,6 +205,11 @@ class ConsumeQueue:
                 os.close(fd)
             else:
                 keep(fd, base // self.dtype.itemsize)
+
+    @property
+    def queue_offset_max(self) -> int:
+        """The last one whose entry lies in a file that can have a name."""
+        return (OFFSET_MAX - self.file_bytes) // self.dtype.itemsize
 
     def prefill(self, queue_offset: int) -> None:
         """Begin an empty queue at `queue_offset`: entries that point nowhere up to there, in its first file only."""

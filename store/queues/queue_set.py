@@ -32,7 +32,7 @@ from store.names import BATCH_QUEUES, CONSUME_QUEUES, QUEUE_EXTENSIONS
 from store.queues import group_kernel
 from store.queues.batch_consume_queue import BatchConsumeQueue, BatchTopics, batch_file_bytes_of
 from store.queues.builders import BatchBuilder, Builder, Expired, PlainBuilder, Share
-from store.queues.consume_queue import CQ_DTYPE, ENTRY_BYTES, ConsumeQueue, queue_directories
+from store.queues.consume_queue import CQ_DTYPE, ENTRY_BYTES, ConsumeQueue, is_file_name, queue_directories
 from store.queues.extension import QueueExt
 from store.queues.group_kernel import NO_LANE, Group, Grouping
 from store.queues.lanes import NO_SLOT, Lanes
@@ -275,7 +275,7 @@ class QueueSet:
 
     def _made(self, key: tuple[bytes, int], where: int, from_offset: int, sys_flag: int) -> Builder | None:
         name, queue_id = java_text(key[0]), key[1]
-        if not name or "/" in name or "\0" in name or name in (".", "..") or queue_id < 0:
+        if not is_file_name(name) or queue_id < 0:
             self._report(f"records of topic {name!r}, queue {queue_id} (first at {where}) have no queue: bad name")
             return None
         below = Path(name) / str(queue_id)

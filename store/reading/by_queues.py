@@ -19,7 +19,7 @@ from store.files.directory import StoreDirectory
 from store.files.segment import Segment
 from store.message.record import Kind, Message, decode, inspect
 from store.names import BATCH_QUEUES
-from store.queues.consume_queue import PREFILL_SIZE, ConsumeQueue, queue_directories
+from store.queues.consume_queue import PREFILL_SIZE, ConsumeQueue, is_file_name, queue_directories
 from store.reading.extent import running
 from store.reading.log_reader import LogReader
 
@@ -40,7 +40,7 @@ def listed(store: Path, reader: LogReader, topics: Sequence[str]) -> Listed | No
     """The queues of these topics, None where only the log itself tells, or where it is quicker."""
     directory = reader.directory
     for topic in topics:
-        if "/" in topic or topic in ("", ".", "..") or not (directory.consumequeue / topic).is_dir():
+        if not is_file_name(topic) or not (directory.consumequeue / topic).is_dir():
             return None
         if (directory.root / BATCH_QUEUES / topic).is_dir():
             return None

@@ -26,7 +26,7 @@ from store.message.rows_kernel import Row
 from store.message.topics import is_lmq
 from store.names import BATCH_QUEUES, QUEUE_EXTENSIONS
 from store.queues.batch_consume_queue import BatchConsumeQueue
-from store.queues.consume_queue import ConsumeQueue, queue_directories
+from store.queues.consume_queue import ConsumeQueue, is_file_name, queue_directories
 from store.queues.extension import QueueExt, require_length
 from store.queues.queue_set import QueueKinds
 from store.queues.sync import totals
@@ -253,7 +253,7 @@ def _is_record_of(segment: Segment, position: int, size: int, topic: str, queue_
 
 def queue_end_below(root: Path, file_bytes: int | None, topic: str, queue_id: int, physical_offset: int) -> int:
     """How many entries that consume queue has of records below an offset; 0 when it is not there or unsound."""
-    if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
+    if not is_file_name(topic):
         return 0
     try:
         return ConsumeQueue.open(root / topic / str(queue_id), file_bytes).end_below(physical_offset)

@@ -15,9 +15,10 @@ from store.errors import CorruptRecord, QueueGap
 from store.files.segment_files import SegmentFiles, segment_bytes_of
 from store.message.host import Host
 from store.message.properties import java_hash
-from store.message.record import PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, decode, encode
+from store.message.record import MAGIC_V2, PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT, decode, encode
 from store.queues.consume_queue import CQ_DTYPE, PREFILL_SIZE, ConsumeQueue
 from store.recovery.dispatch import Dispatcher
+from store.recovery.recovery import recover
 from tests.harness.logs import FIRST_STORE_MS, QUEUE_FILE_BYTES, SmallLog, contents
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden"
@@ -269,3 +270,48 @@ def test_many_records_of_several_queues_at_once(tmp_path: Path, capsys: pytest.C
         assert np.array_equal(found.entries(0, count)["physical_offset"][: found.max_offset], expected)
     with capsys.disabled():
         print(f" [dispatch: {rate / 1e6:.1f} M records/s of {len(record)} bytes] ", end="")
+
+
+def with_topic_of(log: SmallLog, size: int) -> bytes:
+    """A version 2 record whose topic is longer than our codec makes it."""
+    record = bytearray(encode(topic="t" * 255, body=b"b", physical_offset=log.end, magic=MAGIC_V2, properties=b""))
+    at = record.index(b"\x00\xff" + b"t" * 255)
+    record[at : at + 2] = size.to_bytes(2, "big")
+    record[at + 2 : at + 2] = b"t" * (size - 255)
+    record[:4] = len(record).to_bytes(4, "big")
+    return bytes(record)
+
+
+@pytest.mark.parametrize("queue_offset", [1 << 62, (1 << 63) - 1, ((1 << 63) - 1) // 20])
+def test_a_queue_offset_of_no_file_gets_no_entry_and_the_store_starts(tmp_path: Path, queue_offset: int) -> None:
+    """RocketMQ multiplies it by 20 and overflows. Ours made a file that its own next start refused."""
+    log = SmallLog(tmp_path)
+    log.append("topic")
+    log.append("far", queue_offset=queue_offset)
+    log.append("topic")
+    dispatcher = builder(log)
+    assert dispatcher.dispatch(0, log.end) == log.end
+    assert "has no place in a queue" in dispatcher.findings[0]
+    dispatcher.close()
+    for _start in range(2):
+        assert recover(log.directory, log.segment_bytes, QUEUE_FILE_BYTES).max_physical_offset == log.end
+    assert len(queue(log)) == 2 and queue(log, "far") == []
+    log.append("far", queue_offset=0)
+    dispatcher = builder(log)
+    dispatcher.dispatch(0, log.end)
+    dispatcher.close()
+    assert len(queue(log, "far")) == 1
+
+
+def test_a_topic_too_long_for_a_directory_gets_no_queue_and_the_store_starts(tmp_path: Path) -> None:
+    log = SmallLog(tmp_path)
+    log.append("topic")
+    log.append_raw(with_topic_of(log, 300))
+    log.append("topic")
+    dispatcher = builder(log)
+    assert dispatcher.dispatch(0, log.end) == log.end
+    assert "bad name" in dispatcher.findings[0]
+    dispatcher.close()
+    for _start in range(2):
+        assert recover(log.directory, log.segment_bytes, QUEUE_FILE_BYTES).max_physical_offset == log.end
+    assert len(queue(log)) == 2
