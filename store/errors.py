@@ -12,7 +12,6 @@ StoreError
 ├── ForeignFile          something else has the name of one of the store's files
 ├── SegmentSizeMismatch  a file of the log has another length than its store's segments
 ├── MissingSegment       the log has a gap
-├── LogMissing           the log's files are not there, though something tells of them
 ├── SegmentRemoved       a file of the log went while it was to be read: mostly it expired
 ├── QueueEntriesRemoved  … entries of a consume queue
 ├── QueueFileMismatch    a consume queue's files do not fit together
@@ -181,23 +180,6 @@ class MissingSegment(StoreError):
     def __init__(self, path: str, offset: int) -> None:
         super().__init__(f"{path}: missing, the log has a gap at offset {offset}; restore the file from a replica")
         self.path, self.offset = path, offset
-
-
-class LogMissing(StoreError):
-    """The commit log has no files, or not its first ones, though the store around it tells of them.
-
-    Next: mount the disk of the commit log and start again; if its files are lost, `slipstream log repair
-    --forget-missing STORE`, or begin a new store.
-    """
-
-    code = "LOG_MISSING"
-
-    def __init__(self, path: str, why: str, root: str) -> None:
-        super().__init__(
-            f"{path}: files of the commit log are missing: {why}; nothing was changed. Is the disk mounted? Mount it,"
-            f" or restore the files; to go on without them: `slipstream log repair --forget-missing {root}`"
-        )
-        self.path, self.why = path, why
 
 
 class SegmentRemoved(StoreError, FileNotFoundError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from store.errors import LogMissing
+from store.errors import StoreError
 from store.files import checkpoint as checkpoint_file
 from store.files import epochs, flushed_mark
 from store.files.checkpoint import Checkpoint
@@ -21,6 +21,23 @@ from store.names import BATCH_QUEUES
 from store.queues.consume_queue import queue_directories
 
 ENTRY_BYTES_MAX = 64  # at least the first entry of a queue of any kind
+
+
+class LogMissing(StoreError):
+    """The commit log has no files, or not its first ones, though the store around it tells of them.
+
+    Next: mount the disk of the commit log and start again; if its files are lost, `slipstream log repair
+    --forget-missing STORE`, or begin a new store.
+    """
+
+    code = "LOG_MISSING"
+
+    def __init__(self, path: str, why: str, root: str) -> None:
+        super().__init__(
+            f"{path}: files of the commit log are missing: {why}; nothing was changed. Is the disk mounted? Mount it,"
+            f" or restore the files; to go on without them: `slipstream log repair --forget-missing {root}`"
+        )
+        self.path, self.why = path, why
 
 
 def require(directory: StoreDirectory, bases: Sequence[int]) -> None:

@@ -176,7 +176,7 @@ def recover(
     checkpoint = checkpoint_file.read(directory.checkpoint) if checkpoint is None else checkpoint
     files = SegmentFiles(directory.commitlog, segment_bytes)
     files.remove_leftovers()
-    found = checkpoint
+    file_checkpoint = checkpoint
     last, checkpoint = _of_this_log(last or last_run.read(directory), checkpoint, clean=clean)
     trust_by = partial(_Trust.of, checkpoint=checkpoint, clean=clean, is_slave=is_slave)
     trust = trust_by(_settled(last, directory, files, trust_by, clean=clean))
@@ -204,8 +204,8 @@ def recover(
         findings += recover_index(
             index, files, (bases[0], end.offset), checkpoint, clean=clean, same_boot=trust.same_boot
         )
-    if found is not checkpoint:  # from here on the store is no copy any more, and its checkpoint counts
-        checkpoint_file.write(directory.checkpoint, replace(found.as_rocketmqs(), flushed_offset=bases[0]))
+    if file_checkpoint is not checkpoint:  # from here on the store is no copy any more, and its checkpoint counts
+        checkpoint_file.write(directory.checkpoint, replace(file_checkpoint.as_rocketmqs(), flushed_offset=bases[0]))
     return Recovered(
         bases[0], end.offset, end.offset, queues.ends(end.offset), findings + queues.findings,
         sum(part.end - part.start for part in end.dirty), None, end.records,

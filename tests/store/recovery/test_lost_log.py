@@ -10,7 +10,6 @@ import pytest
 
 from engine import store_opening
 from engine.settings.config import from_mapping
-from store.errors import LogMissing
 from store.files import checkpoint as checkpoint_file
 from store.files import epochs, flushed_mark
 from store.files.checkpoint import Checkpoint
@@ -19,6 +18,7 @@ from store.files.epochs import Epochs
 from store.index.service import IndexService
 from store.names import CUT_JOURNAL
 from store.reading.log_reader import open_log
+from store.recovery.lost_log import LogMissing
 from store.recovery.recovery import recover
 from store.verify.verification import Verification
 from tests.harness.command_line import run
