@@ -110,7 +110,8 @@ def _collect(made: Bundle, store: Path, config: Path | None) -> None:
     file = config or (_file_of(pid) if pid else None)
     log_file = _take_settings(made, file) if file else None
     if file is None:
-        made.unread.append("broker.properties: no broker runs that would name it; give -c FILE")
+        why = f"process {pid} does not say which it is" if pid else "no broker runs that would name it"
+        made.unread.append(f"broker.properties: {why}; give -c FILE")
     made.attempt("versions.txt", facts.versions)
     made.attempt("machine.txt", lambda: facts.machine(store))
     for words in COMMANDS:
@@ -141,7 +142,8 @@ def _file_of(pid: int) -> Path | None:
         words = process.cmdline()
         for flag, value in zip(words, words[1:], strict=False):
             if flag in ("-c", "--config"):
-                return Path(process.cwd(), value)
+                is_whole = os.path.isabs(value)  # where another user's process is, the kernel does not say
+                return Path(value) if is_whole else Path(process.cwd(), value)
     except psutil.Error:
         pass
     return None
@@ -188,7 +190,8 @@ def _listing(made: Bundle, store: Path) -> str:
 def _take_tables(made: Bundle, store: Path) -> None:
     """Topics, groups, offsets; the checkpoint, in which there are times alone; our own notes."""
     try:
-        tables = sorted((store / CONFIG).glob("*.json"))[:TABLE_FILES_MAX]
+        names = sorted(name for name in os.listdir(store / CONFIG) if name.endswith(".json"))
+        tables = [store / CONFIG / name for name in names[:TABLE_FILES_MAX]]
     except OSError as error:
         made.unread.append(f"{CONFIG}: {error.strerror}")
         tables = []
@@ -196,7 +199,7 @@ def _take_tables(made: Bundle, store: Path) -> None:
         made.attempt(f"{CONFIG}/{path.name}", partial(facts.read_part, path, PART_BYTES_MAX))
     made.attempt(f"{CHECKPOINT}.txt", lambda: _checkpoint(store / CHECKPOINT))
     for name in OWN_FILES:
-        if (store / name).exists():
+        if os.path.lexists(store / name):
             made.attempt(name, partial(facts.read_part, store / name))
 
 
@@ -212,9 +215,9 @@ def _logs(pid: int, log_file: Path | None) -> list[tuple[str, Path]]:
         error = Path(os.readlink(f"/proc/{pid}/fd/2")) if pid else None
     except OSError:
         error = None
-    if error is not None and error.is_file():
+    if error is not None and os.path.isfile(error):
         logs.append(("standard-error", error))
-    return [(name, path) for name, path in logs if name != "log.1" or path.exists()]
+    return [(name, path) for name, path in logs if name != "log.1" or os.path.exists(path)]
 
 
 def _write(target: Path, parts: dict[str, bytes]) -> None:

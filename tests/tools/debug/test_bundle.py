@@ -161,3 +161,38 @@ def test_what_looks_like_a_secret_is_masked(line: str) -> None:
     assert b"ab" not in shown and b"cd" not in shown
     assert shown.startswith(b"brokerName=x\n") and shown.endswith(b"haSecretRequired=true\n")
     assert secrets_of(content) == (set() if line.startswith("#") else {b"abcd" if "\\\n" in line else b"ab cd"})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("is_hidden", [True, False], ids=["no rights", "an analyst's"])
+def test_another_user_gets_what_he_may_read_and_the_names_of_the_rest(is_hidden: bool, tmp_path: Path) -> None:
+    import difflib  # noqa: F401  the other user may read none of the interpreter's files
+    import gzip  # noqa: F401
+
+    store = tmp_path / "store"
+    for folder in ("commitlog", "config"):
+        (store / folder).mkdir(parents=True)
+    (store / "config" / "topics.json").write_text("{}")
+    (store / "config").chmod(0o755)
+    store.chmod(0o700 if is_hidden else 0o755)
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        if folder != Path("/tmp"):
+            folder.chmod(0o755)
+    out = tmp_path / "out"
+    out.mkdir(mode=0o777)
+    out.chmod(0o777)
+    child = os.fork()
+    if not child:
+        code = 99
+        try:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            code = bundle(store, out / "x.tar.gz", None, 60, False)
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    parts = parts_of(out / "x.tar.gz")
+    unread = json.loads(parts["bundle.json"])["could_not_be_read"]
+    assert "machine.txt" in parts and ("config/topics.json" in parts) is not is_hidden
+    assert any("config" in line and "Permission denied" in line for line in unread) is is_hidden, unread
