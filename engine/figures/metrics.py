@@ -49,8 +49,10 @@ class TableSizes(NamedTuple):
 class Figures:
     """Makes families whose samples all have the broker's labels."""
 
-    def __init__(self, status: HaStatus, samples_max: int = SAMPLES_MAX) -> None:
-        self._values, self._samples_max = (status.cluster, status.broker_name, NODE_TYPE), samples_max
+    def __init__(self, status: HaStatus, samples_max: int = SAMPLES_MAX, broker_id: int = 0) -> None:
+        """`broker_id` is its file's, which no promotion changes: a node's series go on. 0 has RocketMQ's label."""
+        node = f"{status.broker_name}:{broker_id}" if broker_id else status.broker_name
+        self._values, self._samples_max = (status.cluster, node, NODE_TYPE), samples_max
 
     def family(
         self, kind: str, name: str, what: str, labels: tuple[str, ...], samples: Iterable[tuple[tuple[str, ...], float]]
@@ -96,7 +98,7 @@ def families(store_root: str | os.PathLike[str], sizes: TableSizes) -> Iterator[
     board = Board.attach(directory)
     try:
         status = ha_status.of_running(running, board, os.fspath(store_root))
-        figures = Figures(status, sizes.samples_max)
+        figures = Figures(status, sizes.samples_max, board.own_broker_id.read())
         files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
         yield from _broker(figures, sizes)
         yield from _troubles(figures, len(status.problems), failing(board, directory))

@@ -87,6 +87,12 @@ class MetricsServer:
             self._server = server
             bound = server.sockets[0].getsockname()[1]
             log.info("metrics at http://%s%s", addresses.host_and_port(host, bound), PATH)
+            if failure:
+                log.warning(
+                    "metrics port %d: %s; metrics are served at port %d until the next start;"
+                    " set metricsPromExporterPort",
+                    self.ports()[0], failure, bound,
+                )  # fmt: skip
             waiting.publish(self._board.metrics_port, bound)
             return
         if not self._is_told:

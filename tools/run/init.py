@@ -13,6 +13,7 @@ from tools.common.given_path import GivenPath
 from tools.common.output_form import form, json_text
 from tools.run.service_unit import unit_text
 
+DEFAULT_PORT, LISTEN_PORT = 5557, 10911  # of metrics; of clients
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")
 UNIT_NAME = "slipstream.service"
 USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?|[0-9]{1,10}")  # as systemd takes them
@@ -62,7 +63,7 @@ def init(
     given = {
         "brokerName": name or directory.name, "brokerId": int(is_slave) if number is None else number,
         "brokerRole": role, "listenPort": port, "storePathRootDir": directory / "store", "namesrvAddr": namesrv,
-        "haMasterAddress": master,
+        "haMasterAddress": master, "metricsPromExporterPort": metrics_port(port),
     }  # fmt: skip
     settings = {key: str(value) for key, value in given.items() if value is not None}
     from_mapping(settings)  # refuses what the broker would refuse
@@ -84,6 +85,12 @@ def init(
     fields = {"properties": str(properties), "unit": str(unit), "next": then}
     click.echo(json_text("init", fields) if as_json else f"next: {then}")
     return 0
+
+
+def metrics_port(listen_port: int) -> int:
+    """As far from RocketMQ's 5557 as listenPort is from 10911, so that brokers of one host keep apart."""
+    beside = DEFAULT_PORT + listen_port - LISTEN_PORT
+    return beside if beside > 0 else listen_port + DEFAULT_PORT
 
 
 def _properties(settings: dict[str, str]) -> str:

@@ -107,12 +107,12 @@ def one(found: Samples, name: str, **labels: str) -> float:
 
 
 def test_rocketmqs_names_have_rocketmqs_labels(pair: tuple[LocalBroker, LocalBroker]) -> None:
-    for broker in pair:
+    for broker, node in zip(pair, ("m", "s:1"), strict=True):
         found = samples_of(broker)
         for name, labels in ROCKETMQS.items():
             ((of, _value),) = found[name]
             assert tuple(of) == labels, name
-            assert (of["node_id"], of["node_type"]) == (broker.store.parent.name, "broker")
+            assert (of["node_id"], of["node_type"]) == (node, "broker")
     found = samples_of(pair[0])
     assert one(found, "rocketmq_messages_in_total", topic="to-pic", is_system="false") == 3
     assert one(found, "rocketmq_throughput_in_total", topic="to-pic") > 300
