@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipc.lazy_names import name_of
 from ipc.machine import require_known
-from ipc.module_names import DISTRIBUTION, named
+from ipc.module_names import named, version_here
 
 if TYPE_CHECKING:
     from engine.producer import Producer
@@ -62,9 +62,7 @@ def main() -> None:
 def __getattr__(name: str) -> Any:
     """What `__all__` names, when it is first asked for. Raises ExtraMissing; ImportError with the cause."""
     if name == "__version__":
-        from importlib.metadata import version
-
-        return version(DISTRIBUTION)
+        return version_here()
     if name not in _LIES_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require_known()

@@ -49,7 +49,7 @@ from ipc import ring, waiting
 from ipc.clock import monotonic_ms, wall_ms
 from ipc.compiled.compiler import CompilingStopped, stopped_by, tell_progress_to
 from ipc.stop_signals import handle_stop_signals
-from store.files import file_io, flushed_mark, own_files, pointer
+from store.files import file_io, flushed_mark, own_files, pointer, starting
 from store.files.directory import StoreDirectory
 from store.files.pointer import COUNTERS_FILE
 from store.message.delay import levels_ms
@@ -100,7 +100,7 @@ class Supervisor:
         `on_turn` is called once a second at least while it serves: whoever hears nothing of it may think that we hang.
         Raises StartRefused, what recovery finds, and StopIncomplete.
         """
-        tell_progress_to(log.info)
+        tell_progress_to(starting.telling(self._directory.root, log.info))
         self._on_turn = on_turn
         previous = handle_stop_signals(self._stop.on_signal, self._reload.on_signal if self._reload else None)
         previous[ROLE_SIGNAL] = signal.signal(ROLE_SIGNAL, lambda _number, _frame: None)  # it wakes, and no more
@@ -121,6 +121,7 @@ class Supervisor:
 
     def _serve_in_a_role(self, wake_read: int, on_ready: Callable[[], None] | None) -> int | None:
         """From a role's start to its stop; None when another one is to follow."""
+        starting.write(self._directory.root, "it recovers the log and loads compiled code")
         try:
             with stopped_by(self._stop):
                 children = self._prepare()
@@ -199,6 +200,7 @@ class Supervisor:
         board = self._running_board()
         waiting.publish(board.broker_state, BrokerState.RUNNING)
         self._directory.write_pointer(regions.pointer(self._config, board.directory, board.ha_listen_port.read()))
+        starting.remove(self._directory.root)
         regions.remove_leftovers(self._config, board.directory)  # the next start finds us
 
     def _keep_topics(self, queues: Iterable[tuple[str, int]]) -> None:
@@ -357,6 +359,7 @@ class Supervisor:
 
     def _remove_regions(self) -> None:
         log_lines.THRESHOLD.set(self._change.of_file.log_level)
+        starting.remove(self._directory.root)
         self._directory.remove_pointer()
         if self._regions is not None:
             regions.remove(self._regions)

@@ -111,6 +111,13 @@ class Counters:
             raise CounterMissing(self.path, label)
         return Cursor(self.words, int(slots[0]) * WORDS_PER_SLOT, label)
 
+    def cursor_or_absent(self, label: str) -> Cursor:
+        """The counter of that label; where an earlier version has none, a word of this process alone that reads 0."""
+        try:
+            return self.cursor(label)
+        except CounterMissing:
+            return Cursor(np.zeros(WORDS_PER_SLOT, np.int64), 0, label)
+
     def __contains__(self, label: str) -> bool:
         return bool((self._labels["label"][: self._used] == label.encode("ascii")).any())
 

@@ -3,7 +3,8 @@
 IpcError
 ├── RegionMissing    the file is not there: no broker made it, or the broker has gone
 ├── RegionDenied     this process's user may not read it, or not write it
-├── RegionMismatch   the file is there and is something else (magic, version, layout, kind, size)
+├── RegionMismatch   the file is there and is something else (magic, kind, size)
+│   └── OtherVersion    another version of us made it, with another layout
 ├── RegionNoSpace    the file system of the regions cannot hold it
 ├── CountersFull     no slot is left for another counter
 ├── CounterMissing   no counter has this label
@@ -66,6 +67,23 @@ class RegionMismatch(IpcError):
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}; it was made by another version of Slipstream: restart its broker")
+        self.path = path
+
+
+class OtherVersion(RegionMismatch):
+    """Raised when a broker of another version runs, whose shared memory this version does not read.
+
+    Next: restart the broker with the installed package, or run the command of the version that the text names.
+    """
+
+    code = "OTHER_VERSION"
+
+    def __init__(self, path: Path, broker: str, here: str, reason: str) -> None:
+        IpcError.__init__(
+            self,
+            f"{path}: its broker runs version {broker or 'unknown (an earlier one)'}, this is version {here}: {reason};"
+            " restart the broker with the installed package, or use the command of the broker's version",
+        )
         self.path = path
 
 

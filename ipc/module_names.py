@@ -6,12 +6,15 @@ names a module, to import it later or to run it in another process, asks here.
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from pathlib import Path
 
 DISTRIBUTION = "slipstream-log"  # what pip calls all of it, as pyproject.toml does
 PACKAGES = ("engine", "ipc", "spark_bridge", "store", "tools")
 PREFIX = __name__.removesuffix("ipc.module_names")
 SOURCES = Path(__file__).resolve().parent.parent  # where the five lie
+COMMIT, COMMIT_DIGITS = re.compile("[0-9a-f]{40,64}"), 12
 IMPORTED_FROM = SOURCES.parent if PREFIX else SOURCES  # what has to be on sys.path to import them
 
 
@@ -20,14 +23,46 @@ def named(module: str) -> str:
     return PREFIX + module
 
 
+@cache
 def version_here(otherwise: str = "unknown") -> str:
-    """Which release of us is installed; `otherwise` on a path of modules, which has no metadata."""
+    """Which build of us this is: the release and the commit, `0.2.0+g0123456789ab`.
+
+    `otherwise` on a path of modules, which has no metadata.
+    """
     from importlib.metadata import PackageNotFoundError, version  # takes longer than many a command
 
     try:
-        return version(DISTRIBUTION)
+        release = version(DISTRIBUTION)
     except PackageNotFoundError:
         return otherwise
+    return release if PREFIX else with_commit(release, commit_of(SOURCES))  # the wheel's metadata has it
+
+
+def with_commit(release: str, commit: str) -> str:
+    """A version that differs between any two commits; as it is where it has one already, or there is none."""
+    return f"{release}+g{commit}" if commit and "+" not in release else release
+
+
+def commit_of(checkout: Path) -> str:
+    """The first digits of the commit that a checkout is at; empty where it is none of git's."""
+    try:
+        git = checkout / ".git"
+        if git.is_file():
+            git = checkout / git.read_text().removeprefix("gitdir:").strip()
+        commit = (git / "HEAD").read_text().strip()
+        if commit.startswith("ref: "):
+            shared = git / (git / "commondir").read_text().strip() if (git / "commondir").exists() else git
+            commit = _commit_of_ref(shared, commit.removeprefix("ref: "))
+    except (OSError, ValueError):
+        return ""
+    return commit[:COMMIT_DIGITS] if COMMIT.fullmatch(commit) else ""
+
+
+def _commit_of_ref(git: Path, ref: str) -> str:
+    if (git / ref).is_file():
+        return (git / ref).read_text().strip()
+    lines = (git / "packed-refs").read_text().splitlines()
+    return next((line.split()[0] for line in lines if line.endswith(f" {ref}")), "")
 
 
 def is_ours(module: str) -> bool:

@@ -4,7 +4,9 @@ Made 0640, its blocks reserved before they are touched, so a store through the m
 by the supervisor.
 
 Header (4096 bytes, native 64-bit words; a region never leaves its machine):
-word 0 magic | 1 version | 2 layout | 3 payload bytes | 4 creator's pid | 5 its start time | byte 64: kind, 32 bytes
+word 0 magic | 1 version | 2 layout | 3 payload bytes | 4 creator's pid | 5 its start time | byte 64: kind, 32 bytes |
+byte 128: the creator's version, 64 bytes
+A layout is raised when words move or mean something else; what is only added is found, or missed, by its label.
 The magic is stored last: a region without it is not finished.
 """
 
@@ -19,7 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from ipc.arrays import Bytes, Words
-from ipc.errors import RegionDenied, RegionMismatch, RegionMissing, RegionNoSpace
+from ipc.errors import OtherVersion, RegionDenied, RegionMismatch, RegionMissing, RegionNoSpace
+from ipc.module_names import version_here
 from ipc.process import hold_standard_descriptors, start_time
 
 HEADER_BYTES = 4096
@@ -27,6 +30,7 @@ MAGIC = int.from_bytes(b"SLIPREGN", "little")
 VERSION = 1
 WORD_BYTES = 8
 KIND_AT, KIND_BYTES = 64, 32
+MADE_BY_AT, MADE_BY_BYTES = 128, 64
 FILE_MODE = 0o640  # the group may read
 
 
@@ -72,8 +76,9 @@ class Region:
             raise
         finally:
             os.close(fd)
-        label = kind.encode("ascii")[:KIND_BYTES]
-        region.header.view(np.uint8)[KIND_AT : KIND_AT + len(label)] = np.frombuffer(label, np.uint8)
+        for at, text, most in ((KIND_AT, kind, KIND_BYTES), (MADE_BY_AT, version_here(), MADE_BY_BYTES)):
+            label = text.encode("ascii", "replace")[:most]
+            region.header.view(np.uint8)[at : at + len(label)] = np.frombuffer(label, np.uint8)
         words = (VERSION, layout, payload_bytes, os.getpid(), start_time(os.getpid()) or 0)
         region.header[HeaderWord.VERSION : HeaderWord.CREATOR_START + 1] = words
         region.header[HeaderWord.MAGIC] = MAGIC
@@ -81,7 +86,7 @@ class Region:
 
     @classmethod
     def attach(cls, path: Path, *, kind: str, layout: int, writable: bool = False) -> Region:
-        """Map a region that another process made. Raises RegionMissing, RegionMismatch."""
+        """Map a region that another process made. Raises RegionMissing, RegionMismatch, OtherVersion."""
         hold_standard_descriptors()  # a mapping keeps a descriptor of its own
         try:
             fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
@@ -97,24 +102,33 @@ class Region:
             region = cls(path, mmap.mmap(fd, size, access=access))
         finally:
             os.close(fd)
-        reason = region._mismatch(kind, layout, size)
-        if reason is not None:
+        wrong = region._mismatch(kind, layout, size)
+        if wrong is not None:
             region.close()
-            raise RegionMismatch(path, reason)
+            raise wrong
         return region
 
-    def _mismatch(self, kind: str, layout: int, size: int) -> str | None:
+    def _mismatch(self, kind: str, layout: int, size: int) -> RegionMismatch | None:
         magic, version, found_layout, payload = (int(word) for word in self.header[: HeaderWord.CREATOR_PID])
-        found_kind = bytes(self.header.view(np.uint8)[KIND_AT : KIND_AT + KIND_BYTES]).rstrip(b"\0")
+        found_kind = self._text(KIND_AT, KIND_BYTES)
         if magic != MAGIC:
-            return "the magic number is wrong"
+            return RegionMismatch(self.path, "the magic number is wrong")
+        if found_kind != kind[:KIND_BYTES]:
+            return RegionMismatch(self.path, f"a region of {found_kind!r} found, {kind!r} wanted")
         if (version, found_layout) != (VERSION, layout):
-            return f"version {version} layout {found_layout} found, version {VERSION} layout {layout} wanted"
-        if found_kind != kind.encode("ascii")[:KIND_BYTES]:
-            return f"a region of {found_kind!r} found, {kind!r} wanted"
+            reason = f"layout {version}.{found_layout} of its region {kind!r} found, {VERSION}.{layout} wanted"
+            return OtherVersion(self.path, self.made_by, version_here(), reason)
         if payload != size - HEADER_BYTES:
-            return f"{payload} bytes promised, {size - HEADER_BYTES} found"
+            return RegionMismatch(self.path, f"{payload} bytes promised, {size - HEADER_BYTES} found")
         return None
+
+    def _text(self, at: int, length: int) -> str:
+        return bytes(self.header.view(np.uint8)[at : at + length]).rstrip(b"\0").decode("ascii", "replace")
+
+    @property
+    def made_by(self) -> str:
+        """The version that made it; empty: one before there was a place for it."""
+        return self._text(MADE_BY_AT, MADE_BY_BYTES)
 
     def reserve(self, start: int, length: int) -> None:
         """Blocks for a part of the payload that was made without. Raises RegionNoSpace."""

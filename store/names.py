@@ -18,6 +18,7 @@ TIMER_METRICS, REQUEST_MODES = "timermetrics", "messageRequestMode.json"  # 5.x
 TIMER_CHECKPOINT = "timercheck"  # 5.x, no JSON
 
 # ours
+STARTING = "slipstream.starting"
 POINTER, MARK, DIGESTS = "slipstream.run", "slipstream.mark", "slipstream.digests.json"
 LEASES, AUDIT, CONFIG_LOCK = "slipstream.leases", "slipstream.audit.jsonl", "slipstream.lock"
 SNAPSHOTS = "slipstream.snapshots"  # a folder: NAME.json

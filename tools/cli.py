@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from ipc.machine import require_known
-from ipc.module_names import DISTRIBUTION, is_ours
+from ipc.module_names import is_ours, version_here
 from ipc.process import hold_standard_descriptors
 from tools.common.exit_codes import ExitCode
 from tools.common.lazy_group import NAME_MAX, LazyGroup, close_to
@@ -45,6 +45,9 @@ EXIT_CODES = {  # by an error's code; all others are `STORE`
     "SNAPSHOT_UNKNOWN": ExitCode.USAGE,
     "SNAPSHOT_REFUSED": ExitCode.USAGE,
     "NO_BROKER": ExitCode.NO_BROKER,
+    "STARTING": ExitCode.NO_BROKER,
+    "NOT_IN_TIME": ExitCode.FOUND,
+    "NO_LISTENER": ExitCode.FOUND,
     "BROKER_OUT_OF_REACH": ExitCode.NO_BROKER,
     "PEER_UNREACHABLE": ExitCode.NO_BROKER,
     "PEER_IS_NO_SLIPSTREAM": ExitCode.USAGE,
@@ -87,11 +90,20 @@ COMMANDS = {  # name: where it is, what it does
     "send": ("tools.run.remoting_commands:send", "Send lines as messages over remoting, to any RocketMQ broker."),
     "snapshot": ("tools.log.snapshot_command:snapshot", "Name the state of a store, so that reads of it agree."),
     "stats": ("tools.show.commands:stats", "Show what was put: counts, rates, latencies, topics."),
+    "stop": ("tools.run.serving_commands:stop", "Stop the broker on a store in order, and wait for its end."),
     "status": ("tools.show.commands:status", "Show a broker's role, cursors, connections and processes."),
     "top": ("tools.top.command:top", "Watch a broker live: pipeline, replicas, topics, producers, groups, roles."),
+    "wait": ("tools.run.serving_commands:wait", "Wait until the broker on a store serves."),
     "web": ("tools.web.command:web", "Serve a console for stores and brokers, for a browser on this host."),
     "warm": ("tools.run.warm:warm", "Compile all kernels now, so that no first start has to."),
 }
+
+
+def say_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
+    """Print the version, and end."""
+    if is_asked:
+        click.echo(f"slipstream {version_here()}")
+        context.exit()
 
 
 @click.group(
@@ -102,7 +114,10 @@ COMMANDS = {  # name: where it is, what it does
     f"usage or configuration; {ExitCode.NO_BROKER} no broker there; {ExitCode.STORE} input, output or the store "
     f"failed; {ExitCode.INTERRUPTED} interrupted",
 )
-@click.version_option(package_name=DISTRIBUTION, prog_name="slipstream", message="%(prog)s %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=say_version,
+    help="Show the version and exit.",
+)  # fmt: skip
 def cli() -> None:
     """A RocketMQ-compatible replicated commit log."""
 

@@ -123,7 +123,7 @@ class Group:
     def __init__(self, counters: Counters, number: int | None = None) -> None:
         prefix = self.prefix.format(number)
         for name, declaration in self._declarations():
-            vars(self)[name] = declaration.find(lambda label: counters.cursor(f"{prefix}{label}"))
+            vars(self)[name] = declaration.find(lambda label: counters.cursor_or_absent(f"{prefix}{label}"))
 
     @classmethod
     def _declarations(cls) -> Iterator[tuple[str, Declaration[Any]]]:

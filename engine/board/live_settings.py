@@ -85,7 +85,7 @@ def words(config: BrokerConfig) -> dict[str, int]:
 
 
 def _cursor(board: Board, key: Key) -> Cursor:
-    return board.counters.cursor(key.field)
+    return board.counters.cursor_or_absent(key.field)
 
 
 def values(board: Board) -> dict[str, int | frozenset[int]]:

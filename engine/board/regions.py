@@ -21,6 +21,7 @@ from engine.errors import StartRefused
 from engine.settings import affinity, replication, tls_file
 from engine.settings.config import BrokerConfig
 from engine.settings.tls_mode import TlsMode
+from ipc.module_names import version_here
 from ipc.process import boot_id, start_time
 from ipc.region import is_region
 from store.files import access
@@ -130,6 +131,7 @@ def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[
         "boot_id": boot_id(),
         "token": directory.name.rpartition("-")[2],
         "region_directory": str(directory),
+        "version": version_here(),
         "settings": {
             **replication.for_views(config),
             "brokerId": config.broker_id,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from engine.board.cursors import FRONTS, Board, FrontCursors
+from engine.board.cursors import FRONTS, Board, FrontCursors, Serving
 from engine.figures.finding import Finding, Verdict, stalled
 
 SERVICES = ("clients", "delay", "transactions")
@@ -40,6 +40,12 @@ def _front(name: str, words: FrontCursors) -> FrontStatus:
         name, words.connections.read(), words.pulls_held.read(), words.sends.read(), words.sends_in_flight.read(),
         words.send_wait_ms.read(), words.sends_refused.read(), words.pulls.read(), words.bytes_in_flight.read(),
     )  # fmt: skip
+
+
+def are_serving(board: Board) -> bool:
+    """Whether every front that runs serves its ports, or says why it cannot."""
+    begun = [words for name, words in zip(FRONTS, board.fronts, strict=True) if board.pids[name].read()]
+    return all(words.serving.read() == Serving.ALL or words.listen_errno.read() for words in begun)
 
 
 def services_of(board: Board) -> dict[str, dict[str, int]]:

@@ -47,7 +47,7 @@ def what_stops(board: Board, store: str, role: str) -> Iterator[Finding]:
 
 
 def _of_one_that_rests(role: str) -> Verdict:
-    """Of a role that has not turned for long."""
+    """Of a role that has not turned for long, or dies again and again, as where shared memory has no room for it."""
     return Verdict.DEGRADED if role in (*SENDERS, *SPARE_ROLES) else Verdict.NOT_READY
 
 
@@ -97,8 +97,9 @@ def of_a_role(one: Failing, store: str = STORE, *, mute: bool = False) -> Findin
         " on its master, which counts it as not in sync",
     )
     lines = (long, *consequence) if is_log and mute else (long,)
-    is_dead = one.is_given_up and one.role not in SPARE_ROLES
-    verdict = Verdict.DEAD if is_dead else Verdict.DEGRADED
+    verdict = _of_one_that_rests(one.role)
+    if one.is_given_up and verdict is Verdict.NOT_READY:
+        verdict = Verdict.DEAD
     return Finding(code, f"the {one.role} {death}: {one.error or 'see the log'}", look, lines, verdict)
 
 

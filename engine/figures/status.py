@@ -100,7 +100,7 @@ def snapshot(
             state=BROKER_STATES.get(board.broker_state.read(), "UNKNOWN"),
             pid=running.pid,
             ha_listen_port=board.ha_listen_port.read(),
-            cursors={of.label: board.counters.cursor(of.label).read() for of in Board.plain()},
+            cursors={of.label: board.counters.cursor_or_absent(of.label).read() for of in Board.plain()},
             connections=replication.replicas,
             client=replication.client,
             processes=_processes(board, running.pid, cpu_sample_seconds, with_pss=with_pss),

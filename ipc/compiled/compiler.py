@@ -35,6 +35,7 @@ if config.DISABLE_JIT:
 _given_folder: str = config.CACHE_DIR  # what NUMBA_CACHE_DIR says
 TOLD_EACH_SECONDS = 3.0
 COMPILING = "numba:compile"  # the event: a function was found neither in memory nor on disk
+_kernels: list[Any] = []  # all that were declared so far, compiled or not
 STEP = "numba:run_pass"  # the event: one of the many steps of compiling a function
 
 
@@ -47,7 +48,7 @@ class _Progress(event.Listener):
 
     def __init__(self, tell: Callable[[str], None] | None) -> None:
         self.tell = tell
-        self._depth = self._done = 0
+        self._depth = 0
         self._spent = self._told_at = self._began = 0.0
         self._waited = False
 
@@ -58,14 +59,15 @@ class _Progress(event.Listener):
 
     def on_end(self, event: Any) -> None:
         self._depth -= 1
-        self._done += 1
         now = time.monotonic()
         spent = self._spent + now - self._began
         if not self._depth:
             self._spent = spent
         if self.tell is not None and spent >= self._told_at + TOLD_EACH_SECONDS:
             self._told_at = spent
-            self.tell(f"compiling for this machine, once for each version: {self._done} functions in {spent:.0f} s")
+            ready = sum(bool(one.signatures) for one in _kernels)
+            what = f"{ready} of {len(_kernels)} functions are ready after {spent:.0f} s"
+            self.tell(f"compiling for this machine, once for each version: {what}")
 
     def waiting(self) -> None:
         """Another process compiles what is needed here."""
@@ -127,6 +129,7 @@ def stopped_by(asked: Callable[[], bool]) -> Iterator[None]:
 
 def _compile(function: Callable[..., Any], **options: Any) -> Any:
     compiled = _kept(function, **options)
+    _kernels.append(compiled)
     compiled.compile = _taking_members_as_numbers(compiled.compile)
     return compiled
 

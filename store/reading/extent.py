@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ipc.errors import RegionMissing
+from ipc.errors import OtherVersion, RegionMissing
+from ipc.module_names import version_here
 from store.errors import BrokerOutOfReach, NoBroker, NotAStore, StoreLocked
-from store.files import pointer
+from store.files import pointer, starting
 from store.files.directory import StoreDirectory, commit_log_apart
 from store.files.pointer import COUNTERS_FILE
 
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
     from ipc.counters import Counters
 
 BROKER, RECOVERY = "broker", "recovery"
+
+
+class Said(dict[str, Any]):
+    """The settings of a running broker. Raises OtherVersion for one that a broker of another version does not say."""
+
+    def __init__(self, root: Path, version: str, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        self._root, self._version = root, version
+
+    def __missing__(self, name: str) -> Any:
+        raise OtherVersion(self._root, self._version, version_here(), f"it does not say its setting {name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +88,19 @@ def running(store_root: Path | str) -> Running | None:
     if broker is None or not broker.is_alive:
         return None
     said = str(broker.fields["region_directory"])
-    return Running(
-        Path(store_root), broker.fields["settings"], broker.pid, broker.start_time, broker.token, broker.regions(), said
-    )
+    settings = Said(broker.root, str(broker.fields.get("version", "")), broker.fields["settings"])
+    return Running(Path(store_root), settings, broker.pid, broker.start_time, broker.token, broker.regions(), said)
 
 
 def require_running(store_root: Path | str) -> Running:
-    """The broker on this store. Raises NoBroker when there is none, NotAStore, also for a directory that is missing."""
+    """The broker on this store. Raises NoBroker, BrokerStarts while it starts, NotAStore, also without a directory."""
     broker = running(store_root)
     if broker is None and not Path(store_root).is_dir():
         raise NotAStore(str(store_root), "there is no such directory")
     if broker is None:
+        note = starting.read(Path(store_root))
+        if note is not None:
+            raise starting.BrokerStarts(str(store_root), note.pid, note.what)
         raise NoBroker(str(store_root))
     return broker
 

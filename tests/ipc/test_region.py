@@ -40,7 +40,7 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
     ("why", "change", "message"),
     [
         ("another kind", {"kind": "ring"}, "wanted"),
-        ("another layout", {"layout": 2}, "layout 1 found"),
+        ("another layout", {"layout": 2}, "layout 1.1 of its region 'test' found"),
     ],
 )
 def test_another_region_is_refused(tmp_path: Path, why: str, change: dict[str, object], message: str) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from engine.board.cursors import FRONTS, Board, Serving
+from engine.board.cursors import FRONTS, Board
+from engine.figures.client_status import are_serving
 from ipc.errors import IpcError
 from ipc.module_names import named
 from store.errors import BrokerOutOfReach
@@ -123,9 +124,7 @@ class LocalBroker:
         except (BrokerOutOfReach, IpcError):  # in a container of its own, say
             return True
         deaths = (board.deaths[name].read() for name in (*FRONTS, "clients"))
-        begun = [words for name, words in zip(FRONTS, board.fronts, strict=True) if board.pids[name].read()]
-        are_serving = all(words.serving.read() == Serving.ALL or words.listen_errno.read() for words in begun)
-        is_ready = are_serving or any(deaths)  # who dies may never serve: that is for a test to see
+        is_ready = are_serving(board) or any(deaths)  # who dies may never serve: that is for a test to see
         board.counters.close()
         return is_ready
 

@@ -19,7 +19,7 @@ from typing import Any
 from setuptools import build_meta
 from setuptools.build_meta import prepare_metadata_for_build_editable
 
-from ipc.module_names import PACKAGES
+from ipc.module_names import PACKAGES, commit_of, with_commit
 from tools.packaging.nested_imports import OUTER, nested
 
 __all__ = ["build_editable", "build_sdist", "build_wheel", "prepare_metadata_for_build_editable"]
@@ -49,6 +49,7 @@ TOP_FILES = (
 NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.egg-info")
 MAN = "docs/man"  # pages that `make man` made, installed below share/man
 ONLY_FOR_BUILDS = ("tools/packaging", "tools/docs")
+VERSION = re.compile(r'^(version = )"([^"]+)"$', re.MULTILINE)
 RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!\w+:|#)([^)\s]+)\)")
 
 
@@ -78,6 +79,7 @@ def nest(checkout: Path, tree: Path) -> None:
     """Make in `tree` what the wheel is made of. Raises CannotNest."""
     for name in SETTINGS:
         shutil.copy2(checkout / name, tree / name)
+    stamp(checkout, tree)
     (tree / "README.md").write_text(without_relative_links((checkout / "README.md").read_text()))
     for package in PACKAGES:
         shutil.copytree(checkout / package, tree / OUTER / package, ignore=NOT_SHIPPED)
@@ -97,10 +99,18 @@ def copy_checkout(checkout: Path, tree: Path) -> None:
     """Make in `tree` what the source distribution is made of."""
     for path in (path for pattern in TOP_FILES for path in checkout.glob(pattern)):
         shutil.copy2(path, tree / path.name)
+    stamp(checkout, tree)
     for folder in FOLDERS:
         shutil.copytree(checkout / folder, tree / folder, ignore=NOT_SHIPPED)
     grafts = "".join(f"graft {folder}\n" for folder in FOLDERS)
     (tree / "MANIFEST.in").write_text(f"include {' '.join(TOP_FILES)}\n{grafts}")
+
+
+def stamp(checkout: Path, tree: Path) -> None:
+    """Add the commit to the version of what is built, so that no two builds of different commits have the same one."""
+    settings = tree / "pyproject.toml"
+    stamped = VERSION.sub(lambda one: f'{one[1]}"{with_commit(one[2], commit_of(checkout))}"', settings.read_text(), 1)
+    settings.write_text(stamped)
 
 
 def without_relative_links(text: str) -> str:

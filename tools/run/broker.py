@@ -11,6 +11,7 @@ from ipc.extras import require_arrow
 from tools.common.given_path import GivenPath
 from tools.run.ready_line import announce
 from tools.run.service_manager import ServiceManager
+from tools.run.serving_commands import START_SECONDS
 
 if TYPE_CHECKING:
     from engine.settings.config import BrokerConfig
@@ -19,18 +20,34 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("-c", "--config", "file", required=True, type=GivenPath(), help="A broker.properties file.")
 @click.option("--only", "roles", multiple=True, metavar="ROLE", help="Start this role and no other; may be repeated.")
-def broker(file: str, roles: tuple[str, ...]) -> int:
+@click.option("--detach", is_flag=True, help="Start it in the background; return once it serves.")
+@click.option(
+    "--output", type=GivenPath(dir_okay=False),
+    help="With --detach: append its output to this file. Default: broker.log beside the properties file.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=click.FloatRange(0), default=START_SECONDS, show_default=True, metavar="SECONDS",
+    help="With --detach: give up waiting after this many seconds; the broker goes on starting.",
+)  # fmt: skip
+def broker(file: str, roles: tuple[str, ...], detach: bool, output: str | None, timeout: float) -> int:
     """Run a broker from its properties file until it is stopped.
 
     Warnings go to standard error. Once it serves, one line that begins with `ready:` goes to standard output.
     A service of systemd's with Type=notify hears that it serves, and its watchdog that it turns.
     Without a terminal SIGHUP has it read its file again; with one it stops when the terminal goes.
     With --only it is no whole broker: one role, to be watched by `slipstream counters --watch` and a debugger.
+    With --detach the exit code is 0 once it serves, else that of the broker; `slipstream stop STORE` stops it.
     """
+    if output and not detach:
+        raise click.UsageError("--output is of --detach alone; without it, send standard output where you want it")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the supervisor forks, so it must have one thread
     from engine.settings.config import load
 
     config, warnings = load(file)
+    if detach:
+        from tools.run import detached
+
+        return detached.start(file, config.store_path_root_dir, roles, output, timeout)
     if config.columnar_sidecar:
         require_arrow("columnarSidecar=true")
     from store.files.directory import StoreDirectory

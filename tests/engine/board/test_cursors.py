@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from engine.board import counter_map
 from engine.board.cursors import ROLES, SENDERS, Board, HaConnectionCursors
 from ipc.counters import LABEL_DTYPE
-from ipc.errors import CounterMissing
 
 PAGE = Path(__file__).parents[3] / "docs" / "counters.md"
 WRITERS = {*ROLES, *SENDERS, "supervisor", "senders", "producers", "many"}
@@ -51,12 +48,3 @@ def test_every_word_has_an_owner_that_is_a_process_and_fits_its_label() -> None:
 def test_a_slots_words_are_its_senders() -> None:
     owners = {of.owner for of in HaConnectionCursors.declared(2)}
     assert owners == {"sender.2", "sender.2|ha_listener"}
-
-
-def test_a_region_without_a_declared_word_is_told(tmp_path: Path) -> None:
-    board = Board.create(tmp_path / "counters")
-    labels = board.counters._labels["label"]
-    labels[labels == b"flushed_offset"] = b"flushed"
-    with pytest.raises(CounterMissing, match="flushed_offset"):
-        Board(board.counters)
-    board.counters.close()

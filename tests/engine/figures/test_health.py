@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.board.cursors import Board, BrokerState
-from engine.board.failures import Failures
+from engine.board.failures import LOOPING_DEATHS, Failures
 from engine.figures.health import alive, ready
 from engine.protocol.ha.client import HaClientState
 from engine.protocol.ha.next_steps import advice_of
@@ -72,6 +72,13 @@ def test_a_port_that_is_not_bound_is_named(board: Board) -> None:
     health = ready(MASTER, board, None)
     assert [one.what.split()[0] for one in health.reasons] == ["listenPort", "haListenPort"]
     assert reasons(MASTER, board) == ["NO_LISTENER"] * 2
+
+
+def test_a_role_that_finds_no_room_in_shared_memory_is_not_ready(board: Board) -> None:
+    for role, expected in (("sender.0", []), ("front.0", ["KILLED"])):
+        waiting.publish(board.deaths[role], LOOPING_DEATHS)
+        assert reasons(MASTER, board) == expected
+    assert alive(MASTER, board).ok and ready(MASTER, board, None).verdict == "NOT_READY"
 
 
 def test_a_role_that_was_given_up_is_dead(board: Board) -> None:

@@ -16,6 +16,7 @@ import click
 import pytest
 
 from engine.figures.ha_status import ha_status
+from ipc.module_names import commit_of, with_commit
 from tests.harness.conditions import await_that
 from tests.harness.installed import NAMES, ROOT, THEIRS_FIRST, Installed, build_wheel, pip
 from tests.harness.served_console import ServedConsole
@@ -25,6 +26,7 @@ from tools.web.pages import STATIC, STATIC_PREFIX
 pytestmark = [pytest.mark.broker, pytest.mark.minutes]
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+VERSION = with_commit(PROJECT["version"], commit_of(ROOT))
 MESSAGES = 100
 SESSION = """
 import sys
@@ -96,8 +98,8 @@ def contents(wheel: Path) -> dict[str, bytes]:
 
 def test_two_names_and_nothing_of_the_build(installed: Installed) -> None:
     files = contents(installed.wheel)
-    information = f"slipstream_log-{PROJECT['version']}.dist-info"
-    data = f"slipstream_log-{PROJECT['version']}.data"
+    information = f"slipstream_log-{VERSION}.dist-info"
+    data = f"slipstream_log-{VERSION}.data"
     tops = {name.partition("/")[0] for name in files}
     assert tops == {"slipstream", "pyspark_slipstream.py", information, data}
     pages = {name.removeprefix(f"{data}/data/share/man/man1/") for name in files if name.startswith(data)}
@@ -131,7 +133,7 @@ def test_the_source_distribution_has_tests_and_documents_and_builds_the_same_whe
 def test_a_sync_pair_and_the_command_line(installed: Installed, tmp_path: Path) -> None:
     run, cli, ha_port = installed.run, installed.command, free_port()
     assert "Usage: slipstream" in run(cli, "--help").stdout
-    assert run(cli, "--version").stdout == f"slipstream {PROJECT['version']}\n"
+    assert run(cli, "--version").stdout == f"slipstream {VERSION}\n"
     assert run(installed.python, "-m", "slipstream", "--version").stdout == run(cli, "--version").stdout
     assert run(cli, "status", tmp_path, code=3).stderr.startswith("slipstream: NO_BROKER: ")
     patient = {"slaveTimeout": 120_000, "haHousekeepingInterval": 120_000}
@@ -145,7 +147,7 @@ def test_a_sync_pair_and_the_command_line(installed: Installed, tmp_path: Path) 
         lines = "".join(f"{number}\n" for number in range(MESSAGES))
         produced = run(cli, "produce", "--store", master, "--topic", "numbers", "--timeout", "120", given=lines)
         assert f"{MESSAGES} messages acknowledged" in produced.stdout + produced.stderr
-        script = SESSION.format(first=THEIRS_FIRST, version=PROJECT["version"], messages=MESSAGES)
+        script = SESSION.format(first=THEIRS_FIRST, version=VERSION, messages=MESSAGES)
         missing = run(installed.python, "-c", script, master).stdout
         assert missing.startswith("EXTRA_MISSING slipstream.session needs the package pyspark")
         assert "pip install 'slipstream-log[spark]'" in missing and missing.count("\n") == 1
