@@ -21,9 +21,9 @@ from engine.board.queue_ends import NO_SLOT, QueueEnds, await_more
 from engine.net.log_lines import Seldom
 from engine.protocol.services.delay import NEVER_MS, Level
 from engine.protocol.store.retention import DiskState
+from engine.services import delivered_before
 from engine.services.delay_puts import DelayPuts
 from engine.services.deliver_kernel import Row
-from engine.services.delivered_before import DeliveredBefore
 from engine.services.due_rows import DueRows, due_rows, is_refused
 from engine.services.facts import facts_of
 from engine.services.queue_entries import FollowedQueue, QueueEntries
@@ -39,13 +39,10 @@ from store.files.directory import StoreDirectory
 from store.files.segment_files import SegmentFiles
 from store.message.delay import SCHEDULE_TOPIC, levels_ms
 from store.message.record import MAX_TOPIC_BYTES_V2, store_timestamp_of
-from store.names import DELAY_OFFSETS
 from store.put.draft import draft_of
 from store.put.request import to_log
 from store.put.resend import delivered
 from store.queues.consume_queue import file_bytes_of
-from store.tables import mending
-from store.tables import tables as broker_tables
 
 log = logging.getLogger("slipstream.delay")
 
@@ -94,9 +91,8 @@ class Delay:
     @property
     def _waits_for_dispatch(self) -> bool:
         """What was delivered before the start is not in queues and index yet."""
-        if self._table.is_begun or monotonic_ms() >= self._dispatched_by_ms:
-            return False
-        return self._board.reput_from_offset.read() < self._board.recovered_offset.read()
+        waits = not self._table.is_begun and monotonic_ms() < self._dispatched_by_ms
+        return waits and self._board.reput_from_offset.read() < self._board.recovered_offset.read()
 
     def _begin(self) -> None:
         """Where each level goes on: from shared memory, or from the file, as far as the queues agree."""
@@ -114,34 +110,15 @@ class Delay:
                 level.resume((), (at for at in range(level.offset, end) if at not in done), end)
 
     def _from_file(self) -> list[Level]:
-        said, before = self._said(), None
-        levels = [
-            Level(number, delay, max(said.get(number, 0), self._table.taken(number)))
-            for number, delay in enumerate(self._delays, 1)
-        ]
+        said, before = delivered_before.said_offsets(self._directory.config), None
+        levels = [Level(number, delay, max(said.get(number, 0), self._table.taken(number)))
+                  for number, delay in enumerate(self._delays, 1)]  # fmt: skip
         for level in levels:
             self._correct(level)
             if level.number not in said and not self._table.taken(level.number) and self._config.message_index_enable:
-                before = before or DeliveredBefore(self._config, self._board, self._records)
-                self._find(level, before)
+                before = before or delivered_before.DeliveredBefore(self._config, self._board, self._records)
+                before.resume(level, self._queues[level.number - 1])
         return levels
-
-    def _said(self) -> dict[int, int]:
-        """What the file says of the levels. Raises MalformedConfig where a damaged file cannot be replaced."""
-        path = self._directory.config / DELAY_OFFSETS
-        return broker_tables.delay_offsets(mending.checked(path).value, str(path))
-
-    def _find(self, level: Level, before: DeliveredBefore) -> None:
-        """Where a level goes on of which the file says nothing: all of it would be delivered again."""
-        queue, first = self._queues[level.number - 1], level.next_offset
-        bounds = queue.bounds(self._board.reput_from_offset.read())
-        if bounds is None or first >= bounds[1]:
-            return
-        level.next_offset = before.first_undelivered(queue, first, bounds[1])
-        log.warning(
-            "level %d: %s does not say how far it is: it goes on at %d of %d to %d, behind what the log shows as"
-            " delivered", level.number, DELAY_OFFSETS, level.next_offset, first, bounds[1],
-        )  # fmt: skip
 
     def _correct(self, level: Level) -> None:
         """An offset that is not in the queue."""

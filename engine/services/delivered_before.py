@@ -9,7 +9,11 @@ that was not delivered of the UNDER_WAY before that end counts. A level of which
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+
 from engine.board.cursors import Board
+from engine.protocol.services.delay import Level
 from engine.services.queue_entries import FollowedQueue
 from engine.services.records import Records
 from engine.settings.config import BrokerConfig
@@ -19,12 +23,24 @@ from store.files.segment_files import SegmentFiles
 from store.index.index_file import Geometry
 from store.message import properties
 from store.message.record import decode
+from store.names import DELAY_OFFSETS
 from store.reading.index_search import IndexSearch, LogRecords
 from store.reading.queue_view import Limits
+from store.tables import mending
+from store.tables import tables as broker_tables
+
+log = logging.getLogger("slipstream")
 
 NEIGHBOURS, UNDER_WAY = 8, 512
 ANSWERS_MAX, ANSWERS_BYTES = 64, 64 << 20
 END_OF_TIME_MS = 2**63 - 1
+
+
+def said_offsets(folder: Path) -> dict[int, int]:
+    """Return each level's offset as the table in `folder` has it. Raises MalformedConfig where a damaged file cannot be
+    replaced."""
+    path = folder / DELAY_OFFSETS
+    return broker_tables.delay_offsets(mending.checked(path).value, str(path))
 
 
 class DeliveredBefore:
@@ -39,6 +55,17 @@ class DeliveredBefore:
 
     def _limits(self) -> Limits:
         return Limits(self._board.min_physical_offset.read(), self._board.reput_from_offset.read())
+
+    def resume(self, level: Level, queue: FollowedQueue) -> None:
+        """Set where a level goes on of which the table says nothing: all of it would be delivered again."""
+        first, bounds = level.next_offset, queue.bounds(self._board.reput_from_offset.read())
+        if bounds is None or first >= bounds[1]:
+            return
+        level.next_offset = self.first_undelivered(queue, first, bounds[1])
+        log.warning(
+            "level %d: %s does not say how far it is: it goes on at %d of %d to %d, behind what the log shows as"
+            " delivered", level.number, DELAY_OFFSETS, level.next_offset, first, bounds[1],
+        )  # fmt: skip
 
     def first_undelivered(self, queue: FollowedQueue, low: int, end: int) -> int:
         """The first of a level's queue offsets from `low` to `end` that is to be delivered; `end`: none is."""
@@ -70,8 +97,8 @@ class DeliveredBefore:
         if not topic or not key:
             return None
         begin_ms = message.store_timestamp_ms
-        found = self._index.query(topic, key, ANSWERS_MAX, begin_ms, END_OF_TIME_MS, ANSWERS_BYTES).records
-        others = (decode(record, 0, check_body_crc=False) for record in found)
+        records = self._index.query(topic, key, ANSWERS_MAX, begin_ms, END_OF_TIME_MS, ANSWERS_BYTES).records
+        others = (decode(record, 0, check_body_crc=False) for record in records)
         return any(
             one.topic == topic and one.properties.get(properties.UNIQ_KEY) == key and one.physical_offset > place
             for one in others

@@ -27,8 +27,8 @@ _DATE = re.compile(r"([+-]?)(\d{4,7})(?:-(\d\d?)(?:-(\d\d?)(?:[ T].*)?)?)?", re.
 
 def micros_of(text: str, zone: tzinfo) -> int | None:
     """Microseconds since 1970 in UTC of a time, in `zone` unless it says its own; None where it is no time."""
-    found = _micros(text, zone)
-    return _micros(text.replace("GMT", ""), zone) if found is None and "GMT" in text else found
+    micros = _micros(text, zone)
+    return _micros(text.replace("GMT", ""), zone) if micros is None and "GMT" in text else micros
 
 
 def _micros(text: str, zone: tzinfo) -> int | None:

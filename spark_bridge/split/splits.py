@@ -137,11 +137,6 @@ class Selection:
             return False
         return not (self.hides_system and is_system_topic(topic))
 
-    def admits_queue(self, topic: str, queue_id: int) -> bool:
-        """Whether messages of that queue are wanted."""
-        is_named = self.queue_ids is None or queue_id in self.queue_ids
-        return self.admits(topic) and is_named and (self.queues is None or (topic, queue_id) in self.queues)
-
     def may_be_queue(self, name: str) -> bool:
         """Whether it holds messages of its own; a multi-dispatch queue holds those of others, and has to be named."""
         return not is_lmq(name) or (self.topics is not None and name in self.topics)

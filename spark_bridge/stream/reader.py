@@ -192,7 +192,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {
             key: offset
             for key, offset in offsets.items()
-            if key.store in selections and not selections[key.store].admits_queue(key.topic, key.queue_id)
+            if key.store in selections and not _admits(selections[key.store], key)
         }
 
     def _as_sent(self, task: Task) -> Any:
@@ -256,6 +256,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         columns = columns_of(self.column_names, self.rows)
         for split in partition.value or ():
             yield from counted_in_place(read_split(split, columns, self.arrow_schema, self.rows), self.arrow_schema)
+
+
+def _admits(selection: Selection, key: QueueKey) -> bool:
+    """Whether messages of that queue are wanted."""
+    queue = key.topic, key.queue_id
+    is_named = selection.queue_ids is None or key.queue_id in selection.queue_ids
+    return selection.admits(key.topic) and is_named and (selection.queues is None or queue in selection.queues)
 
 
 def _without(offsets: Offsets, others: Offsets) -> Offsets:

@@ -181,9 +181,9 @@ def _split(name: str, value: Value) -> tuple[Value, list[Wrong]]:
             del sound[table]
             wrong.append(Wrong(table, table, f"{table} is no object"))
             continue
-        found = [Wrong(table, key, _wrong_in(check, table, key, entry)) for key, entry in entries.items()]
-        sound[table] = {one.key: entries[one.key] for one in found if not one.reason}
-        wrong += [one for one in found if one.reason]
+        checked = [Wrong(table, key, _wrong_in(check, table, key, entry)) for key, entry in entries.items()]
+        sound[table] = {one.key: entries[one.key] for one in checked if not one.reason}
+        wrong += [one for one in checked if one.reason]
     return sound, wrong
 
 

@@ -211,10 +211,9 @@ def check_entries(
             note(state, IndexWord.TIME, 1, number)
         if keys < 0:
             return IndexStop.TEXT
-        is_known, i = False, 0
-        while i < keys and not is_known:
-            is_known = hashes[i] == load_be32(index, at)
-            i += 1
+        is_known = False
+        for i in range(keys):
+            is_known |= hashes[i] == load_be32(index, at)
         tag = NO_TAG if is_known else tag_hash(array, parts)
         if tag == TAG_IN_TEXT:
             return IndexStop.TEXT

@@ -166,12 +166,12 @@ class MasterTables:
             said = (known.ext_fields or {}).get("offset", "")
             if known.code or not said.isdecimal() or int(said) < offset:
                 fields["commitOffset"] = str(offset)
-                told = await link.ask(_request(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
-                if told.code:
+                answer = await link.ask(_request(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
+                if answer.code:
                     self._lines.tell(
                         "offsets that a master does not take", monotonic_ms(),
                         "the master at %s does not take an offset of group %s in %s: code %d, %s", link.address, key[1],
-                        key[0], told.code, (told.remark or "")[:SAID_CHARACTERS_MAX],
+                        key[0], answer.code, (answer.remark or "")[:SAID_CHARACTERS_MAX],
                     )  # fmt: skip
                     continue
             self._metadata.given(key, queue_id, offset)

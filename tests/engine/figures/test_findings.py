@@ -11,7 +11,6 @@ import pytest
 
 from engine.board.cursors import Board, BrokerState, HaSlotState
 from engine.board.failures import Failures
-from engine.figures import findings
 from engine.figures.finding import SILENT_SECONDS, SPARE_SILENT_SECONDS, Verdict, stalled
 from engine.figures.findings import findings_of
 from engine.figures.ha_status import ClientStatus, ConnectionStatus, EndedStatus, HaStatus
@@ -21,6 +20,7 @@ from engine.protocol.ha.wire import CloseReason
 from engine.protocol.store.retention import DiskState
 from ipc import waiting
 from ipc.clock import monotonic_ms
+from store.files import pointer
 from store.files.set_aside import set_aside
 from store.tables import mending
 
@@ -112,7 +112,7 @@ def test_a_certificate_of_its_own_making_is_worth_a_look(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fields = {"settings": {"tlsTestFile": "/etc/tls.properties"}}
-    monkeypatch.setattr(findings.pointer, "read", lambda _root: SimpleNamespace(fields=fields))
+    monkeypatch.setattr(pointer, "read", lambda _root: SimpleNamespace(fields=fields))
     (finding,) = findings_of(board, status_of(tmp_path))
     assert (finding.reason, finding.verdict) == ("TLS_TEST_MODE", Verdict.WELL)
     assert "/etc/tls.properties" in finding.what

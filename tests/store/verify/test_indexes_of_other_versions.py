@@ -15,6 +15,7 @@ from store.index.index_kernel import PutStop
 from store.index.service import IndexService
 from store.message import properties
 from store.message.record import decode
+from store.message.rows_kernel import Row
 from store.recovery.dispatch import Dispatcher
 from store.verify.finding import Finding
 from store.verify.index import IndexCheck
@@ -42,7 +43,7 @@ def indexed(log: SmallLog, monkeypatch: pytest.MonkeyPatch, *, tags: bool) -> Pa
         return (row, number, why) if first == count else (first, int(rest[1]), PutStop.NOT_ASCII)
 
     def hashes(segment: Any, row: Any) -> list[int]:
-        message = decode(segment.view, int(row[service.Row.POSITION]), check_body_crc=False)
+        message = decode(segment.view, int(row[Row.POSITION]), check_body_crc=False)
         found = [hash_of(message.topic, key) for key in chain(*properties.keys_of(message.properties))]
         tag = message.properties.get("TAGS")
         return [*found, hash_of(message.topic, f"T#{tag}")] if tags and tag else found

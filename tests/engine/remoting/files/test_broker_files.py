@@ -22,7 +22,7 @@ from engine.settings.config import BrokerConfig, from_mapping
 from engine.writer.topic_keeper import TopicKeeper
 from store.compat import LINES
 from store.files import file_io
-from store.names import CONSUMER_OFFSETS, DELETED_TOPICS, GIVEN_OFFSETS, GROUPS, TIMER_CHECKPOINT, TOPICS
+from store.names import CONSUMER_OFFSETS, DELETED_TOPICS, GROUPS, TIMER_CHECKPOINT, TOPICS
 from store.recovery.dispatch import Dispatcher
 from store.tables import json_files
 from store.tables import tables as broker_tables
@@ -194,24 +194,6 @@ def test_topics_that_are_damaged_while_they_are_served_are_written_again(store_d
     files.look(NOW + 1000, dispatched=True)
     files.save(NOW + 1000)
     assert "ours" in served(store_dir) and path.with_name(f"{TOPICS}.aside").read_bytes() == bytes(500)
-
-
-def test_what_consumers_gave_a_slave_outlives_it_and_a_master_forgets_it(store_dir: Path, region_dir: Path) -> None:
-    slave = config_of(store_dir, region_dir, brokerRole="SLAVE", brokerId=1)
-    files = BrokerFiles(slave, NOW, region_dir)
-    files.metadata.give_offset("g", "t", 0, 7)
-    files.metadata.give_offset("g", "t", 1, 8)
-    files.metadata.changed.add(GIVEN_OFFSETS)
-    files.save(NOW)
-    files = BrokerFiles(slave, NOW, region_dir)
-    assert files.metadata.consumer_offsets.given_here == {("t", "g"): {0: 7, 1: 8}}
-    files.metadata.given(("t", "g"), 0, 6)
-    files.metadata.given(("t", "g"), 1, 8)
-    files.save(NOW)
-    assert BrokerFiles(slave, NOW, region_dir).metadata.consumer_offsets.given_here == {("t", "g"): {0: 7}}
-    master = BrokerFiles(config_of(store_dir, region_dir), NOW, region_dir)
-    master.save(NOW)
-    assert not BrokerFiles(slave, NOW, region_dir).metadata.consumer_offsets.given_here, "what it said is old by now"
 
 
 def test_a_file_that_cannot_be_written_is_told_now_and_then_and_written_later(
