@@ -170,8 +170,8 @@ def test_another_user_gets_what_he_may_read_and_the_names_of_the_rest(is_hidden:
     import gzip  # noqa: F401
 
     store = tmp_path / "store"
-    for folder in ("commitlog", "config"):
-        (store / folder).mkdir(parents=True)
+    for name in ("commitlog", "config"):
+        (store / name).mkdir(parents=True)
     (store / "config" / "topics.json").write_text("{}")
     (store / "config").chmod(0o755)
     store.chmod(0o700 if is_hidden else 0o755)
