@@ -18,7 +18,7 @@ from tools.common.local_broker import LocalBroker
 
 SILENT = {  # path: why no test of all output runs it
     "broker": "runs until it is stopped", "namesrv": "runs until it is stopped", "web": "runs until it is stopped",
-    "flight": "runs until it is stopped",
+    "flight": "runs until it is stopped", "wait": "waits for a broker to serve", "stop": "ends the broker",
     "run": "is the demonstration, of minutes", "top": "is a terminal's view, with tests of its own",
     "warm": "compiles",
     "completion": "prints a shell's script", "init": "writes files of a new broker",
@@ -29,6 +29,7 @@ SILENT = {  # path: why no test of all output runs it
 NO_JSON = {  # path: why it has neither `--json` nor `-o json`
     "broker": "runs until it is stopped", "namesrv": "runs until it is stopped", "web": "runs until it is stopped",
     "flight": "runs until it is stopped",
+    "wait": "its exit code is its result", "stop": "its exit code is its result",
     "completion": "prints a shell's script", "run": "is the demonstration: its exit code is its result",
     "top": "is a terminal's view; `status`, `ha status`, `stats` and `groups` have its figures as JSON",
     "log manifest": "prints JSON lines anyway",
