@@ -164,9 +164,19 @@ def test_a_service_without_a_home_still_keeps_its_kernels(tree: Path) -> None:
 
 
 def test_kernels_run_where_nothing_may_be_written(tree: Path) -> None:
+    blocked, temporary = tree / "ipc/__pycache__", tree / "temporary"
+    temporary.mkdir()
+    for file in (blocked, temporary / f"slipstream-{os.geteuid()}"):
+        file.touch()  # no folder can be made there
+    places = {"HOME": str(blocked / "home"), "NUMBA_CACHE_DIR": str(blocked / "kernels"), "TMPDIR": str(temporary)}
+    assert _ask(tree, **places) == (6, 0)
+    assert _ask(tree, **places) == (6, 0)
+
+
+def test_where_the_folder_that_a_user_names_cannot_be_written_kernels_are_kept_elsewhere(tree: Path) -> None:
     (tree / "file").touch()
     assert _ask(tree, NUMBA_CACHE_DIR=str(tree / "file" / "kernels")) == (6, 0)
-    assert _ask(tree, NUMBA_CACHE_DIR=str(tree / "file" / "kernels")) == (6, 0)
+    assert _ask(tree, NUMBA_CACHE_DIR=str(tree / "file" / "kernels")) == (6, 1)
 
 
 def test_kernels_beside_the_sources_serve_who_may_only_read_them(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +201,8 @@ def test_a_folder_that_others_may_write_is_not_taken(tmp_path: Path, monkeypatch
     for name in ("CACHE_DIRECTORY", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     kernel_folders.base_folder.cache_clear()
-    assert kernel_folders.base_folder() is None
+    with pytest.warns(UserWarning, match="compiled code can be kept nowhere"):
+        assert kernel_folders.base_folder() is None
     squatted.chmod(0o700)
     kernel_folders.base_folder.cache_clear()
     assert kernel_folders.base_folder() == squatted
