@@ -35,13 +35,13 @@ class ReadMessage(Message):
     body: bytes
 
 
-class UnknownTopic(StoreError):
+class NoSuchTopic(StoreError):
     """A topic that the store has no message, no queue and no configuration of.
 
     Next: `slipstream log stat STORE` lists the topics.
     """
 
-    code = "UNKNOWN_TOPIC"
+    code = "NO_SUCH_TOPIC"
 
     def __init__(self, root: str, topic: str, known: Iterable[str]) -> None:
         near = get_close_matches(topic, known, n=1)
@@ -79,7 +79,7 @@ class OpenStore:
 
         From the first record at or behind `start`, a log offset; go on at `physical_offset` + `size` of the last one.
         A compressed body of more than 128 MiB is MalformedData. Raises OffsetOutOfRange, CorruptRecord, MalformedData;
-        UnknownTopic, at the end, for a topic that the store does not know.
+        NoSuchTopic, at the end, for a topic that the store does not know.
         """
         reader = open_log(self.path)
         first = None if start is None else reader.boundary_at(start)
@@ -100,7 +100,7 @@ class OpenStore:
         configured = json_files.read(directory.config / TOPICS).get(TOPIC_TABLE) or {}
         known = {*others, *queues, *configured}
         if topic not in known:
-            raise UnknownTopic(str(self.path), topic, known)
+            raise NoSuchTopic(str(self.path), topic, known)
 
     def at(self, physical_offset: int) -> ReadMessage | None:
         """The message whose record begins there; None when none does, or an inner batch."""

@@ -13,7 +13,7 @@ from slipstream import open_store
 from store.errors import NoBroker, NotAStore, OffsetOutOfRange
 from store.message.record import SysFlag
 from store.reading.extent import require_running
-from store.reading.opened import OpenStore, ReadMessage, UnknownTopic
+from store.reading.opened import NoSuchTopic, OpenStore, ReadMessage
 from tests.store.golden import STORES, manifest_lines, unpack
 
 
@@ -75,9 +75,9 @@ def test_a_topic_that_no_store_has_is_an_error_and_one_without_messages_is_not(t
     root = unpack(version, name, tmp_path)
     store = open_store(root)
     topic = next(iter(store.topics()))
-    with pytest.raises(UnknownTopic, match=f"did you mean {topic!r}"):
+    with pytest.raises(NoSuchTopic, match=f"did you mean {topic!r}"):
         list(store.messages(topic + "x"))
-    with pytest.raises(UnknownTopic):
+    with pytest.raises(NoSuchTopic):
         list(store.messages("../commitlog"))
     assert not list(store.messages(topic, start=store.offsets()[1]))
 
