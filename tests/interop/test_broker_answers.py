@@ -152,7 +152,7 @@ SET = {
     "storePathRootDir", "storePathCommitLog", "mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue",
     "maxHashSlotNum", "maxIndexNum", "maxMessageSize", "diskMaxUsedSpaceRatio", "diskSpaceWarningLevelRatio",
     "haMasterAddress", "registerNameServerPeriod", "metricsExporterType", "metricsPromExporterHost",
-    "metricsPromExporterPort",
+    "metricsPromExporterPort", "timerWheelEnable",  # ours has no wheel, and says so
 }  # fmt: skip
 
 
