@@ -26,6 +26,7 @@ from store.reading import extent
 from tests.harness.audit import assert_queue_offsets_dense, messages_of
 from tests.harness.conditions import await_that
 from tools import cli
+from tools.common.exit_codes import ExitCode
 from tools.common.local_broker import LocalBroker
 
 pytestmark = pytest.mark.crash
@@ -160,7 +161,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_acknowledged_after_a_failur
             producer.send("disk", b"after")
         (problem,) = [text for text in snapshot(broker.store, cpu_sample_seconds=0.0).problems if "disk failed" in text]
         assert "restart" in problem
-        assert cli.run_command(["status", str(broker.store)]) == 0
+        assert cli.run_command(["status", str(broker.store)]) == ExitCode.FOUND
         assert re.search(r"DISK +flush failed", capsys.readouterr().out)
         assert json.loads(json.dumps(snapshot(broker.store, cpu_sample_seconds=0.0).to_json()))["problems"]
     with LocalBroker(home, **{**SETTINGS, "syncFlushTimeout": SLOW_DISK_MS}) as broker:

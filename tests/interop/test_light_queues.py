@@ -20,6 +20,9 @@ SETTINGS = {
     "messageDelayLevel": " ".join(["1h"] * 18), "transactionCheckInterval": 10**9,
 }  # fmt: skip
 OURS = {"mappedFileSizeConsumeQueue": 20_000, "ringSizeInBytes": 1 << 20, "maxMessageSize": 65536}
+# In a record, as JSON writes its bytes: the port of where it was born, when it was stored, the port of who stored it.
+_BYTE, _HOST = r"(?:\\u00..|\\[^u]|[^\\])", r"\\u007f\\u0000\\u0000\\u0001"
+OWN = rf"{_HOST}{_BYTE}{{4}}\\u0000\\u0000{_BYTE}{{6}}{_HOST}{_BYTE}{{4}}"
 LIGHT, GROUPS = ("%LMQ%a", "%LMQ%b"), ("%LMQ%me", "usual")
 
 
@@ -52,7 +55,6 @@ def story() -> Iterator[Question]:
             yield Question(14, whose)
     yield sent(topic="%LMQ%c", queueId=1)
     yield pulled("no-light-topic", "usual", 0)
-    yield Question(15, {"topic": "no-light-topic", "queueId": "0", "consumerGroup": "%LMQ%me", "commitOffset": "2"})
 
 
 @pytest.mark.interop
@@ -65,7 +67,7 @@ def test_light_queues_are_answered_as_rocketmq_does(version: str, tmp_path: Path
         settings = {"compat": "5" if five else "4.9", **OURS, **SETTINGS, **rocketmq.PATIENCE}
         ours = stack.enter_context(LocalBroker(tmp_path / "ours", **settings))
         peers = [
-            Peer(one.port, {rf"(7F000001){one.port:08X}": r"\1PORT", r"/127\.0\.0\.1:\d+": "IT"})
+            Peer(one.port, {rf"(7F000001){one.port:08X}": r"\1PORT", r"127\.0\.0\.1:\d+": "IT", OWN: "OWN"})
             for one in (real, ours)
         ]
         for peer in peers:

@@ -17,6 +17,7 @@ from tests.engine.producer.test_producer import Stopped
 from tests.harness.conditions import await_that
 from tests.harness.ha_node import wait_for, wait_until
 from tools import cli
+from tools.common.exit_codes import ExitCode
 from tools.common.local_broker import LocalBroker
 
 DEADLINE_SECONDS = 120
@@ -73,13 +74,13 @@ def test_a_slave_that_cannot_read_its_log_does_not_acknowledge(
 
 def check_told(slave: LocalBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """In `status`, in `ha status`, on /metrics."""
-    assert cli.run_command(["status", str(slave.store)]) == 0
+    assert cli.run_command(["status", str(slave.store)]) == ExitCode.FOUND
     assert re.search(r"UNREADABLE +the dispatcher was given up", capsys.readouterr().out)
-    assert cli.run_command(["ha", "status", str(slave.store)]) == 0
+    assert cli.run_command(["ha", "status", str(slave.store)]) == ExitCode.FOUND
     out = capsys.readouterr().out
     assert "PROBLEM: the dispatcher died at the same place" in out and "CORRUPT_RECORD" in out
     assert "does not acknowledge" in out
-    assert cli.run_command(["status", "--json", str(slave.store)]) == 0
+    assert cli.run_command(["status", "--json", str(slave.store)]) == ExitCode.FOUND
     assert len(json.loads(capsys.readouterr().out)["problems"]) == 2
     port = board_of(slave).metrics_port.read()
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE_SECONDS) as answer:
