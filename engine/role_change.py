@@ -52,9 +52,11 @@ class RoleChange:
         known = epochs.read(self._root)
         self._epoch = known.last_epoch
         if self._promoting:
+            self._keep_others()
             return role_now.effective(self.of_file, known.promoting())
         if known.is_promised:
             self._refuse_beside_master(known)
+            self._keep_others()
         elif role_now.is_master(self.of_file, known):
             fence = self._newer_master(known)
             if fence is not None:
@@ -74,6 +76,11 @@ class RoleChange:
         """Whom a broker asks that is about to start."""
         how = tls.of_broker(self.of_file).client
         return fencing.circle_of(self.of_file, how, lambda: fencing.log_at_rest(self.of_file))
+
+    def _keep_others(self) -> None:
+        """Whom a promoted master is to ask, before name servers hear of the promotion."""
+        with suppress(OSError):  # a full disk: those that it has met are asked
+            fencing.keep_registered(self._circle(), self._root)
 
     def _newer_master(self, known: Epochs) -> Fence | None:
         """The master that has taken this one's place, and proves it; None without one."""

@@ -1,8 +1,9 @@
 """Where the other brokers of this one's name answer: the file `slipstream.peers` of a store.
 
 A master and its slaves tell each other their remoting addresses when they connect. Each keeps them, so that a master
-which comes back, or which has lost sight of its slaves, can ask who the master is, also without a name server. A
-slave's receiver writes the file, or a master's clients role. An address is a place to ask, and proves nothing.
+which comes back, or which has lost sight of its slaves, can ask who the master is, also without a name server. One
+process writes the file at a time: a slave's receiver, a master's clients role, or the supervisor before a promotion. An
+address is a place to ask, and proves nothing.
 """
 
 from __future__ import annotations

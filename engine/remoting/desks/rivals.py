@@ -59,6 +59,8 @@ class Rivals(Part):
         """Ask, where that is due."""
         if self.context.is_slave or self._has_yielded or self._is_asking:
             return
+        if self._asks_first() and not self.context.board.listen_port.read():
+            return  # of two that are promoted at once, the later one to ask finds the other one answering
         slaves = [one for one in self.context.board.ha if one.state.read() == HaSlotState.TRANSFER]
         self._meet([address_cursors.text_of(one.remoting) for one in slaves])
         if self._watch.is_due(now_ms, len(slaves), len(self._met), asks_first=self._asks_first()):

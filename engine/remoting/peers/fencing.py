@@ -13,6 +13,8 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.board.addresses import host_and_port
@@ -114,11 +116,22 @@ def judged(circle: Circle, own: Standing, seconds: float = SECONDS) -> list[Judg
 def others(circle: Circle, seconds: float = SECONDS) -> list[Master]:
     """Every other broker of our name that answers, each once."""
     until = time.monotonic() + seconds
-    registered = _all(lambda name_server: _registered(circle, name_server, until), circle.name_servers)
-    listed = dict.fromkeys(address for some in registered for address in some)
-    places = [one for one in dict.fromkeys((*listed, *circle.peers)) if one not in ("", circle.own)][:ASKED_MAX]
+    listed = registered(circle, until)
+    places = [one for one in dict.fromkeys((*listed, *circle.peers)) if one != circle.own][:ASKED_MAX]
     answers = _all(lambda address: asked(circle, address, until), places)
     return [one._replace(is_registered=one.address in listed) for one in answers if one is not None]
+
+
+def registered(circle: Circle, until: float) -> list[str]:
+    """Where the name servers say that other brokers of our name are, each once."""
+    lists = _all(lambda name_server: _registered(circle, name_server, until), circle.name_servers)
+    return [one for one in dict.fromkeys(chain.from_iterable(lists)) if one not in ("", circle.own)]
+
+
+def keep_registered(circle: Circle, root: Path) -> None:
+    """Keep these places in `slipstream.peers`: of two brokers that are promoted at once, name servers, which have one
+    master of a name, soon tell of one alone. Raises OSError."""
+    peers.add(root, registered(circle, time.monotonic() + OF_ONE_SECONDS))
 
 
 def living_master(circle: Circle, ha_address: tuple[str, int] | None, seconds: float = SECONDS) -> str | None:
@@ -129,8 +142,8 @@ def living_master(circle: Circle, ha_address: tuple[str, int] | None, seconds: f
         if one.extent.is_master:
             return one.address
     answered = {one.address for one in known}
-    registered = _all(lambda each: _registered(circle, each, time.monotonic() + OF_ONE_SECONDS), circle.name_servers)
-    places = [one for some in registered for one in some[:1] if one not in ("", circle.own, *answered)]
+    lists = _all(lambda each: _registered(circle, each, time.monotonic() + OF_ONE_SECONDS), circle.name_servers)
+    places = [one for some in lists for one in some[:1] if one not in ("", circle.own, *answered)]
     if ha_address is not None and host_and_port(ha_address[0], ha_address[1] - 1) not in answered:
         places.append(host_and_port(*ha_address))
     return next((place for place in places if _takes_connections(place)), None)
