@@ -14,6 +14,8 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from ipc.clock import wall_ms
+
 P = 2**256 - 2**224 + 2**192 + 2**96 - 1
 N = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 G = (
@@ -43,7 +45,7 @@ def self_signed(name: str) -> Pem:
     point = b"\x04" + x.to_bytes(BYTES) + y.to_bytes(BYTES)
     signed_with = _der(SEQUENCE, _der(OID, ECDSA_SHA256))
     named = _der(SEQUENCE, _der(SET, _der(SEQUENCE, _der(OID, COMMON_NAME), _der(UTF8, name.encode()))))
-    now = datetime.now(UTC)
+    now = datetime.fromtimestamp(wall_ms() / 1000, UTC)
     begins, ends = (_der(TIME, f"{at:%Y%m%d%H%M%SZ}".encode()) for at in (now - timedelta(days=1), now + LIFE))
     key = _der(SEQUENCE, _der(SEQUENCE, _der(OID, EC_KEY), _der(OID, CURVE)), _der(BIT_STRING, b"\0" + point))
     said = _der(

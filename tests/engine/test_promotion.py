@@ -15,7 +15,7 @@ from engine.protocol.ha.group_transfer import PutMessageStatus
 from engine.protocol.ha.reign import Standing
 from engine.remoting.peers import fencing
 from engine.settings.config import from_mapping
-from store.files import epochs
+from store.files import epochs, peers
 from store.names import CONSUMER_OFFSETS, TOPICS
 from store.reading.extent import running
 from store.reading.log_reader import open_log
@@ -217,6 +217,7 @@ def test_a_running_master_follows_the_one_that_was_promoted_beside_it_and_takes_
         broker(tmp_path / "b", **SLAVE, haMasterAddress=a.ha_address, **keys) as b,
     ):
         acknowledged = put(a.store, 20, slaves=1)
+        await_that(lambda: peers.read(a.store), "the master keeps where its slave answers")
         assert run("promote", b.store, "--force").exit_code == 0
         await_that(lambda: role_of(a.store) == "SLAVE:1", "it asks its slave, whose word is proved")
         acknowledged += put(b.store, 20, slaves=1)

@@ -57,7 +57,7 @@ def names_of(family: Any) -> set[str]:
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exported]:
     directory = tmp_path_factory.mktemp("monitoring")
-    labels: dict[str, set[str] | None] = {}
+    labels: dict[str, set[str] | None] = {"up": {"job", "instance"}}  # Prometheus's own, of each target
     with LocalBroker(directory / "m", **SMALL) as master:
         keys = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": master.ha_address}
         with LocalBroker(directory / "s", **SMALL, **keys) as slave, Producer(master.store) as producer:
