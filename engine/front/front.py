@@ -221,7 +221,7 @@ class Front:
             return at
         began_ns, room = time.monotonic_ns(), shares.room
         taken_to = self._usual_pulls.take(peer, at, end, room)
-        peer.is_crowded = room is not None
+        peer.is_crowded = room is not None and taken_to > at  # else Python's frame is next, which must not wait
         taken_ns = time.monotonic_ns() - began_ns
         shares.spend(taken_ns)
         if taken_ns > NS_PER_MS:

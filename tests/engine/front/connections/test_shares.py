@@ -12,7 +12,8 @@ from engine.front.connections import shares as module
 from engine.front.connections.shares import FEW, SHARE_BYTES, TURN_NS, Shares
 from engine.protocol.remoting.codes import ResponseCode
 from tests.engine.front.connections.test_bounds import Greedy
-from tests.engine.front.pulls.test_pulls import Shop, opened
+from tests.engine.front.pulls.test_pulls import TOPIC, Shop, opened, pull
+from tests.harness.front_client import FrontClient
 
 MANY, COST_NS = 500, TURN_NS // 4
 PULLS = 64
@@ -100,3 +101,16 @@ def test_in_a_crowd_everybody_is_answered_in_order_and_another_one_meanwhile(cro
             assert (answer.opaque, answer.code) == (number, ResponseCode.SUCCESS)
     for one in greedy:
         one.asking.join()
+
+
+def test_in_a_crowd_requests_that_compiled_code_does_not_answer_are_answered(crowded: Shop) -> None:
+    crowded.put(100, size=1000)
+    clients = [FrontClient(crowded.port) for _ in range(20)]
+    for one in clients:
+        pulls = (pull(number, opaque=number, topic="nowhere" if number % 2 else TOPIC) for number in range(PULLS))
+        one.send(*pulls)
+    for number in range(PULLS):
+        for one in clients:
+            expected = ResponseCode.TOPIC_NOT_EXIST if number % 2 else ResponseCode.SUCCESS
+            answer = one.take()
+            assert (answer.opaque, answer.code) == (number, expected)
