@@ -44,8 +44,13 @@ class Log:
         self.is_diverged = False  # noted beside it, until an operator acts
 
     def write(self, at: int, data: bytes | bytearray | memoryview) -> None:
-        """Put bytes where they belong, not published yet; an empty log begins where its first bytes do."""
-        if self.end == 0 and not self.data:
+        """Put bytes where they belong, not published yet; an empty log begins where its first bytes do.
+
+        A log is empty while nothing of it is published: a part of a record that an earlier receiver left does not
+        count, and its segment goes when the next master begins further on, as the allocator has it.
+        """
+        if self.end == 0 and (not self.data or at > len(self.data)):
+            self.data.clear()
             self.start = self.end = self.flushed = at
         assert self.end <= at <= self.start + len(self.data), f"bytes for {at}, the log ends at {self.end}"
         del self.data[at - self.start :]

@@ -96,7 +96,13 @@ def test_a_slave_takes_no_puts() -> None:
 
 
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
-COMBINED = list(itertools.product(ROLES, ("4.9", "5"), (1, 2, 4), (1, 3), (False, True), (False, True)))
+COMBINED = [
+    (role, compat, *counts, acting, automatic)
+    for role, compat, *counts, acting, automatic in itertools.product(
+        ROLES, ("4.9", "5"), (1, 2, 4), (1, 3), (False, True), (False, True)
+    )
+    if not acting or (role, compat) == ("SYNC_MASTER", "5")  # elsewhere a start with it is refused
+]
 
 
 @pytest.mark.parametrize("slaves", [0, 1, 3])

@@ -40,7 +40,7 @@ def test_a_sync_master_waits_for_a_slave_unless_1_is_written_out(compat: str) ->
 @pytest.mark.parametrize("role", ["ASYNC_MASTER", "SLAVE"])
 def test_other_roles_wait_for_nobody_and_check_nothing(role: str) -> None:
     keys: dict[str, Any] = {**AUTOMATIC, "brokerRole": role, "brokerId": int(role == "SLAVE"), "inSyncReplicas": 3}
-    policy = of_keys(**keys, minInSyncReplicas=2)
+    policy = of_keys(**{**keys, "enableSlaveActingMaster": False}, minInSyncReplicas=2)
     assert (replicas_needed(policy, 0), may_append(policy, 0)) == (1, True)
 
 
@@ -69,7 +69,7 @@ def test_enable_slave_acting_master_of_5(
     assert policy.replicas_least <= needed
 
 
-@pytest.mark.parametrize("off", [{"compat": "4.9"}, {"enableSlaveActingMaster": False}])
+@pytest.mark.parametrize("off", [{"compat": compat, "enableSlaveActingMaster": False} for compat in HA_POLICIES])
 def test_without_its_mode_or_with_4_9_all_is_stored_and_waits_for_in_sync_replicas(off: dict[str, Any]) -> None:
     policy = of_keys(**{**AUTOMATIC, "inSyncReplicas": 3, "minInSyncReplicas": 2, **off})
     assert (replicas_needed(policy, 0), may_append(policy, 0), policy.replicas_min) == (3, True, 0)
