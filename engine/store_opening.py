@@ -10,7 +10,7 @@ from engine.settings.config import BrokerConfig
 from store.files import divergence
 from store.files.access import GROUP_UMASK, group_id
 from store.files.directory import StoreDirectory
-from store.files.segment_files import SegmentFiles
+from store.files.segment_files import SegmentFiles, named_files
 from store.recovery import lost_log
 from store.repair import interrupted
 
@@ -34,8 +34,8 @@ def give_to_group(config: BrokerConfig, directory: StoreDirectory) -> None:
 
 def finish_interrupted(config: BrokerConfig, directory: StoreDirectory) -> None:
     """A rewind, a cut or a repair of the log that was begun and not ended. Raises LogMissing: nothing is changed."""
+    lost_log.require(directory, [base for base, size in named_files(directory.commitlog) if size])
     files = SegmentFiles(directory.commitlog, config.mapped_file_size_commit_log_bytes)
-    lost_log.require(directory, files.base_offsets())
     for done in interrupted.finish(directory, files).texts():
         log.warning("%s", done)
 

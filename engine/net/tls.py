@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.errors import EngineError
-from engine.net.self_signed import self_signed
 from engine.settings import tls_file
 from engine.settings.config import BrokerConfig, ConfigError
 from engine.settings.tls_file import ClientAuth, OwnCertificate, TlsFile
@@ -230,6 +229,8 @@ def _show(context: ssl.SSLContext, own: OwnCertificate) -> None:
 
 def _show_made(context: ssl.SSLContext) -> None:
     """Have the context show a certificate made now, which lies in memory alone."""
+    from engine.net.self_signed import self_signed  # loads `secrets`, and few brokers are in test mode
+
     pem = self_signed(socket.gethostname()[:NAME_CHARACTERS_MAX] or "localhost")
     fd = os.memfd_create("certificate", os.MFD_CLOEXEC)
     try:

@@ -25,6 +25,7 @@ from tests.harness.logs import contents
 from tests.harness.small_disk import SmallDisk
 from tests.hostile.test_front import SMALL, answer_to, board_of, connected, send
 from tools import cli
+from tools.common.exit_codes import ExitCode
 from tools.common.local_broker import LocalBroker
 
 DISK_BYTES, SLOTS, ENTRIES_MAX, EXT_BYTES = 24 << 20, 500, 30, 4000
@@ -89,8 +90,9 @@ def test_the_dispatcher_waits_for_room_and_goes_on(
 
         def is_told() -> bool:
             """It is, or somebody gave room back just now."""
-            cli.run_command(["status", str(broker.store)])
+            code = cli.run_command(["status", str(broker.store)])
             said = re.search(r"DISK +queues and index wait for room", capsys.readouterr().out)
+            assert said is None or code == ExitCode.FOUND
             return said is not None or not board.dispatch_errno.read()
 
         await_that(is_told, "status says what it waits for")

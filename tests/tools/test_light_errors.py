@@ -52,7 +52,7 @@ CASES: list[tuple[tuple[str, ...], int, str]] = [  # what is typed, its exit cod
     (("log", "plan", "idle", "--option", "decode=nosuch"), 2, "one of raw, json, avro, protobuf"),
     (("log", "plan", "idle", "--option", "startingOffsets=x"), 2, "give earliest, or JSON"),
     (("log", "plan", "idle", "--where", "x"), 2, "give JSON as"),
-    (("log", "repair", "idle"), 2, "give either --from"),
+    (("log", "repair", "idle"), 2, "give one of --from"),
     (("log", "repair", "idle", "--cut", "-1"), 2, "-1 is not in the range"),
     (("log", "repair", "idle", "--from", "idle"), 2, "--from names the store itself"),
     (("log", "repair", "idle", "--from", "nowhere"), 2, "NOT_A_STORE: nowhere"),

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 @click.option("--only", "roles", multiple=True, metavar="ROLE", help="Start this role and no other; may be repeated.")
 @click.option("--detach", is_flag=True, help="Start it in the background; return once it serves.")
 @click.option(
-    "--output", type=GivenPath(dir_okay=False),
+    "--log-file", type=GivenPath(dir_okay=False),
     help="With --detach: append its output to this file. Default: broker.log beside the properties file.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=click.FloatRange(0), default=START_SECONDS, show_default=True, metavar="SECONDS",
     help="With --detach: give up waiting after this many seconds; the broker goes on starting.",
 )  # fmt: skip
-def broker(file: str, roles: tuple[str, ...], detach: bool, output: str | None, timeout: float) -> int:
+def broker(file: str, roles: tuple[str, ...], detach: bool, log_file: str | None, timeout: float) -> int:
     """Run a broker from its properties file until it is stopped.
 
     Warnings go to standard error. Once it serves, one line that begins with `ready:` goes to standard output.
@@ -38,8 +38,8 @@ def broker(file: str, roles: tuple[str, ...], detach: bool, output: str | None, 
     With --only it is no whole broker: one role, to be watched by `slipstream counters --watch` and a debugger.
     With --detach the exit code is 0 once it serves, else that of the broker; `slipstream stop STORE` stops it.
     """
-    if output and not detach:
-        raise click.UsageError("--output is of --detach alone; without it, send standard output where you want it")
+    if log_file and not detach:
+        raise click.UsageError("--log-file needs --detach; without it, send standard output where you want it")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the supervisor forks, so it must have one thread
     from engine.settings.config import load
 
@@ -47,7 +47,7 @@ def broker(file: str, roles: tuple[str, ...], detach: bool, output: str | None, 
     if detach:
         from tools.run import detached
 
-        return detached.start(file, config.store_path_root_dir, roles, output, timeout)
+        return detached.start(file, config.store_path_root_dir, roles, log_file, timeout)
     if config.columnar_sidecar:
         require_arrow("columnarSidecar=true")
     from store.files.directory import StoreDirectory

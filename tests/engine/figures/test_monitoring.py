@@ -20,7 +20,7 @@ from tests.harness.conditions import await_that
 from tools.common.local_broker import LocalBroker
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "monitoring"
-SELECTED = re.compile(r"(rocketmq_\w+)(?:\{([^}]*)\})?")
+SELECTED = re.compile(r"\b(up|rocketmq_\w+)\b(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 GROUPED = re.compile(r"\bby \(([^)]*)\)")
 LEGEND = re.compile(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}")
@@ -125,6 +125,6 @@ def test_what_processes_and_rings_do_is_exported(exported: Exported) -> None:
 def test_the_reference_names_all_that_is_exported(exported: Exported) -> None:
     page = (FOLDER.parent / "metrics.md").read_text()
     named = set(re.findall(r"^\| `(rocketmq_\w+)` \|", page, re.MULTILINE))
-    samples = {re.sub(r"_(bucket|count|sum)$", "", name) for name in exported.labels}
+    samples = {re.sub(r"_(bucket|count|sum)$", "", name) for name in exported.labels.keys() - {"up"}}
     missing = {name for name in samples if not {name, f"{name}_count", f"{name}_sum"} & named}
     assert not missing, "python -m tools.docs.metric_names > docs/metrics.md"

@@ -13,7 +13,7 @@ from tools.common.local_broker import free_port
 
 def test_every_block_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with commands_in_path(monkeypatch, tmp_path), Session("lake.md", tmp_path, {"10911": free_port()}) as session:
-        assert session.run() == 11
+        assert session.run() == 12
         names = session.names
         names["catalog"].close()
     assert (names["in_iceberg"].num_rows, names["in_delta"].height) == (1000, 1000)

@@ -56,7 +56,7 @@ def test_a_start_that_fails_is_not_waited_for(file: Path) -> None:
     file.write_text(file.read_text() + "flushDiskType=NEVER\n")
     ran = run("broker", "-c", file, "--detach", *PATIENTLY)
     assert ran.exit_code == ExitCode.USAGE and "flushDiskType" in ran.stderr
-    assert run("broker", "-c", file, "--output", file.parent / "out").exit_code == ExitCode.USAGE
+    assert run("broker", "-c", file, "--log-file", file.parent / "out").exit_code == ExitCode.USAGE
 
 
 def test_a_port_that_another_program_has_is_said(file: Path) -> None:
