@@ -25,7 +25,7 @@ def named(module: str) -> str:
 
 @cache
 def version_here(otherwise: str = "unknown") -> str:
-    """Which build of us this is: the release and the commit, `0.2.0+g0123456789ab`.
+    """Which build of us this is: the release and the commit, `0.2.0+g0123456789ab`, or a digest of the sources.
 
     `otherwise` on a path of modules, which has no metadata.
     """
@@ -35,12 +35,26 @@ def version_here(otherwise: str = "unknown") -> str:
         release = version(DISTRIBUTION)
     except PackageNotFoundError:
         return otherwise
-    return release if PREFIX else with_commit(release, commit_of(SOURCES))  # the wheel's metadata has it
+    return release if PREFIX else version_of(release, SOURCES)  # the wheel's metadata has it
 
 
-def with_commit(release: str, commit: str) -> str:
-    """A version that differs between any two commits; as it is where it has one already, or there is none."""
-    return f"{release}+g{commit}" if commit and "+" not in release else release
+def version_of(release: str, checkout: Path) -> str:
+    """A version that differs between any two commits, also where .git was left out; as it is where it says one."""
+    if "+" in release:
+        return release
+    commit = commit_of(checkout)
+    return f"{release}+g{commit}" if commit else f"{release}+src{digest_of(checkout)}"
+
+
+def digest_of(checkout: Path) -> str:
+    """The first digits of a sum of all our modules there, with their places."""
+    from hashlib import sha256  # where .git is there nobody needs it
+
+    summed = sha256()
+    for path in sorted(path for name in PACKAGES for path in (checkout / name).rglob("*.py")):
+        content = path.read_bytes()
+        summed.update(f"{path.relative_to(checkout).as_posix()} {len(content)}\n".encode() + content)
+    return summed.hexdigest()[:COMMIT_DIGITS]
 
 
 def commit_of(checkout: Path) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 from setuptools import build_meta
 from setuptools.build_meta import prepare_metadata_for_build_editable
 
-from ipc.module_names import PACKAGES, commit_of, with_commit
+from ipc.module_names import PACKAGES, version_of
 from tools.packaging.nested_imports import OUTER, nested
 
 __all__ = ["build_editable", "build_sdist", "build_wheel", "prepare_metadata_for_build_editable"]
@@ -107,9 +107,12 @@ def copy_checkout(checkout: Path, tree: Path) -> None:
 
 
 def stamp(checkout: Path, tree: Path) -> None:
-    """Add the commit to the version of what is built, so that no two builds of different commits have the same one."""
+    """Add the commit to the version of what is built, so that no two builds of different commits have the same one.
+
+    Without .git (an image's build has none) it is a digest of the sources.
+    """
     settings = tree / "pyproject.toml"
-    stamped = VERSION.sub(lambda one: f'{one[1]}"{with_commit(one[2], commit_of(checkout))}"', settings.read_text(), 1)
+    stamped = VERSION.sub(lambda one: f'{one[1]}"{version_of(one[2], checkout)}"', settings.read_text(), 1)
     settings.write_text(stamped)
 
 

@@ -1,38 +1,20 @@
-"""Shared memory of a broker of another version: read where it can be, else named with both versions."""
+"""Shared memory of a broker of another layout is named with both versions, which differ by the commit."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from engine.board.cursors import Board
-from ipc import waiting
-from ipc.counters import REGION_KIND, Counters
+from ipc.counters import REGION_KIND
 from ipc.errors import OtherVersion
-from ipc.module_names import commit_of, version_here, with_commit
+from ipc.module_names import commit_of, version_here, version_of
 from ipc.region import HEADER_BYTES, MADE_BY_AT, MADE_BY_BYTES, HeaderWord, Region
 from store.files.pointer import COUNTERS_FILE
 from store.reading.extent import Said
-
-NEW_SINCE = ("fenced_by_epoch", "front.0.sends", "given_up.writer")
-
-
-def test_counters_that_an_earlier_version_lacks_read_as_nothing(tmp_path: Path) -> None:
-    declared = [counter for counter in Board.every() if counter.label not in NEW_SINCE]
-    assert len(declared) == len(Board.every()) - len(NEW_SINCE)
-    counters = Counters.create(tmp_path / COUNTERS_FILE, len(declared))
-    for counter in declared:
-        counters.allocate(counter.label, kind=counter.kind, owner=counter.owner)
-    waiting.publish(counters.cursor("max_physical_offset"), 77)
-    for writable in (False, True):
-        board = Board.attach(tmp_path, writable=writable)
-        assert board.max_physical_offset.read() == 77
-        absent = board.fenced_by_epoch, board.fronts[0].sends, board.given_up["writer"]
-        assert [cursor.read() for cursor in absent] == [0, 0, 0]
-        board.counters.close()
-    counters.close()
 
 
 @pytest.mark.parametrize("said", ["0.9.9+gfedcba987654", ""], ids=["a later one", "one that does not say it"])
@@ -66,11 +48,11 @@ def test_a_version_names_its_commit(tmp_path: Path) -> None:
     (git / "HEAD").write_text("ref: refs/heads/main\n")
     assert commit_of(tmp_path) == "", "there is no commit yet"
     (git / "packed-refs").write_text(f"# pack-refs\n{first} refs/heads/main\n")
-    assert with_commit("1.0", commit_of(tmp_path)) == "1.0+g0123456789ab"
+    assert version_of("1.0", tmp_path) == "1.0+g0123456789ab"
     (git / "refs/heads/main").write_text(f"{second}\n")
-    assert with_commit("1.0", commit_of(tmp_path)) == "1.0+gffffffffffff"
+    assert version_of("1.0", tmp_path) == "1.0+gffffffffffff"
     worktree = tmp_path / "tree"
-    worktree.mkdir()
+    (worktree / "ipc").mkdir(parents=True)
     (worktree / ".git").write_text(f"gitdir: {git}/worktrees/tree\n")
     (git / "worktrees/tree").mkdir(parents=True)
     (git / "worktrees/tree/HEAD").write_text("ref: refs/heads/main\n")
@@ -78,4 +60,9 @@ def test_a_version_names_its_commit(tmp_path: Path) -> None:
     assert commit_of(worktree) == "f" * 12
     (worktree / ".git").write_bytes(b"\xff")
     assert commit_of(worktree) == commit_of(tmp_path / "nowhere") == ""
-    assert with_commit("1.0+g1", "2") == "1.0+g1"
+    assert version_of("1.0+g1", worktree) == "1.0+g1"
+    without = set()
+    for name, content in (("a", ""), ("a", "1"), ("b", "1")):
+        (worktree / "ipc" / f"{name}.py").write_text(content)
+        without.add(version_of("1.0", worktree))
+    assert len(without) == 3 and all(re.fullmatch(r"1\.0\+src[0-9a-f]{12}", one) for one in without)

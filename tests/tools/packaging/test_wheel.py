@@ -16,7 +16,7 @@ import click
 import pytest
 
 from engine.figures.ha_status import ha_status
-from ipc.module_names import commit_of, with_commit
+from ipc.module_names import version_of
 from tests.harness.conditions import await_that
 from tests.harness.installed import NAMES, ROOT, THEIRS_FIRST, Installed, build_wheel, pip
 from tests.harness.served_console import ServedConsole
@@ -26,7 +26,7 @@ from tools.web.pages import STATIC, STATIC_PREFIX
 pytestmark = [pytest.mark.broker, pytest.mark.minutes]
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-VERSION = with_commit(PROJECT["version"], commit_of(ROOT))
+VERSION = version_of(PROJECT["version"], ROOT)
 MESSAGES = 100
 SESSION = """
 import sys
