@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ipc.arrays import Words
-from ipc.errors import CounterMissing, CountersFull
+from ipc.errors import CounterMissing, CountersFull, OtherVersion
+from ipc.module_names import version_here
 from ipc.region import Region
 
 REGION_KIND, LAYOUT = "counters", 1
@@ -62,6 +63,26 @@ class Cursor:
 
     def __repr__(self) -> str:
         return f"<{self.label} {self.read()}>"
+
+
+class AbsentCursor(Cursor):
+    """A counter that a broker of another version does not have: views read 0, and nobody gets a word to move."""
+
+    __slots__ = ("_region",)
+
+    def __init__(self, region: Region, label: str) -> None:
+        self.label, self._region = label, region  # `words` and `index` stay unset
+
+    def read(self) -> int:
+        """0."""
+        return 0
+
+    def __getattr__(self, name: str) -> Any:
+        """Raises OtherVersion for `words` and `index`: index 0 would be another counter's word."""
+        if name not in Cursor.__slots__:
+            raise AttributeError(name)
+        made_by, why = self._region.made_by, f"it has no counter {self.label!r}"
+        raise OtherVersion(self._region.path, made_by, version_here(), why)
 
 
 class Counters:
@@ -112,11 +133,11 @@ class Counters:
         return Cursor(self.words, int(slots[0]) * WORDS_PER_SLOT, label)
 
     def cursor_or_absent(self, label: str) -> Cursor:
-        """The counter of that label; where an earlier version has none, a word of this process alone that reads 0."""
+        """The counter of that label, or an AbsentCursor where a broker of another version has none."""
         try:
             return self.cursor(label)
         except CounterMissing:
-            return Cursor(np.zeros(WORDS_PER_SLOT, np.int64), 0, label)
+            return AbsentCursor(self._region, label)
 
     def __contains__(self, label: str) -> bool:
         return bool((self._labels["label"][: self._used] == label.encode("ascii")).any())
