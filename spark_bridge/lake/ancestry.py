@@ -69,10 +69,13 @@ def line_of(current: Snapshot, by_id: Callable[[int], Snapshot | None], key: str
 def _replaces(snapshot: Snapshot, operation: str, newer_operation: str) -> bool:
     """Whether another program may have put rows of its own in the place of the loader's.
 
-    PyIceberg overwrites by two snapshots: one deletes rows, the next one appends.
+    PyIceberg overwrites by two snapshots: one deletes rows, the next one appends. What only takes files away is a
+    DELETE, whatever the engine calls it.
     """
-    if operation == OVERWRITE:
+    if operation == OVERWRITE and _said(snapshot, "added-data-files") not in (None, "0"):
         return _said(snapshot, "deleted-data-files") not in (None, "0")
+    if operation == OVERWRITE:
+        operation = DELETE
     if operation == DELETE:
         return newer_operation == APPEND
     return operation == ""

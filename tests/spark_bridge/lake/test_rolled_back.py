@@ -10,8 +10,10 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
 from spark_bridge.lake import iceberg, versions
+from spark_bridge.lake.ancestry import line_of
 from spark_bridge.lake.errors import OffsetsUnknown, RolledBack, SchemaRefused
 from spark_bridge.lake.schema import read_names, table_schema
 from spark_bridge.options.rows import DEFAULT_ROWS
@@ -115,6 +117,29 @@ def test_rows_that_were_written_anew_with_all_that_there_was_are_no_reason_to_st
     lake.fill(10)
     assert sum(one.rows for one in lake.load()) == 10
     assert lake.places() == lake.expected
+
+
+@pytest.mark.parametrize(
+    ("summary", "newer", "is_replaced"),
+    [
+        ({"deleted-data-files": "2"}, "replace", False),  # a DELETE of whole files, as some engines call it
+        ({"deleted-data-files": "2"}, "append", True),
+        ({"deleted-data-files": "2", "added-data-files": "1"}, "replace", True),
+        ({"added-data-files": "1"}, "append", False),
+    ],
+)
+def test_an_iceberg_overwrite_that_only_takes_files_away_is_a_delete(
+    summary: dict[str, str], newer: str, is_replaced: bool
+) -> None:
+    said = [
+        Summary(Operation.APPEND, offsets="{}"), Summary(Operation.OVERWRITE, **summary), Summary(Operation(newer)),
+    ]  # fmt: skip
+    snapshots = {
+        number: Snapshot(snapshot_id=number, parent_snapshot_id=number - 1 or None, manifest_list="", summary=one)
+        for number, one in enumerate(said, 1)
+    }  # fmt: skip
+    line = line_of(snapshots[3], snapshots.get, "offsets")
+    assert (line.ids, line.replaced_by) == ((3, 2, 1), 2 if is_replaced else None)
 
 
 def test_an_overwritten_table_that_is_put_back_goes_on(lake: Lake) -> None:
