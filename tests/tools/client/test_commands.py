@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -35,10 +36,13 @@ SIZES = {
 SECONDS = 300
 
 
-def slipstream(*arguments: str, lines: str = "") -> subprocess.CompletedProcess[str]:
+def slipstream(*arguments: str, lines: str = "", encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
     patiently = ("--timeout", "120") if arguments[0] in ("send", "consume") else ()
     command = [sys.executable, "-m", "tools.cli", *arguments, *patiently]
-    return subprocess.run(command, input=lines, capture_output=True, text=True, timeout=SECONDS, check=False)
+    return subprocess.run(
+        command, input=lines, capture_output=True, encoding=encoding, timeout=SECONDS, check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )  # fmt: skip
 
 
 def sent(broker: LocalBroker, topic: str, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -67,6 +71,10 @@ def test_lines_are_sent_and_consumed_once_by_each_group(broker: LocalBroker) -> 
     shown = [json.loads(line) for line in tagged.stdout.splitlines()]
     assert sorted(one["body"] for one in shown) == ["one", "three", "two"]
     assert all(one["properties"]["x"] == "y" for one in shown)
+    assert sent(broker, "letters", "\u00e9\nnext\n").returncode == 0
+    for printed in (["\\u00e9", "next"], []):  # a letter that the encoding lacks ends nothing: both are committed
+        lacking = slipstream("consume", "-g", "a", "-t", "letters", *at, "--from", "first", encoding="ascii")
+        assert (lacking.returncode, sorted(lacking.stdout.split())) == (0, printed), lacking.stderr
 
 
 def test_a_new_group_begins_at_a_time(broker: LocalBroker) -> None:
