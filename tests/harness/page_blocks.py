@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from ipc.process import start_time
 from store.reading.extent import running
 from tests.harness.conditions import await_that
 
@@ -61,6 +62,8 @@ class Session:
                 with suppress(ProcessLookupError):  # it ends by itself
                     os.kill(broker.pid, signal.SIGTERM)
                 await_that(lambda store=store: running(store) is None, f"the broker of {store.parent.name} ends")
+        for file in self._directory.glob("**/*.pid"):  # of servers that a block started with --detach
+            _end(int(file.read_text()))
         for group in self._groups:  # whatever a block left in the background
             try:
                 os.killpg(group, signal.SIGTERM)
@@ -104,6 +107,14 @@ class Session:
     def printed(self) -> str:
         """What the shell's blocks printed so far."""
         return (self._directory / "output").read_text()
+
+
+def _end(pid: int) -> None:
+    """Stop a process of ours, and wait for its end; nothing where the number is another's by now."""
+    with suppress(OSError):
+        if b"tools.cli" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGTERM)
+            await_that(lambda: start_time(pid) is None, f"process {pid} ends")
 
 
 @contextmanager

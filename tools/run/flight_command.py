@@ -8,11 +8,12 @@ import click
 
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
+from tools.run.serving_commands import ServerCommand
 
 PORT = 8815
 
 
-@click.command(epilog="It has the rights of its user, and only reads without --writable.")
+@click.command(cls=ServerCommand, epilog="It has the rights of its user, and only reads without --writable.")
 @click.argument("store", required=False, type=GivenPath(path_type=Path))
 @click.option("-c", "--config", "file", type=GivenPath(), help="A broker.properties: its store, TLS and allow list.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="An address of this machine to listen on.")
@@ -34,6 +35,6 @@ def flight() -> None:
     """Serve a store's messages as Arrow Flight, to programs on hosts without a replica.
 
     STORE is any store of this machine, with a broker or without; -c names the one of a broker. Once it serves, one line
-    that begins with `ready:` goes to standard output, with the address and, where it was made here, the token. Ends
-    with SIGTERM or Ctrl-C.
+    that begins with `ready:` goes to standard output, with the address and, where it was made here, the token; with
+    --detach the exit code is 0 then, else that of the server. Ends with SIGTERM or Ctrl-C.
     """

@@ -10,12 +10,13 @@ import click
 from engine.errors import StartRefused
 from store.compat import LINES, OF_NAME_SERVERS
 from tools.common.given_path import GivenPath
+from tools.run.serving_commands import ServerCommand
 
 KV_FILE, PORT = "kvConfig.json", 9876
 EVERY_HOST = "0.0.0.0"  # whose name server it is cannot be told from a file: brokers of all hosts may be meant
 
 
-@click.command()
+@click.command(cls=ServerCommand)
 @click.option("-c", "--config", "file", type=GivenPath(), help="A properties file: listenPort, bindAddress, ...")
 @click.option("--host", "--bind-address", help="The address to listen on (bindAddress). Else all of this host's.")
 @click.option("--port", type=click.IntRange(0, 65535), help="listenPort, else 9876. 0: any that is free.")
@@ -34,7 +35,8 @@ def namesrv(
 ) -> int:  # fmt: skip
     """Run a name server: brokers register there, clients ask it where topics are.
 
-    Once it serves, one line that begins with `ready:` goes to standard output. Nobody is asked for a name: the file's
+    Once it serves, one line that begins with `ready:` goes to standard output. With --detach the exit code is 0 then,
+    else that of the name server. Nobody is asked for a name: the file's
     remotingAllowList, registerAllowList and adminAllowList say which addresses may connect, register, change.
     Without a terminal SIGHUP has it read its file again; without a file, or with a terminal that goes, it stops.
     """

@@ -1,8 +1,12 @@
-"""`slipstream wait` and `slipstream stop`, as they are typed."""
+"""`slipstream wait`, `slipstream stop` and `--detach` of other servers than brokers, as they are typed."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import click
+from click.core import ParameterSource
 
 from tools.common.given_path import GivenPath
 from tools.common.lazy_group import done_by
@@ -10,6 +14,54 @@ from tools.common.lazy_group import done_by
 STORE = click.argument("store", type=GivenPath(file_okay=False))
 START_SECONDS = 300.0
 WANTED = click.Choice(["serves", "ready", "well"])
+DETACHING = ("detach", "log_file", "pid_file")
+
+
+class ServerCommand(click.Command):
+    """A command that serves until it is stopped, with `--detach`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += [
+            click.Option(["--detach"], is_flag=True, help="Start it in the background; return once it serves."),
+            click.Option(
+                ["--log-file"], type=GivenPath(path_type=Path, dir_okay=False),
+                help=f"With --detach: append its output to this file. Default: {self.name}.log in the current folder.",
+            ),
+            click.Option(
+                ["--pid-file"], type=GivenPath(path_type=Path, dir_okay=False),
+                help="With --detach: write its process number to this file. `kill` that process to stop it.",
+            ),
+        ]  # fmt: skip
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it here, or start it in the background."""
+        is_detached, log, pid_file = (ctx.params.pop(name) for name in DETACHING)
+        if is_detached:
+            from tools.run.detached import start_server
+
+            command = [str(self.name), *_typed(ctx)]
+            return start_server(command, log or Path(f"{self.name}.log"), pid_file, START_SECONDS)
+        if log or pid_file:
+            raise click.UsageError("--log-file and --pid-file need --detach")
+        return super().invoke(ctx)
+
+
+def _typed(ctx: click.Context) -> list[str]:
+    """The options and arguments that were typed, but for those of `--detach`."""
+    options: list[str] = []
+    arguments: list[str] = []
+    for one in ctx.command.params:
+        if one.name not in ctx.params or ctx.get_parameter_source(one.name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = ctx.params[one.name]
+        if isinstance(one, click.Option) and one.is_flag:
+            options.append(one.opts[0])
+        elif isinstance(one, click.Option):
+            options += [word for each in (value if one.multiple else (value,)) for word in (one.opts[0], str(each))]
+        else:
+            arguments.append(str(value))
+    return [*options, "--", *arguments]
 
 
 @click.command(epilog="Exit codes: 0 it is so; 1 it is not so in time, or a port is taken; 3 no broker serves in time.")

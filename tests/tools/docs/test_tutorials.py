@@ -58,7 +58,7 @@ def test_a_synchronous_pair(directory: Path) -> None:
     with Session("tutorials/pair.md", directory, instead) as session:
         session.run()
         assert running(directory / "pair" / "master" / "store") is None
-        assert count_of(directory / "pair" / "slave" / "store") == 10_002
+        assert count_of(directory / "pair" / "slave" / "store") == 10_003
 
 
 @pytest.mark.interop

@@ -16,6 +16,7 @@ import pytest
 
 from engine.protocol.remoting.codes import RequestCode
 from engine.protocol.remoting.frame import FrameSplitter, RemotingCommand, decode, encode
+from ipc.process import start_time
 from tests.harness.conditions import await_that
 
 COMMAND = [sys.executable, "-m", "tools.cli", "namesrv", "--host", "127.0.0.1"]
@@ -101,6 +102,25 @@ def test_a_port_in_use_is_one_line() -> None:
     assert ran.returncode == 4
     assert ran.stderr.count("\n") == 1 and ran.stderr.startswith("slipstream: START_REFUSED: ")
     assert str(port) in ran.stderr and "in use" in ran.stderr
+
+
+def test_detached_it_serves_when_the_command_returns_or_says_why_not(tmp_path: Path) -> None:
+    log, pid_file = tmp_path / "log", tmp_path / "pid"
+    detached = ["--detach", "--log-file", str(log), "--pid-file", str(pid_file)]
+    ran = refused("--port", "0", "--directory", str(tmp_path), *detached)
+    assert ran.returncode == 0 and ran.stdout.startswith("ready: name server on 127.0.0.1:"), ran.stderr
+    pid = int(pid_file.read_text())
+    try:
+        port = ran.stdout.split("127.0.0.1:")[1].split(",")[0]
+        assert ask(int(port), RequestCode.GET_BROKER_CLUSTER_INFO).code == 0
+        second = refused("--port", port, *detached)
+        assert (second.returncode, second.stdout, second.stderr.count("\n")) == (4, "", 1)
+        assert second.stderr.startswith("slipstream: START_REFUSED: ") and int(pid_file.read_text()) == pid
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        await_that(lambda: start_time(pid) is None, "it has ended")
+    assert log.read_text().startswith("ready: ") and log.stat().st_mode & 0o077 == 0
+    assert "need --detach" in refused("--log-file", str(log)).stderr
 
 
 def test_without_standard_descriptors_it_serves(tmp_path: Path, free_port: Callable[[], int]) -> None:
