@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from ipc import chance
+from tests.harness import forked
 from tests.harness.distribution import Shared, group_of, order, slowest_files
 from tests.harness.leftovers import Folder
 from tests.harness.scheduler import GroupScheduling, tell_groups
@@ -54,6 +55,8 @@ sys.dont_write_bytecode = False
 # A test with hundreds of connections, and what a worker's other tests have open, shall not meet a shell's 1024.
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, FILES)), hard))
+
+local_broker.LocalBroker.start = staticmethod(forked.start)
 
 # A shell's `make test &` has interrupts ignored, and what tests start and interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Protocol
 
 from engine.board.cursors import FRONTS, Board
 from engine.figures.client_status import are_serving
@@ -59,7 +59,37 @@ def _try_to_bind(first: int) -> None:
             probe.bind(("", port))
 
 
-def end(process: subprocess.Popen[Any], seconds: float) -> None:
+class Process(Protocol):
+    """What is used of a broker's process; a subprocess.Popen is one."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, or minus the signal that ended it, once it was waited for."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises subprocess.TimeoutExpired."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal, unless it has ended."""
+
+    def terminate(self) -> None:
+        """Send it SIGTERM, unless it has ended."""
+
+    def kill(self) -> None:
+        """Send it SIGKILL, unless it has ended."""
+
+
+def start(command: Sequence[str], log: IO[bytes]) -> Process:
+    """Start a process that writes to `log` and reads nothing."""
+    return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+
+def end(process: Process, seconds: float) -> None:
     """SIGTERM, and SIGKILL when it has not ended after `seconds`; nothing when it has ended already."""
     process.terminate()
     try:
@@ -74,6 +104,8 @@ class LocalBroker:
 
     `inside` is a command that runs another one elsewhere: `ip netns exec NAME`; `only` the roles to start, if not all.
     """
+
+    start = staticmethod(start)  # the tests have a quicker one
 
     def __init__(
         self, directory: Path, *, cpus: str = "", inside: Sequence[str] = (), only: Sequence[str] = (), **keys: object
@@ -94,9 +126,7 @@ class LocalBroker:
         command = [*inside, sys.executable, "-m", named("tools.cli"), "broker", "-c", str(properties), *chosen]
         self.log = directory / "broker.log"
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*(["taskset", "-c", cpus] if cpus else []), *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL
-            )
+            self.process = self.start([*(["taskset", "-c", cpus] if cpus else []), *command], log)
 
     def __enter__(self) -> LocalBroker:
         try:
