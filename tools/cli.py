@@ -52,6 +52,7 @@ EXIT_CODES = {  # by an error's code; all others are `STORE`
     "PEER_UNREACHABLE": ExitCode.NO_BROKER,
     "PEER_IS_NO_SLIPSTREAM": ExitCode.USAGE,
     "ROLE_REFUSED": ExitCode.FOUND,
+    "NEWER_EPOCH": ExitCode.FOUND,
     "REGION_MISSING": ExitCode.NO_BROKER,
 }
 COMPLETE = "_SLIPSTREAM_COMPLETE"  # of the environment, set where a shell asks

@@ -31,10 +31,9 @@ def check(store: Path, other: str, shown: bool | None, as_json: bool) -> int:
     with open_other(other) as its, progress("compare", shown) as update:
         outcome = relation(own, its, update)
     next_step, its_epoch = advice(str(store), other, own, its, outcome), epoch_of(its)
-    own_epoch = epochs.read(store).last_epoch
-    if own_epoch > its_epoch and outcome.state in OF_THE_OTHER:
-        newer = f"STORE's epoch is the newer one ({own_epoch}, OTHER's is {its_epoch})"
-        next_step = f"{newer}: {OF_THE_OTHER[outcome.state]}"
+    why = newer(epochs.read(store).last_epoch, its_epoch)
+    if why and outcome.state in OF_THE_OTHER:
+        next_step = f"{why}: {OF_THE_OTHER[outcome.state]}"
     if as_json:
         click.echo(json_text("replica.check", _fields(own, its, outcome, next_step)))
     else:
@@ -42,6 +41,11 @@ def check(store: Path, other: str, shown: bool | None, as_json: bool) -> int:
             click.echo(line)
         click.echo(f"next: {next_step}")
     return 0 if outcome.state in WELL else ExitCode.FOUND
+
+
+def newer(own_epoch: int, its_epoch: int) -> str:
+    """Why nothing of STORE's log may go; "" where it may."""
+    return f"STORE's epoch is the newer one ({own_epoch}, OTHER's is {its_epoch})" if own_epoch > its_epoch else ""
 
 
 def advice(store: str, other: str, own: LocalLog, its: LogView, outcome: Relation) -> str:

@@ -40,6 +40,7 @@ def check() -> None:
 @click.option("--with", "other", metavar="OTHER", help=WITH)
 @click.option("--to", type=click.IntRange(min=0), metavar="OFFSET", help="Where a record begins or ends, or the log.")
 @click.option("--discard", is_flag=True, help="Keep nothing of what goes.")
+@click.option("--give-up-newer", is_flag=True, help="Cut STORE also where its epoch is the newer one, or its master's.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @OPTION
 @form("One JSON object.")
@@ -49,6 +50,7 @@ def rewind() -> None:
 
     No broker may run on STORE. What goes is kept in STORE/slipstream.kept-OFFSET, which `slipstream log cat` reads. The
     note that the log has diverged is removed: STORE's broker may follow its master again. Consumers' offsets stay.
+    The log of the newer epoch is not cut without --give-up-newer: its messages are the ones that count.
     Killed at any moment, the next rewind or the next start of STORE's broker finishes it.
     """
 

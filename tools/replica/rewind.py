@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from store.errors import NotAStore
-from store.files import divergence
+from store.errors import NotAStore, StoreError
+from store.files import divergence, epochs
 from store.files.directory import store_directory
+from store.files.epochs import SaidRole
 from store.files.segment_files import SegmentFiles, named_files, segment_bytes_of
 from store.reading.log_reader import open_log
 from store.reading.replicas import LocalLog, State, relation
@@ -19,23 +20,40 @@ from store.repair.rewind import Rewind
 from tools.common.exit_codes import ExitCode
 from tools.common.output_form import json_text
 from tools.common.progress import progress
-from tools.replica.check import advice
-from tools.replica.other_log import open_other
+from tools.replica.check import OF_THE_OTHER, advice, newer
+from tools.replica.other_log import epoch_of, open_other
+
+GIVE_UP = "--give-up-newer"
+
+
+class NewerEpoch(StoreError):
+    """Raised where the log of the newest master would be cut: of two histories its is the one that goes on.
+
+    Next: cut the other store; the text says how. `--give-up-newer` cuts this one all the same.
+    """
+
+    code = "NEWER_EPOCH"
+
+    def __init__(self, store: Path, why: str, remedy: str) -> None:
+        super().__init__(f"{store}: nothing was cut; {why}; {remedy}; to give up its messages all the same: {GIVE_UP}")
 
 
 def rewind(
-    store: Path, to: int | None, other: str | None, discard: bool, dry_run: bool, shown: bool | None, as_json: bool
-) -> int:
+    store: Path, to: int | None, other: str | None, discard: bool, give_up_newer: bool, dry_run: bool,
+    shown: bool | None, as_json: bool,
+) -> int:  # fmt: skip
     """Cut STORE's log back, to an offset or to its last record in common with another one."""
     directory = store_directory(store)
     with locked(directory):
         if not any(size for _, size in named_files(directory.commitlog)):
             raise NotAStore(str(store), "its log is empty; there is nothing to rewind")
+        if other is None and not give_up_newer:
+            _require_no_reign(store)
         files = SegmentFiles(directory.commitlog, segment_bytes_of(directory.commitlog))
         work = Rewind(directory, files)
         for text in () if dry_run else interrupted.finish(directory, files).texts():
             click.echo(text, err=True)
-        offset, refused = (to, "") if other is None else _last_common(store, other, shown)
+        offset, refused = (to, "") if other is None else _last_common(store, other, give_up_newer, shown)
         if refused:
             click.echo(refused, err=True)
             return ExitCode.FOUND
@@ -62,13 +80,23 @@ def forget(store: Path, as_json: bool) -> int:
     return 0
 
 
-def _last_common(store: Path, other: str, shown: bool | None) -> tuple[int | None, str]:
-    """Where to cut, None where nothing is to go; or why that cannot be told."""
+def _require_no_reign(store: Path) -> None:
+    """Raises NewerEpoch for the store of a promoted master that has heard of no newer one."""
+    known = epochs.read(store)
+    if known.is_here and known.role is SaidRole.MASTER and not known.is_fenced:
+        why = f"its broker was promoted, and is the master of epoch {known.last_epoch}, the newest that is known here"
+        raise NewerEpoch(store, why, "cut its slaves' logs instead, there `slipstream replica rewind OTHER --with ...`")
+
+
+def _last_common(store: Path, other: str, give_up_newer: bool, shown: bool | None) -> tuple[int | None, str]:
+    """Where to cut, None where nothing is to go; or why that cannot be told. Raises NewerEpoch."""
     own = LocalLog(open_log(store))
     with open_other(other) as its, progress("compare", shown) as update:
-        outcome = relation(own, its, update)
+        outcome, its_epoch = relation(own, its, update), epoch_of(its)
     if outcome.state in (State.IDENTICAL, State.BEHIND):
         return None, ""
+    if (why := newer(epochs.read(store).last_epoch, its_epoch)) and not give_up_newer:
+        raise NewerEpoch(store, why, OF_THE_OTHER.get(outcome.state, "cut OTHER"))
     if outcome.common_end is None:
         return None, f"{outcome.state}: nothing was changed; {advice(str(store), other, own, its, outcome)}"
     return outcome.common_end, ""

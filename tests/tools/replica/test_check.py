@@ -19,6 +19,7 @@ from store.files import epochs
 from store.files.epochs import Epochs
 from store.reading import log_ranges
 from tests.harness.command_line import run
+from tests.harness.dispatched import content
 from tests.harness.logs import SEGMENT_BYTES, SmallLog
 from tests.harness.served_log import ServedLog
 
@@ -164,18 +165,26 @@ def test_nobody_there_and_nothing_there(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("is_served", [False, True])
-def test_the_log_of_the_newer_epoch_is_never_advised_to_be_cut(
+def test_the_log_of_the_newer_epoch_is_neither_advised_to_be_cut_nor_cut(
     tmp_path: Path, theirs: tuple[tuple[str, int], ...], command: str, is_served: bool
 ) -> None:
     own = log_of(tmp_path / "a", ("one", COMMON), ("new", 9))
     other = log_of(tmp_path / "b", *theirs)
     epochs.write(own.root, Epochs().promoted("pair:1", 0, 1))
+    before = content(own.root)
     served = ServedLog(other.root, tmp_path / "regions", SEGMENT_BYTES) if is_served else None
     try:
         ran = run("replica", "check", own.root, "--with", served.address if served else other.root)
         last = ran.stdout.splitlines()[-1]
         assert "STORE's epoch is the newer one (1, OTHER's is 0)" in last and command in last, ran.output
         assert str(own.root) not in last, "nothing is to be done to this store"
+        for chosen in (["--with", served.address if served else other.root], ["--to", 0], ["--to", 0, "--dry-run"]):
+            refused = run("replica", "rewind", own.root, *chosen)
+            assert (refused.exit_code, "NEWER_EPOCH" in refused.stderr) == (1, True), refused.output
+            assert command in refused.stderr or chosen[0] == "--to", refused.output
+            assert "--give-up-newer" in refused.stderr and content(own.root) == before
+        forced = run("replica", "rewind", own.root, "--to", 0, "--give-up-newer")
+        assert forced.exit_code == 0 and content(own.root) != before, forced.output
     finally:
         if served is not None:
             served.stop()
