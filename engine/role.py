@@ -19,7 +19,8 @@ from ipc.clock import monotonic_ms
 from ipc.counters import Cursor
 from ipc.stop_signals import STOP_SIGNALS
 
-IDLE_MS_MAX = 1000
+# A role with timers ends its sleep earlier. A heartbeat counts as old after `finding.SILENT_SECONDS`.
+IDLE_MS_MAX = 5000
 FINISH_NS = 10_000_000_000  # for what arrived before the stop: producers may go on for as long as we take it
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 

@@ -78,11 +78,13 @@ class Counts:
 
     def __init__(self) -> None:
         self.rows: dict[Key, Row] = {}
+        self.has_news = False  # something was counted since whoever looks at this has set it back
 
     def count(self, what: str, *labels: str, by: int = 1) -> None:
         """So many more."""
         if (row := self._row((what, *labels))) is not None:
             row[0] += by
+            self.has_news = True
 
     def observe(self, what: str, value: int, *labels: str, by: int = 1) -> None:
         """One more of a histogram; or so many, or less."""
@@ -91,6 +93,7 @@ class Counts:
             return
         row[bisect_left(KEPT[what].bounds, value)] += by
         row[-1] += value * by
+        self.has_news = True
 
     def answered(self, request: RemotingCommand, code: int, began_ns: int, *, was_held: bool = False) -> None:
         """A request has its answer; `began_ns` as of time.monotonic_ns."""
@@ -104,6 +107,7 @@ class Counts:
         row = self._row(tuple(key)) if key and key[0] in KEPT else None
         if row is not None and len(row) == len(more):
             row[:] = [have + further for have, further in zip(row, more, strict=True)]
+            self.has_news = True
 
     def _row(self, key: Key) -> Row | None:
         row = self.rows.get(key)

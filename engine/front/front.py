@@ -36,7 +36,7 @@ from engine.net.tls import BrokerTls
 from engine.protocol.access import rights
 from engine.protocol.access.rights import Rules
 from engine.protocol.remoting.answers import FAILED
-from engine.protocol.remoting.codes import RequestCode, ResponseCode
+from engine.protocol.remoting.codes import ResponseCode
 from engine.protocol.remoting.frame import LENGTH_BYTES, MalformedFrame, RemotingCommand, decode
 from engine.remoting.links.exchange import Bells
 from engine.remoting.loop.role_loop import RoleLoop
@@ -118,6 +118,8 @@ class Front:
 
     def idle(self, timeout_ms: int) -> None:
         """Serve, until the clock is to be looked at, or the stop comes."""
+        if self._reception.peers:
+            timeout_ms = min(timeout_ms, SWEEP_MS)
         self._turns.serve(min(timeout_ms, self._pace.wait_ms(self._rest_ms(monotonic_ms()))))
 
     def _rest_ms(self, now_ms: int) -> int:
@@ -246,8 +248,6 @@ class Front:
             if service is not None:
                 self._begin(service, request, peer)
                 return
-        if request.code != RequestCode.HEART_BEAT:
-            self._pace.stir()
         if not self._relay.forward(peer, request, frame) and not request.is_response:
             self._refuse(peer, request, ResponseCode.SYSTEM_BUSY, BUSY)
 

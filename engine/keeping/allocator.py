@@ -92,7 +92,7 @@ class Allocator:
     def idle(self, timeout_ms: int) -> None:
         """Sleep until another segment is asked for, the retry is due, or the housekeeper has said where to begin."""
         if self._min_seen is not None:
-            waiting.await_change(self._board.min_physical_offset, self._min_seen, timeout_ms)
+            waiting.await_change(self._board.min_physical_offset, self._min_seen, min(timeout_ms, RETRY_MS))
             return
         if self._retry_at_ms > self._now_ms:
             timeout_ms = min(timeout_ms, self._retry_at_ms - self._now_ms)

@@ -48,7 +48,8 @@ REST_TIMES = 9  # a round over very many queues takes no more than a tenth of th
 # The mark is brought to disk by itself once the log rests, and once a second if it never does.
 MARK_RESTED_MS, MARK_LATEST_MS = 100, 1000
 PAGES_LOOKED_AT = 16
-WATCH_MS = 500  # between two looks at the names of the log's files
+WATCH_MS = 500  # between two looks at the names of the log's files, at least
+IDLE_MS_MAX = 1000  # ... and at most
 
 
 class Pace(NamedTuple):
@@ -348,6 +349,7 @@ class Flusher:
 
     def idle(self, timeout_ms: int) -> None:
         """Until the next timer; with SYNC_FLUSH, or not timed, also until the log grows."""
+        timeout_ms = min(timeout_ms, IDLE_MS_MAX)
         if self._mark.is_dirty and not self._failed:
             timeout_ms = min(timeout_ms, max(1, self._mark_due_ms() - self._now_ms))
         asked = self._board.flush_at_once.read()

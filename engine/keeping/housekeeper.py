@@ -103,7 +103,7 @@ class Housekeeper:
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until a timer is due, or the log goes on in another segment."""
-        wait_ms = min(timeout_ms, self._cleaner.wait_ms(self._now_ms))
+        wait_ms = min(timeout_ms, MEASURE_MS, self._cleaner.wait_ms(self._now_ms))
         if self._queue_work is not None:
             wait_ms = min(wait_ms, max(0, self._queue_due_ms - self._now_ms))
         waiting.await_change(self._board.segment_request_offset, self._request, max(1, wait_ms))

@@ -43,7 +43,7 @@ class LogWatch:
         Raises OSError where that cannot be told.
         """
         for place in self._directories:
-            if not place.is_same(Place(place.path, *_inode_of(Path(place.path)))):
+            if _inode_of(place.path) != (place.device, place.inode):
                 raise FilesGone(Path(place.path), "another directory took its place")
         if fd >= 0:
             path, opened = self._files.path_of(base), os.fstat(fd)
@@ -51,9 +51,9 @@ class LogWatch:
                 raise FilesGone(path, "another file took its place")
 
 
-def _inode_of(path: Path) -> tuple[int, int]:
+def _inode_of(path: Path | str) -> tuple[int, int]:
     try:
-        status = path.stat()
+        status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise FilesGone(path, "it was deleted or moved") from None
+        raise FilesGone(Path(path), "it was deleted or moved") from None
     return status.st_dev, status.st_ino

@@ -48,6 +48,7 @@ from engine.remoting.desks.service_part import ServicePart
 from engine.remoting.desks.shown_settings import settings_of
 from engine.remoting.desks.topic_making import TopicMaking
 from engine.remoting.files.broker_files import BrokerFiles
+from engine.remoting.files.journal_taking import take_journal
 from engine.remoting.files.kept_counts import KeptCounts
 from engine.remoting.files.offset_writing import OffsetWriting
 from engine.remoting.kept_changes import KeptChanges
@@ -68,7 +69,7 @@ from ipc import waiting
 from ipc.clock import monotonic_ms, wall_ms
 from store.files.file_state import FileState
 from store.files.segment_files import SegmentFiles
-from store.names import CONSUMER_OFFSETS, GROUPS, TOPICS
+from store.names import GROUPS, TOPICS
 
 log = logging.getLogger("slipstream.remoting")
 
@@ -88,6 +89,7 @@ WHOLE_TABLES: dict[int, str] = {
 }  # fmt: skip
 LOOK_MS, BIND_RETRY_MS = 1000, 1000
 TURN_MS_MAX, SOON_TOPICS_MAX = 500, 1000  # how late the clock is looked at; of a file read again once it has changed
+QUIET_MS, QUIET_TIMES = 2000, 2  # nothing came for so long: turns are as many times longer
 
 
 class Clients:
@@ -135,7 +137,8 @@ class Clients:
         self._questions = {what: ask for part in self._parts for what, ask in part.questions.items()}
         self._master_end = MasterEnd(config, lambda: self._master.address, self._tls.client)
         self._metrics = MetricsServer(config, board, self._sizes, self._master_end.read)
-        self._metrics_at_ms = self._look_at_ms = 0
+        self._metrics_at_ms = self._look_at_ms = self._quiet_at_ms = 0
+        self._is_stirred = True  # something came since the last turn
         self._topics_seen: FileState | None = (0, 0, 0)  # as no file has: what was told before is unknown
         self._links.begin()
         gc.freeze()  # the tables stay: a collection that looked at 10,000 groups' would be a turn of 0.1 s
@@ -221,7 +224,11 @@ class Clients:
 
     def idle(self, timeout_ms: int) -> None:
         """Serve, until a request changed what name servers are to know, or the stop comes."""
-        self._turns.serve(min(timeout_ms, TURN_MS_MAX, self._files.due_in_ms(monotonic_ms())))
+        now_ms = monotonic_ms()
+        if self._is_stirred:
+            self._is_stirred, self._quiet_at_ms = False, now_ms + QUIET_MS
+        turn_ms = TURN_MS_MAX if now_ms < self._quiet_at_ms else QUIET_TIMES * TURN_MS_MAX
+        self._turns.serve(min(timeout_ms, turn_ms, self._files.due_in_ms(now_ms)))
 
     def close(self) -> None:
         """Say goodbye to the name servers, hang up, save."""
@@ -246,7 +253,7 @@ class Clients:
 
     def answer_frame(self, request: RemotingCommand, channel: int) -> Answered | asyncio.Future[Answered]:
         """What a client asks, at whichever front."""
-        began_ns = time.monotonic_ns()
+        self._is_stirred, began_ns = True, time.monotonic_ns()
         answer = self._begin_answer(request, channel)
         if isinstance(answer, asyncio.Future):
             answer.add_done_callback(lambda done: self._note_answer(request, done, began_ns))
@@ -291,6 +298,7 @@ class Clients:
 
     def answer_question(self, what: str, fields: Json) -> Json | asyncio.Future[Json] | None:
         """What a front asks on its own account."""
+        self._is_stirred = True
         ask = self._questions.get(what)
         if ask is None:
             log.error("a front asks for %s, which nobody knows here", what)
@@ -368,22 +376,6 @@ class Clients:
         self._log_answers.close()
         await self._metrics.stop()
         self._master_end.close()
-
-
-def take_journal(journal: ClientJournal, files: BrokerFiles, locks: RebalanceLockManager) -> None:
-    """Offsets and locks as the clients role before us left them; at a broker's start, offsets as the file says."""
-    metadata = files.metadata
-    offsets, files.on_written = metadata.consumer_offsets, journal.note_file
-    for name, state in files.read_states.items():
-        journal.note_file(name, state)
-    if journal.is_filled:
-        of_file = offsets.table if journal.is_overfull else {}
-        offsets.restore({**of_file, **journal.offsets()})
-        metadata.changed.add(CONSUMER_OFFSETS)
-        locks.restore(journal.locks())
-    else:
-        journal.fill(offsets.table)
-    offsets.journal = locks.journal = journal
 
 
 def open_role(

@@ -37,6 +37,8 @@ from ipc.arrays import Words
 from ipc.compiled.atomics import Followed, await_change, load_acquire, monotonic_ms, raise_to
 from ipc.compiled.compiler import kernel
 
+LOOK_MS = 1000  # a slave that stands still falls behind without a ring
+
 
 class Place(IntEnum):
     """`places`: the index of max_physical_offset, then a SlotPlace for each slot."""
@@ -87,9 +89,12 @@ def follow_single_slave(
         if min(held, end) > confirmed:
             confirmed = min(held, end)
             raise_to(words, confirm, confirmed)
-        left_ms = until_ms - monotonic_ms()
-        if left_ms <= 0 or await_change(words, bell, seen, left_ms * waiting.NS_PER_MS) == seen:
+        began_ms = monotonic_ms()
+        wait_ms = min(until_ms - began_ms, LOOK_MS)
+        if wait_ms <= 0:
             return confirmed
+        if await_change(words, bell, seen, wait_ms * waiting.NS_PER_MS) == seen and monotonic_ms() < began_ms + wait_ms:
+            return confirmed  # a signal came
 
 
 class GroupTransfer:
@@ -160,6 +165,7 @@ class GroupTransfer:
         """Sleep until a sender or the flusher rings."""
         board = self._board
         if self._in_sync != 1 or self._in_sync_replicas != 2 or self._for_each_count:
+            timeout_ms = min(timeout_ms, LOOK_MS) if self._in_sync else timeout_ms
             waiting.await_change(board.ack_bell, self._bell_seen, timeout_ms)
             return
         bell, confirm, words = board.ack_bell.index, board.confirm_offset.index, board.counters.words

@@ -44,7 +44,7 @@ log = logging.getLogger("slipstream.ha_listener")
 
 ACCEPTS_PER_TURN = 64
 LOOK_MS = 100  # while there are callers: who is overdue, whether a slot is free by now
-NO_ROOM_PAUSE_MS = 100
+NO_ROOM_PAUSE_MS, FULL_LOOK_MS = 100, 1000
 STOP_SENDER_MS = 3_000
 GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP  # a slave never closes one half alone
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -364,8 +364,11 @@ class HaListener:
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until somebody comes, speaks or ends, or until callers must be looked at."""
-        is_due = len(self._callers) or self._accept_at_ms
-        self._poll.poll((min(timeout_ms, LOOK_MS) if is_due else timeout_ms) / 1000)
+        if len(self._callers) or self._accept_at_ms:
+            timeout_ms = min(timeout_ms, LOOK_MS)
+        elif len(self._senders) == HA_CONNECTIONS_MAX:  # the next one takes the slot of who was silent longest
+            timeout_ms = min(timeout_ms, FULL_LOOK_MS)
+        self._poll.poll(timeout_ms / 1000)
 
     def close(self) -> None:
         """Stop the senders: each sends what the log has, then hangs up; one that cannot is killed."""

@@ -50,7 +50,7 @@ CONNECT_TIMEOUT_MS = 5000
 SOCKET_TIMEOUT_S = 1
 BYTES_PER_TURN = 16 << 20  # about ten milliseconds of them
 TIMEVAL = struct.Struct("@ll")
-NOTE_LOOK_MS = 1000
+LOOK_MS = 1000  # at a note that may be removed, at the disk's state, at where name servers say that the master is
 
 Address = tuple[str, int]
 
@@ -113,7 +113,7 @@ class Receiver:
         """Whether it is noted that our log is not the master's; looked for now and then, since a command removes it."""
         if now_ms < self._look_for_note_at_ms:
             return self._is_diverged
-        self._look_for_note_at_ms = now_ms + NOTE_LOOK_MS
+        self._look_for_note_at_ms = now_ms + LOOK_MS
         was_diverged, self._is_diverged = self._is_diverged, self._diverged_path.exists()
         if self._is_diverged and not was_diverged:
             log.error("%s; %s", self._facts.divergence_text(), divergence.ADVICE)
@@ -355,11 +355,10 @@ class Receiver:
 
     def idle(self, timeout_ms: int) -> None:
         """Sleep until bytes come, room comes, the connection stands, or something is due."""
+        timeout_ms = min(timeout_ms, LOOK_MS)
         wait_ms = min(timeout_ms, self.client.wait_ms(self._now_ms))
-        if is_unreadable(self._board) or self._board.flush_errno.read():
+        if self._is_diverged or is_unreadable(self._board) or self._board.flush_errno.read():
             wait_ms = timeout_ms
-        if self._is_diverged:
-            wait_ms = min(timeout_ms, NOTE_LOOK_MS)
         if self.client.state is not HaClientState.TRANSFER:
             writing = [] if self._socket is None else [self._socket]
             descriptors.await_ready([stop_alarm()], writing, wait_ms if writing or self._master else timeout_ms)

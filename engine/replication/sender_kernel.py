@@ -44,6 +44,7 @@ from ipc.compiled.memory import store_be32, store_be64
 from ipc.compiled.system_calls import PIECE_WORDS, Piece, recv, send, sendfile, writev
 
 NS_PER_MS = 1_000_000
+BUSY_MS = 1000  # of a turn in which something was sent: then the heartbeat, and how much may be sent, are looked at
 ONE_CALL_BYTES = 8 * 1024  # up to here a copy out of the mapped segment costs less than a second system call
 
 # A slave whose acknowledgements come after another's has its frames some milliseconds later: nobody waits for it, and
@@ -209,6 +210,7 @@ def transfer(line: Line, limits: ConnectionLimits, fd: int, now_ms: int, frames:
                 continue
             if size > 0:
                 frame[FrameWord.GREW_MS] = now_ms
+                until_ms = min(until_ms, now_ms + BUSY_MS)
             if not _begin(line, limits, offset, size):
                 return Outcome.NEEDS_SEGMENT
         body_left = frame[FrameWord.BODY_LEFT]

@@ -381,8 +381,10 @@ class Delay:
         if not self._levels or not self._may_put():
             return min(timeout_ms, UNDER_WAY_MS if not self._levels else HELD_UP_MS)
         busy = self._puts.puts or self._puts.slots.is_asking or self._rest
-        now_ms, longest = wall_ms(), UNDER_WAY_MS if busy else LOOK_MS
-        return max(1, min(timeout_ms, longest, *(self._look_in_ms(level, now_ms) for level in self._levels)))
+        now_ms = wall_ms()
+        next_ms = min(self._look_in_ms(level, now_ms) for level in self._levels)
+        longest = UNDER_WAY_MS if busy else LOOK_MS if next_ms != NEVER_MS else timeout_ms  # the wall clock may be set
+        return max(1, min(timeout_ms, longest, next_ms))
 
     def close(self) -> None:
         """Give everything back; how far the levels are is in shared memory."""

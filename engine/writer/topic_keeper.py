@@ -64,6 +64,11 @@ class TopicKeeper:
             self.save(wall_ms())
 
     @property
+    def has_more(self) -> bool:
+        """Whether the file lacks something: `save_if_due` is to be called again."""
+        return self._topics.has_more or bool(self._unread) or self._is_writing()
+
+    @property
     def _rests(self) -> bool:
         """Whether the last try failed, a moment ago."""
         return time.monotonic() < self._again_at

@@ -39,6 +39,7 @@ POPULATE_BYTES = 2 << 20  # at least twice what one drain may write
 SERVE_BYTES_MAX = 4 << 20  # then it is looked how many pages are ready
 ALLOCATION_DEADLINE_MS = 5000  # RocketMQ's wait for the next file
 BEAT_SECONDS = 0.2
+TOPICS_LOOK_MS = 1000
 QUESTION = struct.Struct("<qq")
 QUEUE_ID_MAX = (1 << 31) - 1
 
@@ -104,8 +105,10 @@ class Writer:
         return 1
 
     def idle(self, timeout_ms: int) -> None:
-        """Sleep until a producer rings."""
+        """Sleep until a producer rings, or topics may be written that could not be just now."""
         bell = self._board.writer_bell
+        if self._topics.has_more:
+            timeout_ms = min(timeout_ms, TOPICS_LOOK_MS)
         ring.await_bell(bell.words, bell.index, self._controls.words, 0, timeout_ms * waiting.NS_PER_MS)
 
     def close(self) -> None:

@@ -7,16 +7,20 @@ from typing import Any
 
 import pytest
 
-from engine.board.cursors import BrokerState
+from engine.board.cursors import Board, BrokerState
 from engine.producer.producer import Producer
 from engine.services import transactions
 from ipc import descriptors
+from ipc.clock import monotonic_ms
 from store.files import checkpoint
 from store.files.directory import StoreDirectory
+from store.reading import extent
 from tests.harness.conditions import await_that
 from tools.common.local_broker import LocalBroker
 
 READY, LOADED = "\nready: ", "[cache] data loaded"
+WITHOUT_TIMERS = "writer allocator dispatcher ha_listener group_transfer delay transactions front.0".split()
+LONG_MS = 1500
 NOW_MS, INTERVAL_MS = 1_000_000, 60_000
 
 
@@ -30,6 +34,11 @@ def test_what_runs_is_loaded_before_it_is_forked(tmp_path: Path, monkeypatch: py
         await_that(lambda: (checkpoint.read(path).flushed_offset or 0) > end, "the checkpoint is written")
         before, _ready, after = broker.log.read_text().partition(READY)
         assert LOADED in before and LOADED not in after, after
+        board = Board.attach(extent.require_running(broker.store).region_directory)
+        for name in WITHOUT_TIMERS:  # their heartbeats say that they have slept for longer than others may
+            beat = board.heartbeats[name]
+            await_that(lambda beat=beat: monotonic_ms() - beat.read() > LONG_MS, f"{name} rests")
+        board.counters.close()
 
 
 class _Word:

@@ -33,7 +33,7 @@ NICENESS = 19
 OOM_SCORE = 500  # who can be spared goes first
 # While the log grows faster than that the builder works a tenth of the time: even the least priority takes its turns.
 BUSY_BYTES_A_SECOND = 16 << 20
-RESTS_BUSY, LOOK_MS = 9, 100
+RESTS_BUSY, LOOK_MS, IDLE_MS_MAX = 9, 100, 1000
 
 
 class Growth:
@@ -87,7 +87,7 @@ class Sidecar:
     def idle(self, timeout_ms: int) -> None:
         """Sleep until the log goes on in another segment, or the rest is over."""
         rest_ms = self._rest_until_ms - self._now_ms
-        timeout_ms = min(timeout_ms, max(1, math.ceil(rest_ms))) if rest_ms > 0 else timeout_ms
+        timeout_ms = min(timeout_ms, max(1, math.ceil(rest_ms)) if rest_ms > 0 else IDLE_MS_MAX)
         waiting.await_change(self._board.segment_request_offset, self._request, timeout_ms)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from store.epochs import Epoch
 
 RANGES, RANGE_BYTES_MAX = 4, 64 * 1024
 LOOK_MS, SOON_MS, LONE_LOOK_MS = 1000, 100, 10_000
-GAP_MS = 3000  # a loop that turns twice a second has stood still
+GAP_MS = 3000  # a loop that turns once a second at least has stood still
 HOLD_MS = 10_000  # how long a promoted master waits for one that must step down
 
 

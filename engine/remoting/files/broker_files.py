@@ -151,6 +151,7 @@ class BrokerFiles:
             return self._take_served(state, self._read_topics())
         if self._reading is None:
             self._reading = state, self._reader.submit(self._read_topics)
+            self._reading[1].add_done_callback(lambda _read: self._writes.on_done())
         begun_at, reading = self._reading
         if not reading.done():
             return False

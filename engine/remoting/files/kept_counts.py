@@ -22,7 +22,7 @@ class KeptCounts(Counts):
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
-        self._path, self._save_at_ms, self._saved = directory / COUNTS_NAME, 0, b""
+        self._path, self._save_at_ms = directory / COUNTS_NAME, 0
         self._left: list[Key] = []  # to be written down
         self._texts: list[str] = []
         try:
@@ -33,10 +33,11 @@ class KeptCounts(Counts):
             self.add(key, row)
 
     def turn(self, now_ms: int) -> None:
-        """Write them, once a second, a part in each turn."""
+        """Write them while they change, once a second, a part in each turn."""
         if not self._left:
-            if now_ms < self._save_at_ms or not self.rows:
+            if now_ms < self._save_at_ms or not self.has_news:
                 return
+            self.has_news = False
             self._save_at_ms, self._left, self._texts = now_ms + EACH_MS, list(self.rows), []
         self._step()
 
@@ -53,12 +54,9 @@ class KeptCounts(Counts):
             self._write(f"[{','.join(self._texts)}]".encode())
 
     def _write(self, text: bytes) -> None:
-        if text == self._saved:
-            return
         beside = self._path.with_name(COUNTS_NAME + CREATING_SUFFIX)
         try:
             beside.write_bytes(text)
             os.replace(beside, self._path)
         except OSError:  # no room just now: they are counted on
-            return
-        self._saved = text
+            self.has_news = True

@@ -9,12 +9,13 @@ import pytest
 from engine.front.connections import pace
 from engine.front.connections.pace import NEVER_MS, QUIET_MS, TURN_MS, Pace
 from engine.protocol.remoting.codes import RequestCode
+from engine.role import IDLE_MS_MAX
 from tests.engine.front.connections.test_front import UNKNOWN, hang_up, staged
 from tests.harness.conditions import await_that
 from tests.harness.front_client import FrontClient as Client
 
 __all__ = ["hang_up"]  # a fixture
-HOUR_MS, SWEEP_MS, IDLE_MS = 3_600_000, 5000, 1000
+HOUR_MS, SWEEP_MS, IDLE_MS = 3_600_000, 5000, IDLE_MS_MAX
 
 
 class World:
@@ -36,7 +37,7 @@ class World:
         return self.turns - before
 
 
-def test_a_front_with_nothing_to_do_turns_once_a_second() -> None:
+def test_a_front_with_nothing_to_do_sleeps_as_long_as_a_role_may() -> None:
     world = World()
     assert world.until(QUIET_MS, NEVER_MS) == QUIET_MS // TURN_MS
     assert world.until(QUIET_MS + HOUR_MS, NEVER_MS) == HOUR_MS // IDLE_MS
@@ -69,16 +70,18 @@ def test_a_rest_ends_when_something_is_due() -> None:
     )  # fmt: skip
 
 
-def test_heartbeats_end_no_rest_and_other_requests_do(region_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_handed_on_ends_no_rest_and_what_a_front_serves_does(
+    region_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pace, "QUIET_MS", 0)
     with staged(region_dir) as stage, stage.clients() as desk:
         woken: list[int] = []
         wake = stage.front._pace._wake
         monkeypatch.setattr(stage.front._pace, "_wake", lambda: woken.append(1) or wake())  # type: ignore[func-returns-value]
         client = Client(stage.port)
-        for code, times in ((UNKNOWN, 1), (RequestCode.HEART_BEAT, 0), (UNKNOWN, 1)):
-            if code == UNKNOWN:
-                client.ask(RequestCode.GET_MAX_OFFSET)  # which begins the connection, or a rest anew
+        client.ask(UNKNOWN)  # which begins the connection
+        served = RequestCode.PULL_MESSAGE
+        for code, times in ((served, 1), (RequestCode.HEART_BEAT, 0), (UNKNOWN, 0), (served, 1)):
             await_that(lambda: stage.front._pace.rests, "the front rests")
             woken.clear()
             client.ask(code)

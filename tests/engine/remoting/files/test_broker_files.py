@@ -15,8 +15,8 @@ from engine.board.client_table import ClientJournal
 from engine.board.topic_table import TopicTable
 from engine.protocol.clients.locks import RebalanceLockManager
 from engine.protocol.tables.timer_state import TimerCheckpoint
-from engine.remoting.clients import take_journal
 from engine.remoting.files.broker_files import TELL_AGAIN_MS, BrokerFiles
+from engine.remoting.files.journal_taking import take_journal
 from engine.remoting.files.offset_writing import OffsetWriting
 from engine.settings.config import BrokerConfig, from_mapping
 from engine.writer.topic_keeper import TopicKeeper
