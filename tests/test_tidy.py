@@ -215,15 +215,41 @@ def test_every_module_is_imported_or_run() -> None:
     assert not dead
 
 
-DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "DECISIONS.md", "README.md", "docs/security.md")
 ARCHITECTURE_BYTES_MAX = 14_000
+DOCUMENTS = [
+    *ROOT.glob("*.md"), *(path for part in ("docs", "tests", *PACKAGES) for path in (ROOT / part).rglob("*.md"))
+]  # fmt: skip
+BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+NAMED_IN_BACKTICKS = re.compile(rf"`((?:(?:{'|'.join(PACKAGES)}|tests|docs)/[\w./-]+|[\w./-]+\.(?:py|md))(?:::\w+)?)`")
+NAMED_IN_DOCSTRING = re.compile(rf"\b((?:(?:{'|'.join(PACKAGES)}|tests|docs)/[\w./-]+|[\w/-]*)\w\.(?:py|md))\b")
+OTHER_FILES = {"X_kernel.py"}  # a form of name
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_documents_name_files_that_are_there(document: str) -> None:
-    named = set(re.findall(rf"`((?:{'|'.join(PACKAGES)}|tests|docs)/[\w./]+)`", (ROOT / document).read_text()))
-    assert named, "it names no file"
-    assert not [name for name in named if not (ROOT / name).exists()]
+@cache
+def tree_names() -> frozenset[str]:
+    """Every path of the tree, and every shorter end of it."""
+    parts = [path.relative_to(ROOT).parts for path in [*MODULES, *TESTS, *DOCUMENTS]]
+    return frozenset("/".join(part[start:]) for part in parts for start in range(len(part)))
+
+
+def is_there(name: str) -> bool:
+    return (ROOT / name).exists() or name in tree_names() | OTHER_FILES
+
+
+@pytest.mark.parametrize("document", sorted(DOCUMENTS), ids=name_of)
+def test_documents_name_files_that_are_there(document: Path) -> None:
+    named = [name.partition("::")[0] for name in NAMED_IN_BACKTICKS.findall(BLOCK.sub("", document.read_text()))]
+    assert not [name for name in named if not is_there(name)]
+
+
+def test_docstrings_name_files_that_are_there() -> None:
+    wrong = []
+    for path in [*MODULES, *TESTS]:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                names = NAMED_IN_DOCSTRING.findall(ast.get_docstring(node) or "")
+                wrong += [f"{name_of(path)}: {name}" for name in names if not is_there(name)]
+    assert not wrong
 
 
 def test_the_architecture_is_read_at_one_sitting() -> None:

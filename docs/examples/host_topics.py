@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A machine seen through its own log
 #
-# `slipstream run` replicates what this machine is doing (processes, CPUs, memory, disks, network) between two brokers.
-# Here Spark reads the slave's files where they lie and draws what they say. Cells begin with `# %%`: an editor that
-# knows notebooks runs them one by one, and the file runs as a program, too:
+# `slipstream run` replicates the activity of this machine (processes, CPUs, memory, disks, network) between two
+# brokers. In this example Spark reads the slave's files in place and draws plots. Cells begin with `# %%`: an editor
+# that knows notebooks runs them one by one. The file also runs as a program:
 #
 #     pip install 'slipstream-log[spark,plots]'
 #     slipstream run --dir /tmp/demo --seconds 20
@@ -51,9 +51,9 @@ for row in topics:
 # %% [markdown]
 # ## Bodies as columns, and a grid of time
 #
-# The samplers write JSON. Only the topic asked for is read, through its consume queues. Samples come as fast as they
-# can be taken, milliseconds apart; what the kernel counts moves in steps of 10 ms. A rate between two neighbours is
-# therefore 0 or 100 %: rates are taken over slots of time, a hundred at most, each at least a quarter of a second long.
+# The samplers write JSON. Only the selected topic is read, through its consume queues. Samples are milliseconds apart,
+# while the kernel counts in steps of 10 ms. A rate between two neighbours would be 0 or 100 %. So rates are computed
+# over slots of time: at most a hundred, each at least a quarter of a second long.
 
 
 # %%
@@ -119,7 +119,7 @@ picture("log", "What the log took", f"bodies by topic, {sum(row.bytes for row in
 # %% [markdown]
 # ## How busy the CPUs were
 #
-# The kernel counts seconds since its start, of each CPU and each kind. Above: what all did; below: each.
+# The kernel counts seconds since its start, for each CPU and each kind. Above: all CPUs together; below: each one.
 #
 # ![Shares of CPU time by kind, and a row for each CPU](host_topics/cpu.png)
 
@@ -179,9 +179,9 @@ cached = sum(layers[1]) / len(rows)
 picture("memory", "Memory", f"segments are mapped files: {cached:,.1f} GiB of it is the page cache, not taken", "GiB")
 
 # %% [markdown]
-# ## Who used what
+# ## Processes
 #
-# The newest sample of each process for its memory; how its CPU seconds grew for its share.
+# Memory is that of the newest sample of each process; its CPU share is the growth of its CPU seconds.
 
 # %%
 processes = samples("host-process", "pid bigint, name string, cpu_seconds double, rss_bytes bigint")
@@ -208,7 +208,7 @@ picture("processes", "Who used what", f"of {len(table):,} processes, the first t
 # %% [markdown]
 # ## Across the network
 #
-# Sizes by queue with a kernel: counted inside the executors, no row crosses for each message.
+# Sizes by queue, counted inside the executors by a function: no row per message crosses to the JVM.
 #
 # ![Bytes received and sent by interface](host_topics/network.png)
 

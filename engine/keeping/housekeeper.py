@@ -1,7 +1,7 @@
 """Keeps the store inside its disk: deletes what is expired, says how full the disk is, keeps the audit.
 
 Implements: DefaultMessageStore's timers for CleanCommitLogService and CleanConsumeQueueService; the decisions are in
-protocol/retention.py (spec: store-formats, section 22)
+engine/protocol/store/retention.py (spec: store-formats, section 22)
 Follows:    segment_request_offset, max_physical_offset, flushed_offset, allocation_errno, leases, snapshots,
             the checkpoint; the words of live_settings, each time it looks for expired files
 Publishes:  min_physical_offset, disk_state, disk_used_percent, running_flags, deleted_segments

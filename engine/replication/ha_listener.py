@@ -3,7 +3,7 @@
 Implements: AcceptSocketService (spec: ha-protocol, 1 roles and wiring, 5 timers)
 Publishes:  ha_listen_port, pid.sender.N, deaths.sender.N; ha.N.state, ha.N.reason when a sender died without doing it
 A connection gets its process with its first report: a health probe (connect, close) costs an accept and nothing else.
-Who gets a slot is decided in protocol/ha_callers.py. All tables are bounded; nothing that a peer does, at whatever
+engine/protocol/ha/callers.py gives out the slots. All tables are bounded; nothing that a peer does, at whatever
 step it vanishes, ends this process. The senders are its children and die with it.
 """
 

@@ -224,11 +224,10 @@ def ledger(drill: Drill, seed: int) -> str:
     lines = [
         "# Promotions under load",
         "",
-        "Written by `make promotion`. A SYNC_MASTER and its slave with a name server, all on one host; four producers"
-        " put as fast as they are answered",
-        "while SIGKILL ends the master. `slipstream promote` is typed at once, the old master is rewound and comes back"
-        " as a slave, and the",
-        "roles are the other way round in the next round.",
+        "Written by `make promotion`. A SYNC_MASTER, its slave and a name server run on one host. Four producers put",
+        "without pause while SIGKILL ends the master. `slipstream promote` is typed at once. The old master is"
+        " rewound and comes back",
+        "as a slave, so the roles are swapped in the next round.",
         "",
         f"{len(rounds)} rounds (seed {seed}), {len(drill.acknowledged):,} messages acknowledged (PUT_OK):"
         " **0 missing, 0 repeated** on every new master.",

@@ -215,11 +215,13 @@ def ledger(rows: list[Figures]) -> str:
     lines = [
         "# The whole history, fetched by a replica that is killed on the way",
         "",
-        "Written by `make history`. A new, empty replica at a master with a log of that size; SIGKILL ends it at equal"
-        " steps of the way, and it goes",
-        "on from what it has. Both logs are compared by SHA-256. Between ours a slave is in step all the time: the"
-        " median of synchronous puts of 1 KB, one",
-        f"every 2 ms, before and while the new one catches up, with maxHaCatchUpByteInSecond={CATCH_UP_BYTES}.",
+        "Written by `make history`. A new, empty replica fetches a log of that size. SIGKILL ends it at equal steps of"
+        " the way, and it",
+        "continues from what it has. Both logs are compared by SHA-256. Between Slipstream brokers another slave is in"
+        " step all the",
+        "time. The last columns are the median of synchronous puts of 1 KB, one every 2 ms, before and while the new"
+        " one catches",
+        f"up, with maxHaCatchUpByteInSecond={CATCH_UP_BYTES}.",
         "",
         "| direction | bytes | kills | seconds, restarts counted | equal | put before, us | put meanwhile, us |",
         "|---|---|---|---|---|---|---|",

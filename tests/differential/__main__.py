@@ -19,9 +19,11 @@ from tests.interop import rocketmq
 
 HEAD = """# Differential test: the ledger
 
-Written by `make differential`. One seeded list of operations drives an unmodified RocketMQ broker and ours, with the
-same hosts and settings; then commit log, consume queues, their extensions, batch queues and index files are compared
-byte for byte. What holds a moment of the clock is masked, field by field, and what follows from it is compared with it.
+Written by `make differential`. One seeded list of operations runs on an unmodified RocketMQ broker and on a
+Slipstream broker, with the same hosts and settings. Then commit log, consume queues, their extensions, batch queues
+and index files are compared byte for byte. Fields that hold a moment of the clock are masked one by one, and what
+follows from such a field is
+compared with it.
 """
 
 

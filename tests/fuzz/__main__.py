@@ -15,10 +15,11 @@ GROWN_BYTES_MAX = 64 * MIB
 CROWD_BYTES_MAX, AGAIN_BYTES_MAX = 64 * MIB, 8 * MIB
 HEAD = """# Mutated frames: the ledger
 
-Written by `make fuzz`. Captured requests of real RocketMQ processes (brokers, name servers, and clients of both lines),
-and requests of every code that serves clients with fields by chance, changed at random in fields, lengths, bytes and
-values within JSON bodies, or cut, are sent to our servers; each must answer or hang up, live, stay small, and call
-nothing that a stranger says a failure of its own (a traceback in a broker's log).
+Written by `make fuzz`. It takes captured requests of real RocketMQ processes (brokers, name servers, and clients of
+both lines), and requests of every code that serves clients with random fields. It changes fields, lengths, bytes and
+values within JSON bodies at random, or cuts the frame, and sends it to Slipstream's servers. Each server must answer
+or close the connection, stay alive and stay small. It must not log a client's nonsense as a failure of its own (a
+traceback in a broker's log).
 
 | server | as | frames | connections | grown by | answers at the end | restarts | failures |
 |---|---|---|---|---|---|---|---|
@@ -26,9 +27,9 @@ nothing that a stranger says a failure of its own (a traceback in a broker's log
 CROWD_HEAD = """
 ## A crowd
 
-So many connections at once at a broker's port: idle ones, frames that never end, readers that read one byte, consumers
-that ask for messages and read none. Meanwhile one client sends messages and reads them back. Then they go, and as
-many come again.
+This many connections at once at a broker's port: idle ones, frames that never end, readers that read one byte, and
+consumers that ask for messages and read none. Meanwhile one client sends messages and reads them back. Then the crowd
+leaves, and a second one of the same size follows.
 
 | broker | connections | served meanwhile | grown by | by the second crowd | restarts |
 |---|---|---|---|---|---|

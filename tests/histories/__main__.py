@@ -15,15 +15,23 @@ from tests.interop.clients import REAL_OF
 
 HEAD = """# Histories
 
-Written by `make histories`. RocketMQ's own producers and consumers, in JVMs of their own, at a broker of ours, while a
-process of the broker, the whole broker, a consumer or a producer is killed (SIGKILL) at moments that a seed chooses;
-the first of each kind is without kills. Then `tests/histories/checker.py` looks for: an acknowledged message that no
-consumer saw; an order that is not the queue's; two members at one orderly queue at a time; a delayed message before its
-time; a transaction rolled back and seen, or seen twice; an offset of a group that went back while its broker lived.
-Duplicates are counted; without kills there may be none. After a death of the whole broker its file of offsets is some
-seconds old and its locks are forgotten, as RocketMQ's are, while consumers that lived through it go on: readings of an
-offset that are lower than before ("said again") and orderly queues with two members ("together", for the 60 s of a
-lock) are counted then, and are faults otherwise.
+Written by `make histories`. RocketMQ's own producers and consumers run in their own JVMs at a Slipstream broker.
+Meanwhile SIGKILL ends a process of the broker, the whole broker, a consumer or a producer at moments that a seed
+chooses. The first run of each kind is without kills.
+
+Then `tests/histories/checker.py` looks for these faults:
+
+- an acknowledged message that no consumer saw;
+- an order that is not the queue's;
+- two members at one orderly queue at a time;
+- a delayed message before its time;
+- a transaction rolled back and seen, or seen twice;
+- an offset of a group that fell while its broker lived.
+
+Duplicates are counted; without kills there must be none. After a death of the whole broker its file of offsets is
+some seconds old and its locks are lost, as with RocketMQ, while consumers that lived through it go on. So two things
+are only counted then, and are faults otherwise: offsets that are lower than before ("said again"), and orderly queues
+with two members ("together", for the 60 s of a lock).
 
 The same at real brokers, of which only the whole can be killed (`--real`), is the reference: what they repeat.
 

@@ -27,22 +27,24 @@ TITLE = "# Interoperation with a real RocketMQ\n\nWritten by `make interop`.\n\n
 CELL_SECONDS = 900
 MATRIX_HEAD = """## The matrix
 
-Every row is a master, a slave and a name server, run by `tests/interop/matrix.py`; "ours 4.9" and "ours 5" are our
-broker with that `compat`, a version is RocketMQ's own broker. Both brokers find each other through the name server
-alone (no `haMasterAddress`); a real one is of the real broker's line. A sync master waits for its slave (5.3.3:
-`inSyncReplicas=2`). Under load (RocketMQ's own producer where the master is RocketMQ's, else ours; segments of 256 KiB)
-the slave is killed with SIGKILL and started again, then the master; a topic is made, one deleted, groups are made and
-changed while the slave is away. It passes if in the end
+Every row is a master, a slave and a name server, run by `tests/interop/matrix.py`. "ours 4.9" and "ours 5" are
+Slipstream brokers with that `compat`; a version is RocketMQ's own broker. Both brokers find each other only through
+the name server (no `haMasterAddress`); a real name server is of the real broker's line. A sync master waits for its
+slave (5.3.3: `inSyncReplicas=2`).
+
+The row runs under load, by RocketMQ's own producer if the master is RocketMQ's, else by Slipstream's, with segments
+of 256 KiB. The slave is killed with SIGKILL and started again, then the master. While the slave is away, a topic is
+created, one is deleted, and groups are created and changed. The row passes if in the end
 
 - both commit logs hold the same bytes from 0 on, and `log verify` finds nothing in either store;
 - every message that was answered is there once, with its body; one without an answer (the master was killed) once or
   not at all;
-- with a sync master: what it had acknowledged when it was killed lies in the slave's log at that moment;
+- with a sync master: what it had acknowledged when it was killed is in the slave's log at that moment;
 - `topics.json`, `subscriptionGroup.json`, `consumerOffset.json`, `delayOffset.json` say the same on both;
 - the name server lists both brokers.
 
-"Stored, no slave" are answers FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE, given while the slave was away.
-Where neither broker is ours the row is the reference, or a test of our name server.
+"Stored, no slave" are answers FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE, given while the slave was away. If neither
+broker is Slipstream's, the row is the reference, or a test of Slipstream's name server.
 
 | master | slave | names | mode | acknowledged | stored, no slave | no answer | segments | MiB | seconds | result |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -25,14 +25,15 @@ from tests.interop.clients import (
 DIFFERENCE_LENGTH = 160
 HEAD = """## Clients
 
-RocketMQ's own clients, 4.9.7 and 5.3.3, unmodified, at a broker and a name server of ours and at real ones, by
-`tests/interop/clients.py`. `tests/interop/java/Scenes.java` plays the same scenes with each and prints what the client
-sees: statuses, queues, offsets, messages with all their properties, errors with their words; moments, hosts and
-identities are left out. "equal": line by line what the same client says of the real broker of that line. "Requests and
-answers" are what went over the wire meanwhile, recorded by a proxy: of every answer and every push of ours, code,
-remark, fields and their order, flag, version, form of header and fields of the body are among those that a real broker
-of that line has given to that request, whichever client asked; only the values of the fields that hold moments, hosts
-and offsets are not compared (`tests/interop/recorder.py`, by name).
+`tests/interop/clients.py` runs RocketMQ's own clients, 4.9.7 and 5.3.3, unmodified, at a Slipstream broker and name
+server and at real ones. `tests/interop/java/Scenes.java` plays the same scenes with each and prints what the client
+sees: statuses, queues, offsets, messages with all their properties, errors with their words. Moments, hosts and
+identities are left out. "equal": line by line what the same client says of the real broker of that line.
+
+"Requests and answers" is the traffic meanwhile, recorded by a proxy. For every answer and every push of the
+Slipstream broker, code, remark, fields and their order, flag, version, form of header and fields of the body are
+among those that a real broker of that line has given to that request, to either client. Only the values of the fields
+that hold moments, hosts and offsets are not compared (`tests/interop/recorder.py` names them).
 
 """
 Results = Mapping[Cell, CellResult]

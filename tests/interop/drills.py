@@ -337,11 +337,11 @@ def _verified(store: Path) -> str:
 DRILLS = {"Forged acknowledgements": forged, "A wiped master": wiped, "A master that lost its log's tail": tail_lost}
 HEAD = (
     f"# Drills of replication: {REAL}'s pair and ours\n\nWritten by `make drill`. A SYNC_MASTER with `inSyncReplicas=2`"
-    f" and its one slave, on one host, `slaveTimeout={SLAVE_TIMEOUT_MS}`;\nRocketMQ's with its name server. Its"
-    " producer says SEND_OK where PUT_OK stands here. A stranger is a program that connects to the HA port\nand sends"
-    " eight bytes, or more. The master is wiped by SIGKILL, by removing its store and starting it again on the same"
-    " ports; it loses\nits tail by SIGKILL, and starting it on a copy of its store that is some messages older, as a"
-    " power cut may leave it.\n"
+    f" and its one slave run on one host, with `slaveTimeout={SLAVE_TIMEOUT_MS}`;\nRocketMQ's also with its name"
+    " server. Its producer says SEND_OK instead of PUT_OK. A stranger is a program that connects to the HA port"
+    " and\nsends eight bytes or more. A wiped master was killed by SIGKILL, its store removed, and started again on"
+    " the same ports.\nA master that lost its tail was killed by SIGKILL and started on a copy of its store that is"
+    " some messages older, as after a power cut.\n"
 )
 
 

@@ -285,10 +285,10 @@ def rows(rounds: int) -> Iterator[str]:
 
 HEAD = """## Give and take
 
-By `tests/interop/give_and_take.py`. One store directory; in every round our broker opens it,
-appends to two topics and stops, then RocketMQ opens it: its client consumes everything (all, and by tag) and asks for
-messages by key, comparing body, tags, keys and properties, and appends (single messages and batches). `log verify`
-finds nothing to say after every orderly stop of ours and at the end, where queue offsets are dense.
+`tests/interop/give_and_take.py` uses one store directory. In every round a Slipstream broker opens it, appends to two
+topics and stops. Then RocketMQ opens it. Its client consumes everything (all, and by tag) and asks for messages by
+key, and compares body, tags, keys and properties. It also appends single messages and batches. `log verify` finds
+nothing after every orderly stop of the Slipstream broker and at the end, where queue offsets are dense.
 
 | RocketMQ | ends | rounds | acknowledged | unanswered when killed | missing | twice | time |
 | --- | --- | --- | --- | --- | --- | --- | --- |

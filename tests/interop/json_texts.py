@@ -378,13 +378,13 @@ def main() -> int:
 
 HEAD = """# JSON as fastjson reads it
 
-Texts as clients may write them (names in any case, enums as ordinals, numbers as texts, single quotes, comments, commas
-to spare, every fourth one broken somewhere), read by RocketMQ's own classes with its own fastjson and by a broker of
-ours. Made by `make fastjson`.
+Made by `make fastjson`. The texts are those that clients can write: names in any case, enums as ordinals, numbers as
+texts, single quotes, comments, extra commas, and every fourth text broken somewhere. RocketMQ's own classes with
+their own fastjson read them, and so does a Slipstream broker.
 
-"Read here alone" does no harm: RocketMQ refuses the text. "Broken, and refused here alone": fastjson passes over a
-character that stands where none may, as in `{"perm":6],"order":1}`. Not among the texts: `@type`, `$ref`, `new Date()`,
-`x'41'`, and two names that mean the same field.
+"Read here alone" does no harm: RocketMQ refuses the text. "Broken, and refused here alone": fastjson skips a
+character that is not allowed there, as in `{"perm":6],"order":1}`. Not among the texts: `@type`, `$ref`, `new
+Date()`,`x'41'`, and two names that mean the same field.
 """
 
 if __name__ == "__main__":

@@ -35,15 +35,17 @@ REASON_LENGTH = 100
 HEAD = """# RocketMQ's own integration tests
 
 Written by `make peer-suite`. Apache publishes the integration tests of 4.9.7 with their classes
-(`org.apache.rocketmq:rocketmq-test`, classifier `tests`). They run here as published; only `BaseConf`, from which they
-take their brokers, is ours (`tests/interop/suite`), and names a name server and two brokers of ours that run already.
-The 45 classes are all but those of TLS, DLedger and LMQ, which start brokers of their own. What two real brokers of a
-version were seen to do is recorded (`tests/interop/suite/real-4.9.7.txt`, `real-5.3.3.txt`). A test is as expected if
-ours ends as at a real 4.9.7, whose tests these are; the two of `SqlFilterIT` are refused by ours, which does not
-evaluate SQL92, in the words that RocketMQ has for a broker without `enablePropertyFilter`, and end with them. At a
-real 5.3.3 consumers of a new group miss what is sent before they have asked where an empty queue ends (DECISIONS 43):
-so most of its failures come about. Tests have time limits of their own, and the machine other work: a class that did
-not end as expected was run again, alone, three times in all at most, and the table says so.
+(`org.apache.rocketmq:rocketmq-test`, classifier `tests`). They run here as published. Only `BaseConf`, from which
+they take their brokers, is replaced (`tests/interop/suite`): it names a name server and two Slipstream brokers that
+already run. The 45 classes are all but those of TLS, DLedger and LMQ, which start brokers of their own.
+
+The results of two real brokers of each version are recorded (`tests/interop/suite/real-4.9.7.txt`, `real-5.3.3.txt`).
+A test is as expected if it ends here as at a real 4.9.7, whose tests these are. The two tests of `SqlFilterIT` are
+refused here, because Slipstream does not evaluate SQL92; the words are RocketMQ's for a broker without
+`enablePropertyFilter`. At a real 5.3.3 consumers of a new group miss what is sent before they have asked where an
+empty queue ends (DECISIONS 43), which causes most of its failures. The tests have time limits, and the machine does
+other work. So a class that did not end as expected was run again alone, three times in all at most, and the table
+says so.
 
 """
 Outcomes = Mapping[tuple[str, str], Outcome]

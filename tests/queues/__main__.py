@@ -11,8 +11,8 @@ from tests.queues.run import Row, Run, Shape
 
 HEAD = """# A hundred thousand queues: the ledger
 
-Written by `make queues`. A master with its slave and a name server, small queue files, everything on one machine and
-one disk. Each step fails the run when anything is lost: an exit code, a message, a queue's entry.
+Written by `make queues`. A master, its slave and a name server run on one machine and one disk, with small queue
+files. The run fails at a wrong exit code, a lost message or a lost entry of a queue.
 """
 
 

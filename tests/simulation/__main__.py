@@ -19,11 +19,13 @@ SHARE = 100
 FAILURES_SHOWN = 5
 HEAD = """# Replication in virtual time: the ledger
 
-Written by `make simulate`. The protocol code of a master and up to three slaves is played against itself: links delay,
-cut, go half-open and dribble, processes are killed and stopped, hosts lose power and what was not flushed, disks are
-replaced, strangers and a rogue master talk to both sides. After every event: each log is a part of one history,
-acknowledgements stay within what was sent and never fall, no put is told PUT_OK that the replicas asked for do not
-hold, nothing that was acknowledged is taken away; and once faults end, everybody catches up.
+Written by `make simulate`. The protocol code of a master and up to three slaves runs against itself. Links delay,
+cut, go half-open and dribble. Processes are killed and stopped. Hosts lose power and what was not flushed. Disks are
+replaced. Strangers and a rogue master talk to both sides.
+
+After every event these hold: each log is a part of one history; acknowledgements stay within what was sent and never
+fall; no put gets PUT_OK that the requested replicas do not hold; nothing acknowledged is lost. Once faults end, every
+slave catches up.
 
 """
 

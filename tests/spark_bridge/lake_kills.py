@@ -194,8 +194,8 @@ def ledger(outcomes: dict[str, Outcome], seed: int) -> str:
     lines = [
         "# Tables of a lake and kill -9", "",
         f"Written by `make lake-kills` (seed {seed}). Loaders (`slipstream lake --once`) of one table are killed at",
-        "steps of their commits, before or behind, or from outside after so many steps; messages are added between.",
-        f"Commits have {ROWS_MAX} rows at most.", "",
+        "steps of their commits: before a step, after it, or from outside after some steps. Messages are added between",
+        f"runs. Commits have at most {ROWS_MAX} rows.", "",
     ]  # fmt: skip
     for kind, outcome in outcomes.items():
         died = [kill for kill in outcome.kills if kill.died]

@@ -294,9 +294,9 @@ def ledger(outcome: Outcome, seed: int) -> str:
     lines = [
         "# Streams and kill -9",
         "",
-        "Written by `make kills`. One query reads a running master into Parquet files (Spark's own file sink, a master"
-        f" `{MASTER}`)",
-        "while messages are put all the time and segments of 1 MiB roll; SIGKILL hits what the table says.",
+        "Written by `make kills`. One query reads a running master into Parquet files, with Spark's own file sink and",
+        f"a master `{MASTER}`. Meanwhile messages are put and segments of 1 MiB roll. SIGKILL hits the processes of the"
+        " table.",
         "",
         f"{len(outcome.kills)} kills (seed {seed}), {outcome.starts} drivers, {outcome.batches} batches,"
         f" {outcome.segments} segments.",

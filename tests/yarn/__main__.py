@@ -49,13 +49,14 @@ OF_NOBODY = [Case(CLUSTER, CONFIGURED, "nobody"), Case(CLIENT, CONFIGURED, "nobo
 AS_NOBODY = "import sys; from tests.yarn.run import main; main(*sys.argv[1:])"
 HEAD = """# Spark on YARN, really run
 
-Written by `make yarn`: Hadoop {hadoop}'s ResourceManager and two NodeManagers, as Maven Central has them
-(`hadoop-client-minicluster`), on one host, with containers of `DefaultContainerExecutor` and without HDFS; PySpark
-{spark}, Java {java}, Python {python}. A master runs on that host, a Flight server with `--writable` beside it. Each
-job has two executors of one core. It reads {rows:,} messages in place and through Flight, each as a batch and as a
-streaming query to its end (`availableNow`), and writes {rows:,} rows. Every row was there once, as in the log; both
+Written by `make yarn`. Hadoop {hadoop}'s ResourceManager and two NodeManagers run on one host, from Maven Central
+(`hadoop-client-minicluster`), with containers of `DefaultContainerExecutor` and without HDFS. PySpark {spark}, Java
+{java}, Python {python}. A master runs on that host, and a Flight server with `--writable` beside it.
+
+Each job has two executors of one core. It reads {rows:,} messages in place and through Flight, each as a batch and as
+a streaming query to its end (`availableNow`), and writes {rows:,} rows. Every row was there once, as in the log. Both
 executors read, in the folders of their containers, with the package that was sent. Options are those of
-[spark-clusters.md](spark-clusters.md). The machine has {cores} cores, and other work beside it.
+[spark-clusters.md](spark-clusters.md). The machine has {cores} cores, and does other work, too.
 
 | deploy mode | the package | containers of | leases | rows read: batches, streams | rows written | took |
 |---|---|---|---|---|---|---|

@@ -14,16 +14,21 @@ TOLD = {
     "batch": "A read of `grpc://node1:8815,grpc://node2:8815` with `replicaPath`: tasks run wherever a core is free.",
     "placed": "The same with `read(..., placed=True)`: tasks prefer the hosts of replicas.",
     "stream": "A streaming query of the same messages, to its end (`availableNow`).",
-    "killed": "`kill -9` of node2's broker and Flight server while each executor stands in the midst of a split.",
-    "expired": "Retention wants every segment while each executor stands in the midst of a split; leases keep them.",
+    "killed": "`kill -9` of node2's broker and Flight server while each executor is in the middle of a split.",
+    "expired": "Retention wants every segment while each executor is in the middle of a split; leases keep them.",
 }
 HEAD = """# A cluster, really run
 
-Written by `make cluster-demo`: four hosts made of namespaces, each with its own network, mounts, processes, host name
-and `/dev/shm`, on a bridge in a network namespace of its own. node0: Spark's standalone master and the driver, no
-replica. node1: a worker, the log's master (`SYNC_MASTER`) and its Flight server. node2: a worker, the slave and its
-Flight server. node3: a worker without a replica. Executors have one core, a Python with PySpark, and the wheel that the
-job brought (`addPyFile`); each host sees its own files alone, a replica at the same path where it has one.
+Written by `make cluster-demo`. Four hosts are made of namespaces. Each has its own network, mounts, processes, host
+name and `/dev/shm`; a bridge in a network namespace of its own connects them.
+
+- node0: Spark's standalone master and the driver, no replica.
+- node1: a worker, the log's master (`SYNC_MASTER`) and its Flight server.
+- node2: a worker, the slave and its Flight server.
+- node3: a worker without a replica.
+
+Executors have one core, a Python with PySpark, and the wheel that the job sent (`addPyFile`).
+Each host sees only its own files, with a replica at the same path if it has one.
 
 {messages:,} messages, {megabytes:,.0f} MB of bodies, in {parts} splits, on a machine of {cores} cores that all hosts
 share. Each part had every message once, by number, bytes and a digest of all bodies.

@@ -14,21 +14,21 @@ BUSY_SHARE = 0.25  # of the CPUs: above it others used the machine, too
 ROW, LABELS, BARS = 34, 380, 380
 HEAD = """# Benchmarks
 
-The newest figures of each work, as `make bench` kept them; `make bench ARGS="append latency"` measures these two again,
-on your machine. A figure is the median of its runs. Ratios, where a peer's folder was given, are of one run.
+This page has the newest figures of each work of `make bench`. `make bench ARGS="append latency"` measures these two
+again, on your machine. A figure is the median of its runs. Ratios to a peer come from one run.
 
 """
 NOT_COMPARABLE = """## What is not comparable
 
-- **Two entries of this page**, unless date, machine and load are the same: ratios are taken within one run.
+- **Two entries of this page**, unless date, machine and load are the same. Ratios are taken within one run.
 - **A local producer and a client over TCP.** `append` and `latency` put through shared memory on the broker's host;
   RocketMQ's and Kafka's producers talk to a socket. `front-sends` and `front-consume` measure one path on both sides.
-- **Spark here and Spark's Kafka source**: a mapped file against a broker, TCP and a consumer that can be anywhere
+- **Spark here and Spark's Kafka source**: a mapped file, and a broker with TCP and a consumer on any host
   ([copies](copies.md)).
 - **Replicas on one host.** Master and slave share the CPUs, and loopback is no network.
-- **A virtual machine.** Memory that was idle is first touched at a fraction of its speed, and neighbours are not seen;
-  what moves gigabytes touches memory first, and the load that the kernel counted stands beside each work.
-- **Goals** are marks that the project set itself before it measured, not limits of the machine.
+- **A virtual machine.** Idle memory is slow at its first touch, and neighbours are invisible. So works that move
+  gigabytes touch memory first, and each work shows the load that the kernel counted.
+- **Goals** are targets that the project set before it measured, not limits of the machine.
 """
 
 

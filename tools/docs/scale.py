@@ -24,8 +24,9 @@ GB, TB, GIB, DAY_S = 1e9, 1e12, 1 << 30, 86_400
 LEASE_S, REGISTER_S = 120, 30  # leaseSeconds, registerNameServerPeriod
 HEAD = """# At scale
 
-Written from measured costs by `python -m tools.docs.scale > docs/scale.md`; `make bench ARGS="planning scale-costs"`
-measures them anew. What is multiplied was measured on one machine, the product was not: it says what to look at first.
+This page says which resource is exhausted first in a large cluster. `python -m tools.docs.scale > docs/scale.md`
+writes it from measured costs, which `make bench ARGS="planning scale-costs"` measures again. The costs were measured
+on one machine; their product was not measured.
 
 """
 
@@ -128,10 +129,10 @@ def _others(fleet: Fleet, costs: Costs) -> Iterator[Need]:
     yield Need("a broker's puts", f"the log, kept for {fleet.retention_days:g} days", f"{_rate(mean)}, mean")
     copies = f"{fleet.replicas - 1} copy, {fleet.peak:g} times the mean" if fleet.replicas == 2 else "copies"
     yield Need("network for replication", copies, f"{_rate(mean * fleet.peak * (fleet.replicas - 1))} a broker")
-    yield Need("a slave that begins anew", "its log over one link",
+    yield Need("a new slave", "its log over one link",
                _time(fleet.log_bytes / fleet.brokers / fleet.link_bytes_s))  # fmt: skip
     yield Need("leases in a store", f"{LEASES_HELD_MAX} at most that each executor holds, over {fleet.brokers} stores",
-               f"{leases:,.0f} of {LEASES_MAX:,} that are looked at")  # fmt: skip
+               f"{leases:,.0f} of {LEASES_MAX:,} that are checked")  # fmt: skip
     yield Need("renewals of leases", f"each after {LEASE_S / RENEWED_EACH:g} s",
                f"{leases * RENEWED_EACH / LEASE_S:,.1f} a second and store")  # fmt: skip
     yield Need("segments mapped on a host", f"{a_host:,.0f} executors, {SEGMENTS_KEPT_MAX} each",
@@ -148,32 +149,32 @@ def _read(fleet: Fleet, costs: Costs, what: str, share: float) -> str:
     slowest = first_to_give_out(times)
     rows = [(name, how, _time(seconds)) for name, (how, seconds) in times.items()]
     text = table(("resource", "how", "it alone takes"), rows)
-    return f"### {what}\n\n{text}\n**The first to give out: {slowest}**, {_time(times[slowest][1])}.\n\n"
+    return f"### {what}\n\n{text}\n**The first to run out: {slowest}**, {_time(times[slowest][1])}.\n\n"
 
 
 def page(works: list[dict[str, Any]] | None = None, fleet: Fleet = FLEET) -> str:
     """The whole page."""
     costs = Costs(ledger.read(KEPT) if works is None else works)
     text = HEAD + (
-        f"## What is asked about\n\n{fleet.brokers} brokers with {fleet.replicas} replicas of each log on"
+        f"## The cluster\n\n{fleet.brokers} brokers with {fleet.replicas} replicas of each log on"
         f" {fleet.hosts} hosts; {fleet.log_bytes / TB:g} TB in segments of {fleet.segment_bytes / GIB:g} GiB,"
-        f" {fleet.log_bytes / fleet.segment_bytes:,.0f} of them; {fleet.executors:,} executors of a core each, placed"
-        f" anywhere: Spark's Python sources cannot say where a task should run, so {remote_share(fleet):.0%} of the"
+        f" {fleet.log_bytes / fleet.segment_bytes:,.0f} of them; {fleet.executors:,} executors of a core each, on"
+        f" any host. Spark's Python sources cannot choose a task's host, so {remote_share(fleet):.0%} of the"
         " tasks are on a host without a replica of what they read. A host has a link of"
         f" {fleet.link_bytes_s * 8 / GB:g} Gbit/s and {fleet.memory_bytes / GIB:,.0f} GiB of memory.\n\n"
-        f"## Planning, on the driver\n\nOf {planning.SEGMENTS:,} segments and {planning.QUEUES:,} queues in one store,"
-        " their names and first pages in the page cache; the marks are"
+        f"## Planning, on the driver\n\nOne store has {planning.SEGMENTS:,} segments and {planning.QUEUES:,} queues,"
+        " with names and first pages in the page cache. The targets are"
         f" {planning.GOAL_S:g} s and {planning.GOAL_MIB:g} MiB.\n\n"
     )
     text += table(("read", "takes", "memory"), _planning(costs))
-    text += "\n## Reading\n\nOf bytes that no page cache has, bodies and all.\n\n"
+    text += "\n## Reading\n\nThe page cache has none of the bytes. Bodies are read, too.\n\n"
     text += _read(fleet, costs, "All of the log", 1.0)
     text += _read(fleet, costs, f"A topic of {fleet.topic_share:.0%}, through its queues", fleet.topic_share)
     text += (
-        f"Of queues a read makes two splits for each CPU of its driver unless it is told the cluster's size: the tasks"
-        f" above are those of `minPartitions={SPLITS_PER_CPU * fleet.executors}`. `read(..., placed=True)` of replicas'"
-        " Flight servers has tasks prefer the hosts of replicas, and leaves the network to those that find no core"
-        " there.\n\n"
+        f"A read of queues makes two splits for each CPU of its driver, unless `minPartitions` says otherwise. The"
+        f" tasks above are those of `minPartitions={SPLITS_PER_CPU * fleet.executors}`. With `read(..., placed=True)`"
+        " of replicas' Flight servers, tasks prefer the hosts of replicas; only those that find no core there use"
+        " the network.\n\n"
     )
     return text + "## What else it needs\n\n" + table(("what", "how", "is"), _others(fleet, costs))
 

@@ -178,12 +178,14 @@ def ledger_text(figures: Mapping[str, str]) -> str:
 
 HEAD = """# The images and the composition
 
-Written by `make image-check`, where no container engine runs: `Dockerfile` passes hadolint, `compose.yaml` Docker
-Compose's own reading; each instruction is carried out in a root that debootstrap made, each service started as the
-compose file says, with processes, mounts, network, host name and shared memory of its own, as user 10911 without
-capabilities on a read-only root. {messages:,} messages went to the master, both replicas had them, and Spark in the
-notebook's container, which shares the master's `/dev/shm` and processes and may not write its store, counted them.
-Behind the master's end its health command says 1, and nothing is left in `/dev/shm`.
+Written by `make image-check`, on a machine without a container engine. `Dockerfile` passes hadolint, and
+`compose.yaml` Docker Compose's own reader. Each instruction is carried out in a root that debootstrap made. Each
+service is started as the compose file says, with its own processes, mounts, network, host name and shared memory, as
+user 10911, without capabilities, on a read-only root.
+
+{messages:,} messages were sent to the master, and both replicas had them. Spark in the notebook's container counted
+them; it shares the master's `/dev/shm` and processes and may not write its store.
+After the master's end its health command exits with 1, and nothing is left in `/dev/shm`.
 
 """
 

@@ -31,8 +31,8 @@ MESSAGES = 1000
 FILES = 1048576  # LimitNOFILE= of the unit
 HEAD = """# The service under systemd
 
-Written by `make unit-check`: the unit that `slipstream init` writes, started, watched, reloaded and stopped by
-{version} in a Debian root with its own processes, mounts, network and control group (version 2), as the user `{user}`.
+Written by `make unit-check`. {version} starts, watches, reloads and stops the unit that `slipstream init` writes. It
+runs in a Debian root with its own processes, mounts, network and control group (version 2), as the user `{user}`.
 
 | what | came to |
 |---|---|

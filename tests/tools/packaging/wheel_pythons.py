@@ -40,11 +40,14 @@ ITSELF = "import ensurepip, platform, sys; print(platform.python_version(), sys.
 ADDRESS = re.compile(r"http://\S+")
 HEAD = """# The wheel on each Python
 
-Written by `make wheel-pythons`: one wheel, built once, in an empty environment of each Python at hand, dependencies by
-requirements.lock, the extra `web`. `slipstream warm`, `init`, `broker`, `produce`, `status`, `web` and its first page,
-`log verify`, a stop in order, `pip uninstall`: each has to succeed, and nothing may be left, neither in the environment
-and the user's home nor in shared memory. Seconds from the broker's start, with kernels compiled, of the fastest of
-{rounds} rounds: the goal is a page in less than {goal}. `warm` is paid once a version.
+Written by `make wheel-pythons`. One wheel, built once, is installed in an empty environment of each Python on the
+machine, with the dependencies of requirements.lock and the extra `web`. Then these must succeed: `slipstream warm`,
+`init`, `broker`, `produce`, `status`, `web` and its first page, `log verify`, a stop in order, `pip uninstall`.
+Nothing may be left in the environment, in the user's home or in shared memory.
+
+Seconds are from the broker's start, with kernels compiled, of the fastest of {rounds} rounds. The goal is a page in
+less than {goal}. `warm` is needed once per version.
+
 {machine}
 
 | Python | warm | broker ready | {messages:,} messages acknowledged | status | page of the console | left behind |
