@@ -32,7 +32,7 @@ STUCK_BACK_OFF_MS = 5000  # for what passes by itself and has not for so long
 DEATHS_WINDOW_MS = 60_000
 DEATHS_KEPT = 1000
 STOP_POLL_MS, STOP_LOOK_MS_MAX = 100, 1000  # more between two looks: the machine stood still, and the role with it
-# A role that is told to stop is killed when it has not moved for so long: its heartbeat stands still.
+# A role that was asked to stop is killed when its heartbeat has not moved for so long.
 STALL_MS = 15_000
 # One fdatasync; senders that wait for their slaves; who has nothing to lose.
 STALL_MS_OF = {"flusher": 60_000, "ha_listener": 30_000, **dict.fromkeys(SPARE_ROLES, 2000)}
@@ -65,7 +65,7 @@ class Children:
         self._progress = _progress_of(board)
 
     def add(self, name: str, open_role: Callable[[], Role]) -> None:
-        """One more role; `start_all` starts it."""
+        """Add a role, which `start_all` starts."""
         self._all.append(Child(name, open_role))
 
     def start_all(self) -> None:
@@ -84,7 +84,7 @@ class Children:
     # while they run
 
     def watch(self, poller: select.poll, timeout_ms: int) -> int:
-        """Have deaths wake the poller; how long it may sleep at most, by those that wait to be started."""
+        """Register the deaths to wake the poller; return how long it may sleep at most."""
         for child in self._all:
             if child.pidfd >= 0:
                 poller.register(child.pidfd, select.POLLIN)
@@ -107,7 +107,7 @@ class Children:
 
     def _fork(self, child: Child) -> None:
         parent = os.getpid()
-        # A signal before the child has its own handlers would be lost in the copy of ours.
+        # A signal before the child has its own handlers would be lost in its copy of the parent's.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             pid = os.fork()
@@ -119,7 +119,7 @@ class Children:
         waiting.publish(self._board.pids[child.name], pid)
 
     def _run(self, child: Child, parent: int) -> int:
-        """All that a forked child does; its exit code."""
+        """Do all that a forked child does; return its exit code."""
         try:
             stopping = enter_child(child.name, parent)
             affinity.apply(self._cpus, child.name)
@@ -193,11 +193,7 @@ class Children:
     # the stop
 
     def stop(self, name: str) -> str | None:
-        """Let one role end what it began, and end; None when it did, else what became of it.
-
-        A dead one that waited to be started again is started for that. A running one has all the time that it needs
-        while its heartbeat moves.
-        """
+        """Stop one role in order; return None when it ended well, else what became of it."""
         child = next((one for one in self._all if one.name == name), None)
         if child is None:
             return None
@@ -233,7 +229,7 @@ class Children:
         return True
 
     def kill_all(self) -> None:
-        """What is left after a failed start or stop."""
+        """Kill what is left after a failed start or stop."""
         for child in self._all:
             if child.pidfd >= 0:
                 signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)

@@ -33,7 +33,7 @@ class _Asked:
 
 
 class Reload:
-    """Of one broker with that file. `begun` and `ended` are called around each reading, for a service manager."""
+    """Reads one broker's file again. `begun` and `ended` are called around each reading, for a service manager."""
 
     def __init__(
         self, file: str, begun: Callable[[], None] = lambda: None, ended: Callable[[str], None] = lambda _text: None

@@ -26,12 +26,12 @@ PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 
 
 class Role(Protocol):
-    """One stage of the pipeline."""
+    """A stage of the pipeline, run by one process."""
 
     name: str
 
     def do_work(self, now_ms: int) -> int:
-        """One small turn; how much it moved, 0 when there was nothing to do. `now_ms` is monotonic."""
+        """Do one small turn; return how much it moved, 0 when there was nothing to do. `now_ms` is monotonic."""
 
     def idle(self, timeout_ms: int) -> None:
         """Wait until there may be work, `timeout_ms` at most."""
@@ -43,7 +43,7 @@ class Role(Protocol):
 class StopFlag:
     """Turns true once a signal to stop has come; the handler does nothing else, the loop acts.
 
-    With `alarm`, an eventfd, whoever sleeps on that wakes up.
+    `alarm`, an eventfd, wakes a role that sleeps on it.
     """
 
     def __init__(self, alarm: int = -1) -> None:
@@ -53,7 +53,7 @@ class StopFlag:
         return self._stopping
 
     def set(self) -> None:
-        """Ask for the stop."""
+        """Set the flag, and wake a sleeper through the alarm."""
         self._stopping = True
         if self._alarm >= 0:
             os.eventfd_write(self._alarm, 1)
@@ -67,7 +67,7 @@ _alarm = -1  # of this process
 
 
 def stop_alarm() -> int:
-    """A descriptor that is readable once this process is told to stop.
+    """Return a descriptor that becomes readable once this process is asked to stop.
 
     Python's select, poll and epoll sleep on after a signal: a role that idles in one of them watches this, too.
     """

@@ -73,12 +73,12 @@ class RoleChange:
         return config
 
     def _circle(self) -> Circle:
-        """Whom a broker asks that is about to start."""
+        """Return what a starting broker needs to ask for other masters."""
         how = tls.of_broker(self.of_file).client
         return fencing.circle_of(self.of_file, how, lambda: fencing.log_at_rest(self.of_file))
 
     def _keep_others(self) -> None:
-        """Whom a promoted master is to ask, before name servers hear of the promotion."""
+        """Note the registered brokers that a promoted master must ask, before name servers hear of the promotion."""
         with suppress(OSError):  # a full disk: those that it has met are asked
             fencing.keep_registered(self._circle(), self._root)
 
@@ -97,7 +97,7 @@ class RoleChange:
         return None
 
     def _refuse_beside_master(self, known: Epochs) -> None:
-        """Raises StartRefused where `promote` was said while no broker ran, and another master lives."""
+        """Raise StartRefused where `promote` was said while no broker ran, and another master lives."""
         if known.role is SaidRole.FORCED:
             return
         living = fencing.living_master(self._circle(), self.of_file.ha_master_address)
@@ -110,16 +110,20 @@ class RoleChange:
             raise StartRefused("slipstream promote", why, remedy)
 
     def publish(self, board: Board, config: BrokerConfig, only: Collection[str]) -> None:
-        """What the file says of settings that change at run time; a promoted master takes no message before its clients
-        role has asked who else is one, where that can be asked."""
+        """Publish the settings that change at run time, as the file has them.
+
+        A promoted master takes no message before its clients role has asked who else is one, where that can be asked.
+        """
         live_settings.publish(board, config)
         if self._asks_first and (not only or "clients" in only):
             waiting.publish(board.reign, Reign.ASKS)
             waiting.publish(board.broker_permission, config.broker_permission & ~PERM_WRITE)
 
     def _tell_slave(self, config: BrokerConfig, known: Epochs) -> None:
-        """A master by its file that is none. Raises StartRefused where it could follow nobody, but in the middle of a
-        run: then it goes on without one, refuses messages, and `status` says why."""
+        """Log why a master by its file is a slave. Raises StartRefused at a start without a master to follow.
+
+        In the middle of a run it goes on without one instead, refuses messages, and `status` says why.
+        """
         newer = known.fenced_by if known.is_fenced else None
         why = "an operator demoted it" if known.role is SaidRole.SLAVE else "another broker's epoch is newer"
         if known.is_copy_of(self.identity):
@@ -161,7 +165,7 @@ class RoleChange:
         return newer if self._is_master and newer > self._epoch else 0
 
     def take(self, board: Board) -> RoleRequest | None:
-        """What is wanted, once the role before it has stopped; remembered where it must not be forgotten."""
+        """Take the wanted change, once the role before it has stopped; write down what must not be forgotten."""
         request, newer = role_request.read(board.directory), self._is_outdated_by(board)
         if request is None and newer:
             request = RoleRequest(to_master=False, epoch=newer)

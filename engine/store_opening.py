@@ -41,6 +41,6 @@ def finish_interrupted(config: BrokerConfig, directory: StoreDirectory) -> None:
 
 
 def tell_divergence(directory: StoreDirectory) -> None:
-    """That its log has parted from its master's, where it has."""
+    """Log that the store's log differs from its master's, if a note says so."""
     if (parted := divergence.read(directory.root)) is not None:
         log.warning("%s; see `slipstream ha status`", parted.text())

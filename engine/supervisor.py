@@ -59,7 +59,7 @@ from store.recovery.recovery import Recovered, recover
 
 log = logging.getLogger("slipstream")
 
-READY_DEADLINE_MS = 60_000  # a machine may be busy; a port that is in use is told at once
+READY_DEADLINE_MS = 60_000  # a machine may be busy; a port in use is reported at once
 POLL_MS = 1000
 START_DEATHS_MAX = 3
 YIELDING_NICENESS = 10
@@ -94,10 +94,10 @@ class Supervisor:
         self._on_turn: Callable[[], None] | None = None
 
     def run(self, on_ready: Callable[[], None] | None = None, on_turn: Callable[[], None] | None = None) -> int:
-        """Start, serve until a signal to stop, stop; in another role when one is asked for. 0 after a stop.
+        """Start, serve until a signal to stop, stop; start again in another role when asked to. Return 0 after a stop.
 
         SIGHUP is such a signal where it tells of a terminal's end; else the file is read again.
-        `on_turn` is called once a second at least while it serves: whoever hears nothing of it may think that we hang.
+        `on_turn` is called at least once a second while it serves: else a service manager may think that it hangs.
         Raises StartRefused, what recovery finds, and StopIncomplete.
         """
         tell_progress_to(starting.telling(self._directory.root, log.info))
@@ -120,7 +120,7 @@ class Supervisor:
             self._directory.unlock()
 
     def _serve_in_a_role(self, wake_read: int, on_ready: Callable[[], None] | None) -> int | None:
-        """From a role's start to its stop; None when another one is to follow."""
+        """Serve in a role from its start to its stop; return None when another role follows."""
         starting.write(self._directory.root, "it recovers the log and loads compiled code")
         try:
             with stopped_by(self._stop):
@@ -141,7 +141,7 @@ class Supervisor:
         return None
 
     def _end_role(self) -> None:
-        """Nothing is left of it: no process, no shared memory."""
+        """Remove what is left of the role: processes and shared memory."""
         if self._children is not None:
             self._children.kill_all()
         self._remove_regions()
@@ -150,7 +150,7 @@ class Supervisor:
     # start
 
     def _prepare(self) -> Children:
-        """All that comes before the first change of the log, and whatever is to be compiled for that."""
+        """Do all that comes before the first change of the log, with what has to be compiled for that."""
         store_opening.give_to_group(self._config, self._directory)
         self._tls = tls.of_broker(self._config)
         store_opening.finish_interrupted(self._config, self._directory)
@@ -280,7 +280,7 @@ class Supervisor:
         return [(name, open_role) for name, open_role in roles if not self._only or name in self._only]
 
     def _await_ready(self, wake_read: int) -> None:
-        """Until the HA port is bound, so that the ready line can name it, and clients are served."""
+        """Wait until the HA port is bound, so that the ready line can name it, and clients are served."""
         board, deadline_ms = self._running_board(), monotonic_ms() + READY_DEADLINE_MS
         while board.ha_listen_port.read() == 0 and not self._stop():
             for role, error in self._children_there().failed(START_DEATHS_MAX):
@@ -391,7 +391,7 @@ def run_broker(
     on_ready: Callable[[], None] | None = None, on_turn: Callable[[], None] | None = None, reload: Reload | None = None,
     sidecar: OpenSidecar | None = None,
 ) -> int:  # fmt: skip
-    """Run a broker in this process and its children until it is told to stop; the exit code.
+    """Run a broker in this process and its children until a signal to stop; return the exit code.
 
     `directory` is the store's, made and locked; it is given back at the end. With `only` these roles are started and no
     others, to be looked at: what the others keep stays as recovery left it. `reload` reads its file again at SIGHUP.

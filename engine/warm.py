@@ -156,7 +156,7 @@ def _warm_pipeline(config: BrokerConfig, board: Board, writing: writer.Writer) -
 
 
 def _warm_writer() -> None:
-    """What the writer does at a segment's end, and where it must refuse."""
+    """Compile what the writer does at a segment's end, and where it must refuse."""
     none, places = np.zeros(ring.WORDS_PER_RING, np.int64), np.zeros(len(drain_kernel.Place), np.int64)
     journal = np.zeros(drain_kernel.journal_bytes(1) // 8, np.int64)
     shared = drain_kernel.Shared(journal, none, none, none, places)
@@ -166,7 +166,7 @@ def _warm_writer() -> None:
 
 
 def _warm_pulls(config: BrokerConfig, board: Board) -> None:
-    """What a front asks of a queue, of either kind."""
+    """Compile what a front asks of a queue, of either kind."""
     view, queue = LogView(config, board, corrects=True), (SELF_TEST_TOPIC, 0)
     caught, ranges = view.catch(queue, 0, 1, EVERYTHING)
     assert caught.messages == len(ranges) == 1, "nothing can be pulled, so nothing of it is compiled"
@@ -180,7 +180,7 @@ def _warm_pulls(config: BrokerConfig, board: Board) -> None:
 
 
 def _warm_delivery(outlet: ring.Outlet) -> None:
-    """What the delay role asks, of nothing."""
+    """Compile what the delay role runs, on no message."""
     record, words, rows = np.frombuffer(bytes(64), np.uint8), np.zeros(64, np.int64), np.zeros(COLUMNS, np.int64)
     deliver_kernel.examine(record, rows, 1, 16, False, 64)
     deliver_kernel.deliver(outlet, record, rows, 0, 0, 1, words, words, words, 0)
@@ -189,14 +189,14 @@ def _warm_delivery(outlet: ring.Outlet) -> None:
 
 
 def _warm_ends(board: Board, regions: Path) -> None:
-    """How the delay role sleeps."""
+    """Compile what the delay role sleeps by."""
     ends, none, reput = QueueEnds.attach(regions), np.zeros(0, np.int64), board.reput_from_offset
     await_more(reput.words, int(reput.index), 0, ends.words, 0, none, none, 0)
     ends.close()
 
 
 def _warm_index() -> None:
-    """What a dispatcher that was killed, or a key that is not ASCII, asks of the index."""
+    """Compile what the index runs after a dispatcher that was killed, or for a key that is not ASCII."""
     geometry = Geometry(10, 100)
     index = np.zeros(geometry.file_bytes, np.uint8)
     index_kernel.add_key(np.zeros((1, len(index_kernel.Key)), np.int64), 0, 1, geometry.slots)
@@ -206,7 +206,7 @@ def _warm_index() -> None:
 
 
 def _warm_replication(board: Board) -> None:
-    """One turn of each loop between a master and a slave that say nothing."""
+    """Run one turn of each loop between a master and a slave that say nothing."""
     now_ms, limits = monotonic_ms(), ConnectionLimits(SEGMENT_BYTES, SEGMENT_BYTES, 1000, 1000, 1000)
     connection = HaConnection(limits, FlowMonitor(now_ms), now_ms)
     client = HaClient(ClientLimits(SEGMENT_BYTES, 1000, 1000, 1000), 0)
@@ -224,7 +224,7 @@ def _warm_replication(board: Board) -> None:
 
 
 def _warm_recovery(config: BrokerConfig) -> None:
-    """What the recovery of a log with damage asks."""
+    """Compile what the recovery of a log with damage runs."""
     with SegmentFiles(config.store_path_commit_log, SEGMENT_BYTES).open(0) as segment:
         rows = new_rows(1)
         rows_kernel.find_record(segment.array, 0, 1, 0, rows)

@@ -14,7 +14,7 @@ class ClientRows(ClientTable):
 
     @classmethod
     def attach(cls, directory: Path) -> ClientRows:
-        """Of a running broker. Raises RegionMissing, RegionMismatch."""
+        """Attach to a running broker's client table. Raises RegionMissing, RegionMismatch."""
         return cls(Region.attach(directory / FILE, kind=REGION_KIND, layout=LAYOUT))
 
     def offset_rows(self) -> Words:

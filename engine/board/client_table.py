@@ -71,7 +71,7 @@ class ClientTable:
 
     @classmethod
     def attach(cls, directory: Path) -> ClientTable:
-        """Of a running broker. Raises RegionMissing, RegionMismatch."""
+        """Attach to a running broker's client table. Raises RegionMissing, RegionMismatch."""
         return cls(Region.attach(directory / FILE, kind=REGION_KIND, layout=LAYOUT))
 
     @property
@@ -85,7 +85,7 @@ class ClientTable:
         return bool(self._words[TableWord.IS_OVERFULL])
 
     def file_state(self, name: str) -> FileState | None:
-        """Of one of FILES, as the clients role knows it; None: it knows of no such file."""
+        """Return the state of one of FILES that the clients role noted last; None when it noted none."""
         modified, inode, size = self._words[FILES[name]].tolist()
         return (modified, inode, size) if modified else None
 
@@ -115,7 +115,7 @@ class ClientTable:
         return True
 
     def offsets(self) -> dict[Key, dict[int, int]]:
-        """By topic and group, and queue id."""
+        """Return the committed offsets by (topic, group), then by queue id."""
         table: dict[Key, dict[int, int]] = {}
         rows = self._read(OFFSETS)
         for word, queue_ids, numbers in by_topic_and_group(rows):
@@ -146,7 +146,7 @@ class ClientTable:
         return self._name(word >> 32), self._name(word & LOW_HALF)
 
     def _name(self, number: int) -> str:
-        """What it was when it was looked at first since the rows were."""
+        """Return the name as it was at the first look since the rows were read."""
         name = self._read_names.get(number)
         if name is None:
             name = self._read_names[number] = self._text(number)
@@ -159,7 +159,7 @@ class ClientTable:
         return self._bytes[start : start + count].tobytes().decode(errors="replace")
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the region; the table cannot be read afterwards."""
         self._words = np.empty(0, np.int64)
         self._bytes = np.empty(0, np.uint8)
         self._region.close()
@@ -183,7 +183,7 @@ class ClientJournal(ClientTable):
 
     @classmethod
     def attach(cls, directory: Path) -> ClientJournal:
-        """Only one process at a time may. Raises RegionMissing, RegionMismatch."""
+        """Attach to write. Only one process at a time may. Raises RegionMissing, RegionMismatch."""
         return cls(Region.attach(directory / FILE, kind=REGION_KIND, layout=LAYOUT, writable=True))
 
     def _find_rows(self) -> None:
@@ -204,7 +204,7 @@ class ClientJournal(ClientTable):
         self._free[NAMES] = [number for number in range(used) if number not in self._uses]
 
     def offsets(self) -> dict[Key, dict[int, int]]:
-        """As a reader sees them, by the rows that are known here: of very many that is much less work."""
+        """Return what `ClientTable.offsets` returns, from the rows known here: much less work where they are many."""
         numbers = list(chain.from_iterable(of_key.values() for of_key in self._offset_rows.values()))
         offsets = iter(self._words[OFFSETS.at + np.array(numbers, np.int64) * OFFSETS.words].tolist())
         return {key: dict(zip(of_key, offsets, strict=False)) for key, of_key in self._offset_rows.items()}
@@ -217,7 +217,7 @@ class ClientJournal(ClientTable):
         return names
 
     def fill(self, offsets: dict[Key, dict[int, int]]) -> None:
-        """What the file says, at a broker's start."""
+        """Take the offsets of the file, at a broker's start."""
         if not self._fill_at_once(offsets):
             for key, of_key in offsets.items():
                 for queue_id, offset in of_key.items():
@@ -252,7 +252,7 @@ class ClientJournal(ClientTable):
         return True
 
     def note_file(self, name: str, state: FileState | None) -> None:
-        """A file says what these tables did. Whoever dies meanwhile leaves a state that no file has."""
+        """Note the state of a file that says the same as these tables. A crash leaves a state that no file has."""
         if name in FILES:
             self._words[FILES[name]] = state or (0, 0, 0)
 
@@ -267,6 +267,7 @@ class ClientJournal(ClientTable):
                 return False
             self._words[OFFSETS.at + number * OFFSETS.words + OffsetRow.QUEUE_ID] = queue_id
             self._offset_rows.setdefault(key, {})[queue_id] = number
+        # The offset last: a row without one does not count.
         publish(self._words, OFFSETS.at + number * OFFSETS.words, max(offset, NONE + 1))
         return True
 
@@ -282,7 +283,7 @@ class ClientJournal(ClientTable):
         self._unname(key)
 
     def set_lock(self, group: str, queue: MessageQueue, lock: Lock) -> bool:
-        """It is that client's, from that moment; False where there is no room for it, and nothing has changed."""
+        """Give a queue's lock to a client; False where there is no room for it, and nothing has changed."""
         owner, number = (queue.broker_name, lock.client_id), self._lock_rows.get((group, queue))
         try:
             if number is None:
@@ -304,7 +305,7 @@ class ClientJournal(ClientTable):
         return self._pair(int(self._words[LOCKS.at + number * LOCKS.words + LockRow.BROKER_AND_CLIENT]))
 
     def clear_lock(self, group: str, queue: MessageQueue) -> None:
-        """It is nobody's."""
+        """Release a queue's lock, if the group holds one."""
         number = self._lock_rows.pop((group, queue), None)
         if number is None:
             return
@@ -356,7 +357,7 @@ class ClientJournal(ClientTable):
         self._free[of] += range(end - 1, used - 1, -1)
 
     def _named(self, names: tuple[str, str]) -> int:
-        """Both names' numbers as one word; they are used once more. Raises Full."""
+        """Return both names' numbers as one word, and count their use. Raises Full."""
         first = self._use(names[0])
         try:
             return first << 32 | self._use(names[1])

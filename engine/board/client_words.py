@@ -23,7 +23,7 @@ class TableWord(IntEnum):
 
 
 class LockRow(IntEnum):
-    """A row of locks."""
+    """Words of a row in the table of locks."""
 
     UPDATED_MS = 0
     TOPIC_AND_GROUP = 1
@@ -33,7 +33,7 @@ class LockRow(IntEnum):
 
 
 class Rows(NamedTuple):
-    """Where rows of a kind lie."""
+    """Place and size of the rows of one kind."""
 
     at: int  # words
     words: int

@@ -27,7 +27,7 @@ GROUPS: tuple[type[Group], ...] = (
 
 
 def text() -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     rows = [counter for group in GROUPS for counter in group.summary()]
     cells = ((f"`{of.label}`", of.kind, of.owner.replace("|", ", "), of.followed_by, of.meaning) for of in rows)
     return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in cells)

@@ -40,7 +40,7 @@ class Clients(NamedTuple):
 
 
 class DeadRun(NamedTuple):
-    """What is believed of it, and where it is; `log_end`: all that says so was about a log of this length."""
+    """The beliefs about a run that ended, and its place; `log_end`: all that says so was about a log of this length."""
 
     log_end: int
     clients: Clients | None
@@ -49,7 +49,7 @@ class DeadRun(NamedTuple):
 
 
 def read(directory: StoreDirectory) -> DeadRun | None:
-    """Of the broker that was killed on this store; None without one in this boot. Its regions are there still."""
+    """Read what the broker killed on this store left in its regions, which stay. None without one in this boot."""
     broker = pointer.read(directory.root)
     if broker is None or broker.is_alive or not broker.is_of_this_boot:
         return None
@@ -96,7 +96,7 @@ def _delays(regions: Path) -> dict[int, int] | None:
 
 
 def hand_on(run: DeadRun, log_end: int, regions: Path) -> bool:
-    """Have a new run begin with it; False, nothing, where the log was cut since."""
+    """Let a new run begin with it; return False, and do nothing, where the log was cut since."""
     if log_end < run.log_end:
         log.warning("the log was longer before: offsets are as the store's files say")
         return False

@@ -35,7 +35,7 @@ class DecidedWord(IntEnum):
 
 
 class DecidedRow(IntEnum):
-    """A row's words."""
+    """Words of a row: one transaction."""
 
     KEY = 0  # with CHECK: which transaction it is
     CHECK = 1
@@ -48,7 +48,7 @@ ROW_WORDS = len(DecidedRow)
 
 
 class State(IntEnum):
-    """What has become of a transaction."""
+    """The state of a transaction."""
 
     COMMITTING = 1  # its message is on the way into the log
     COMMITTED = 2
@@ -84,11 +84,11 @@ class DecidedTable:
 
     @classmethod
     def attach(cls, directory: Path, front: int) -> DecidedTable:
-        """Of a running broker. Raises RegionMissing, RegionMismatch."""
+        """Attach to the table of a running broker's front. Raises RegionMissing, RegionMismatch."""
         return cls(Region.attach(_path(directory, front), kind=REGION_KIND, layout=LAYOUT))
 
     def state_of(self, key: bytes) -> State | None:
-        """What has become of a transaction, as far as this front knows."""
+        """Return what has become of a transaction, as far as this front knows."""
         word, check = np.frombuffer(key, np.int64).tolist()
         used = min(int(self._words[DecidedWord.MADE]), ROWS)
         for row in np.flatnonzero(self._rows[:used, DecidedRow.KEY] == word).tolist():
@@ -98,7 +98,7 @@ class DecidedTable:
         return None
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the region; the table is empty afterwards."""
         self._words = np.empty(0, np.int64)
         self._rows = np.empty((0, ROW_WORDS), np.int64)
         self._region.close()
@@ -113,7 +113,7 @@ class DecidedJournal(DecidedTable):
 
     @classmethod
     def attach(cls, directory: Path, front: int) -> DecidedJournal:
-        """Only one process at a time may. Raises RegionMissing, RegionMismatch."""
+        """Attach to write. Only one process at a time may. Raises RegionMissing, RegionMismatch."""
         return cls(Region.attach(_path(directory, front), kind=REGION_KIND, layout=LAYOUT, writable=True))
 
     @property
@@ -128,7 +128,7 @@ class DecidedJournal(DecidedTable):
         publish(self._words, int(DecidedWord.RING), ring_number + 1)
 
     def rows(self) -> Iterator[Decided]:
-        """All that count, oldest first."""
+        """Yield all rows in use, the oldest first."""
         made = int(self._words[DecidedWord.MADE])
         for place in range(max(0, made - ROWS), made):
             row = self._rows[place % ROWS]
@@ -138,12 +138,12 @@ class DecidedJournal(DecidedTable):
                 yield Decided(place, key, State(state), number, half)
 
     def state_of(self, key: bytes) -> State | None:
-        """As of any table, without a search."""
+        """Return a transaction's state by its known place, without a search; None where it has no place."""
         place = self._places.get(key)
         return None if place is None else State(int(self._rows[place % ROWS, DecidedRow.STATE]))
 
     def place_of(self, key: bytes) -> int | None:
-        """Where a transaction is."""
+        """Return the place of a transaction in the table; None when it is not there."""
         return self._places.get(key)
 
     def make(self, key: bytes, state: State) -> int:
@@ -153,13 +153,14 @@ class DecidedJournal(DecidedTable):
         row = self._rows[place % ROWS]
         word, row[DecidedRow.CHECK] = np.frombuffer(key, np.int64).tolist()
         row[DecidedRow.STATE], row[DecidedRow.NUMBER], row[DecidedRow.HALF] = state, NOTHING, NOTHING
+        # The key last: a row without one does not count, so that a killed front leaves no half row.
         publish(self._words, int(DecidedWord.MADE), place + 1)
         publish(self._words, DecidedWord.ROWS + place % ROWS * ROW_WORDS, word)
         self._places[key] = place
         return place
 
     def drop(self, place: int) -> None:
-        """Nothing has become of it."""
+        """Remove the row: the transaction is undecided again."""
         if not self._counts(place):
             return
         row = self._rows[place % ROWS]
@@ -169,7 +170,7 @@ class DecidedJournal(DecidedTable):
             del self._places[key]
 
     def set(self, place: int, word: DecidedRow, value: int) -> None:
-        """One word of a row, as long as that is there."""
+        """Set one word of a row, if the row still exists."""
         if self._counts(place):
             self._rows[place % ROWS, word] = value
 

@@ -21,7 +21,7 @@ REGION_KIND, LAYOUT, FAILURES_FILE = "failures", 2, "failures"
 PLACES = (*ROLES, *SENDERS)
 SLOT_BYTES = 512
 TEXT_BYTES = SLOT_BYTES - WORD_BYTES
-FILES_GONE = -2  # where an errno is told: the log's files or directories were deleted, moved or replaced
+FILES_GONE = -2  # in the place of an errno: the log's files or directories were deleted, moved or replaced
 LOOPING_DEATHS = 3  # within a minute, or at the same place: then it is a problem and not an accident
 STUCK_MAX = 10  # deaths by the same bytes, after which a role is not started again
 PASSING = frozenset(  # the world's trouble, not the bytes': tried again for as long as it lasts
@@ -63,35 +63,31 @@ def needs_no_traceback(error: BaseException) -> bool:
 
 
 def exit_text(status: int) -> str:
-    """How a process ended that could not say why itself; `status` is waitpid's."""
+    """Say how a process ended that could not say it itself; `status` is waitpid's."""
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"exit code {os.WEXITSTATUS(status)}"
 
 
 class Failures:
-    """The texts."""
+    """The last error of each role, in the shared region."""
 
     def __init__(self, region: Region) -> None:
         self._region = region
 
     @classmethod
     def create(cls, directory: Path) -> Failures:
-        """Of a broker that starts; made by the supervisor."""
+        """Create the region of a broker that starts. Only the supervisor calls it."""
         size = SLOT_BYTES * len(PLACES)
         return cls(Region.create(directory / FAILURES_FILE, size, kind=REGION_KIND, layout=LAYOUT))
 
     @classmethod
     def attach(cls, directory: Path) -> Failures:
-        """Of a running broker, to read. Raises RegionMissing, RegionMismatch."""
+        """Attach to a running broker's region, to read. Raises RegionMissing, RegionMismatch."""
         return cls(Region.attach(directory / FAILURES_FILE, kind=REGION_KIND, layout=LAYOUT))
 
     def note(self, role: str, text: str) -> None:
-        """Have the role's text; what is too long for its place is cut.
-
-        While it is written readers see none, so one that stands there already is left: who dies of the same again and
-        again is seen at any moment with what he dies of.
-        """
+        """Note a role's text; a text that is too long is cut."""
         at = PLACES.index(role) * SLOT_BYTES
         data = text.encode("utf-8", "replace")[:TEXT_BYTES]
         if self._stands(at, data):
@@ -112,7 +108,7 @@ class Failures:
         return "".join(letter if letter.isprintable() else " " for letter in text)
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the region; nothing can be noted or read afterwards."""
         self._region.close()
 
 
@@ -139,7 +135,7 @@ def is_unreadable(board: Board) -> bool:
 
 
 def errno_text(number: int) -> str:
-    """Why the disk refused something."""
+    """Return the reason why the disk refused something."""
     if number == FILES_GONE:
         return "the log's files were deleted, moved or replaced while the broker ran"
     return os.strerror(number) if number > 0 else "unknown error"

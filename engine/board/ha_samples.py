@@ -45,7 +45,7 @@ assert SAMPLE_WORDS_USED <= SAMPLE_WORDS
 
 
 def _places(board: Board) -> Words:
-    """Where in the counters a sample's words lie, the time excepted."""
+    """Return the counters' indexes of a sample's words, without the time."""
     slots = ((of.connected_at_ms, of.slave_ack_offset, of.transferred_bytes) for of in board.ha)
     cursors = [board.max_physical_offset, board.ha_client.transferred_bytes, *(one for of in slots for one in of)]
     return np.array([cursor.index for cursor in cursors])
@@ -73,7 +73,7 @@ class HaSampler:
         self._words: Words = self._region.words
 
     def take(self, now_ms: int) -> None:
-        """One sample; when it is due is the caller's."""
+        """Take one sample. The caller decides when it is due."""
         taken = int(self._words[HaSamplesWord.TAKEN])
         at = HaSamplesWord.SAMPLES + taken % ROOM * SAMPLE_WORDS
         sample = self._words[at : at + SAMPLE_WORDS_USED]
@@ -82,13 +82,13 @@ class HaSampler:
         publish(self._words, int(HaSamplesWord.TAKEN), taken + 1)
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the region; no sample can be taken afterwards."""
         self._words = np.empty(0, np.int64)
         self._region.close()
 
 
 def read_ha_samples(directory: Path) -> list[HaSample]:
-    """What was sampled so far, oldest first. Raises RegionMissing, RegionMismatch."""
+    """Return the samples so far, oldest first. Raises RegionMissing, RegionMismatch."""
     region = Region.attach(directory / SAMPLES_FILE, kind=REGION_KIND, layout=LAYOUT)
     try:
         taken = int(region.words[HaSamplesWord.TAKEN])

@@ -1,8 +1,8 @@
 """Shared memory that killed brokers left: whose it is, how much, and whether somebody will come for it.
 
-The next broker of a store removes what the one before left there (`regions.remove_leftovers`). Of a store that is gone
-nobody does: it is told, and never removed, because its broker may run in a container that shows us no more of it. Such
-a one still beats. Of ours are only directories of this user that a broker made under their names.
+The next broker of a store removes what the one before left there (`regions.remove_leftovers`). Leftovers of a store
+that is gone are only reported: its broker may run in a container whose files cannot be seen from here, and then its
+heartbeat still moves. Only directories of this user that have a broker's name are looked at.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Leftover(NamedTuple):
 
 
 def leftovers(region_path: Path) -> list[Leftover]:
-    """All there, by name."""
+    """Return all leftovers below `region_path`, ordered by name."""
     dead = []
     for directory in _named(region_path):
         with suppress(OSError, StoreError):
@@ -80,7 +80,7 @@ def _is_dead(directory: Path, token: str, place: Place) -> bool:
 
 
 def _bytes_of(directory: Path) -> int:
-    """What removing it gives back."""
+    """Return the bytes that removing the directory frees."""
     total = 0
     for path in directory.rglob("*"):
         with suppress(OSError):

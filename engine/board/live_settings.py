@@ -36,7 +36,7 @@ DAY_HOURS = 24
 
 
 class Retention(NamedTuple):
-    """What of the settings decides about files."""
+    """Settings that decide which files are deleted."""
 
     delete_when_hours: frozenset[int]
     reserved_hours: int
@@ -49,7 +49,7 @@ def word_of(value: int | frozenset[int]) -> int:
 
 
 def value_of(key: Key, word: int) -> int | frozenset[int]:
-    """What a word says."""
+    """Return a setting's value from its word: a bool, a set of hours or a number."""
     if key.kind == "bool":
         return bool(word)
     return _hours_of(word) if key.kind == "hours" else word
@@ -69,18 +69,18 @@ def changeable() -> dict[str, Changeable]:
 
 
 def why_not(name: str) -> str:
-    """What an administrator hears who asks for a change of a setting that is not in `changeable`."""
+    """Return why a setting cannot be changed while the broker runs; its name is not in `changeable`."""
     return why_not_live(name, KEYS)
 
 
 def publish(board: Board, config: BrokerConfig) -> None:
-    """What the file says; only the supervisor does this, before it forks."""
+    """Publish the settings of the file; only the supervisor does this, before it forks."""
     for name, word in words(config).items():
         waiting.publish(_cursor(board, KEYS[name]), word)
 
 
 def words(config: BrokerConfig) -> dict[str, int]:
-    """What a file's settings are as words, by name."""
+    """Return a file's settings as words, by name."""
     return {name: word_of(getattr(config, key.field)) for name, key in KEYS.items()}
 
 
@@ -129,7 +129,7 @@ def change(board: Board, wanted: Mapping[str, int]) -> list[str]:
 
 
 def retention(board: Board) -> Retention:
-    """What decides about files now: words that were there at one moment, read twice."""
+    """Return the current settings for retention: words of one moment, read twice."""
     cursors = (board.delete_when_hours, board.file_reserved_hours, board.disk_max_used_space_percent)
     seen = [cursor.read() for cursor in cursors]
     while (again := [cursor.read() for cursor in cursors]) != seen:

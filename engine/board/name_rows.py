@@ -11,7 +11,7 @@ NAME_BYTES_MAX = 256
 
 
 class NameRow(IntEnum):
-    """A name."""
+    """Words of a row of names: its length in bytes, then the text."""
 
     BYTES = 0
     TEXT = 1

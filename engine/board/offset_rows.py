@@ -13,7 +13,7 @@ NONE = -(1 << 63)
 
 
 class OffsetRow(IntEnum):
-    """A row of offsets."""
+    """Words of a row in the table of offsets."""
 
     OFFSET = 0
     TOPIC_AND_GROUP = 1
@@ -32,7 +32,7 @@ class NewRows:
         self._counts: list[int] = []  # of them, how many rows
 
     def add(self, names: int, numbers: list[int], offsets: Mapping[int, int]) -> None:
-        """One for each offset, by queue id."""
+        """Add one row for each offset, by queue id."""
         self._numbers += numbers
         self._queue_ids += offsets
         self._offsets += offsets.values()
@@ -48,8 +48,9 @@ class NewRows:
 
 
 def by_topic_and_group(rows: Words) -> Iterator[tuple[int, list[int], list[int]]]:
-    """Of the rows that count: topic and group as a word, queue ids, and the rows' numbers; in the order of the first
-    of these."""
+    """Yield topic and group as one word, their queue ids and their rows' numbers, ordered by first row.
+    Rows without an offset are left out.
+    """
     used = np.flatnonzero(rows[:, OffsetRow.OFFSET] != NONE)
     ordered = used[np.argsort(rows[used, OffsetRow.TOPIC_AND_GROUP], kind="stable")]
     words = rows[ordered, OffsetRow.TOPIC_AND_GROUP]

@@ -45,7 +45,7 @@ MINUTES_AT = PutSamplesWord.SAMPLES + ROOM * SAMPLE_WORDS
 
 
 class Sampled(NamedTuple):
-    """What a reader finds: all samples there are, oldest first, and the last whole minute.
+    """The samples that a reader finds: all there are, oldest first, and the last whole minute.
 
     The broker's start is `boot_ms` by the wall clock, `began_ms` by the one of the samples.
     """
@@ -98,7 +98,7 @@ class Sampler:
         publish(self._words, int(PutSamplesWord.MINUTES), minutes + 1)
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the sampler's regions; no sample can be taken afterwards."""
         self._words = np.empty(0, np.int64)
         self._topics.close()
         self._ha.close()
@@ -106,7 +106,7 @@ class Sampler:
 
 
 def read_samples(directory: Path) -> Sampled:
-    """What was sampled so far. Raises RegionMissing, RegionMismatch."""
+    """Return the samples so far. Raises RegionMissing, RegionMismatch."""
     region = Region.attach(directory / SAMPLES_FILE, kind=REGION_KIND, layout=LAYOUT)
     try:
         words = region.words

@@ -1,8 +1,8 @@
 """A broker's region directory: made under a name that nobody can guess or take before, found again, removed.
 
 The name says which store it is of (a hash of the root's device and inode), then the broker's token; `owner` in it says
-both in full. Only a directory of ours is ever removed that lies in `regionPath` under such a name, says the same root
-and token inside, and holds nothing but what brokers and producers put there: no path that a file names is followed.
+both in full. A directory is removed only if it is in `regionPath` under such a name, says the same root and token
+inside, and holds nothing but what brokers and producers put there. No path that a file names is followed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def remove_leftovers(
 
 
 def remove(directory: Path) -> None:
-    """Remove a region directory of ours, with all that is in it."""
+    """Remove a broker's region directory with all that is in it; errors are ignored."""
     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -85,7 +85,7 @@ def _prefix(place: Place) -> str:
 
 
 def _named(region_path: Path, place: Place) -> Iterator[Path]:
-    """What has a name as this store's region directories have."""
+    """Yield what is named like this store's region directories."""
     prefix = _prefix(place)
     try:
         names = [entry.name for entry in os.scandir(region_path) if entry.name.startswith(prefix)]
@@ -95,7 +95,7 @@ def _named(region_path: Path, place: Place) -> Iterator[Path]:
 
 
 def _why_not_ours(directory: Path, place: Place) -> str:
-    """Why this must not be removed; empty when it is what a broker of this store made."""
+    """Return why a directory must not be removed; empty when a broker of this store made it."""
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode):
         return "it is no directory"
@@ -120,11 +120,11 @@ def _may_be_ours(path: Path) -> bool:
             return path.name == pointer_file.SINKS_NAME
         return stat.S_ISREG(kind) and (path.name.removesuffix(CREATING_SUFFIX) in notes or is_region(path))
     except FileNotFoundError:
-        return True  # whoever was about to make it gave it its name, or died a moment ago
+        return True  # its maker gave it its name meanwhile, or died a moment ago
 
 
 def pointer(config: BrokerConfig, directory: Path, ha_listen_port: int) -> dict[str, Any]:
-    """What the pointer file says; settings under RocketMQ's keys where it has one."""
+    """Return what the pointer file says; settings under RocketMQ's keys where it has one."""
     return {
         "pid": os.getpid(),
         "start_time": start_time(os.getpid()),

@@ -36,7 +36,7 @@ def write(directory: Path, rivals: Sequence[Rival]) -> None:
 
 
 def read(directory: Path) -> list[Rival]:
-    """Those seen last; none from a file that is damaged."""
+    """Return the rivals seen last; an empty list where the file is damaged."""
     kinds = {"verdict": str, "broker": str, "epoch": int, "address": str, "ha_address": str}
     try:
         said = (summed_json.read(directory / NAME) or {}).get("rivals", [])

@@ -1,6 +1,6 @@
 """A request that a running broker change its role: a file beside its regions, which its supervisor looks for.
 
-Whoever may write there is the broker's own user. The file goes with the regions: what was not begun is not begun later.
+Only the broker's own user may write there. The file is removed with the regions: a request that was not begun is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROLE_SIGNAL = signal.SIGUSR1  # says to the supervisor that a role is asked for
 
 @dataclass(frozen=True, slots=True)
 class RoleRequest:
-    """What is wanted: to be the master, or a slave of the master at that HA address ("": as the name servers say)."""
+    """The role that is requested: master, or slave of the master at that HA address ("": as the name servers say)."""
 
     to_master: bool
     master: str = ""
@@ -36,7 +36,7 @@ def write(directory: Path, request: RoleRequest) -> None:
 
 
 def read(directory: Path) -> RoleRequest | None:
-    """What is asked for; None when nothing is, and for what is no request."""
+    """Return the request; None without a valid one."""
     try:
         fields = summed_json.read(directory / NAME)
         kinds = {name: type(value) for name, value in asdict(RoleRequest(to_master=True)).items()}
@@ -54,7 +54,7 @@ def refuse(directory: Path, why: str) -> None:
 
 
 def refusal(directory: Path) -> str:
-    """Why the last request was refused; "" without that."""
+    """Return why the last request was refused; "" without a refusal."""
     try:
         return str((summed_json.read(directory / REFUSAL) or {}).get("why", ""))
     except (Damaged, OSError):

@@ -35,7 +35,7 @@ def take(directory: Path) -> dict[str, int]:
 
 
 def done(directory: Path) -> None:
-    """What was taken is published."""
+    """Note that the settings that were taken are published."""
     (directory / TAKEN).unlink(missing_ok=True)
 
 

@@ -31,7 +31,7 @@ class FrontStatus:
 
 
 def fronts_of(board: Board) -> list[FrontStatus]:
-    """Those that run."""
+    """Return the status of each front that runs."""
     return [_front(name, board.fronts[number]) for number, name in enumerate(FRONTS) if board.pids[name].read() > 0]
 
 
@@ -49,7 +49,7 @@ def are_serving(board: Board) -> bool:
 
 
 def services_of(board: Board) -> dict[str, dict[str, int]]:
-    """What services did since their start, by service and counter; of those that run."""
+    """Return the counters of each service that runs, since its start."""
     delay, transactions, sidecar = board.delay, board.transactions, board.sidecar
     counted = {
         "delay": {
@@ -72,7 +72,7 @@ def services_of(board: Board) -> dict[str, dict[str, int]]:
 
 
 def client_findings(board: Board, store: str) -> list[Finding]:
-    """None when clients are served."""
+    """Return what keeps clients from being served; nothing when they are."""
     findings, silent = [], stalled(board)
     for name in (*FRONTS, *SERVICES):
         if name in silent:

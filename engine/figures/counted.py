@@ -1,4 +1,4 @@
-"""What processes count beside the words of the board: by name and labels, told as differences, added up, exported.
+"""What processes count beside the words of the board: by name and labels, sent as differences, added up, exported.
 
 Implements: BrokerMetricsManager's and RemotingMetricsManager's counters and histograms, with their bounds
 """
@@ -35,7 +35,7 @@ class What(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Of a row."""
+        """Return the number of words in a row: one, or the buckets of a histogram with their sum."""
         return len(self.bounds) + 2 if self.bounds else 1
 
 
@@ -74,20 +74,20 @@ KEPT = {
 
 
 class Counts:
-    """One process's."""
+    """Counters and histograms of one process, by name and labels."""
 
     def __init__(self) -> None:
         self.rows: dict[Key, Row] = {}
         self.has_news = False  # something was counted since whoever looks at this has set it back
 
     def count(self, what: str, *labels: str, by: int = 1) -> None:
-        """So many more."""
+        """Add `by` to a counter."""
         if (row := self._row((what, *labels))) is not None:
             row[0] += by
             self.has_news = True
 
     def observe(self, what: str, value: int, *labels: str, by: int = 1) -> None:
-        """One more of a histogram; or so many, or less."""
+        """Count `by` observations of a value in a histogram; a negative number takes them back."""
         row = self.rows.get(key := (what, *labels))
         if row is None and (row := self._row(key)) is None:
             return
@@ -103,7 +103,7 @@ class Counts:
         self.observe(RPC, took_ms, REMOTING, name, said, "true" if was_held else "false", result)
 
     def add(self, key: Sequence[str], more: Sequence[int]) -> None:
-        """What another one counted."""
+        """Add a row that another process counted; an unknown name or another width is ignored."""
         row = self._row(tuple(key)) if key and key[0] in KEPT else None
         if row is not None and len(row) == len(more):
             row[:] = [have + further for have, further in zip(row, more, strict=True)]
@@ -116,7 +116,7 @@ class Counts:
         return row
 
     def take(self) -> list[tuple[Key, Row]]:
-        """All of it, and begin anew."""
+        """Return all counts, and begin anew."""
         rows, self.rows = self.rows, {}
         return list(rows.items())
 
@@ -125,7 +125,7 @@ class Counts:
         return ((key[1:], row) for key, row in self.rows.items() if key[0] == what)
 
     def series(self, whats: Iterable[str]) -> Iterator[Series | Histogram]:
-        """As metrics; a number that is below nothing is nothing."""
+        """Yield the counters and histograms as metrics; a counter below 0 is shown as 0."""
         for what in whats:
             kept = KEPT[what]
             if kept.bounds:

@@ -17,7 +17,7 @@ SILENT_SECONDS, SPARE_SILENT_SECONDS = 30, 600  # the latter: who yields to all 
 
 
 class Verdict(IntEnum):
-    """How a broker is doing; a larger number is worse."""
+    """The state of a broker in one word; a larger number is worse."""
 
     WELL = 0
     DEGRADED = 1  # it serves, with less than its settings ask for
@@ -29,7 +29,7 @@ WORST = {"well": Verdict.WELL, "ready": Verdict.DEGRADED, "alive": Verdict.NOT_R
 
 
 class Finding(NamedTuple):
-    """What is wrong: a reason code, a few words, the next step; with the verdict WELL it is only worth a look.
+    """One problem: a reason code, a few words, the next step; with the verdict WELL it is only worth a look.
 
     `at_length` are the lines of what keeps the broker from its work: what is a problem, and not only worth a look.
     """
@@ -41,12 +41,12 @@ class Finding(NamedTuple):
     verdict: Verdict = Verdict.DEGRADED
 
     def to_json(self) -> dict[str, str]:
-        """Plain values, for json.dumps."""
+        """Return the finding as plain values for json.dumps."""
         return {"reason": str(self.reason), "what": self.what, "next": self.next_step, "verdict": self.verdict.name}
 
 
 def verdict_of(findings: Iterable[Finding]) -> Verdict:
-    """The worst of them; WELL when there is none."""
+    """Return the worst verdict of the findings; WELL when there is none."""
     return max((one.verdict for one in findings), default=Verdict.WELL)
 
 

@@ -25,7 +25,7 @@ NO_SLAVE, NOT_FINISHED, TLS_TEST_MODE = "NO_SLAVE", "NOT_FINISHED", "TLS_TEST_MO
 
 
 def findings_of(board: Board, status: HaStatus) -> list[Finding]:
-    """Of a broker with its replication as `status` has it; none when all is well. Raises RegionMissing."""
+    """Return what is wrong with a broker, whose replication is `status`; [] when all is well. Raises RegionMissing."""
     store = status.store
     light = (*_of_replicas(status), *_of_the_state(board, store), *_of_journals(Path(store)), *_of_tls(Path(store)))
     return [*what_stops(board, store, status.role), *light]

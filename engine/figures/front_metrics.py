@@ -26,7 +26,7 @@ OF_A_FRONT = (
 
 
 def series(board: Board, *, is_slave: bool) -> Iterator[Series]:
-    """All of them; of a slave, whose services rest, only the fronts'."""
+    """Yield all of them; on a slave, whose services rest, only the fronts'."""
     running = [each for each in enumerate(board.fronts) if board.pids[f"front.{each[0]}"].read() > 0]
     for kind, name, what, word in OF_A_FRONT:
         samples = [((str(number),), float(_read(front, word))) for number, front in running]

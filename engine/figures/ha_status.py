@@ -100,7 +100,7 @@ class ClientStatus:
 
 @dataclass(frozen=True)
 class HaStatus:
-    """What `slipstream ha status` shows."""
+    """Snapshot of replication that `slipstream ha status` prints."""
 
     store: str
     cluster: str
@@ -126,12 +126,12 @@ class HaStatus:
     verdict: str = Verdict.WELL.name
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for json.dumps."""
+        """Return the snapshot as plain values for json.dumps."""
         return {**asdict(self), "findings": [one.to_json() for one in self.findings]}
 
 
 def ha_status(store_root: str | os.PathLike[str]) -> HaStatus:
-    """Of the broker that runs on this store, now. Raises NoBroker."""
+    """Return the replication status of the broker that runs on this store. Raises NoBroker."""
     running = extent.require_running(os.fspath(store_root))
     board = Board.attach(running.region_directory)
     try:
@@ -150,7 +150,7 @@ def of_running(running: extent.Running, board: Board, store: str) -> HaStatus:
 
 
 def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: dict[str, Any]) -> HaStatus:
-    """What the counters alone tell of replication, without problems of other kinds."""
+    """Return what the counters alone show of replication, without problems of other kinds."""
     asked = replication.of_running(settings)
     files = SegmentFiles(Path(settings["storePathCommitLog"]), int(settings["mappedFileSizeCommitLog"]))
     replicas = connections(
@@ -183,7 +183,7 @@ def of_board(board: Board, samples: Sequence[HaSample], store: str, settings: di
 def connections(
     board: Board, files: SegmentFiles, samples: Sequence[HaSample], fallbehind_bytes_max: int, broker_name: str
 ) -> list[ConnectionStatus]:
-    """The slaves connected now."""
+    """Return the status of each slave that is connected now."""
     now, rows = sample_now(board, monotonic_ms()), []
     end = now.max_physical_offset
     for slot in range(HA_CONNECTIONS_MAX):
@@ -225,7 +225,7 @@ def connections(
 
 
 def _replica(words: HaConnectionCursors, broker_name: str) -> str:
-    """Who the slave of a slot is: of this broker's group, by the number that it told; else where it is."""
+    """Return a slot's slave: its number in this broker's group if it sent one, else its address."""
     peer = address_cursors.text_of(words.peer_address)
     if words.identity_state.read() == IdentityState.BY_ADDRESS:
         return peer.rpartition(":")[0].strip("[]") or peer
@@ -250,7 +250,7 @@ def _gone(board: Board, store: str) -> list[EndedStatus]:
 
 
 def _lag_seconds(board: Board, files: SegmentFiles, ack: int, end: int) -> float | None:
-    """Seconds between the newest message and the oldest one not acknowledged; None when that cannot be told."""
+    """Return seconds between the newest message and the oldest one not acknowledged; None where they are unknown."""
     if ack >= end:
         return 0.0
     try:

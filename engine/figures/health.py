@@ -21,7 +21,7 @@ from engine.settings.config import BrokerConfig, BrokerRole
 
 @dataclass(frozen=True)
 class Reason:
-    """Why not: a reason code, as `ha status` has them, and what it means."""
+    """A reason why a broker is not ready: a code, as `ha status` has them, and its meaning."""
 
     reason: str
     what: str
@@ -41,7 +41,7 @@ class Health:
     reasons: list[Reason] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for json.dumps."""
+        """Return the health as plain values for json.dumps."""
         return asdict(self)
 
 

@@ -48,7 +48,7 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Look:
-    """One look at a broker."""
+    """Figures of one look at a broker."""
 
     store: str
     broker_name: str
@@ -71,13 +71,13 @@ class Look:
 
 
 class Paced(Generic[Figures]):
-    """What is read again once its last reading has been paid for."""
+    """Figures that are read again once their last reading has been paid for."""
 
     def __init__(self, first: Figures) -> None:
         self._value, self._due_ns, self._is_new = first, 0, True
 
     def of(self, take: Callable[[], Figures], *, at_once: bool) -> Figures:
-        """The newest there is."""
+        """Return the newest figures: `take` is called again once its share of CPU time allows, or `at_once`."""
         now_ns = time.monotonic_ns()
         if at_once or now_ns >= self._due_ns:
             began_ns = time.thread_time_ns()
@@ -95,7 +95,7 @@ class LagCurves:
         self._samples: deque[HaSample] = deque(maxlen=CURVE_SAMPLES)
 
     def take(self, samples: list[HaSample]) -> None:
-        """Those that are new."""
+        """Append the samples newer than the last one kept."""
         last_ms = self._samples[-1].time_ms if self._samples else -1
         self._samples.extend(sample for sample in samples if sample.time_ms > last_ms)
 
@@ -108,7 +108,7 @@ class LagCurves:
         ]
 
     def received(self) -> list[float]:
-        """Bytes a second that a slave received."""
+        """Return the bytes a second that a slave received."""
         samples = list(self._samples)
         return [
             max(0.0, (after.received_bytes - before.received_bytes) * 1000 / (after.time_ms - before.time_ms))
@@ -150,7 +150,7 @@ class LiveBroker:
         self._paced_groups: Paced[list[GroupFigures]] = Paced([])
 
     def look(self, *, at_once: bool = False) -> Look:
-        """As it is now; `at_once`: all of it, whatever it costs. Raises NoBroker once it has ended."""
+        """Return the broker's figures; `at_once` computes them all, at any cost. Raises NoBroker once it has ended."""
         self._follow()
         board, now_ms = self._board, monotonic_ms()
         try:
@@ -197,12 +197,12 @@ class LiveBroker:
 
     @property
     def address(self) -> str:
-        """Where it serves clients."""
+        """Return the host and port at which the broker serves clients."""
         return str(self._running.settings["storeHost"])
 
     @property
     def state(self) -> str:
-        """What it does."""
+        """Return the broker's state by its name in BROKER_STATES."""
         return BROKER_STATES.get(self._board.broker_state.read(), "UNKNOWN")
 
     def _stages(self, end: int) -> list[Stage]:
@@ -226,7 +226,7 @@ class LiveBroker:
         }
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap all regions that were attached."""
         for one in (self._topics, self._groups, self._queues, self._totals, self._rings, self._board.counters):
             if one is not None:
                 one.close()

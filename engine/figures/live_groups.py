@@ -38,7 +38,7 @@ class GroupFigures(NamedTuple):
 
 
 class QueueLag(NamedTuple):
-    """One queue of a group."""
+    """Progress of a group in one queue."""
 
     topic: str
     queue_id: int
@@ -66,7 +66,7 @@ class LiveGroups:
         self._past.clear()
 
     def take(self, now_ms: int) -> list[GroupFigures]:
-        """As of now; while `is_whole` is False the lag of some is not known yet."""
+        """Return each group's figures now; while `is_whole` is False, the lag of some groups is not known yet."""
         rows = self._table.offset_rows()
         self._take_names()
         self._look_up(rows)
@@ -85,7 +85,7 @@ class LiveGroups:
         return [GroupFigures(*of) for of in zip(names, *columns, strict=True)]
 
     def queues_of(self, group: str) -> list[QueueLag]:
-        """Of one group, as of the last look: the largest lag first."""
+        """Return the queues of one group as of the last look, the largest lag first."""
         rows = self._table.offset_rows()[: len(self._slots)]
         try:
             number = self._names.index(group)
@@ -147,5 +147,5 @@ class LiveGroups:
         return pace
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the table of clients; no further look is possible."""
         self._table.close()

@@ -45,7 +45,7 @@ class LiveQueues:
         return self._known
 
     def count_of(self, topic: str) -> int:
-        """How many queues of a topic have entries."""
+        """Return how many queues of a topic have entries."""
         return len(self._of_topic.get(topic, ()))
 
     def ends_of(self, topic: str) -> list[tuple[int, int]]:
@@ -53,16 +53,16 @@ class LiveQueues:
         return sorted((number, int(self._ends.next_offsets[slot])) for number, slot in self._of_topic.get(topic, ()))
 
     def slot_of(self, topic: str, queue_id: int) -> int:
-        """Where `ends` has it; NO_SLOT for one without entries."""
+        """Return the queue's place in `ends`; NO_SLOT for a queue without entries."""
         return self._ends.find(topic.encode(), queue_id)
 
     @property
     def ends(self) -> Words:
-        """By slot."""
+        """Return the next queue offset of each slot."""
         return self._ends.next_offsets
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the table of queue ends."""
         self._ends.close()
 
 
@@ -75,7 +75,7 @@ class LiveTopics:
         self._past: Window[Words] = Window()
 
     def take(self, now_ms: int) -> list[TopicFigures]:
-        """As of now."""
+        """Return each topic's figures now, with rates since the last look."""
         counts = self._table.counts()
         self._names += self._table.names_from(len(self._names))[: len(counts) - len(self._names)]
         before, a_second = self._past.begin(now_ms, counts)
@@ -90,5 +90,5 @@ class LiveTopics:
         return [TopicFigures(*of) for of in zip(names, *columns, queues, strict=True)]
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the table of topics; no further look is possible."""
         self._table.close()

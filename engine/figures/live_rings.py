@@ -30,7 +30,7 @@ class RingFigures(NamedTuple):
 
 
 class PutTimes(NamedTuple):
-    """Of puts that were answered since the last look, in microseconds."""
+    """Times of the puts answered since the last look, in microseconds."""
 
     puts: int
     p50_us: int
@@ -48,7 +48,7 @@ class LiveRings:
         self._times: Words | None = None
 
     def take(self, now_ms: int, board: Board) -> list[RingFigures]:
-        """As of now, with rates since the last look."""
+        """Return the figures of each ring in use now, with rates since the last look."""
         taken = self._region.words.reshape(-1, WORDS_PER_RING).copy()
         roles = {board.pids[name].read(): name for name in ROLES if board.pids[name].read() > 0}
         rows, seen = [], {}
@@ -77,5 +77,5 @@ class LiveRings:
         return PutTimes(since.puts, *(value_at_percentile(since.counts, percentile) for percentile in (50.0, 99.0)))
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the rings; no further look is possible."""
         self._region.close()

@@ -27,14 +27,14 @@ class RoleFigures(NamedTuple):
 
 
 class LiveRoles:
-    """Of one broker; asks the kernel, and no process."""
+    """Figures of one broker's roles, read from the kernel: no process is asked."""
 
     def __init__(self, supervisor_pid: int) -> None:
         self._supervisor = supervisor_pid
         self._handles: dict[int, psutil.Process] = {}
 
     def take(self, board: Board) -> list[RoleFigures]:
-        """As of now; the first look knows no CPU."""
+        """Return the figures of each role now; at the first look, CPU is not known."""
         now_ms, silent, rows = monotonic_ms(), stalled(board), []
         handles: dict[int, psutil.Process] = {}
         for role in (SUPERVISOR, *ROLES, *SENDERS):

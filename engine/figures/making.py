@@ -25,7 +25,7 @@ MAKING = frozenset({ONE_TOPIC, MANY_TOPICS, ONE_GROUP, MANY_GROUPS})
 
 
 def note_made(counts: Counts, request: RemotingCommand, code: int, began_ns: int) -> None:
-    """One such request is answered; nothing is noted of one that nobody looked into."""
+    """Note how long an answered request took; one that was refused before it was looked into is left out."""
     took_ms = (time.monotonic_ns() - began_ns) // NS_PER_MS
     status = "success" if code == ResponseCode.SUCCESS else "failure"
     if code == ResponseCode.NO_PERMISSION or (request.code == ONE_GROUP and code != ResponseCode.SUCCESS):

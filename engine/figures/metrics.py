@@ -34,10 +34,7 @@ SAMPLES_MAX = 50_000  # of one metric: metricsOtelCardinalityLimit's default
 
 
 class TableSizes(NamedTuple):
-    """What only the process that serves the metrics knows: its permission, how many topics and consumer groups.
-
-    `series`: what it knows of clients; `samples_max`: of one metric, what is more is one sample.
-    """
+    """Figures that only the process that serves the metrics knows: permission, numbers of topics and groups."""
 
     permission: int
     topics: int
@@ -79,7 +76,7 @@ class Figures:
         return family
 
     def shown(self, one: Shown) -> Iterator[Metric]:
-        """Its families."""
+        """Yield the metric families of a series, a histogram or a function that yields series."""
         if isinstance(one, Histogram):
             yield self.histogram(one)
         else:
@@ -92,7 +89,7 @@ class Figures:
 
 
 def families(store_root: str | os.PathLike[str], sizes: TableSizes) -> Iterator[Metric]:
-    """All metrics of the broker that runs on this store, now. Raises NoBroker."""
+    """Yield all metrics of the broker that runs on this store. Raises NoBroker."""
     running = extent.require_running(os.fspath(store_root))
     settings, directory = running.settings, running.region_directory
     board = Board.attach(directory)
@@ -170,7 +167,7 @@ def _ha(figures: Figures, status: HaStatus) -> Iterator[Metric]:
 
 
 def replica_labels(replicas: list[ConnectionStatus]) -> list[str]:
-    """What each replica is called in metrics: who it is; where several are called the same, also where they are."""
+    """Return the label of each replica in metrics: who it is; where several have the same name, also where they are."""
     called = [one.replica or one.peer for one in replicas]
     return [
         f"{name} at {one.peer}" if called.count(name) > 1 else name for one, name in zip(replicas, called, strict=True)

@@ -1,4 +1,4 @@
-"""Serves `/metrics`, `/healthz` and `/readyz` over HTTP, on loopback unless told otherwise: one request a connection.
+"""Serves `/metrics`, `/healthz` and `/readyz` over HTTP, on loopback by default: one request a connection.
 
 Implements: PrometheusHttpServer behind metricsExporterType=PROM (metricsPromExporterHost, metricsPromExporterPort)
 Publishes:  metrics_port
@@ -39,7 +39,7 @@ HEALTH, READINESS = "/healthz", "/readyz"
 PATHS = (PATH, HEALTH, READINESS)
 REQUEST_BYTES_MAX = 8192
 REQUEST_SECONDS = 5.0
-FRESH_SECONDS = 0.5  # whoever asks again so soon gets the same figures
+FRESH_SECONDS = 0.5  # a second request within this time gets the same figures
 ENCODINGS_MAX = 8  # of those figures: what clients accept is theirs to choose
 END_OF_REQUEST = b"\r\n\r\n"
 
@@ -67,7 +67,7 @@ class MetricsServer:
         return self._server is not None or self._config.metrics_exporter_type == "DISABLE"
 
     def ports(self) -> list[int]:
-        """Which ports to try: the one that is written, else the one from before a restart, else any."""
+        """Return the ports to try: the configured one, else the one before a restart, else any."""
         configured, before = self._config.metrics_port, self._board.metrics_port.read()
         if configured:
             return [configured]
@@ -101,13 +101,13 @@ class MetricsServer:
             self._is_told = True
 
     async def stop(self) -> None:
-        """Hang up."""
+        """Stop serving, and close the listening socket."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request; the oldest connection makes room for this one, so that silent ones lock nobody out."""
+        """Serve one request. At the limit the oldest connection is closed, so that silent ones keep nobody out."""
         peer, own = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
         if not peer or not own or not may_enter(self._config.metrics_allow_list, peer[0], own[0]):
             self._seldom.tell("%s: refused, metricsAllowList does not list its address", peer)
@@ -189,7 +189,7 @@ class MetricsServer:
 
 
 def _encoder(accept: str) -> tuple[Callable[[CollectorRegistry], bytes], str]:
-    """What a client asks for, and text where the library cannot make sense of that."""
+    """Return the format that a client asks for, and text where the library does not understand the request."""
     try:
         return choose_encoder(accept)
     except Exception as error:  # whatever it trips over: the header is a stranger's
@@ -204,5 +204,5 @@ class Collected(Collector):
         self._families = list(families(store, sizes))
 
     def collect(self) -> list[Metric]:
-        """What was found when it was made: the library asks once to register, once to write."""
+        """Return what was collected when this was made: the library asks once to register, once to write."""
         return list(self._families)

@@ -25,7 +25,7 @@ TABLES_FIRST_MS, TABLES_OLD_MS = 20_000, 60_000  # until they are missed: since 
 
 
 def of_the_pair(board: Board, store: str, role: str) -> Iterator[Finding]:
-    """Of the broker on that store with that brokerRole; none when all is well."""
+    """Yield what is wrong between the broker on that store, with that brokerRole, and its replicas."""
     try:
         parted, known = divergence.read(store), epochs.read(store)
     except OwnFileDamaged as damaged:
@@ -87,7 +87,7 @@ def _of_rivals(board: Board, store: str) -> Iterator[Finding]:
 
 
 def tables_missing_seconds(board: Board) -> int | None:
-    """For how long a slave has not had its master's topics, groups and offsets; None while it has them."""
+    """Return for how long a slave has lacked its master's topics, groups and offsets; None while it has them."""
     taken_ms, now_ms = board.tables_taken_ms.read(), monotonic_ms()
     age_ms = now_ms - abs(taken_ms)
     is_late = age_ms > (TABLES_OLD_MS if taken_ms > 0 else TABLES_FIRST_MS)
@@ -95,7 +95,7 @@ def tables_missing_seconds(board: Board) -> int | None:
 
 
 def tables_text(seconds: int) -> str:
-    """What is missing, and since when."""
+    """Return the line that says what is missing, and since when."""
     return f"NO_TABLES: topics, groups and offsets of the master were not copied for {seconds} s"
 
 
@@ -104,7 +104,7 @@ def _name_tables(store: str) -> str:
 
 
 def _of_the_master(board: Board, store: str) -> Iterator[Finding]:
-    """Why a slave does not follow."""
+    """Yield why a slave does not follow its master."""
     reason, code = CloseReason(board.ha_client.reason.read()), connection_code(board)
     if reason in TRIED_SOON:
         at = address_cursors.text_of(board.ha_client.master_address)
@@ -123,7 +123,7 @@ def _of_the_master(board: Board, store: str) -> Iterator[Finding]:
 
 
 def connection_code(board: Board) -> ReasonCode:
-    """What a slave's connection to its master is held up by."""
+    """Return the code of what holds up a slave's connection to its master."""
     reason = CloseReason(board.ha_client.reason.read())
     if board.allocation_errno.read():
         return ReasonCode.DISK

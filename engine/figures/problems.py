@@ -26,12 +26,12 @@ STUCK, FILES_REMOVED, TABLE = "STUCK", "FILES_REMOVED", "TABLE"
 
 
 def problems(board: Board, store: str, role: str) -> list[str]:
-    """At length; none when all is well. Raises RegionMissing."""
+    """Return the findings as lines; an empty list when all is well. Raises RegionMissing."""
     return lines_of(what_stops(board, store, role))
 
 
 def what_stops(board: Board, store: str, role: str) -> Iterator[Finding]:
-    """Of the broker on that store with that brokerRole. Raises RegionMissing."""
+    """Yield what is wrong with the broker on that store, with that brokerRole. Raises RegionMissing."""
     yield from of_the_disk(board, store, is_slave=role == "SLAVE")
     for one in failing(board, board.directory):
         yield of_a_role(one, store, mute=role == "SLAVE" and is_unreadable(board))
@@ -47,12 +47,12 @@ def what_stops(board: Board, store: str, role: str) -> Iterator[Finding]:
 
 
 def _of_one_that_rests(role: str) -> Verdict:
-    """Of a role that has not turned for long, or dies again and again, as where shared memory has no room for it."""
+    """Return the verdict for a role that stopped or is given up: senders and spare roles only degrade a broker."""
     return Verdict.DEGRADED if role in (*SENDERS, *SPARE_ROLES) else Verdict.NOT_READY
 
 
 def _of_ports(board: Board) -> Iterator[Finding]:
-    """Those that a running role has not bound; why a front cannot, its own findings say."""
+    """Yield a finding for each port that a running role has not bound, unless a front's own findings say why."""
     if board.broker_state.read() != BrokerState.RUNNING:
         return
     is_told = any(words.listen_errno.read() for words in board.fronts)
@@ -79,7 +79,7 @@ def of_the_tables(board: Board, store: str) -> Iterator[Finding]:
 
 
 def of_a_role(one: Failing, store: str = STORE, *, mute: bool = False) -> Finding:
-    """One that fails; `mute`: of a slave that does not acknowledge because of it."""
+    """Return the finding about a failing role; `mute`: a slave that does not acknowledge because of it."""
     is_log = one.role == "dispatcher"
     look = f"`slipstream log verify {store}`" if is_log else "the broker's log, then restart it"
     if one.is_given_up:
@@ -104,7 +104,7 @@ def of_a_role(one: Failing, store: str = STORE, *, mute: bool = False) -> Findin
 
 
 def of_the_disk(board: Board, store: str = STORE, *, is_slave: bool = False) -> Iterator[Finding]:
-    """What is wrong with it. A slave copies on to a disk that a master takes no more messages for."""
+    """Yield what is wrong with the disk. A slave goes on copying where a master takes no more messages."""
     df, disk = f"free space: `df -h {store}`", ReasonCode.DISK
     if errno := board.flush_errno.read():
         why, flushed = errno_text(errno), board.flushed_offset.read()

@@ -32,7 +32,7 @@ PUT_BOUNDS_US = (
 
 
 def series(running: Running, board: Board, compat: str, *, is_slave: bool) -> Iterator[Series | Histogram]:
-    """All of them; a slave has no rings. Raises RegionMissing."""
+    """Yield the metrics of the broker's processes and disk; a slave has no rings. Raises RegionMissing."""
     yield _build(compat)
     yield put_latency(latencies_of(sum_of_rings(running.region_directory)))
     yield from _roles(board)
@@ -43,7 +43,7 @@ def series(running: Running, board: Board, compat: str, *, is_slave: bool) -> It
 
 
 def put_latency(latencies: Latencies) -> Histogram:
-    """How long answered puts took; a bucket of one percent counts where it begins."""
+    """Return how long answered puts took; a bucket of one percent counts where it begins."""
     counts = np.bincount(_places(), weights=latencies.counts, minlength=len(PUT_BOUNDS_US) + 1)
     what = "From a put to its answer, which comes as flushDiskType and brokerRole ask for it"
     samples = [((), [int(count) for count in counts], latencies.sum_us)]
@@ -92,7 +92,7 @@ def _disk(board: Board) -> Iterator[Series]:
 
 
 def _rings(running: Running) -> Iterator[Series]:
-    """Of rings that somebody has."""
+    """Yield how much waits in each ring that has an owner."""
     region = attach_rings(running.region_directory, writable=False)
     try:
         taken = region.words.reshape(-1, WORDS_PER_RING).copy()
@@ -111,7 +111,7 @@ def _rings(running: Running) -> Iterator[Series]:
 
 
 def lease_series(ages: Sequence[float]) -> Iterator[Series]:
-    """Of readers' leases, by how long ago each was made or renewed; without any no age is told."""
+    """Yield the number of readers' leases and the oldest one's age; without a lease, no age is exported."""
     yield Series(GAUGE, "rocketmq_reader_leases", "Files of readers that retention waits for", (), [((), len(ages))])
     what = "Since the oldest of them was made or renewed"
     oldest = [((), max(ages))] if ages else []
@@ -119,7 +119,7 @@ def lease_series(ages: Sequence[float]) -> Iterator[Series]:
 
 
 def _lease_ages(root: str | os.PathLike[str]) -> list[float]:
-    """Of those that are there, dead ones that nobody has looked at since, too; a renewal replaces the file."""
+    """Return the age in seconds of each lease file, dead readers' included; a renewal replaces the file."""
     ages, now_seconds = list[float](), wall_ms() / 1000
     with suppress(OSError), os.scandir(os.path.join(os.fspath(root), LEASES)) as entries:
         leases = (entry for entry in entries if not entry.name.endswith(CREATING_SUFFIX))

@@ -41,7 +41,7 @@ BYTE_UNITS = "KMGTPE"
 
 
 def runtime_info(store_root: str, board: Board, files: SegmentFiles, compat: str) -> dict[str, str]:
-    """The table of GET_BROKER_RUNTIME_INFO."""
+    """Return the table of GET_BROKER_RUNTIME_INFO for this broker."""
     figures = stats(store_root)
     used = f"{board.disk_used_percent.read() / 100:.2f}"
     unflushed = board.max_physical_offset.read() - board.flushed_offset.read()
@@ -70,7 +70,7 @@ def _pools(sizes: Mapping[str, int]) -> dict[str, str]:
 
 
 def readable(size: int) -> str:
-    """MixAll.humanReadableByteCount."""
+    """Format a size as RocketMQ's MixAll.humanReadableByteCount does."""
     if size < 1024:
         return f"{size} B"
     exponent = (size.bit_length() - 1) // 10

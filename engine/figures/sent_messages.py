@@ -24,12 +24,12 @@ WIDTH = KEPT[SENT].width
 
 
 def is_counted(topic: str) -> bool:
-    """Whether what a topic is given counts as sent by clients, but for what is told otherwise."""
+    """Return whether all messages of a topic count as sent by clients, unless a front reports them as another kind."""
     return topic not in ONLY_TOLD and not topic.startswith((RETRY_PREFIX, DEAD_PREFIX))
 
 
 class SentMessages:
-    """Of one broker. What was shown once does not go back, though a front that hung may say later what it was."""
+    """Send counters of one broker. A value never decreases, even if a stalled front reports late."""
 
     def __init__(self, noted: Counts) -> None:
         self._noted = noted
@@ -37,7 +37,7 @@ class SentMessages:
         self._shown_sizes: dict[tuple[str, str], Row] = {}
 
     def series(self, topics: Iterable[TopicCount]) -> Iterator[Series]:
-        """How many, and how many bytes; `topics`: as they were before fronts were asked."""
+        """Yield numbers and bytes of messages; `topics`: as they were before the fronts were asked."""
         noted = self._by_topic()
         messages: list[Sample] = []
         sizes: list[Sample] = []
@@ -59,7 +59,7 @@ class SentMessages:
         yield Series(COUNTER, "rocketmq_throughput_in", "Total traffic of incoming messages", LABELS, sizes)
 
     def sizes(self, stored: Mapping[str, Row]) -> Histogram:
-        """How large they were; `stored`: all of a topic, as its queues have it."""
+        """Return the messages' sizes; `stored`: all of a topic's, as its queues have them."""
         kept, noted = KEPT[SENT], self._by_topic()
         rows: list[tuple[tuple[str, ...], Row]] = []
         for topic, row in stored.items():
@@ -76,7 +76,7 @@ class SentMessages:
         return Histogram(kept.metric, kept.says, LABELS, kept.bounds, samples)
 
     def _by_topic(self) -> dict[str, dict[str, Row]]:
-        """What fronts told that is no normal message."""
+        """Return what fronts reported by topic and by kind of message, where the kind is not normal."""
         by_topic: dict[str, dict[str, Row]] = {}
         for (topic, kind), row in self._noted.of(SENT):
             by_topic.setdefault(topic, {})[kind] = row
@@ -88,7 +88,7 @@ def _labels(topic: str, kind: str) -> tuple[str, ...]:
 
 
 def _raised(shown: dict[tuple[str, str], Row], key: tuple[str, str], here: Row) -> Row:
-    """What is to be shown: no less than before."""
+    """Return the value to show: no less than before."""
     before = shown.get(key) or [0] * len(here)
     shown[key] = [max(was, now) for was, now in zip(before, here, strict=True)]
     return shown[key]

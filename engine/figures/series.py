@@ -15,7 +15,7 @@ TIMES = ("_latency", "_milliseconds", "_seconds")  # of such figures the overflo
 
 
 class Series(NamedTuple):
-    """One metric."""
+    """One metric with its samples."""
 
     kind: str
     name: str

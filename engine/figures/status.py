@@ -1,5 +1,4 @@
-"""One snapshot of a running broker, from its counters alone: no process is asked. All views show this.
-"""
+"""One snapshot of a running broker, from its counters alone: no process is asked. All views show this."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ class PutStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """What `slipstream status` shows."""
+    """Snapshot that `slipstream status` prints or exports."""
 
     store: str
     broker_name: str
@@ -75,7 +74,7 @@ class Status:
     verdict: str = Verdict.WELL.name
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for json.dumps."""
+        """Return the snapshot as plain values for json.dumps."""
         return asdict(self)
 
 

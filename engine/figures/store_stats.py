@@ -23,7 +23,7 @@ PERCENTILES = (50.0, 90.0, 99.0, 99.9, 99.99)
 
 @dataclass(frozen=True)
 class LatencyStats:
-    """How long the answered puts took, in microseconds; percentiles by their names, as "99.9"."""
+    """The latencies of answered puts, in microseconds; percentiles by their names, as "99.9"."""
 
     puts: int
     mean_us: float
@@ -34,7 +34,7 @@ class LatencyStats:
 
 @dataclass(frozen=True)
 class StoreStats:
-    """What `slipstream stats` shows; counts since the broker's start, rates by their windows, as "10s"."""
+    """The figures of `slipstream stats`; counts since the broker's start, rates by their windows, as "10s"."""
 
     store: str
     broker_name: str
@@ -51,7 +51,7 @@ class StoreStats:
     runtime_info: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for json.dumps."""
+        """Return the figures as plain values for json.dumps."""
         plain = asdict(self)
         plain["rates"] = {window: rate._asdict() for window, rate in self.rates.items()}
         plain["topics"] = {topic.topic: {"messages": topic.messages, "bytes": topic.bytes} for topic in self.topics}
@@ -74,7 +74,7 @@ def latency_stats(latencies: Latencies) -> LatencyStats:
 
 
 def stats(store_root: str | os.PathLike[str]) -> StoreStats:
-    """Of the broker that runs on this store, now. Raises NoBroker."""
+    """Return the put figures of the broker that runs on this store. Raises NoBroker."""
     running = extent.require_running(os.fspath(store_root))
     board, topics = Board.attach(running.region_directory), TopicTable.attach(running.region_directory)
     try:

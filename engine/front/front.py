@@ -86,7 +86,7 @@ class Front:
         self._version = line_of(config.compat).remoting.version
         waiting.publish(self._words.serving, Serving.NOTHING)  # whatever the one before us did
         self._tables.follow(lambda _table, _name: self._note_serving())
-        self._unbound: dict[int, str] = {}  # port: why not, as it was told
+        self._unbound: dict[int, str] = {}  # port: why not, as it was logged
         self._written: list[Peer] = []  # those with answers in this turn
         self._shares = Shares(self._loop.call_soon)
         self._bind_at_ms = self._sweep_at_ms = 0
@@ -123,7 +123,7 @@ class Front:
         self._turns.serve(min(timeout_ms, self._pace.wait_ms(self._rest_ms(monotonic_ms()))))
 
     def _rest_ms(self, now_ms: int) -> int:
-        """How long nothing is due here, unless something comes."""
+        """Return for how long nothing is due, unless something arrives."""
         if not self._tables.is_complete or len(self._reception.ports) < len(self._ports()):
             return 0
         return min(service.rest_ms(now_ms) for service in self._services)
@@ -171,7 +171,7 @@ class Front:
         self._note_serving()
 
     def _note_serving(self) -> None:
-        """Whoever starts this broker waits for it, and looks at no clock."""
+        """Publish that the ports serve, or that the tables are complete, too; a starting command waits for this."""
         if self._words.serving.read() < Serving.ALL and len(self._reception.ports) == len(self._ports()):
             waiting.publish(self._words.serving, Serving.ALL if self._tables.is_complete else Serving.PORTS)
 
@@ -181,7 +181,7 @@ class Front:
     # what peers call
 
     def admits_first(self, peer: Peer, first: int) -> bool:
-        """A TLS hello where no TLS is served is hung up on, told and counted."""
+        """Refuse a TLS hello where TLS is not served, log and count it; admit every other first byte."""
         self._pace.stir()
         is_admitted = peer.is_tls or not self._reception.opening.refuses_hello(bytes((first,)), peer.connection.peer)
         if is_admitted and self._quick is not None:
@@ -235,7 +235,7 @@ class Front:
         return taken_to
 
     def received(self, peer: Peer, data: memoryview, start: int, length: int) -> None:
-        """One frame. Raises MalformedFrame."""
+        """Serve one frame: refuse it, give it to its service, or hand it on. Raises MalformedFrame."""
         frame = bytes(data[start : start + length])
         request = decode(frame)
         if not request.is_response:
@@ -269,21 +269,21 @@ class Front:
             peer.write(frame_of(request, request.answer(code, remark, version=self._version)))
 
     def spoke(self, peer: Peer) -> None:
-        """Those that were silent longest go first when there are too many."""
+        """Note that a peer sent a frame: at the limit, those silent longest are closed first."""
         self._reception.connections.spoke(peer.connection)
 
     def holds(self, peer: Peer, count: int) -> None:
-        """Whoever makes us keep most for longest goes when it is too much."""
+        """Count bytes kept for a connection; above the limit, the one that keeps most for longest is closed."""
         self._reception.connections.hold(peer.connection, count, for_peer=True)
 
     def wrote(self, peer: Peer) -> None:
-        """All of a turn leaves in one write."""
+        """Note that a peer has answers: all of a turn leaves in one write."""
         if not self._written:
             self._loop.call_soon(self._flush)
         self._written.append(peer)
 
     def had_turn(self, peer: Peer) -> None:
-        """Behind what has come for the others, and after its answers were written."""
+        """Put a peer behind the others, after its answers were written."""
         self._shares.wait(peer)
 
     def _flush(self) -> None:
@@ -292,11 +292,11 @@ class Front:
             peer.flush()
 
     def broke(self, peer: Peer, malformed: MalformedFrame) -> None:
-        """It is told; nothing behind can be trusted."""
+        """Log a malformed frame; nothing behind it can be trusted."""
         self._seldom.tell("%s: %s: %s", peer.connection.peer, malformed.code, malformed)
 
     def left(self, peer: Peer) -> None:
-        """A connection is gone."""
+        """Remove a closed connection from every service."""
         self._pace.stir()
         self._reception.left(peer)
         for service in self._services:

@@ -99,7 +99,7 @@ class Allocator:
         waiting.await_change(self._board.segment_request_offset, self._request, timeout_ms)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the allocator holds nothing between turns."""
 
 
 def open_role(config: BrokerConfig, board: Board) -> Allocator:

@@ -46,7 +46,7 @@ class AuditRounds:
         self._watch.forget(path)
 
     def look(self, now_ms: int, interval_ms: int) -> bool:
-        """Tell of segments, and of a slice of the others if a round is due; whether the round goes on."""
+        """Audit segments, and a slice of the other files if a round is due; return whether the round goes on."""
         self._look_at_segments(now_ms)
         if self._round is None:
             built_to = self._board.reput_from_offset.read()

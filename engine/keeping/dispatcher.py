@@ -63,7 +63,7 @@ class Dispatcher:
         self._places = int(board.max_physical_offset.index), int(beginning.index), int(reput.index)
 
     def do_work(self, now_ms: int) -> int:
-        """One batch into the queues, unless there was no room just now; the bytes of log it covers."""
+        """Dispatch one batch into the queues, unless there was no room just now; return the log bytes covered."""
         self._now_ms = now_ms
         if now_ms < self._retry_at_ms:
             return 0
@@ -79,7 +79,7 @@ class Dispatcher:
         return moved
 
     def _await_room(self, error: OSError) -> None:
-        """What is in files stays and what is in memory is forgotten, as if this process had been killed."""
+        """Forget what is in memory and keep what is in files, as if this process had been killed."""
         number = error.errno or -1
         self._is_begun, self._retry_at_ms = False, self._now_ms + RETRY_MS
         self._findings.update(dict.fromkeys(self._builder.findings))

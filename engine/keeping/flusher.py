@@ -53,7 +53,7 @@ IDLE_MS_MAX = 1000  # ... and at most
 
 
 class Pace(NamedTuple):
-    """How often to flush, and how much must have changed; anything at all once per thorough interval.
+    """The rule of how often to flush, and how much must have changed; anything at all once per thorough interval.
 
     Not `timed`: a log that grows is looked at at once, and once an interval in any case.
     """
@@ -147,7 +147,7 @@ class Flusher:
         group.flushed(messages, self._board.put_messages.read(), began_ns, disk_clock_ns())
 
     def _gathered(self, group: GroupCommit) -> int:
-        """How many messages the log has up to `_seen_end`, once those are there who are waited for."""
+        """Return how many messages the log has up to `_seen_end`, after waiting for producers that were answered."""
         put, began_ns = self._board.put_messages, disk_clock_ns()
         messages = put.read()
         goal, left_ns = group.goal(messages), group.wait_ns(began_ns)
@@ -243,7 +243,7 @@ class Flusher:
         return False
 
     def _descriptor_of(self, base: int) -> int:
-        """Kept open while its segment is the current one: an error of writing back is told to who had the file open."""
+        """Return the segment's descriptor, kept open while it is current: only open ones see write-back errors."""
         if self._fd_base != base:
             self._close_descriptor()
             self._fd = file_io.open_file(self._files.path_of(base), writable=True)
@@ -272,7 +272,7 @@ class Flusher:
     # queues and checkpoint
 
     def _flush_queues(self, now_ms: int) -> None:
-        """One round over the queues if any grew; a thorough one, with the checkpoint, when that is due."""
+        """Flush the queues if any grew; when it is due, thoroughly and with the checkpoint."""
         built_to = self._board.reput_from_offset.read()
         waited_ms = now_ms - self._queues_thorough_ms
         thorough = waited_ms >= self._queue_pace.thorough_interval_ms
@@ -316,11 +316,11 @@ class Flusher:
         return True
 
     def _note_full_index_file(self) -> None:
-        """As RocketMQ: an index file that has become full goes to disk, and its end into the checkpoint."""
+        """Like RocketMQ, sync an index file that has become full, and put its end into the checkpoint."""
         noted = self._checkpoint if self._index is None else self._index.sync_full(self._checkpoint)
         if noted is not self._checkpoint:
             self._checkpoint = noted
-            if noted.flushed_offset is not None:  # until there is one of ours the mark counts by these times
+            if noted.flushed_offset is not None:  # until the checkpoint is Slipstream's, the mark counts by these times
                 self._save(noted)
 
     def _write_checkpoint(self, built_to: int) -> None:
@@ -348,7 +348,7 @@ class Flusher:
     # waiting
 
     def idle(self, timeout_ms: int) -> None:
-        """Until the next timer; with SYNC_FLUSH, or not timed, also until the log grows."""
+        """Sleep until the next timer; with SYNC_FLUSH, or not timed, also until the log grows."""
         timeout_ms = min(timeout_ms, IDLE_MS_MAX)
         if self._mark.is_dirty and not self._failed:
             timeout_ms = min(timeout_ms, max(1, self._mark_due_ms() - self._now_ms))

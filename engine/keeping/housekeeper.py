@@ -5,8 +5,8 @@ engine/protocol/store/retention.py (spec: store-formats, section 22)
 Follows:    segment_request_offset, max_physical_offset, flushed_offset, allocation_errno, leases, snapshots,
             the checkpoint; the words of live_settings, each time it looks for expired files
 Publishes:  min_physical_offset, disk_state, disk_used_percent, running_flags, deleted_segments
-The only one that moves the log's beginning, and it does so before the file goes: so readers, senders and the dispatcher
-stop looking there first. Also where an empty slave's log begins is said here, once its master has told the receiver.
+Only the housekeeper moves the log's beginning, and it does so before the file is deleted: so readers, senders and the
+dispatcher stop looking there first. It also sets where an empty slave's log begins, once the receiver knows it.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Housekeeper:
         return self._board.allocation_errno.read() in file_io.NO_ROOM
 
     def _measure(self, now_ms: int) -> None:
-        """How full the disk is, published; the change of a state is logged."""
+        """Measure and publish how full the disk is; log a change of state."""
         self._measure_at_ms = now_ms + MEASURE_MS
         self._usage, board = self._usage_of(), self._board
         before = DiskState(board.disk_state.read())
@@ -183,7 +183,7 @@ class Housekeeper:
         return int(verdict is not None and verdict.delete)
 
     def _policy_now(self) -> Policy:
-        """With what an administrator has set since the broker read its file."""
+        """Return the policy with what an administrator has set since the broker read its file."""
         wanted = live_settings.retention(self._board)
         return self._policy._replace(
             delete_when_hours=wanted.delete_when_hours, reserved_ms=wanted.reserved_hours * HOUR_MS,
@@ -243,7 +243,7 @@ class Housekeeper:
         return 1
 
     def _expire_queues(self, begin: int) -> Iterator[int]:
-        """One queue at a time, how many of its files went; the log's files begin at `begin`."""
+        """Delete expired files of one queue at a time, and yield how many; the log begins at `begin`."""
         for directory, entry_bytes in expiry.queues(self._directory.root):
             count = self._expire(QUEUE, directory, list(expiry.last_offsets(directory, entry_bytes)), begin)
             for path in expiry.expired_ext_files(directory, begin):
@@ -275,7 +275,7 @@ class Housekeeper:
         self._audit.forget(path)
         file_io.unlink(path)
 
-    # what is told
+    # what is reported
 
     def _note(self, event: str, kind: str, path: Path | None, reason: str, **facts: object) -> None:
         self._audit.note(self._now_ms, event, kind, path, reason, **facts)

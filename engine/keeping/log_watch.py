@@ -28,7 +28,7 @@ class LogWatch:
     """The watch over one log."""
 
     def __init__(self, root: Path, files: SegmentFiles) -> None:
-        """Raises OSError."""
+        """Note the directories' inodes. Raises OSError."""
         self._files = files
         self._directories = [Place.of(path) for path in (root, files.directory)]
 
@@ -38,9 +38,9 @@ class LogWatch:
             raise FilesGone(self._files.path_of(base), "it was deleted")
 
     def require_places(self, fd: int, base: int) -> None:
-        """Raise FilesGone unless the directories, and the name of the open segment (none: fd -1), lead where they did.
+        """Raise FilesGone unless the directories, and the open segment's name (fd -1: no segment), lead where they did.
 
-        Raises OSError where that cannot be told.
+        Raises OSError where that is unknown.
         """
         for place in self._directories:
             if _inode_of(place.path) != (place.device, place.inode):

@@ -1,1 +1,1 @@
-"""What every server of ours shares about sockets: where it listens, and log lines that strangers may cause."""
+"""What all servers share about sockets: where they listen, and log lines that strangers may cause."""

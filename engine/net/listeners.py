@@ -1,7 +1,7 @@
-"""Listening sockets: where a server of ours may be reached, of which family, and what a port in use is told as.
+"""Listening sockets: where a server can be reached, of which family, and the error for a port in use.
 
-An address is bound as it is written: `0.0.0.0` is every IPv4 address, `::` every address of both families. Where
-nothing is written, a server whose own address is on loopback is reached there alone, any other one everywhere.
+An address is bound as it is written: `0.0.0.0` is every IPv4 address, `::` every address of both families. Without an
+address, a server whose own address is on loopback listens there alone, any other one everywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BACKLOG = 1024
 
 
 def bind_address(written: str | None, own: str) -> str:
-    """Where to listen: what is written, else loopback where `own` (what others are told) is there, else everywhere."""
+    """Return where to listen: `written` if set, else `own` if it is on loopback, else every address."""
     if written is not None:
         return written
     if is_loopback(own):

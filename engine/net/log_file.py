@@ -1,9 +1,9 @@
-"""A log in a file that several processes share: each line is one append; whoever finds the file full moves it aside.
+"""A log in a file that several processes share: each line is one append; a process that finds the file full rotates it.
 
-A line is written whole by one call, which appends; a process that still holds a file that was moved writes its line
-there, and looks at the name again before the next one. One process at a time moves files, under a lock of their folder
-that goes with a killed one; who finds the file twice too large waits for that, briefly. A killed move leaves
-a gap, which the next one fills first.
+A line is written whole by one call, which appends; a process that still holds a rotated file writes its line there, and
+looks at the name again before the next one. One process at a time rotates, under a lock of the folder that a killed
+process gives up; a process that finds the file twice too large waits for that, briefly. A killed rotation leaves a gap,
+which the next one fills first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LogFile(logging.Handler):
             self.handleError(record)
 
     def close(self) -> None:
-        """Of this process; others go on."""
+        """Close this process's descriptor; other processes keep theirs."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -109,7 +109,10 @@ class LogFile(logging.Handler):
             os.close(folder)
 
     def _lock(self, folder: int) -> None:
-        """Raises BlockingIOError while somebody else is at it: at once, or after a wait where the file is too large."""
+        """Lock the folder to rotate. Raises BlockingIOError while another process has the lock.
+
+        A file that is twice too large waits for the lock for a while.
+        """
         began = time.monotonic()
         is_too_large = os.fstat(self._fd).st_size >= 2 * self._max_bytes and began >= self._patient_at
         deadline = began + WAIT_SECONDS if is_too_large else began
@@ -127,7 +130,7 @@ class LogFile(logging.Handler):
                 raise
 
     def _shift(self) -> None:
-        """Each file to the next number, up to the first that is free; the last one goes."""
+        """Rename each file to the next number, up to the first that is free; the last one is deleted."""
         beyond = self._kept + 1
         while self._numbered(beyond).exists():  # more were kept before
             self._numbered(beyond).unlink(missing_ok=True)
@@ -144,7 +147,7 @@ class LogFile(logging.Handler):
         return self._path.with_name(f"{self._path.name}.{number}")
 
     def _complain(self, error: OSError) -> None:
-        """To standard error, seldom: nothing else can say it."""
+        """Print an error to standard error, at most every COMPLAIN_SECONDS."""
         now = time.monotonic()
         if now - self._complained_at >= COMPLAIN_SECONDS:
             self._complained_at = now

@@ -1,7 +1,7 @@
 """Log lines that strangers cause: one line each, without control characters, of bounded length, and few of them.
 
-`configure` is called once in a process that serves; its formatter keeps every message on one line, whoever sent the
-text in it. `Seldom` tells the first of a kind at once, the others as a count with the next one.
+`configure` is called once in a process that serves; its formatter keeps every message on one line, whatever text it
+contains. `Seldom` logs the first of a kind at once, the others as a count with the next one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class JsonLine(OneLine):
 
 
 class ForJournal(logging.Formatter):
-    """What another formatter makes, each line with the priority that the journal takes off it."""
+    """Another formatter's lines, each with the priority that the journal takes off it."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Threshold:
         self._read: Callable[[], int] | None = None
 
     def set(self, level: int, read: Callable[[], int] | None = None) -> None:
-        """That level, or what `read` says whenever a line is to be written."""
+        """Set the level, or a function that returns it whenever a line is to be written."""
         self._level, self._read = level, read
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -90,7 +90,7 @@ THRESHOLD = Threshold()
 
 
 def configure(settings: LogSettings | None = None, environment: Mapping[str, str] = os.environ) -> None:
-    """As the settings say: to their file, else to standard error, in the journal's form where that is one.
+    """Set up logging as the settings say: to their file, else to standard error, in the journal's form if it is one.
 
     Raises StartRefused for a file that cannot be opened.
     """
@@ -132,10 +132,10 @@ class Seldom:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._messages: dict[str, tuple[float, int]] = {}  # message: when it was told, how many were not since
+        self._messages: dict[str, tuple[float, int]] = {}  # message: when it was logged, how many were left out since
 
     def tell(self, message: str, *values: object, level: int = logging.WARNING, error: bool = False) -> None:
-        """Log it, unless its like was told within AGAIN_SECONDS: then it is counted. `message` is one of a few."""
+        """Log a message, or count it if its like was logged within AGAIN_SECONDS. `message` is one of a few formats."""
         now = time.monotonic()
         told_at, untold = self._messages.get(message, (-AGAIN_SECONDS, 0))
         if now - told_at < AGAIN_SECONDS:

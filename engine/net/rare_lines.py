@@ -40,7 +40,7 @@ class RareLines:
             self._log.warning(text, *args)
 
     def flush(self, now_ms: int) -> None:
-        """Say how many were left out of the period that is over."""
+        """Log how many lines of the last period were left out."""
         for kind, known in list(self._kinds.items()):
             if now_ms - known.since_ms < PERIOD_MS:
                 continue

@@ -2,7 +2,7 @@
 
 Implements: TlsHelper.buildSslContext; SslContexts renewed as the proxy's TlsCertificateManager does it
 A file that changed is seen at the next handshake, beside which a look costs nothing; connections that stand keep what
-they have. What cannot be used is told once and changes nothing: the context that worked stays.
+they have. Files that cannot be used are logged once and change nothing: the last good context stays.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class LastWords(ssl.SSLObject):
     said: list[bytes]
 
     def do_handshake(self) -> None:
-        """As its parent's."""
+        """Shake hands like the parent class, but keep the alert that a failure sends."""
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -97,13 +97,13 @@ class SpokenContext(ssl.SSLContext):
 
     @classmethod
     def collect(cls) -> list[bytes]:
-        """Where the last words of the handshake are found that this task begins next."""
+        """Return the list that the next handshake of this task puts its last words into."""
         said: list[bytes] = []
         cls._said.set(said)
         return said
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any) -> LastWords:
-        """As its parent's, which every event loop calls."""
+        """Wrap the buffers like the parent class, which every event loop calls, in a LastWords."""
         self.sslobject_class = LastWords
         made = super().wrap_bio(incoming, outgoing, *args, **options)
         assert isinstance(made, LastWords)
@@ -135,7 +135,7 @@ class RenewedContext:
         log.info("%s: certificates were read anew, for new connections", self._path)
 
     def _made(self) -> tuple[TlsFile, States, ssl.SSLContext]:
-        """With the states before anything was read: what changes meanwhile is seen at the next look."""
+        """Make the context, with the files' states from before they were read: a change meanwhile is seen next time."""
         own_state = state_of(self._path)
         file = tls_file.load(self._path)
         states = [own_state, *_states(file)[1:]]
@@ -180,14 +180,14 @@ def of_client(file: TlsFile) -> ssl.SSLContext:
 
 
 def of_ha_server(file: TlsFile) -> ssl.SSLContext:
-    """For slaves, which must show a certificate. Raises TlsUnusable."""
+    """Make the context for slaves, which must show a certificate. Raises TlsUnusable."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, file)
     context.num_tickets = 0  # each connection is verified anew; nothing lies unread where a slave hangs up
     return _mutual(file, context, file.server_own, file.server_trusts)
 
 
 def of_ha_client(file: TlsFile) -> ssl.SSLContext:
-    """For the connection to a master, whose certificate is verified whatever else the file says. Raises TlsUnusable."""
+    """Make the context for a master, whose certificate is always verified. Raises TlsUnusable."""
     context = _context(ssl.PROTOCOL_TLS_CLIENT, file)
     context.check_hostname = file.checks_host
     return _mutual(file, context, file.client_own, file.client_trusts)
@@ -216,7 +216,7 @@ def _context(protocol: int, file: TlsFile) -> ssl.SSLContext:
 
 
 def _show(context: ssl.SSLContext, own: OwnCertificate) -> None:
-    """Have the context show this certificate. Raises TlsUnusable."""
+    """Set the certificate that the context shows. Raises TlsUnusable."""
     for path in (own.certificate, own.key):
         _readable(path)
     try:
@@ -228,7 +228,7 @@ def _show(context: ssl.SSLContext, own: OwnCertificate) -> None:
 
 
 def _show_made(context: ssl.SSLContext) -> None:
-    """Have the context show a certificate made now, which lies in memory alone."""
+    """Set a certificate made now, which is kept in memory alone."""
     from engine.net.self_signed import self_signed  # loads `secrets`, and few brokers are in test mode
 
     pem = self_signed(socket.gethostname()[:NAME_CHARACTERS_MAX] or "localhost")
@@ -258,7 +258,7 @@ def _readable(path: Path) -> None:
 
 
 def words_of(error: BaseException) -> str:
-    """Why a handshake failed, for people."""
+    """Return why a handshake failed, for people."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the other side's certificate is not accepted: {error.verify_message.rstrip('.')}"
     if isinstance(error, ssl.SSLError):
@@ -272,7 +272,7 @@ def words_of(error: BaseException) -> str:
 
 
 class ServerTls:
-    """What a listening port does with the first byte of a connection."""
+    """The rule by which a listening port handles the first byte of a connection."""
 
     def __init__(self, mode: TlsMode, context: RenewedContext | None) -> None:
         self.mode, self.context = mode, context
@@ -287,7 +287,7 @@ PLAINTEXT = ServerTls(TlsMode.PERMISSIVE, None)  # as without a file that names 
 
 
 def server_tls(mode: TlsMode, path: Path | None) -> ServerTls:
-    """How the ports of a server are to be served. Raises TlsUnusable, ConfigError."""
+    """Return how a server's ports are served. Raises TlsUnusable, ConfigError."""
     if mode is TlsMode.DISABLED:
         return ServerTls(mode, None)
     if path is None:
@@ -303,7 +303,7 @@ def server_tls(mode: TlsMode, path: Path | None) -> ServerTls:
 
 
 def client_tls(is_used: bool, path: Path | None) -> RenewedContext | None:
-    """How connections that this process makes are to be made. Raises TlsUnusable, ConfigError."""
+    """Return how this process makes connections. Raises TlsUnusable, ConfigError."""
     if not is_used:
         return None
     if path is None:
@@ -312,10 +312,7 @@ def client_tls(is_used: bool, path: Path | None) -> RenewedContext | None:
 
 
 class BrokerTls(NamedTuple):
-    """All of a broker's: made before its processes are forked, so that one that is started again has what worked.
-
-    The last two are of the HA port and of a slave's connection to its master's.
-    """
+    """A broker's TLS contexts, made before its processes are forked: one started again has those that worked."""
 
     server: ServerTls
     client: RenewedContext | None
@@ -324,7 +321,7 @@ class BrokerTls(NamedTuple):
 
 
 def of_broker(config: BrokerConfig) -> BrokerTls:
-    """Raises TlsUnusable, ConfigError."""
+    """Make a broker's TLS contexts from its settings. Raises TlsUnusable, ConfigError."""
     server = server_tls(config.tls_server_mode, config.tls_config_file)
     client = client_tls(config.use_tls, config.tls_config_file)
     if config.ha_tls_mode is TlsMode.DISABLED:

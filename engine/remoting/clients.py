@@ -139,7 +139,7 @@ class Clients:
         self._metrics = MetricsServer(config, board, self._sizes, self._master_end.read)
         self._metrics_at_ms = self._look_at_ms = self._quiet_at_ms = 0
         self._is_stirred = True  # something came since the last turn
-        self._topics_seen: FileState | None = (0, 0, 0)  # as no file has: what was told before is unknown
+        self._topics_seen: FileState | None = (0, 0, 0)  # as no file has: what was reported before is unknown
         self._links.begin()
         gc.freeze()  # the tables stay: a collection that looked at 10,000 groups' would be a turn of 0.1 s
         if tables_from and not self._is_slave:
@@ -162,7 +162,7 @@ class Clients:
         return changed
 
     def _figures(self) -> dict[str, str]:
-        """What parts know of the broker's runtime."""
+        """Return what parts know of the broker's runtime."""
         return {name: value for part in self._parts for name, value in part.figures().items()}
 
     def _facts(self) -> Facts:
@@ -216,7 +216,7 @@ class Clients:
         self._turns.end_turn()
 
     def _note_topics(self) -> bool:
-        """Whether topics.json is another file than before, whoever wrote it: then producers are told."""
+        """Return whether topics.json is another file than before, whoever wrote it; then have producers look."""
         before, self._topics_seen = self._topics_seen, self._files.state_of_topics()
         if before != self._topics_seen:
             waiting.add(self._board.topics_changes, 1)
@@ -252,7 +252,7 @@ class Clients:
         )  # fmt: skip
 
     def answer_frame(self, request: RemotingCommand, channel: int) -> Answered | asyncio.Future[Answered]:
-        """What a client asks, at whichever front."""
+        """Answer a client's request, whichever front it came to."""
         self._is_stirred, began_ns = True, time.monotonic_ns()
         answer = self._begin_answer(request, channel)
         if isinstance(answer, asyncio.Future):
@@ -290,14 +290,14 @@ class Clients:
         return self._requests.answer(request, channel, wall_ms())
 
     def _take_from_requests(self) -> bool:
-        """What an administrator's request leaves to be done; whether name servers are to know of it."""
+        """Do what an administrator's request leaves to be done; return whether name servers have to know of it."""
         if self._requests.changed_settings:
             self._change_settings()
         registers, self._requests.wants_registration = self._requests.wants_registration, False
         return registers
 
     def answer_question(self, what: str, fields: Json) -> Json | asyncio.Future[Json] | None:
-        """What a front asks on its own account."""
+        """Answer a question that a front asks on its own account."""
         self._is_stirred = True
         ask = self._questions.get(what)
         if ask is None:
@@ -308,7 +308,7 @@ class Clients:
         return answer if isinstance(answer, dict | None) else self._later(answer)
 
     def _later(self, work: Awaitable[T]) -> asyncio.Future[T]:
-        """What is awaited, the fronts having heard before of what it changed."""
+        """Return what is awaited, once the fronts have heard of what it changed."""
 
         async def finish() -> T:
             try:
@@ -331,18 +331,18 @@ class Clients:
         self._tell_fronts()
 
     def channel_lost(self, channel: int) -> None:
-        """As that, because its front died."""
+        """Treat a channel's end as the death of its front: its client may come back."""
         for part in self._parts:
             part.channel_lost(channel)
         self._tell_fronts()
 
     def all_replayed(self) -> None:
-        """Who was there before us is known: fronts may hear who is not, and members look who is left."""
+        """Let fronts hear of groups without members, and members look who is left: earlier clients are known now."""
         self._links.note_all(SUBSCRIPTIONS)
         self._clients.consumers.notify_all()
 
     def _tell_fronts(self) -> None:
-        """What has changed in the tables since they were told."""
+        """Send the fronts what changed in their tables since the last call."""
         for table, names in self.front_tables.take_altered():
             self._links.note(table, names)
 
@@ -359,7 +359,7 @@ class Clients:
             self._master.look()
 
     async def _learn(self, name_server: str, learned: Learned) -> None:
-        """What a name server's answer says."""
+        """Take in what a name server's answer says."""
         if self._is_slave:
             await self._master.learn(name_server, learned)
             return

@@ -2,8 +2,8 @@
 
 Implements: ConfigManager.persist and BrokerController.registerBrokerAll before AdminBrokerProcessor's answers
 A change that the disk does not take is answered as failed, with the reason. A name server that does not answer is
-waited for REGISTERED_SECONDS, less than a client waits for us; then the change is answered as done, since it is, and
-the log names that name server, which is told again every second.
+waited for REGISTERED_SECONDS, less than a client waits for its answer. Then the change is answered as done.
+The log names that name server, at which the broker registers again every second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class KeptChanges:
         self._files, self._registrar, self._lines, self._end_turn = files, registrar, lines, end_turn
 
     async def saved(self, names: Sequence[str]) -> None:
-        """Return once these files say on disk what their tables say now. Raises NotSaved."""
+        """Wait until these files say on disk what their tables say now. Raises NotSaved."""
         wait = self._files.saved(names)
         if wait is None:
             return

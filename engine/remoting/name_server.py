@@ -53,7 +53,7 @@ class ServingNames:
         self._seldom = Seldom(log)
 
     async def start_on(self, listening: socket.socket) -> int:
-        """Serve there; its port."""
+        """Serve on a listening socket; return its port."""
         return await self._server.start_on(listening)
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -92,7 +92,7 @@ class ServingNames:
         return answer
 
     async def _save(self) -> None:
-        """Until all changes so far are on disk. Raises OSError."""
+        """Wait until all changes so far are on disk. Raises OSError."""
         mine = self._state.kv_changes
         async with self._saving:
             if self._saved >= mine:

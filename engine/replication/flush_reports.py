@@ -34,7 +34,7 @@ class FlushReports:
         self._thread.start()
 
     def stop(self) -> None:
-        """Before the connection is closed: its descriptor may be another's soon."""
+        """Stop the thread before the connection is closed: its descriptor may be reused soon."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._is_over.set()

@@ -1,5 +1,6 @@
-"""What this broker says of itself to another one of ours, and the secret that proves it: read when a connection begins.
+"""What this broker says of itself to another Slipstream broker, and the secret that proves it.
 
+Both are read when a connection begins.
 Writes: slipstream.epochs of a slave, as its master's log has them; slipstream.peers of a slave
 """
 
@@ -19,12 +20,15 @@ SECRET_ADVICE = "write at least 16 random bytes into it, the same on master and 
 
 
 def secret_of(config: BrokerConfig) -> bytes:
-    """As `secret_in`, of a broker's haSecretFile."""
+    """Return the secret in the broker's haSecretFile, read by `secret_in`."""
     return secret_in(config.ha_secret_file)
 
 
 def secret_in(file: Path | str | None) -> bytes:
-    """What proves a name; empty without a file. Read each time: it may be another one by now. Raises OwnFileDamaged."""
+    """Return what proves a name; empty without a file.
+
+    Read each time: it may be another one by now. Raises OwnFileDamaged.
+    """
     if file is None:
         return b""
     path = Path(file)
@@ -39,7 +43,7 @@ def secret_in(file: Path | str | None) -> bytes:
 
 
 class HaFacts:
-    """Of one broker."""
+    """Facts that one broker says of itself."""
 
     def __init__(self, config: BrokerConfig, board: Board) -> None:
         self._root, self._board, self._config = config.store_path_root_dir, board, config
@@ -48,21 +52,21 @@ class HaFacts:
         self._identity = Identity(config.broker_cluster_name, config.broker_name, config.broker_id)
 
     def now(self) -> Facts:
-        """As it is at this moment. Raises OwnFileDamaged, OSError."""
+        """Return the facts at this moment. Raises OwnFileDamaged, OSError."""
         begin, end = self._board.min_physical_offset.read(), self._board.max_physical_offset.read()
         entries, met = epochs.read(self._root).entries, peers.read(self._root)
         return Facts(self._identity, begin, end, entries, self._remoting, met)
 
     def secret(self) -> bytes:
-        """As `secret_of`."""
+        """Return the secret that `secret_of` reads."""
         return secret_of(self._config)
 
     def greeting(self, nonce: bytes) -> SlaveGreeting:
-        """What a slave begins a connection with. Raises OwnFileDamaged, OSError."""
+        """Return what a slave begins a connection with. Raises OwnFileDamaged, OSError."""
         return SlaveGreeting(self.now(), self.secret(), nonce, is_required=self._is_required)
 
     def divergence_text(self) -> str:
-        """What was noted about this log and its master's."""
+        """Return what was noted about this log and its master's."""
         try:
             noted = divergence.read(self._root)
         except StoreError as error:

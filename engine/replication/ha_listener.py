@@ -125,7 +125,7 @@ class HaListener:
         return done + self._serve(now_ms)
 
     def _look(self, now_ms: int) -> None:
-        """What is due by the clock."""
+        """Do what is due by the clock."""
         if self._accept_at_ms and now_ms >= self._accept_at_ms:
             self._accept_at_ms = 0
             self._poll.register(self._listening, select.EPOLLIN)

@@ -38,7 +38,7 @@ class SenderProcess:
     gives_way: bool = False
 
     def look(self, heard: int, acknowledged: int, is_owing: bool, now_ms: int) -> None:
-        """Note when anything changed."""
+        """Note when the slave was last heard and when it last acknowledged more."""
         if heard != self.heard:
             self.heard, self.heard_ms = heard, now_ms
         if acknowledged != self.acknowledged or not is_owing:
@@ -46,7 +46,7 @@ class SenderProcess:
             self.acknowledged, self.acknowledged_ms = acknowledged, now_ms
 
     def as_holder(self) -> Holder:
-        """As the protocol sees it."""
+        """Return the sender as the protocol's Holder."""
         return Holder(self.slot, self.crowd, self.since_ms, self.heard_ms, self.acknowledged_ms, self.is_proven)
 
 
@@ -71,7 +71,7 @@ class SenderDeaths:
         return FAILED
 
     def died(self, slot: int, status: int, now_ms: int) -> None:
-        """One is dead whom nobody had told to stop; `status` is waitpid's."""
+        """Note that a sender died without being stopped; `status` is waitpid's."""
         if os.waitstatus_to_exitcode(status) != FAILED:
             self._failures.note(SENDERS[slot], exit_text(status))
         self._at_ms[slot] = [*self._at_ms.get(slot, ()), now_ms][-DEATHS_KEPT:]

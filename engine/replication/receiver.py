@@ -139,7 +139,7 @@ class Receiver:
         return self._finish_connect(self._socket, now_ms)
 
     def _advertised(self) -> Address | None:
-        """Where the name server says that the master is, asked at each connect: it may be another one by now."""
+        """Return where the name server says that the master is, asked at each connect: it may be another one by now."""
         return addresses.unpack(*address_cursors.read(self._board.ha_server_address))
 
     def _begin_connect(self, master: Address, now_ms: int) -> int:
@@ -201,7 +201,7 @@ class Receiver:
         return Tail(*overlap.last_bytes(self._files, begin, self.client.end))
 
     def _note_difference(self) -> None:
-        """Remember that our log and the master's are two histories, before anybody is told."""
+        """Write down that this log and the master's are two histories, before anything else shows it."""
         opening = self.client.opening
         difference = None if opening is None else opening.difference
         if difference is None or opening is None:
@@ -237,7 +237,7 @@ class Receiver:
     # receiving
 
     def _receive(self, now_ms: int, sleep_ms: int) -> bool:
-        """One turn of the compiled loop, and what it leaves to us; whether there is more to read at once."""
+        """Run one turn of the compiled loop, and do what it leaves to Python; return whether there is more to read."""
         try:
             self._publish_end()
             has_more = self._take_in(now_ms, sleep_ms)

@@ -21,7 +21,7 @@ CATCH_UP_BYTES = 64 << 20  # who lacks more is catching up: for younger bytes pu
 
 
 def begin(words: HaConnectionCursors, connection: HaConnection, now_ms: int) -> None:
-    """A connection has the slot: nothing is known of it but its address, which is told already."""
+    """Reset a slot's words for a new connection; only its address was written before."""
     for cursor, value in (
         (words.slave_request_offset, connection.slave_request_offset),
         (words.next_transfer_offset, connection.next_transfer_offset),
@@ -58,10 +58,10 @@ def publish_remoting(at: AddressCursors, said: str) -> None:
 
 
 def more_reports(sock: socket.socket, waited_ms: int) -> bytes:
-    """What else came in the packet of the first report: one of ours says it more than once.
+    """Return what else came in the packet of the first report: a Slipstream slave repeats the report.
 
-    Of one that had to wait for its slot nothing is taken: a RocketMQ slave repeats its report while it waits. Who comes
-    through a relay of TLS is one of ours, and the packet's rest may come a little later.
+    Of one that had to wait for its slot nothing is taken: a RocketMQ slave repeats its report while it waits. A
+    slave that connects through a TLS relay is Slipstream's, and the packet's rest may arrive a little later.
     """
     rest, wanted = b"", (REPEATED - 1) * REPORT_BYTES
     patience_ms = RELAY_PATIENCE_MS if sock.family == socket.AF_UNIX else 0
@@ -77,7 +77,10 @@ def more_reports(sock: socket.socket, waited_ms: int) -> bytes:
 
 
 def transfer_limit(board: Board, lacks_bytes: int) -> int:
-    """How many bytes a slave may be sent a second that lacks so many now: as administrators have it at this moment."""
+    """Return how many bytes a second a slave may be sent that lacks so many now.
+
+    By the settings of administrators at this moment.
+    """
     limit = board.max_ha_transfer_byte_in_second.read() if board.ha_flow_control_enable.read() else UNLIMITED
     catch_up_limit = board.max_ha_catch_up_byte_in_second.read()
     return min(limit, catch_up_limit) if catch_up_limit and lacks_bytes > CATCH_UP_BYTES else limit

@@ -103,7 +103,7 @@ class Sender:
             self._end(CloseReason.PEER_CLOSED, str(error))
 
     def meet(self, reports: bytes, greeting: MasterGreeting, now_ms: int) -> None:
-        """Take the first reports; one of ours is asked who it is."""
+        """Take the first reports; ask a Slipstream slave who it is."""
         if self.connection.meet(reports, greeting, now_ms):
             self._send_control()
         elif greeting.is_required:
@@ -121,8 +121,11 @@ class Sender:
             self._end(CloseReason.PEER_CLOSED, str(error))
 
     def _sent_before(self, peer: tuple[str, int]) -> int:
-        """How far the last connection of this slave was sent the log, where nothing before that was missing; one that
-        lasts still counts where its address tells that it is the same slave. Those before it may be of another disk."""
+        """Return how far the last connection of this slave was sent the log, where nothing before that was missing.
+
+        One that lasts still counts where its address tells that it is the same slave. Those before it may be of another
+        disk.
+        """
         own, sent, last_ms = addresses.pack(*peer), 0, -1
         for words in self._board.ha:
             other = address_cursors.read(words.peer_address)
@@ -137,7 +140,7 @@ class Sender:
         return max(sent, 0)
 
     def _look_up_after(self, timeout_ms: int) -> None:
-        """How long the reading half waits for reports before it looks at the clock."""
+        """Set how long the reading half waits for reports before it looks at the clock."""
         if self._socket is not None:
             timeout = TIMEVAL.pack(timeout_ms // 1000, timeout_ms % 1000 * 1000)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
@@ -164,7 +167,7 @@ class Sender:
         return int(self._line.frame[FrameWord.TRANSFERRED]) - before if is_behind else 0
 
     def _transfer(self, now_ms: int, frames: int, timeout_ms: int) -> bool:
-        """One turn of the compiled loop, and what it leaves to us; whether there may be more to write at once."""
+        """Run one turn of the compiled loop, and do what it leaves to Python; return whether more may be written."""
         while True:
             outcome = sender_kernel.transfer(
                 self._line, self.connection.limits, self._socket_fd, now_ms, frames, timeout_ms
@@ -182,7 +185,10 @@ class Sender:
         return bool(outcome != Outcome.IN_STEP)
 
     def _bound(self) -> None:
-        """How much may be sent a second: an administrator may have changed it, and who catches up has its own bound."""
+        """Set how much may be sent a second.
+
+        An administrator may have changed it, and a slave that catches up has its own bound.
+        """
         self.connection.flow.bound(replica_words.transfer_limit(self._board, self._lacks_bytes()))
 
     def _lacks_bytes(self) -> int:
@@ -290,7 +296,7 @@ class Sender:
         waiting.note(words.last_read_ms, now_ms)
 
     def _refuse(self, error: PeerError, greeting: MasterGreeting) -> None:
-        """Tell one of ours why; if it has proved that another master took over, tell this broker, too."""
+        """Send a Slipstream slave the reason; if it proved that another master took over, note that here, too."""
         if greeting.newer_epoch:
             waiting.raise_to(self._board.fenced_by_epoch, greeting.newer_epoch)
         if self.connection.next_transfer_offset < 0:

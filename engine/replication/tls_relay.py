@@ -1,9 +1,9 @@
 """Carries one replication connection between its TLS socket and a plain one, which sender or receiver take for it.
 
-Between two of ours alone, with haTlsMode=enforcing. The plain end is half of a socket pair, so that the compiled loops,
-sendfile included, know nothing of TLS; what they gain by never copying is lost here: each byte is copied twice and
-enciphered. One thread does both directions, because OpenSSL lets no two threads at one connection. What is under way is
-bounded; where one end ends, the other one gets what came before, within FINISH_SECONDS, and ends, too.
+It needs Slipstream at both ends, and haTlsMode=enforcing. The plain end is half of a socket pair, so that the compiled
+loops, sendfile included, know nothing of TLS. What they gain by never copying is lost here: each byte is copied twice
+and enciphered. One thread does both directions, because OpenSSL lets no two threads at one connection. Bytes under way
+are bounded. When one end closes, the other gets what was sent before, within FINISH_SECONDS, and is closed, too.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class TlsRelay:
         return self._wire.version() is not None
 
     def _shake_hands(self) -> None:
-        """Raises TimeoutError, SSLError, OSError."""
+        """Shake hands within HANDSHAKE_SECONDS. Raises TimeoutError, SSLError, OSError."""
         until = time.monotonic() + tls.HANDSHAKE_SECONDS
         poll, watched = select.poll(), self._wire.fileno()
         poll.register(self._inner, 0)  # its other end's close alone
@@ -128,7 +128,7 @@ class TlsRelay:
                 raise ConnectionAbortedError
 
     def _carry(self) -> None:
-        """Until one end has ended and the other one has what came before. Raises SSLError."""
+        """Copy both ways until one end has closed and the other has the bytes sent before. Raises SSLError."""
         poll, until, is_left = select.poll(), 0.0, False  # the role has left: its end is closed
         while True:
             out_moved, out_waits = self._out.move()
@@ -193,7 +193,7 @@ def of_caller(sock: socket.socket, how: tls.RenewedContext | None) -> socket.soc
 
 
 def first_bytes(sock: socket.socket, count: int, is_gone: bool) -> bytes | None:
-    """What a caller said, of TLS the part for us; empty where that was all, None where more may come.
+    """Return what a caller said, of TLS the part for us; empty where that was all, None where more may come.
 
     Raises SSLError.
     """
@@ -211,7 +211,10 @@ def first_bytes(sock: socket.socket, count: int, is_gone: bool) -> bytes | None:
 
 @contextmanager
 def plain_of(sock: socket.socket) -> Iterator[socket.socket]:
-    """What a sender can take: the socket itself, or a relay's end; what was written there is on its way at the end."""
+    """Yield a socket that a sender can use: the socket itself, or a relay's end.
+
+    What was written there is on its way at the end.
+    """
     if not isinstance(sock, ssl.SSLSocket):
         yield sock
         return

@@ -19,7 +19,7 @@ FIELDS_CAPACITY = 16  # of a new HashMap
 
 
 class CheckRequest(NamedTuple):
-    """Whom it goes to, its fields in Java's order, its body."""
+    """Group that it goes to, fields in Java's order, body."""
 
     group: str
     fields: dict[str, str]

@@ -50,7 +50,7 @@ class CommitsInLog:
 
 
 class DecidedHalves:
-    """Of a running broker."""
+    """Decided transactions of a running broker."""
 
     def __init__(self, config: BrokerConfig, board: Board) -> None:
         self._tables = [DecidedTable.attach(board.directory, front) for front in range(config.front_processes)]
@@ -70,7 +70,7 @@ class DecidedHalves:
         return self._log.has(half, key)
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the fronts' tables of decided transactions."""
         for table in self._tables:
             table.close()
 

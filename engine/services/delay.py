@@ -5,7 +5,7 @@ Follows:    reput_from_offset, then the ends of the levels' queues; the clock, i
 Publishes:  the levels' offsets (engine.board.delay_table), its words of the board
 A level's offset moves once its puts are in the log, so that a death loses nothing; what the ring of a dead one holds is
 known by number, so that nothing of it is put twice. A message that can be put nowhere (it is damaged, or names a queue
-that there cannot be) is passed and told: it would hold up its level for ever.
+that there cannot be) is passed over and logged: it would hold up its level for ever.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ class Delay:
 
     @property
     def _waits_for_dispatch(self) -> bool:
-        """What was delivered before the start is not in queues and index yet."""
+        """Return whether messages delivered before the start are not in queues and index yet."""
         waits = not self._table.is_begun and monotonic_ms() < self._dispatched_by_ms
         return waits and self._board.reput_from_offset.read() < self._board.recovered_offset.read()
 
     def _begin(self) -> None:
-        """Where each level goes on: from shared memory, or from the file, as far as the queues agree."""
+        """Find where each level goes on: from shared memory, or from the file, as far as the queues agree."""
         entries, lost = self._puts.settle()
         waiting.add(self._words.repeated, lost)
         if not self._table.is_begun:
@@ -150,7 +150,7 @@ class Delay:
         return moved
 
     def _stopping(self, moved: int) -> int:
-        """Nothing new; what is under way has to be answered, or it would be put again after the next start."""
+        """Take no new messages; those under way must be answered, or they would be put again after the next start."""
         if self._puts.puts and not moved:
             head = self._puts.head
             atomics.await_change(self._puts.control, int(ControlWord.HEAD), head, HELD_UP_MS * waiting.NS_PER_MS)
@@ -201,7 +201,7 @@ class Delay:
         return moved
 
     def _look_in_ms(self, level: Level, now_ms: int) -> int:
-        """When its queue is to be read, if nothing happens meanwhile."""
+        """Return in how many ms the level's queue has to be read, if nothing happens meanwhile."""
         if level.look_at_ms != NEVER_MS or level.is_held_up:
             return level.wait_ms(now_ms, monotonic_ms())
         if self._end_of(level) <= level.next_offset:
@@ -213,7 +213,7 @@ class Delay:
         return [self._ends.find(SCHEDULE_QUEUES, number) for number in range(len(self._delays))]
 
     def _end_of(self, level: Level) -> int:
-        """Where its queue ends, as the dispatcher shows it; what lies before may not be below `_seen` yet.
+        """Return where its queue ends, as the dispatcher shows it; what lies before may not be below `_seen` yet.
 
         Of one that is not shown, for which there may be no room, one is looked for behind each end of the log.
         """
@@ -243,7 +243,7 @@ class Delay:
         return put
 
     def _deliver_times(self, level: Level, entries: QueueEntries) -> Words:
-        """By the entries; an address into the extension has a message's store time instead."""
+        """Return due times from the entries; one that points into the extension is due by its message's store time."""
         times = entries.tags_codes
         for at in np.flatnonzero(times < 0).tolist():
             segment = self._records.segment(self._records.base_of(int(entries.physical_offsets[at])))
@@ -260,7 +260,7 @@ class Delay:
                 self._puts.slots.ask(queue)
 
     def _put_neighbours(self, level: Level, entries: QueueEntries, first: int, until: int) -> int:
-        """Those from `first` on that lie in one segment; how many are done with."""
+        """Put the entries from `first` on that are in one segment; return how many are done with."""
         due = due_rows(self._records, self._facts.current(), entries, first, until, level.next_offset)
         if due is None:
             places = entries.physical_offsets[first:until]
@@ -326,7 +326,7 @@ class Delay:
         return put
 
     def _put_plain(self, level: Level, physical_offset: int, queue_offset: int) -> None:
-        """One message, whatever it is like; counted as under way, or dropped."""
+        """Put one message, whatever it is like; count it as under way, or drop it."""
         facts = self._facts.current()
         try:
             message = self._records.message(physical_offset)
@@ -367,7 +367,7 @@ class Delay:
         self._await_more(wait_ms)
 
     def _await_more(self, wait_ms: int) -> None:
-        """Until a level gets a message that has none: who sends others wakes nobody here."""
+        """Sleep until a level without messages gets one; other messages do not wake this."""
         named = [(slot, level.next_offset) for slot, level in zip(self._slots, self._levels, strict=False)
                  if slot != NO_SLOT and level.look_at_ms == NEVER_MS]  # fmt: skip
         slots, ends = np.array(named, np.int64).reshape(-1, 2).T.copy()

@@ -85,7 +85,7 @@ class DelayPuts(Pipeline):
     # answers
 
     def answers(self, now_ns: int) -> Answers:
-        """What became of entries since."""
+        """Return what became of entries since the last call."""
         done = self.harvest(now_ns)
         numbers, places = done[:, DoneWord.NUMBER].copy(), done[:, DoneWord.PHYSICAL_OFFSET].copy()
         entries, is_refused = self._table_of_levels.entries_of(numbers), done[:, DoneWord.STATUS] == REFUSED

@@ -44,7 +44,7 @@ def said_offsets(folder: Path) -> dict[int, int]:
 
 
 class DeliveredBefore:
-    """One store's; `records` are its log."""
+    """Search in one store; `records` are its log."""
 
     def __init__(self, config: BrokerConfig, board: Board, records: Records) -> None:
         self._records, self._board = records, board
@@ -82,7 +82,7 @@ class DeliveredBefore:
         return next((at for at in under_way if self._is_delivered(queue, at) is False), low)
 
     def _is_delivered(self, queue: FollowedQueue, offset: int) -> bool | None:
-        """None where nobody can tell."""
+        """Return whether the entry's message was delivered before; None where nobody can tell."""
         entries = queue.read(offset, 1, self._board.reput_from_offset.read())
         if not entries or entries.physical_offsets[0] < 0:
             return None

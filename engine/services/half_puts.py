@@ -22,7 +22,7 @@ class HalfPut(NamedTuple):
 
 
 class HalfPuts(Pipeline):
-    """One claimed ring; tokens are HalfPuts."""
+    """A claimed ring whose tokens are HalfPuts."""
 
     def __init__(self, config: BrokerConfig, board: Board) -> None:
         self._words = board.transactions

@@ -31,19 +31,19 @@ class HalfQueues:
         self._ops = FollowedQueue(consumequeue / OP_TOPIC / "0", file_bytes)
 
     def first_offsets(self) -> tuple[int, int]:
-        """Where half and op messages begin."""
+        """Return the queue offsets at which half and op messages begin."""
         below = self._board.reput_from_offset.read()
         halves, ops = self._halves.bounds(below), self._ops.bounds(below)
         return halves[0] if halves else 0, ops[0] if ops else 0
 
     def halves_end(self) -> int:
-        """Where half messages end."""
+        """Return the queue offset at which half messages end."""
         bounds = self._halves.bounds(self._board.reput_from_offset.read())
         return bounds[1] if bounds else 0
 
     @staticmethod
     def _misses(queue: FollowedQueue, offset: int, below: int) -> tuple[Pulled, int]:
-        """Why nothing is there, and where something may be; as of the same look: what came since is not missing."""
+        """Return why no message is there, and where one may be, as of the same look: what came since is not missing."""
         bounds = queue.bounds(below)
         if bounds is None or bounds[0] <= offset == bounds[1] or bounds[1] == 0:
             return Pulled.NO_NEW, offset
@@ -63,7 +63,7 @@ class HalfQueues:
         return Ops(Pulled.MESSAGES, offset + len(ops), tuple(ops))
 
     def read_half(self, offset: int) -> HalfRead:
-        """The half message there."""
+        """Read the half message at a queue offset; without one, the status says why."""
         below = self._board.reput_from_offset.read()
         entries = self._halves.read(offset, 1, below)
         if entries is None or not len(entries) or entries.physical_offsets[0] < 0:
@@ -81,14 +81,14 @@ class HalfQueues:
         )  # fmt: skip
 
     def _message(self, physical_offset: int) -> Message | None:
-        """The message there; None where there is none any more, or none that can be read."""
+        """Return the message at an offset; None where it is gone or cannot be read."""
         try:
             return self.records.message(physical_offset) if physical_offset >= 0 else None
         except CorruptRecord:
             return None
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close both queues and the mapped segments."""
         self._halves.close()
         self._ops.close()
         self.records.close()

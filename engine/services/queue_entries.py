@@ -36,8 +36,10 @@ class FollowedQueue:
         self._base, self._fd = -1, -1
 
     def read(self, offset: int, count_max: int, below: int) -> QueueEntries | None:
-        """Up to so many from `offset` on, of one file, that lie below the log offset `below`; None where there is no
-        such file."""
+        """Return up to `count_max` entries from `offset` on, of one file, below the log offset `below`.
+
+        None where there is no such file.
+        """
         at = offset * ENTRY_BYTES
         base = at - at % self._file_bytes
         if base != self._base and not self._open(base):
@@ -70,7 +72,7 @@ class FollowedQueue:
             return None
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the queue file that is open."""
         if self._fd >= 0:
             os.close(self._fd)
         self._base, self._fd = -1, -1

@@ -21,7 +21,7 @@ class Records:
         self._open: OrderedDict[int, Segment] = OrderedDict()
 
     def base_of(self, offset: int) -> int:
-        """Where the segment of an offset begins."""
+        """Return the base offset of an offset's segment."""
         return self._files.base_of(offset)
 
     def segment(self, base: int) -> Segment | None:
@@ -60,7 +60,7 @@ class Records:
         return message
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap all segments that are open."""
         for segment in self._open.values():
             segment.close()
         self._open.clear()

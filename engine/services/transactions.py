@@ -91,7 +91,7 @@ class Transactions:
     # the beginning
 
     def _begin(self, now_ms: int) -> None:
-        """Where the queues are gone on with: from shared memory, or as the clients role says."""
+        """Find where the queues are gone on with: from shared memory, or as the clients role says."""
         half, is_put = self._puts.settle()
         self._round_at_ms = now_ms + self._config.transaction_check_interval_ms
         if not self._words.is_begun.read():
@@ -137,7 +137,7 @@ class Transactions:
         return steps
 
     def _stopping(self) -> int:
-        """No step more; a put that is under way has to be answered."""
+        """Begin no further step; a put under way must be answered."""
         if self._puts.puts:
             head = self._puts.head
             atomics.await_change(self._puts.control, int(ControlWord.HEAD), head, HELD_UP_MS * waiting.NS_PER_MS)
@@ -156,7 +156,7 @@ class Transactions:
         return self._awaited is not None or now_ms < self._pause_until_ms
 
     def _step(self, now_ms: int) -> None:
-        """One wish of the round."""
+        """Do what the round wishes next."""
         assert self._round is not None
         try:
             wanted = self._round.send(self._reply)
@@ -203,7 +203,7 @@ class Transactions:
         self._awaited = wanted
 
     def _take(self, outcome: Outcome, now_ms: int) -> None:
-        """What became of a put."""
+        """Take in the outcome of a put."""
         is_put = outcome.status is PutMessageStatus.PUT_OK
         if outcome.token is None:
             return
@@ -287,7 +287,7 @@ class Transactions:
         descriptors.await_readable(self._link.bell, stop_alarm(), timeout_ms=timeout_ms)
 
     def _rest_ms(self, now_ms: int) -> int:
-        """How long nothing is to be done here, unless somebody rings: nothing waits for the log."""
+        """Return how long nothing is to be done here, unless somebody rings: nothing waits for the log."""
         is_running = self._board.broker_state.read() == BrokerState.RUNNING
         if not self._is_begun or not is_running or self._awaited is not None:
             return HELD_UP_MS
@@ -295,7 +295,7 @@ class Transactions:
         return max(0, due_ms - now_ms)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close queues, tables, ring and link."""
         self._queues.close()
         self._decided.close()
         self._puts.close()

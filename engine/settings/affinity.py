@@ -23,7 +23,7 @@ def cpus_of(affinity: str, role: str, available: Set[int]) -> Set[int] | None:
 
 
 def sync_cpu(affinity: str) -> int:
-    """The one CPU of the synchronous path, in a process that may use what the broker may; -1 where there is none."""
+    """Return the one CPU of the synchronous path, in a process that may use the broker's CPUs; -1 without one."""
     cpus = cpus_of(affinity, SYNC_PATH[0], os.sched_getaffinity(0)) or set()
     return next(iter(cpus)) if len(cpus) == 1 else -1
 

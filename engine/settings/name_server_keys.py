@@ -90,5 +90,5 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def log_settings_of(written: Mapping[str, Any]) -> LogSettings:
-    """What the file says of the log, the rest by default."""
+    """Return what the file says of the log, the rest by default."""
     return LogSettings(**{key.field: written[key.field] for key in LOG_KEYS if key.field in written})

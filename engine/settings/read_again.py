@@ -9,13 +9,13 @@ WARNINGS_MAX = 20
 
 
 def outcome(file: str, applied: Sequence[str], restart: Sequence[str]) -> str:
-    """In words, what a reading came to: the settings that were applied, the keys that need a restart."""
+    """Return the result of a reading in words: settings that were applied, keys that need a restart."""
     said = [f"applied: {', '.join(applied)}"] if applied else []
     said += [f"need a restart: {', '.join(restart)}"] if restart else []
     return f"{file} was read; {'; '.join(said)}" if said else f"{file} was read: nothing is another than before"
 
 
 def tell_warnings(log: logging.Logger, warnings: Sequence[str]) -> None:
-    """A few of them: whoever wrote the file may read all at the next start."""
+    """Log the first warnings; the next start shows all of them."""
     for warning in warnings[:WARNINGS_MAX]:
         log.warning("%s", warning)

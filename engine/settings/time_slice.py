@@ -30,20 +30,20 @@ class SchedAttr(ctypes.Structure):
 
 
 class Scheduling(NamedTuple):
-    """How a thread is scheduled. `slice_ns` 0: by a kernel without such wishes, or under another policy."""
+    """The scheduling of a thread. `slice_ns` 0: by a kernel without such wishes, or under another policy."""
 
     policy: int
     slice_ns: int
 
 
 def scheduling(thread: int = 0) -> Scheduling:
-    """Of a thread of this machine, 0: the caller. Raises OSError."""
+    """Return the scheduling of a thread on this machine, 0: the caller. Raises OSError."""
     attributes = _attributes(thread)
     return Scheduling(attributes.sched_policy, attributes.sched_runtime)
 
 
 def apply(role: str) -> None:
-    """Ask for the slices of a role, for this thread and all that it starts; whoever refuses it is obeyed."""
+    """Ask for a role's short slices, for this thread and all that it starts; does nothing where the kernel refuses."""
     if not role.startswith(PROMPT):
         return
     try:

@@ -1,4 +1,4 @@
-"""RocketMQ's tls.properties: certificates, private keys, and whom to trust, as a server and as a client.
+"""RocketMQ's tls.properties: certificates, private keys and trusted authorities, as a server and as a client.
 
 Implements: TlsSystemConfig, TlsHelper.extractTlsConfigFromFile
 Where RocketMQ is lenient without a word, this is not: its test mode, in which a server makes a certificate and every
@@ -52,7 +52,7 @@ class OwnCertificate:
 
 @dataclass(frozen=True, slots=True)
 class TlsFile:
-    """What the file says. `own` certificates are None where none is given; `is_test`: a server makes one by itself."""
+    """Content of the file. `own` certificates are None if not given; `is_test`: a server makes one by itself."""
 
     path: Path
     min_version: str
@@ -67,7 +67,7 @@ class TlsFile:
     warnings: tuple[str, ...]
 
     def files(self) -> list[Path]:
-        """Every file that says something, this one first."""
+        """Return every file that says something, this one first."""
         own = [path for one in (self.server_own, self.client_own) if one for path in (one.certificate, one.key)]
         return [self.path, *own, *(path for path in (self.server_trusts, self.client_trusts) if path)]
 
@@ -113,7 +113,7 @@ def made_by_itself(path: Path | None) -> bool:
 
 
 def _check(file: str, entry: Entry) -> None:
-    """Raises ConfigError for a key that is none, and for a value that is not allowed."""
+    """Raise ConfigError for an unknown key or a value that is not allowed."""
     where, allowed = f"{entry.key}={entry.value}", ""
     if "assword" in entry.key:
         where = entry.key

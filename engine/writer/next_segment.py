@@ -22,7 +22,7 @@ from store.files.segment import Segment
 from store.files.segment_files import SegmentFiles
 
 LOOK_MS = 100  # while the segment is not there
-READY_NS = 30_000_000_000  # once it is: whoever wants another one rings
+READY_NS = 30_000_000_000  # once it is: the writer rings when it wants another one
 JOIN_SECONDS = 5.0
 
 

@@ -19,12 +19,12 @@ from store.files.segment import Segment
 
 AHEAD_BYTES, STEP_BYTES = 16 << 20, 1 << 20
 LOW_BYTES = AHEAD_BYTES - 4 * STEP_BYTES  # below, it is asked to go on
-LOOK_NS = 30_000_000_000  # whoever wants more rings
+LOOK_NS = 30_000_000_000  # the writer rings when it wants more
 JOIN_SECONDS = 5.0
 
 
 class PagesAhead:
-    """Of the segment that was begun last."""
+    """Pages of the writer's newest segment."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
@@ -45,9 +45,10 @@ class PagesAhead:
             self._thread.start()
 
     def ready(self, end: int, least: int) -> int:
-        """Up to where pages are writable, at least `least` bytes behind `end`; more are asked for where few are left.
+        """Return up to where pages are writable, at least `least` bytes behind `end`; ask for more where few are left.
 
-        Raises OSError where there are no blocks behind them."""
+        Raises OSError where there are no blocks behind them.
+        """
         if self._ready < end + LOW_BYTES:
             self._ring()
         segment = self._segment
@@ -59,7 +60,7 @@ class PagesAhead:
         publish(self._bell, 0, int(self._bell[0]) + 1)
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, and wait a limited time."""
         self._is_closing = True
         self._ring()
         if self._thread is not None:

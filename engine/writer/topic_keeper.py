@@ -1,7 +1,7 @@
 """Keeps a broker's topics.json up to date: what the writer, and before and after it the supervisor, say about queues.
 
 Implements: TopicConfigManager, as far as topics come from messages
-A file that cannot be read or written stops nobody: it is told once, and tried again each AGAIN_SECONDS.
+A file that cannot be read or written holds nothing up: it is logged once, and tried again each AGAIN_SECONDS.
 A file of very many topics takes seconds to write, and to read once an administrator changed it: then a thread does it,
 and messages go on.
 """
@@ -42,7 +42,7 @@ class TopicKeeper:
         self._is_reading = False  # the thread notes what is unread: nobody else may
 
     def note(self, queues: Iterable[tuple[str, int]], *, in_use: bool = False) -> None:
-        """There are these (topic, queue id); `in_use`: messages come for them."""
+        """Note that these (topic, queue id) exist; `in_use`: messages arrive for them."""
         noted = list(queues), in_use
         is_later = self._unread or self._is_reading or self._rests
         if is_later or (self._is_slow and self._topics.has_changed):
@@ -78,7 +78,7 @@ class TopicKeeper:
         return self._topics.took_seconds >= QUICK_SECONDS
 
     def save(self, now_ms: int) -> None:
-        """Write what is new."""
+        """Write new topics, and log their names."""
         try:
             added = self._topics.save(now_ms)
         except (OSError, MalformedConfig) as error:

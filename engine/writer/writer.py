@@ -45,7 +45,7 @@ QUEUE_ID_MAX = (1 << 31) - 1
 
 
 def places_of(board: Board) -> Words:
-    """Where in the counters those lie that a commit changes."""
+    """Return where in the counters those lie that a commit changes."""
     places: Words = np.zeros(len(Place), np.int64)
     for place, cursor in (
         (Place.MAX_PHYSICAL, board.max_physical_offset), (Place.PUT_MESSAGES, board.put_messages),
@@ -112,7 +112,7 @@ class Writer:
         ring.await_bell(bell.words, bell.index, self._controls.words, 0, timeout_ms * waiting.NS_PER_MS)
 
     def close(self) -> None:
-        """Unmap everything."""
+        """Finish the topics' file, and unmap segment, rings and tables."""
         while not self._topics.finish(wall_ms(), BEAT_SECONDS):
             waiting.note(self._board.heartbeats[self.name], monotonic_ms())
         self._pages.close()
@@ -131,7 +131,7 @@ class Writer:
         return opened
 
     def _answer(self, opened: ring.Ring, control: Words) -> None:
-        """Tell a producer the slot of the queue it asks for; -errno when there is none for it."""
+        """Give a producer the slot of the queue it asks for; -errno where there is no slot for it."""
         asked = int(control[ControlWord.ASKED])
         question = opened.question.tobytes()
         queue_id, topic_bytes = QUESTION.unpack_from(question)

@@ -22,7 +22,7 @@ BOUNDS = KEPT[RPC].bounds
 
 
 class FrontCounts(Counts):
-    """Of one front."""
+    """Counts that one front sends to the clients role."""
 
     def __init__(self, relay: Relay) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class FrontCounts(Counts):
         self.observe(RPC, took_ms, REMOTING, PULL, "success", "true" if was_held else "false", "success")
 
     def pulled_at_once(self, count: int) -> None:
-        """So many were within a millisecond."""
+        """Count pulls that took less than a millisecond."""
         if count > 0:
             self.add((RPC, REMOTING, PULL, "success", "false", "success"), [count, *[0] * (len(BOUNDS) + 1)])
 
@@ -49,7 +49,7 @@ class FrontCounts(Counts):
         self._unusual[np.searchsorted(BOUNDS, took_ms)] += 1
 
     def turn(self, now_ms: int) -> None:
-        """Look at the clock."""
+        """Send the counts to the clients role when they are due."""
         if self.rows and now_ms >= self._say_at_ms:
             self._say_at_ms = now_ms + SAID_EACH_MS
             self._relay.tell("counted", {"rows": self.take()})
@@ -59,8 +59,10 @@ class FrontCounts(Counts):
         self._relay.tell("counted", {"rows": self.take(), **asked})
 
     def usual(self, ring: Words, now_ms: int) -> None:
-        """Once a second: what the latencies of the ring's puts say of usual sends. A put that others counted a
-        millisecond away is made up for by the next one that is there."""
+        """Take, once a second, the usual sends from the latencies of the ring's puts.
+
+        A put that others counted a millisecond away is made up for by the next one in that place.
+        """
         if now_ms < self._look_at_ms:
             return
         if self._ring is None:

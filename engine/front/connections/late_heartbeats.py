@@ -1,4 +1,4 @@
-"""Heartbeats that were handed on and are not taken: whoever waits too long for an answer hears that the broker is busy.
+"""Heartbeats that were handed on and not taken yet: a client that waits too long hears that the broker is busy.
 
 Implements: BrokerFastFailure's look at the heartbeat queue (waitTimeMillsInHeartbeatQueue)
 A heartbeat is taken once the clients role's ring was read beyond it, whatever that role answered.
@@ -30,19 +30,19 @@ class Waiting(NamedTuple):
 
 
 class LateHeartbeats:
-    """Of one front; `limit_ms`: for how long one may wait, None: for ever."""
+    """Heartbeats that one front handed on. `limit_ms`: how long each may wait; None: without limit."""
 
     def __init__(self, limit_ms: int | None, version: int) -> None:
         self._limit_ms, self._version = limit_ms, version
         self._waiting: deque[Waiting] = deque()
 
     def note(self, peer: Peer, request: RemotingCommand, end: int) -> None:
-        """One was handed on."""
+        """Note a heartbeat that was handed on and ends at `end` in the clients role's ring."""
         if self._limit_ms is not None and not request.is_oneway and len(self._waiting) < KEPT_MAX:
             self._waiting.append(Waiting(peer, replace(request, body=b""), end, monotonic_ms()))
 
     def expired(self, taken: int, now_ms: int) -> Iterator[tuple[Peer, RemotingCommand]]:
-        """Those that wait too long, each with its answer; the ring was read up to there."""
+        """Yield the heartbeats that wait too long, each with its answer; `taken` is how far the ring was read."""
         waiting = self._waiting
         while waiting and waiting[0].end <= taken:
             waiting.popleft()

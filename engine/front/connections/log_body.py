@@ -26,7 +26,7 @@ class LogFile(Segment):
 
 @dataclass(slots=True)
 class LogRange:
-    """Bytes of one file."""
+    """A range of bytes in one log file."""
 
     file: LogFile
     position: int
@@ -34,7 +34,7 @@ class LogRange:
 
     @property
     def view(self) -> memoryview:
-        """They themselves."""
+        """The bytes of the range, in the mapped file."""
         return self.file.view[self.position : self.position + self.length]
 
 
@@ -47,7 +47,7 @@ class LogAnswer:
 
     @property
     def bytes(self) -> int:
-        """Of both."""
+        """Return the size of head and body together."""
         return len(self.head) + sum(piece.length for piece in self.body)
 
 
@@ -88,7 +88,7 @@ def _send_file(transport: asyncio.Transport, fd: int, head: bytes, piece: LogRan
 
 
 def _write(transport: asyncio.Transport, pending: list[bytes | memoryview]) -> None:
-    """One write; large parts stay where they are if the socket is busy anyway."""
+    """Write all parts in one call; large parts are not copied if the socket is busy anyway."""
     if len(pending) == 1:
         transport.write(pending[0])
     elif not transport.get_write_buffer_size():

@@ -1,8 +1,8 @@
 """How often a front looks at the clock: some times a second while something is under way, else when something is due.
 
 Implements: nothing of RocketMQ's, whose timers are threads
-What idle clients do, heartbeats and pulls that are held again, does not count: no time of theirs is looked at between
-two sweeps. Whatever else comes ends the rest.
+What idle clients do (heartbeats, pulls that are held again) does not count: nothing of it is due before the next
+sweep. Anything else that arrives ends the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NEVER_MS = 1 << 40  # from now
 
 
 class Pace:
-    """Of one front. `wake`: a rest has ended; `clock_ms` as the front's turns have it."""
+    """When one front looks at the clock. `wake` ends the loop's rest; `clock_ms` is the clock of the front's turns."""
 
     def __init__(self, wake: Callable[[], None], clock_ms: Callable[[], int] = monotonic_ms) -> None:
         self._wake, self._clock_ms = wake, clock_ms
@@ -31,7 +31,7 @@ class Pace:
             self._wake()
 
     def wait_ms(self, rest_ms: int) -> int:
-        """How long the front may serve now, for which nothing is due for `rest_ms`."""
+        """Return how long the front may serve while nothing is due for `rest_ms`."""
         now_ms = self._clock_ms()
         if self.is_stirred:
             self.is_stirred, self._quiet_at_ms = False, now_ms + QUIET_MS

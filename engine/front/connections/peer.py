@@ -31,7 +31,7 @@ TURN_SECONDS = 0.005  # for the requests of one connection, while others wait
 
 
 class PeerHost(Protocol):
-    """Who has the connections: the front."""
+    """The front, as the owner of connections."""
 
     buffer: memoryview
 
@@ -39,31 +39,31 @@ class PeerHost(Protocol):
         """Whether a connection may go on that begins with this byte."""
 
     def take_usual(self, peer: Peer, at: int, end: int) -> int:
-        """What of the buffer from `at` to `end` is usual is done: where the first frame begins that is not, or not
-        whole. Asked of peers with a `slot`, or that pull."""
+        """Answer the usual frames of the buffer from `at` to `end`.
+
+        Return where the first one begins that is not usual, or not whole. Called for peers with a `slot`, or that pull.
+        """
 
     def received(self, peer: Peer, data: memoryview, start: int, length: int) -> None:
-        """One frame, without its first four bytes: data[start : start + length], valid during the call.
-
-        Raises MalformedFrame."""
+        """Take one frame without its length: data[start : start + length], valid in the call. Raises MalformedFrame."""
 
     def spoke(self, peer: Peer) -> None:
-        """It sent whole frames."""
+        """A peer sent one or more whole frames."""
 
     def holds(self, peer: Peer, count: int) -> None:
-        """So many bytes are kept for it: of a frame that is not whole, of answers that it does not take."""
+        """Note how many bytes are kept for a peer: of an incomplete frame, and of answers that it does not take."""
 
     def wrote(self, peer: Peer) -> None:
-        """It has answers to be sent when this turn ends."""
+        """Note that a peer has answers to be sent at the end of this turn."""
 
     def had_turn(self, peer: Peer) -> None:
-        """There is more of it: `go_on` is to be called after the others had theirs."""
+        """Note that a peer has more to serve: `go_on` is called after the others had their turn."""
 
     def broke(self, peer: Peer, malformed: MalformedFrame) -> None:
-        """It sent what is no frame."""
+        """Handle a peer that sent an invalid frame."""
 
     def left(self, peer: Peer) -> None:
-        """It is gone."""
+        """A peer's connection has ended."""
 
 
 class Peer(asyncio.BufferedProtocol):
@@ -99,14 +99,14 @@ class Peer(asyncio.BufferedProtocol):
     # reading
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The transport is there."""
+        """Note the transport and its socket, and limit its write buffer."""
         self._transport = self.connection.transport = cast(asyncio.Transport, transport)
         self._socket = cast(socket.socket, transport.get_extra_info("socket"))
         self._fd = self._socket.fileno()
         self._transport.set_write_buffer_limits(high=DEAF_BYTES)
 
     def get_buffer(self, _size_hint: int) -> memoryview:
-        """Where the next bytes go: what the front has for all of its connections, behind what is there of a frame."""
+        """Return where the next bytes go: the front's buffer, behind what is there of a frame."""
         buffer, kept = self._host.buffer, len(self._partial)
         if not 0 < kept <= JOINED_BYTES_MAX:
             return buffer
@@ -114,7 +114,7 @@ class Peer(asyncio.BufferedProtocol):
         return buffer[kept:]
 
     def buffer_updated(self, count: int) -> None:
-        """Bytes have come."""
+        """Serve the frames among the bytes received; keep the last one if it is incomplete."""
         kept = len(self._partial)
         if not self._is_begun:
             self._is_begun = True
@@ -194,7 +194,7 @@ class Peer(asyncio.BufferedProtocol):
 
     @property
     def answers_bytes(self) -> int:
-        """Of what was written and not taken."""
+        """Return the bytes that were written but not yet taken by the peer."""
         return self._out_bytes + self._waiting_bytes
 
     @property
@@ -203,7 +203,7 @@ class Peer(asyncio.BufferedProtocol):
 
     @property
     def room(self) -> int:
-        """How many bytes of answers may be made for it now; few, once its socket takes no more: it may never read."""
+        """Return how many bytes of answers may be made now; few once the socket takes no more: it may never read."""
         waiting = self._waiting_bytes
         return (WAITING_BYTES_MAX if waiting else ANSWERS_BYTES_MAX) - waiting - self._out_bytes
 
@@ -249,7 +249,7 @@ class Peer(asyncio.BufferedProtocol):
         self._out_bytes += sum(map(len, parts))
 
     def write_log(self, answer: LogAnswer) -> None:
-        """As `write`, an answer whose body lies in the log."""
+        """Write an answer whose body lies in the log; like `write`, it leaves at the end of the turn."""
         if not self._out:
             self._host.wrote(self)
         self._out.append(answer)
@@ -258,7 +258,7 @@ class Peer(asyncio.BufferedProtocol):
 
     @property
     def idle_fd(self) -> int:
-        """Its socket, where what is sent there at once goes behind all that was written; else -1."""
+        """Return the socket if bytes sent there at once follow all that was written; else -1."""
         transport = self._transport
         if self._out or self.is_tls or transport is None or transport.is_closing():
             return -1
@@ -267,7 +267,7 @@ class Peer(asyncio.BufferedProtocol):
         return self._fd
 
     def write_rest(self, rest: bytes, error: int) -> None:
-        """What the socket did not take of what was sent there at once; or it is broken."""
+        """Write what the socket did not take when it was sent to directly; or handle its error."""
         if self._transport is None or error:
             self.abort()
             return
@@ -288,7 +288,7 @@ class Peer(asyncio.BufferedProtocol):
             self.tell_held()
 
     def tell_held(self) -> None:
-        """Say how many bytes are kept for this connection, where there are any or were."""
+        """Tell the host how many bytes are kept for this connection, if any are or were."""
         left = self._waiting_bytes
         if not left:
             self.stuck_since = None
@@ -299,11 +299,7 @@ class Peer(asyncio.BufferedProtocol):
             self._host.holds(self, held)
 
     def _acked_bytes(self) -> int:
-        """What it took of all that was sent to it.
-
-        What the transport keeps tells less: a slow reader takes megabytes out of the kernel's buffer, and over TLS out
-        of a second one, before the transport may write again.
-        """
+        """Return how many of the sent bytes the client has acknowledged."""
         assert self._socket is not None
         try:
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED_AT + _ACKED.size)
@@ -312,13 +308,13 @@ class Peer(asyncio.BufferedProtocol):
         return int(_ACKED.unpack_from(info, _ACKED_AT)[0])
 
     def pause_writing(self) -> None:
-        """It takes its answers more slowly than it asks: nothing more is read from it."""
+        """Stop reading: the client takes its answers more slowly than it asks."""
         self._is_deaf = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It has taken most of them."""
+        """Read again: the client has taken most of its answers."""
         self._is_deaf = False
         when_taken, self.when_taken = self.when_taken, None
         if when_taken is not None:
@@ -331,11 +327,11 @@ class Peer(asyncio.BufferedProtocol):
     # the end
 
     def eof_received(self) -> bool:
-        """It says no more: what is under way is still answered, then the connection ends."""
+        """Keep the connection open for answers under way, although the client sends no more."""
         return False
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """It is gone."""
+        """Forget what was to be read and written, and report the end to the host."""
         self._has_more = False
         self._partial.clear()
         self._out.clear()
@@ -349,6 +345,6 @@ class Peer(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Hang up at once."""
+        """Close the connection at once; unsent answers are lost."""
         if self._transport is not None:
             self._transport.abort()

@@ -39,7 +39,7 @@ class Reception:
         self, host: PeerHost, rules: Rules, how: ServerTls, on_tls: Callable[[TlsOutcome], None], connections: int
     ) -> None:
         self._host, self._rules, self._is_tls_served = host, rules, how.context is not None
-        # An answer that was meant for a connection of the front before this one must reach none of ours.
+        # An answer that was meant for a connection of the front before this one must reach no connection of this one.
         first_number = time.monotonic_ns() // 1000
         self.connections = Connections(Bounds(allowed_connections(connections)), lambda _number: False, first_number)
         self.opening = Opening(how, on_tls)
@@ -61,7 +61,7 @@ class Reception:
 
     @property
     def ports(self) -> set[int]:
-        """Those that are served."""
+        """Return the ports that accept connections now."""
         return set(self._acceptors)
 
     def stop(self) -> None:
@@ -114,7 +114,7 @@ class Reception:
                 self.left(peer)
 
     def left(self, peer: Peer) -> None:
-        """A connection is gone."""
+        """Remove a closed connection from the tables."""
         self.peers.pop(peer.number, None)
         self.connections.leave(peer.connection)
 

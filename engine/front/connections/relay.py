@@ -69,30 +69,30 @@ class Relay(Questions):
             self._note_kept(peer, len(frame))
 
     def _note_goodbye(self, peer: Peer, frame: bytes) -> None:
-        """It leaves one group, of several perhaps that its heartbeat names."""
+        """Note that a client leaves one group, perhaps one of several in its heartbeat."""
         if not peer.heartbeat:
             return
         if len(peer.goodbyes) < GOODBYES_MAX and len(frame) <= GOODBYE_BYTES_MAX:
             peer.goodbyes.append(frame)
             self._note_kept(peer, self._kept.get(peer.number, 0) + len(frame))
-        else:  # it is told again by its next heartbeat
+        else:  # its next heartbeat says it again
             self._forget(peer)
 
     def _note_kept(self, peer: Peer, count: int) -> None:
-        """So many bytes are kept for a connection; who has most goes when it is too much for all."""
+        """Note the bytes kept for a connection; above the limit, the connection with the most loses them."""
         self._kept_bytes += count - self._kept.get(peer.number, 0)
         self._kept[peer.number] = count
         while self._kept_bytes > KEPT_BYTES_MAX:
             self._forget(self._peers[max(self._kept, key=self._kept.__getitem__)])
 
     def _forget(self, peer: Peer) -> None:
-        """What it said last is not known any more."""
+        """Forget the last heartbeat of a connection."""
         self._kept_bytes -= self._kept.pop(peer.number, 0)
         peer.heartbeat = b""
         peer.goodbyes.clear()
 
     def left(self, peer: Peer) -> None:
-        """A connection is gone."""
+        """Forget a closed connection, and report its end if it was announced."""
         self._forget(peer)
         self.before_more()
         if peer.is_announced:
@@ -116,7 +116,7 @@ class Relay(Questions):
                 super()._take(message)
 
     def _begin_again(self) -> None:
-        """The clients role is a new process: it is told who is there, and asked again what it has not answered."""
+        """Announce all connections to a new clients process, replay their heartbeats, repeat open questions."""
         for peer in self._peers.values():
             if peer.is_announced:
                 self._announce(peer)
@@ -127,8 +127,8 @@ class Relay(Questions):
 
 
 def _nothing_before() -> None:
-    """Nothing is kept back."""
+    """Do nothing: the default where nothing is kept back."""
 
 
 def _nobody_answers(_asked: Json) -> None:
-    """Nothing is known yet."""
+    """Do nothing: the default before any question has an answer."""

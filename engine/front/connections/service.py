@@ -28,7 +28,7 @@ MOVED_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class FrontContext:
-    """What all services of one front have."""
+    """Settings, tables and links that all services of one front share."""
 
     config: BrokerConfig
     board: Board
@@ -62,7 +62,7 @@ def frame_of(request: RemotingCommand, answer: RemotingCommand) -> bytes:
 
 
 class Service(Protocol):
-    """Some of the requests that a front answers itself."""
+    """A part of a front that answers some request codes itself."""
 
     codes: frozenset[int]
 
@@ -73,10 +73,10 @@ class Service(Protocol):
         """Look at the clock (monotonic), some times a second while something is under way."""
 
     def rest_ms(self, now_ms: int) -> int:
-        """For how long it needs no turn, unless a request comes; `now_ms` as of `turn`."""
+        """Return for how long no turn is needed, unless a request arrives; `now_ms` as in `turn`."""
 
     def left(self, peer: Peer) -> None:
         """A connection is gone: what was under way for it needs no answer."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release what the service holds: maps, threads, descriptors."""

@@ -18,14 +18,14 @@ SHARE_BYTES = 64 * 1024  # of answers made at a time, where more wait
 
 
 class InLine(Protocol):
-    """A connection."""
+    """A connection that waits for its share of a turn."""
 
     def go_on(self) -> None:
         """Serve what is left of what it asked; `had_turn` where there is still more."""
 
 
 class Shares:
-    """Of one front. `call_soon` runs a function in the next loop turn; `clock_ns` is monotonic."""
+    """Shares of one front's loop turns. `call_soon` runs a function in the next loop turn; `clock_ns` is monotonic."""
 
     def __init__(
         self, call_soon: Callable[[Callable[[], None]], object], clock_ns: Callable[[], int] = time.monotonic_ns
@@ -41,16 +41,16 @@ class Shares:
 
     @property
     def room(self) -> int | None:
-        """How many bytes of answers are made for one connection now; None: as for one that is alone."""
+        """Return how many bytes of answers are made for one connection now; None: as for one that is alone."""
         return SHARE_BYTES if self._left_ns <= 0 or len(self._line) > FEW else None
 
     def spend(self, taken_ns: int) -> None:
-        """So long was worked for somebody's pulls."""
+        """Take the time worked for pulls off this turn."""
         self._left_ns -= taken_ns
         self._begin_soon()
 
     def wait(self, one: InLine) -> None:
-        """It has more, and goes on behind the others in line."""
+        """Put a connection with more to serve behind the others in line."""
         self._line.append(one)
         self._begin_soon()
 

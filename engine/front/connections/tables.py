@@ -10,11 +10,11 @@ from store.compat import Line
 
 Json = dict[str, Any]
 TOPICS, GROUPS, SUBSCRIPTIONS, RESETS, FORBIDDEN = "topics", "groups", "subscriptions", "resets", "forbidden"
-NEEDED = frozenset({TOPICS, GROUPS, SUBSCRIPTIONS})  # the others are told before these
+NEEDED = frozenset({TOPICS, GROUPS, SUBSCRIPTIONS})  # the other tables arrive before these
 
 
 class Tables:
-    """The tables by name. Not `is_complete` until the clients role has told all of them once.
+    """The tables by name. `is_complete` is False until the clients role has sent all of them once.
 
     topics: TopicConfig by name; groups: SubscriptionGroupConfig by name; subscriptions: by group what its consumers
     say in their heartbeats (`engine.protocol.clients`), for as long as there are any; resets: what pulls are to hear;
@@ -33,44 +33,40 @@ class Tables:
 
     @property
     def topics(self) -> dict[str, Json]:
-        """TopicConfig by name."""
+        """TopicConfig of each topic, by its name."""
         return self._tables[TOPICS]
 
     @property
     def groups(self) -> dict[str, Json]:
-        """SubscriptionGroupConfig by name."""
+        """SubscriptionGroupConfig of each consumer group, by its name."""
         return self._tables[GROUPS]
 
     @property
     def subscriptions(self) -> dict[str, Json]:
-        """By group."""
+        """Subscriptions of each group, from its consumers' heartbeats."""
         return self._tables[SUBSCRIPTIONS]
 
     @property
     def forbidden(self) -> dict[str, Json]:
-        """By group, topics and bits of what it may not."""
+        """Bits of what a group may not use of a topic, by group, then topic."""
         return self._tables[FORBIDDEN]
 
     @property
     def resets(self) -> dict[str, Json]:
-        """By topic@group, offsets by queue id: of these a pull is to hear."""
+        """Offsets by queue id that the next pulls hear, by topic@group."""
         return self._tables[RESETS]
 
     @property
     def is_complete(self) -> bool:
-        """Whether all tables were told: before that nothing can be said to be missing in one."""
+        """Return whether all tables arrived once: before that, a missing name means nothing."""
         return self._complete >= NEEDED
 
     def follow(self, on_change: Callable[[str, str | None], None]) -> None:
-        """Have `on_change(table, name)` called for each entry that changed; `None`: for all of the table."""
+        """Register `on_change(table, name)` for each entry that changes; `None`: all of the table."""
         self._followers.append(on_change)
 
     def take(self, fields: Json) -> None:
-        """What the clients role says: entries of a table (name to value, null: gone).
-
-        Of a `whole` one they come in parts, the first `begins`, the last `ends`: then it takes the other one's place,
-        and changes that came meanwhile are in it.
-        """
+        """Take entries that the clients role sent for a table (name to value, null: gone)."""
         name, entries = fields["table"], fields["entries"]
         table = self._tables.setdefault(name, {})
         if not fields.get("whole"):

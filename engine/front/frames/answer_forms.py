@@ -49,8 +49,8 @@ class AnswerForms(NamedTuple):
 
 
 def forms_of(make: MakeAnswer, codes: Mapping[int, int]) -> AnswerForms:
-    """`make` answers a request with a code and values, without a transaction where there is no key; `codes`: what each
-    status is told as."""
+    """`make` answers a request with a code and values, without a transaction where there is no key; `codes`: the
+    response code of each status."""
     words, text = np.zeros(FormsWord.END, np.int64), bytearray()
     for form in ANSWERED:
         request = RemotingCommand(0, OPAQUE, serialize=Serialize(form & 1))
@@ -64,7 +64,7 @@ def forms_of(make: MakeAnswer, codes: Mapping[int, int]) -> AnswerForms:
 
 
 def enter_form(words: Words, form: int, parts: Sequence[Part], kind: Serialize, text: bytearray) -> None:
-    """One form's words; what never changes comes behind `text`."""
+    """Write one form's words; its literals are appended to `text`."""
     assert len(parts) <= FORM_PARTS
     at = form * FORM_WORDS
     words[at] = len(parts)

@@ -29,7 +29,7 @@ class SendTopics:
         self._name_end = self._slot_end = 0
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all topics and queues."""
         self.words[:], self.slots[:] = 0, SLOT_UNKNOWN
         self._rows.clear()
         self._name_end = self._slot_end = 0
@@ -74,7 +74,7 @@ class SendTopics:
 
 
 def hash_of(name: bytes, seed: int) -> int:
-    """As the kernel has it, where numbers have 64 bits and a sign."""
+    """Hash a name to the kernel's value: 64 bits, signed."""
     value = seed
     for byte in name:
         value = (value ^ byte) * MULTIPLIER & MASK

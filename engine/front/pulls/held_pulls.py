@@ -38,10 +38,10 @@ LONG_MAX = (1 << 62) - 1
 
 
 class Server(Protocol):
-    """Who answers pulls: the front's."""
+    """The part of a front that answers pulls."""
 
     def serve(self, pull: Woken) -> None:
-        """One that wakes, where the compiled way does not answer it."""
+        """Serve a woken pull that the compiled way does not answer."""
 
     def was_held(self, came_ns: int) -> None:
         """The compiled way has answered one that came then."""
@@ -51,7 +51,7 @@ class Server(Protocol):
 
 
 class HeldPulls:
-    """Of one front."""
+    """Pulls of one front that wait for messages."""
 
     def __init__(
         self, context: FrontContext, view: LogView, forms: AnswerForms, server: Server, commits: bool
@@ -76,18 +76,18 @@ class HeldPulls:
 
     @property
     def count(self) -> int:
-        """How many wait, held in either way."""
+        """Return how many pulls wait, held in either way."""
         return self._held.count + self.usual.held
 
     @property
     def bytes(self) -> int:
-        """What the requests cost that are kept."""
+        """Return what the held requests cost in bytes."""
         return self._held.bytes
 
     # what a front's pulls call
 
     def turn(self, now_ms: int) -> None:
-        """The sweep."""
+        """Wake what waited long enough, and answer a part of what woke."""
         if not self.count and not self._bridge.rests:
             self._bridge.rest()
         for pull in self._held.due(now_ms, self._view.end_of):
@@ -99,7 +99,7 @@ class HeldPulls:
         self._note()
 
     def rest_ms(self, now_ms: int) -> int:
-        """How long it is until a sweep has something to look at."""
+        """Return how long it is until a sweep has something to look at."""
         if not self.count:
             return NEVER_MS
         by_python = self._held.next_sweep_ms if self._held.count else self.usual.next_sweep_ms
@@ -114,7 +114,7 @@ class HeldPulls:
         self._note()
 
     def close(self) -> None:
-        """Who waits is not answered, its connection ends."""
+        """Stop without answering the held pulls: their connections end."""
         self._context.loop.remove_reader(self._bridge.fd)
         self._bridge.close()
 
@@ -138,7 +138,7 @@ class HeldPulls:
         return True
 
     def _hold_usual(self, asked: Asked, suspend_ms: int) -> bool:
-        """As `hold`, for a pull that is usual, and asks for what comes next in its queue."""
+        """Hold a usual pull that asks for what comes next in its queue; False where it may not be suspended."""
         known = self.usual.known[asked.row]
         if not known.flags & PullFlag.SUSPEND:
             return False
@@ -149,13 +149,13 @@ class HeldPulls:
         waiting.note(self._context.words.pulls_held, self.count)
 
     def _holds_more(self) -> None:
-        """The compiled way has."""
+        """Follow the ends of queues again, and count what is held."""
         if self._bridge.rests:
             self._bridge.go_on()
         self._note()
 
     def _hold_here(self, rows: Iterable[HeldRow]) -> None:
-        """What the compiled way held is held here from now on."""
+        """Hold here what the compiled way held."""
         for held in rows:
             asked, known = self._asked_again(held), self.usual.known[held.row]
             if asked is None:
@@ -169,14 +169,14 @@ class HeldPulls:
                 self._wake(pull)
 
     def forget_usual(self) -> None:
-        """Nothing is known of usual pulls any more; nothing may be noted of them."""
+        """Forget all usual pulls, and hold theirs here."""
         self._hold_here(self.usual.release_all())
         self.usual.clear()
 
     # what wakes
 
     def look(self) -> None:
-        """At the queues that somebody waits for."""
+        """Wake pulls whose queues have moved."""
         self._bridge.heard()
         self._wake_usual()
         for queue, end in self._ends.moved() if self._held.count else ():
@@ -206,7 +206,7 @@ class HeldPulls:
         self._over_ms = NEVER
 
     def _answer(self, number: int, woken: list[HeldRow]) -> bool:
-        """Those of a connection that woke together, in one write; whether its others are held elsewhere from now on."""
+        """Answer a connection's woken pulls in one write; return whether its others are held here from now on."""
         answered = [held for held in woken if held.end > held.begin]
         for held in woken:
             if held.end == held.begin:
@@ -223,18 +223,18 @@ class HeldPulls:
         return self._spares(peer)
 
     def _wake_row(self, held: HeldRow) -> None:
-        """One that the compiled way held, to be looked at here."""
+        """Wake a pull that the compiled way held, to be answered here."""
         asked = self._asked_again(held)
         if asked is not None:
             self.woken.add(Woken(asked, is_first=False, came_ns=held.came_ns))
 
     def _asked_again(self, held: HeldRow) -> Asked | None:
-        """What the compiled way held; None where its connection is gone."""
+        """Return a pull that the compiled way held; None where its connection is gone."""
         peer = self._context.peers.get(held.peer)
         return Asked(peer, b"", self.usual.request_of(held)) if peer is not None else None
 
     def _spares(self, peer: Peer) -> bool:
-        """One that does not take its answers is woken by `WokenPulls`, which waits until it has."""
+        """Return whether a connection does not take its answers; `WokenPulls` then waits for it."""
         if peer.room <= 0:
             peer.flush()
         if peer.room > 0:

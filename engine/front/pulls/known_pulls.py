@@ -29,7 +29,7 @@ LET_GO_MAX = 1000
 
 
 class KnownPull(NamedTuple):
-    """What Python's checks and its look at the queue came to; `fields` are those of the key."""
+    """Result of Python's checks and its look at the queue; `fields` are those of the key."""
 
     code: int
     fields: Mapping[str, str]
@@ -44,7 +44,7 @@ class KnownPull(NamedTuple):
 
 
 def key_of(code: int, fields: Mapping[str, str]) -> bytes | None:
-    """As the kernel has it; None for one that is too long, or not plain."""
+    """Return the kernel's key of a pull's fields; None where a field is not ASCII or the key is too long."""
     parts = [INT.pack(code)]
     for name in NAMES[:KEY_FIELDS]:
         text = fields.get(name)
@@ -83,7 +83,7 @@ class KnownPulls:
         return len(self._rows) >= ROWS or self._keys_end + KEY_BYTES_MAX > KEYS_BYTES
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all pulls, and begin a new generation."""
         self.words[: len(self._rows) * KNOWN_WORDS] = self.index[:] = 0
         self._rows.clear()
         self._pulls.clear()
@@ -98,13 +98,13 @@ class KnownPulls:
             self.words[row + KnownWord.SLOT] = slot
 
     def forget(self, table: str, name: str) -> None:
-        """What is said of a topic, or of a group, is another thing now."""
+        """Forget what a changed topic, or group, decided."""
         for row in self._of_name.get((table, name), ()):
             self.words[row + KnownWord.IS_USUAL] = 0
             self._drop_file(row)
 
     def let_go(self, begins: int) -> None:
-        """Of queues at which nobody has looked since the log begins there; some in each call: they may be deleted."""
+        """Unmap files of queues not pulled since the log begins at `begins`, some in each call: they may be deleted."""
         if begins == self._begins:
             return
         rows = self.words[: len(self._rows) * KNOWN_WORDS].reshape(-1, KNOWN_WORDS)
@@ -145,7 +145,7 @@ class KnownPulls:
             self._of_name.setdefault(each, set()).add(row)
 
     def _enter(self, key: bytes) -> int:
-        """Its row, not usual yet."""
+        """Add a row for the key, not usual yet; return the row."""
         number = len(self._rows)
         row = self._rows[key] = number * KNOWN_WORDS
         end = self._keys_end + len(key)

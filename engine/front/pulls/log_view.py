@@ -40,7 +40,7 @@ NO_UNITS: Bytes = np.empty(0, np.uint8)
 
 
 class QueueFile(NamedTuple):
-    """Where compiled code finds a queue: its end, its minimum for that beginning of the log, one of its files.
+    """A queue as compiled code needs it: its end, its minimum for that beginning of the log, one of its files.
 
     `slot`: NO_SLOT of one that never had a message."""
 
@@ -66,7 +66,7 @@ class LogFiles:
         self._in_table: list[LogFile | None] = [None] * FILES_MAX
 
     def range(self, offset: int, length: int) -> LogRange:
-        """Bytes of the log, all of one segment. Raises SegmentRemoved."""
+        """Return a range of the log, all in one segment. Raises SegmentRemoved."""
         base = offset - offset % self.segment_bytes
         file = self._open.get(base)
         if file is None:
@@ -88,7 +88,7 @@ class LogFiles:
         return LogRange(file, offset - base, length)
 
     def drop_below(self, offset: int) -> None:
-        """Let go of what lies wholly below: it is deleted, and its room is wanted."""
+        """Unmap what lies wholly below an offset: it is deleted, and its room is wanted."""
         for base in [base for base in self._open if base + self.segment_bytes <= offset]:
             del self._open[base]
         for place, file in enumerate(self._in_table):
@@ -98,7 +98,7 @@ class LogFiles:
 
 
 class LogView:
-    """One front's."""
+    """The log and its queues as one front maps them."""
 
     def __init__(self, config: BrokerConfig, board: Board, *, corrects: bool) -> None:
         self._board, self._corrects, self._root = board, corrects, Path(config.store_path_root_dir)
@@ -125,25 +125,25 @@ class LogView:
         self.taken: Words = np.zeros(len(Taken), np.int64)
 
     def end_of(self, queue: Queue) -> int:
-        """Where a queue ends; 0 for one without messages."""
+        """Return where a queue ends; 0 without messages."""
         slot = self.slot_of(queue)
         return int(self.ends.next_offsets[slot]) if slot != NO_SLOT else 0
 
     def slot_of(self, queue: Queue) -> int:
-        """Its place among the ends."""
+        """Return the queue's place among the ends."""
         return self.ends.find(queue[0].encode("utf-8", "replace"), queue[1])
 
     @property
     def named(self) -> int:
-        """How many queues had a slot when one was looked for last."""
+        """Return how many queues had a slot at the last look."""
         return len(self.ends)
 
     def named_from(self, slot: int) -> list[Queue]:
-        """Those that have that slot now, or one behind it, in their order."""
+        """Return the queues with that slot or a later one, in their order."""
         return self.ends.names_from(slot)
 
     def extent(self, queue: Queue) -> QueueExtent:
-        """From where to where a queue has messages."""
+        """Return from which to which offset a queue has messages."""
         end = self.end_of(queue)
         if not end:
             return QueueExtent(0, 0)
@@ -157,7 +157,7 @@ class LogView:
         return QueueExtent(min(known[1], end), end)
 
     def file_of(self, queue: Queue, offset: int) -> QueueFile | None:
-        """Where compiled code finds that part of a queue; None where it cannot."""
+        """Return what compiled code needs of that part of a queue; None where it cannot be had."""
         slot = self.slot_of(queue)
         if slot == NO_SLOT:
             return QueueFile(slot, self._board.min_physical_offset.read(), 0, 0, NO_UNITS)
@@ -168,7 +168,7 @@ class LogView:
         return QueueFile(slot, self._minimums[queue][0], minimum, first, units)
 
     def catch(self, queue: Queue, offset: int, max_messages: int, tags: TagFilter) -> tuple[Catch, list[LogRange]]:
-        """What a pull from that queue offset on gets."""
+        """Return what a pull from that queue offset gets."""
         extent = self.extent(queue)
         other = outside(offset, extent, corrects=self._corrects)
         if other is not None:
@@ -198,14 +198,14 @@ class LogView:
         while start < end:
             count = reader.read(start, end, ROWS_MAX, self.rows)
             if count <= 0:
-                return True  # whoever asks for it is told what is there
+                return True  # who asks for it gets an error that says what is there
             if any_matched(self.rows, count, tags.codes):
                 return True
             start = int(self.rows[count - 1, Unit.QUEUE_OFFSET] + self.rows[count - 1, Unit.MESSAGES])
         return False
 
     def turn(self) -> None:
-        """Let go of what expired."""
+        """Unmap files that have expired."""
         self.files.drop_below(self._board.min_physical_offset.read())
 
     def _reader(self, queue: Queue) -> QueueReader:
@@ -229,11 +229,11 @@ class LogView:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap all queue files and segments."""
         self.ends.close()
         self.files.drop_below(1 << 62)
 
 
 def _memory_bytes() -> int:
-    """Of this host."""
+    """Return this host's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

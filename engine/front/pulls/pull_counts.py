@@ -14,7 +14,7 @@ KNOWN_MAX = 100_000
 
 
 class PullCounts:
-    """Of one front."""
+    """The counts of what groups took through one front since the last report."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay, self._said_at_ms, self._forget_at_ms = relay, 0, 0
@@ -23,7 +23,7 @@ class PullCounts:
         self._known: dict[tuple[str, str, int], int] = {}  # what was said
 
     def add(self, topic: str, group: str, messages: int, size: int, pulls: int = 1) -> None:
-        """Pulls were answered."""
+        """Count answered pulls of a group: messages, bytes and pulls."""
         counts = self._taken.get(key := f"{topic}@{group}")
         if counts is None:
             if len(self._taken) >= KEYS_MAX:
@@ -34,7 +34,7 @@ class PullCounts:
         counts[2] += pulls
 
     def pulled(self, topic: str, group: str, queue_id: int, next_offset: int, behind_bytes: int) -> None:
-        """A group was told where to go on, so far behind the log's end."""
+        """Note the offset at which a group continues and how many bytes it is behind the log's end."""
         key = topic, group, queue_id
         if self._known.get(key) == next_offset:
             return
@@ -45,7 +45,7 @@ class PullCounts:
             self._say()
 
     def turn(self, now_ms: int) -> None:
-        """Look at the clock."""
+        """Send the counts to the clients role when they are due, and forget known offsets now and then."""
         if now_ms >= self._forget_at_ms:
             self._forget_at_ms = now_ms + AGAIN_MS
             self._known.clear()

@@ -28,7 +28,7 @@ INT_BYTES, REMARK_AT = 4, 13
 
 
 class HeadValues(NamedTuple):
-    """What stands in a head beside what was caught."""
+    """Values in a head beside those of the selection."""
 
     suggested: int
     topic_flag: int
@@ -39,7 +39,7 @@ MakeHead = Callable[[RemotingCommand, Catch, HeadValues], bytes]
 
 
 def forms_of(make: MakeHead) -> AnswerForms:
-    """How answers look; `make` is Python's way to write one up to its body."""
+    """Return the forms of answers; `make` is Python's way to write one up to its body."""
     words, text, longest = np.zeros(FORMS * FORM_WORDS, np.int64), bytearray(), 0
     extent = QueueExtent(MARKED[PullHole.MINIMUM], MARKED[PullHole.MAXIMUM])
     values = HeadValues(*(MARKED[hole] for hole in (PullHole.SUGGESTED, PullHole.TOPIC_FLAG, PullHole.GROUP_FLAG)))
@@ -53,7 +53,7 @@ def forms_of(make: MakeHead) -> AnswerForms:
 
 
 def _enter(words: Words, form: int, head: bytes, text: bytearray) -> None:
-    """One of them, cut."""
+    """Cut one answer's head into fixed parts and holes, and enter it as `form`."""
     marks = {str(number): int(hole) for hole, number in MARKED.items()}
     kind, header = Serialize(head[LENGTH_BYTES:HEAD_BYTES][0]), head[HEAD_BYTES:]
     if kind is Serialize.JSON:

@@ -91,7 +91,7 @@ class Pulls(Answerer):
     # what a front calls
 
     def begin(self, request: RemotingCommand, peer: Peer, _now_ms: int) -> RemotingCommand | None:
-        """A pull."""
+        """Serve a pull at once or hold it; the fast port refuses pulls."""
         if peer.is_fast:
             remark = f" request type {request.code} not supported"
             return self.answered(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
@@ -109,11 +109,11 @@ class Pulls(Answerer):
         self._counts.turn(now_ms)
 
     def rest_ms(self, now_ms: int) -> int:
-        """Until the next sweep, if any are held; pulls that wait for what is asked of the clients role have limits."""
+        """Return the time until the next sweep, if pulls are held; 0 while some wait for the clients role."""
         return 0 if self._early or self._kept else self._held.rest_ms(now_ms)
 
     def _expire_early(self, now_ms: int) -> None:
-        """Those that wait too long for the tables are answered as one that waits too long for a thread."""
+        """Answer pulls that waited too long for the tables, as if they had waited too long for a thread."""
         while self._early and now_ms - self._early[0][2] > self._early_ms:
             size = len(self._early)
             request, peer, came_ms = self._early.popleft()
@@ -122,7 +122,7 @@ class Pulls(Answerer):
             self._context.answer(peer, request, self.answered(request, ResponseCode.SYSTEM_BUSY, remark))
 
     def left(self, peer: Peer) -> None:
-        """Its pulls go with it."""
+        """Forget the pulls of a closed connection."""
         self._held.left(peer.number)
 
     def close(self) -> None:
@@ -153,13 +153,13 @@ class Pulls(Answerer):
         self._context.counts.pulled(came_ns, was_held=True)
 
     def was_in_vain(self, pull: HeldRow) -> None:
-        """A usual pull was held, and is told that nothing has come."""
+        """Count a usual pull that was held and is answered with PULL_NOT_FOUND."""
         waiting.add(self._words.pulls, 1)
         request = REQUESTS[self.usual.known[pull.row].code]
         self._context.counts.answered(request, ResponseCode.PULL_NOT_FOUND, pull.came_ns, was_held=True)
 
     def serve(self, pull: Woken) -> None:
-        """One that wakes, where the compiled way does not answer it."""
+        """Serve a woken pull that the compiled way does not answer."""
         asked = pull.asked
         frames = None if pull.is_first else self.usual.answer(asked)
         if frames is not None:
@@ -274,7 +274,7 @@ class Pulls(Answerer):
         return encode_head(self.answered(request, ResponseCode.SUCCESS, Status.FOUND.name, fields), body_bytes)
 
     def _marked_head(self, request: RemotingCommand, caught: Catch, values: HeadValues) -> bytes:
-        """How the head of an answer looks with these values."""
+        """Return the head of an answer with these values."""
         in_json = self.line.remoting.answers_in_json or request.serialize is Serialize.JSON
         flags = {"topicSysFlag": values.topic_flag}, {"groupSysFlag": values.group_flag}
         fields = answer_fields(caught, values.suggested, self.line.pull, *flags, in_json=in_json)
@@ -306,7 +306,7 @@ class Pulls(Answerer):
             request.code, fields, header.group, queue, pull.tags, header.flags, where, (near, far), *flags
         ))  # fmt: skip
 
-    # what others are told
+    # what other processes hear
 
     def was_slow(self, began_ns: int) -> None:
         """A call that answers usual pulls took more than a millisecond: one of them did, at least."""
@@ -321,7 +321,7 @@ class Pulls(Answerer):
             waiting.note(self._words.pull_longest_ms, self._longest_ns // NS_PER_MS)
 
     def _say_noted(self) -> None:
-        """What was answered without Python, to those who count it, and the offsets that it brought."""
+        """Report pulls that were answered without Python, and the offsets that they brought."""
         commits: list[Noted] = []
         for noted in self.usual.noted():
             known = noted.known
@@ -343,7 +343,7 @@ class Pulls(Answerer):
             waiting.add(self._words.pulled_bytes, size)
 
     def _commit(self, group: str, queue: Queue, offset: int, peer: Peer | None) -> None:
-        """Once for each offset: a consumer says it again with every pull until it has consumed more."""
+        """Commit an offset once: a consumer repeats it with every pull until it has consumed more."""
         key = group, *queue
         if self._committed.get(key) == offset:
             return

@@ -16,7 +16,7 @@ from engine.protocol.pulling.header import PullHeader
 
 
 class Resets:
-    """`table` is what the clients role says; it is told what was heard, and says then what is left."""
+    """Offsets that pulls still have to hear. `table` comes from the clients role, which removes what was heard."""
 
     def __init__(self, table: dict[str, Json], relay: Relay) -> None:
         self.table, self._relay = table, relay
@@ -24,7 +24,7 @@ class Resets:
     def take(
         self, header: PullHeader, extent: Callable[[Queue], QueueExtent]
     ) -> tuple[Catch, list[LogRange]] | None:  # fmt: skip
-        """What a pull hears; None where nothing was set for it, or nobody could be told that it heard."""
+        """Take the offset set for a pull's queue; None without one, or where the clients role cannot be asked."""
         name = reset_name(header.topic, header.group)
         offset = self.table.get(name, {}).get(str(header.queue_id))
         if offset is None:
@@ -41,5 +41,5 @@ class Resets:
 
 
 def reset_name(topic: str, group: str) -> str:
-    """What an entry of the table is called."""
+    """Return the name of an entry of the table."""
     return f"{topic}@{group}"

@@ -12,7 +12,7 @@ from engine.front.pulls.log_view import LogView, Queue
 
 
 class UnbornQueues:
-    """Those that somebody asked for. A look costs nothing while no queue is new, however many these are."""
+    """Queues without a slot that pulls wait for. A look costs nothing while no queue is new."""
 
     def __init__(self, view: LogView) -> None:
         self._view, self._named = view, 0  # of all queues that there are, those that were looked at
@@ -25,7 +25,7 @@ class UnbornQueues:
         return queue in self._queues
 
     def slot_of(self, queue: Queue) -> int:
-        """Its slot; one without is among these from now on."""
+        """Return the queue's slot; a queue without one is watched from now on."""
         slot = self._view.slot_of(queue)
         if slot == NO_SLOT:
             if not self._queues:
@@ -38,11 +38,11 @@ class UnbornQueues:
         self._queues.discard(queue)
 
     def clear(self) -> None:
-        """Nor for any other."""
+        """Forget all queues without a slot."""
         self._queues.clear()
 
     def born(self) -> Iterator[tuple[Queue, int]]:
-        """Those that have a slot now, with it; they are these no more."""
+        """Yield the watched queues that have a slot now, with it, and stop watching them."""
         if not self._queues:
             return
         news, first = self._view.named_from(self._named), self._named

@@ -59,12 +59,12 @@ class Asked(NamedTuple):
 
     @property
     def request(self) -> RemotingCommand:
-        """The request."""
+        """Return the pull's request, decoded from its frame if needed."""
         return decode(self.frame) if self.command is None else self.command
 
     @property
     def cost(self) -> int:
-        """What it costs to keep it, about."""
+        """Return about how many bytes it costs to keep the pull."""
         return len(self.frame) + HELD_COST if self.command is None else self.command.cost
 
 
@@ -87,7 +87,7 @@ class HeldRow(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """An offset that a pull brought; `number`: among all of them, 0 for one that was told before."""
+    """An offset that a pull brought. `number` counts new ones; 0: the same offset was reported before."""
 
     offset: int
     peer: int
@@ -95,7 +95,7 @@ class Commit(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """What was answered for pulls of one kind since it was said last."""
+    """Pulls of one kind that were answered since the last report."""
 
     known: KnownPull
     is_pulled: int  # whether the offset is new
@@ -153,15 +153,18 @@ class UsualPulls:
             self.block[word] = size
 
     def receives(self, buffer: Bytes) -> None:
-        """Requests come there."""
+        """Set the buffer in which requests arrive."""
         self._buffer = buffer
         self.block[PullWord.BUFFER_AT], self.block[PullWord.BUFFER_BYTES] = buffer.ctypes.data, len(buffer)
 
     # turns
 
     def take(self, peer: Peer, at: int, end: int, room_max: int | None = None) -> int:
-        """What of the receive buffer from `at` to `end` is usual is answered, or held: where the first frame begins
-        that is not. Of answers about `room_max` bytes are made at most; None: as many as the peer has room for."""
+        """Answer, or hold, the usual pulls of the receive buffer from `at` to `end`.
+
+        Return where the first other frame begins. At most about `room_max` bytes of answers are made; None: as many as
+        the peer has room for.
+        """
         block, held = self.block, self.held
         block[PullWord.REASON] = 0
         while end - at > LENGTH_BYTES:
@@ -181,7 +184,7 @@ class UsualPulls:
         return at
 
     def _hand_over(self, peer: Peer, fd: int) -> None:
-        """What was not sent at once."""
+        """Hand the peer what the socket did not take."""
         sent, written, error = (int(self.block[word]) for word in (PullWord.SENT, PullWord.WRITTEN, PullWord.ERRNO))
         rest = bytes(self._out_view[sent:written])
         if fd == NO_SOCKET:
@@ -214,12 +217,12 @@ class UsualPulls:
 
     @property
     def held(self) -> int:
-        """How many are held without Python."""
+        """Return how many pulls are held without Python."""
         return int(self._held_count[0])
 
     @property
     def held_max(self) -> int:
-        """How many may be."""
+        """Return how many usual pulls may be held."""
         return int(self.block[PullWord.HELD_MAX])
 
     @held_max.setter
@@ -227,8 +230,10 @@ class UsualPulls:
         self.block[PullWord.HELD_MAX] = count
 
     def wake(self, place: int, now_ms: int = NEVER) -> tuple[int, list[HeldRow]]:
-        """Those from that place on whose queues have more, or whose time is over, with their answers in `out`, one
-        behind the other, none where Python has to look; up to which place all are looked at."""
+        """Answer held pulls from `place` on whose queues have more or whose time is over; return how far it looked.
+
+        It also returns the rows. Their answers are in `out`, one behind the other; Python looks at a row without one.
+        """
         place = int(wake_held(self.block, place, now_ms))
         return place, self._let_go()
 
@@ -249,7 +254,7 @@ class UsualPulls:
 
     @property
     def next_sweep_ms(self) -> int:
-        """When it is time for it."""
+        """Return the time of the next sweep."""
         return self._sweep_at_ms
 
     @property
@@ -265,11 +270,11 @@ class UsualPulls:
         return True
 
     def release_all(self) -> list[HeldRow]:
-        """All of them, held no more."""
+        """Return all held pulls, and hold them no more."""
         return self._release(EVERYBODY)
 
     def left(self, number: int) -> list[HeldRow]:
-        """Those of a connection, held no more."""
+        """Return a connection's held pulls, and hold them no more."""
         return self._release(number)
 
     def _release(self, number: int) -> list[HeldRow]:
@@ -306,7 +311,7 @@ class UsualPulls:
         self.known.learn(key, known, names)
 
     def note_born(self) -> None:
-        """Some queues may have their first message."""
+        """Note queues that got their first message."""
         for queue, slot in self._unborn.born():
             self.known.born(queue, slot)
 
@@ -315,7 +320,7 @@ class UsualPulls:
         self.known.forget(table, name)
 
     def let_go(self) -> None:
-        """Of files that may be deleted."""
+        """Unmap files of queues that may be deleted."""
         self.known.let_go(self._begins.read())
 
     @property
@@ -324,7 +329,7 @@ class UsualPulls:
         return self.known.is_full
 
     def clear(self) -> None:
-        """Nothing is known any more; nothing is noted or held."""
+        """Forget all pulls that are known; none are held or noted."""
         self.known.clear()
         self._unborn.clear()
 
@@ -337,7 +342,7 @@ class UsualPulls:
         return pulls, messages, size
 
     def noted(self) -> Iterator[Noted]:
-        """What was answered since this was asked last. To be taken to its end."""
+        """Yield what was answered since the last call; take all of it."""
         count, words = int(self.block[PullWord.CHANGED]), self.known.words
         self.block[PullWord.CHANGED] = 0
         self._commits_seen = int(self.block[PullWord.COMMITS_NOTED])

@@ -26,12 +26,12 @@ class Woken(NamedTuple):
 
     @property
     def peer(self) -> Peer:
-        """Who asked."""
+        """Return the connection that sent the pull."""
         return self.asked.peer
 
 
 class WokenPulls:
-    """Of one front; `serve` answers one."""
+    """Pulls of one front that can be answered; `serve` answers one."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, serve: Callable[[Woken], None]) -> None:
         self._loop, self._serve = loop, serve
@@ -40,7 +40,7 @@ class WokenPulls:
         self._is_due = False
 
     def add(self, pull: Woken) -> None:
-        """One more, to be answered by `go_on`."""
+        """Add a pull, which `go_on` answers."""
         self._woken.append(pull)
 
     def go_on(self) -> None:
@@ -83,5 +83,5 @@ class WokenPulls:
         self.go_on()
 
     def left(self, number: int) -> None:
-        """A connection is gone."""
+        """Forget the waiting pulls of a closed connection."""
         self._later.pop(number, None)

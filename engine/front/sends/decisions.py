@@ -1,4 +1,4 @@
-"""What a front knows of decided transactions: each is ended once, whichever front is told, however often, by whom.
+"""What a front knows of decided transactions: each is ended once, whichever fronts hear of it, and however often.
 
 Implements: nothing of RocketMQ's, which writes a transaction's message once for every copy of its half message
 A commit is noted before its message is published, with the number that it gets in the ring: a front that comes after a
@@ -19,14 +19,14 @@ class OwnRing(Protocol):
 
     @property
     def ring_number(self) -> int:
-        """Which it is."""
+        """Return the number of this front's ring."""
 
     def is_in_log(self, number: int) -> bool | None:
         """Whether what was published under this number is in the log; None: that is not known yet."""
 
 
 class Decisions:
-    """Of one front; `others` are the tables of the other ones."""
+    """Decided transactions as one front knows them; `others` are the tables of the other fronts."""
 
     def __init__(self, journal: DecidedJournal, others: Sequence[DecidedTable], ring: OwnRing) -> None:
         self._journal, self._others, self._ring = journal, others, ring
@@ -36,7 +36,7 @@ class Decisions:
         self.left_halves = list(self._due)  # whose op messages a front before us did not write
 
     def of(self, key: bytes) -> State | None:
-        """What has become of a transaction; None: nothing yet."""
+        """Return the state of a transaction; None: undecided."""
         state = self._journal.state_of(key)
         return self._of_others(key) if state is None else state
 
@@ -47,7 +47,7 @@ class Decisions:
     # a commit
 
     def begin(self, key: bytes) -> int | None:
-        """Its place, for whom nobody was faster."""
+        """Note a commit and return its place; None where another front was faster."""
         place = self._journal.make(key, State.COMMITTING)
         if self._of_others(key) is None:
             return place
@@ -55,7 +55,7 @@ class Decisions:
         return None
 
     def publishes(self, place: int, number: int) -> None:
-        """Its message is published under that number next; NOTHING: it was not."""
+        """Note the number under which the message is published next; NOTHING: it was not published."""
         self._journal.set(place, DecidedRow.NUMBER, number)
 
     def was_put(self, key: bytes) -> None:
@@ -63,11 +63,11 @@ class Decisions:
         self._journal.make(key, State.COMMITTED)
 
     def is_put(self, place: int) -> None:
-        """Its message is in the log."""
+        """Note that the transaction's message is in the log."""
         self._journal.set(place, DecidedRow.STATE, State.COMMITTED)
 
     def is_not_put(self, place: int) -> None:
-        """Nor will it be."""
+        """Forget a transaction whose message was not put and will not be."""
         self._journal.drop(place)
 
     def is_unknown(self, place: int, number: int) -> None:
@@ -80,7 +80,7 @@ class Decisions:
         return bool(self._unsettled)
 
     def turn(self) -> None:
-        """Look what has become of messages of which nobody was told."""
+        """Find out what became of messages whose put had no outcome yet."""
         for place, number in list(self._unsettled.items()):
             is_in_log = number != NOTHING and self._ring.is_in_log(number)
             if is_in_log is None:
@@ -94,23 +94,23 @@ class Decisions:
     # a rollback, and op messages
 
     def roll_back(self, key: bytes) -> None:
-        """It is decided with that."""
+        """Note that the transaction is rolled back."""
         self._journal.make(key, State.ROLLED_BACK)
 
     def op_is_due(self, key: bytes, half: int) -> None:
-        """That this half message is done with is to be written."""
+        """Note that the op message of a half message has to be written."""
         place = self._journal.place_of(key)
         if place is not None:
             self._journal.set(place, DecidedRow.HALF, half)
             self._due[half] = place
 
     def op_is_written(self, half: int) -> None:
-        """It is."""
+        """Note that the op message of this half message is written."""
         place = self._due.pop(half, None)
         if place is not None:
             self._journal.set(place, DecidedRow.HALF, NOTHING)
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap this front's table and the others'."""
         for table in (self._journal, *self._others):
             table.close()

@@ -24,7 +24,7 @@ OF_DELAYS = (
 
 
 def kind_of(stored: Stored) -> str:
-    """By its properties."""
+    """Return the kind of a message, from its properties."""
     fields = stored.fields
     if fields.get(properties.TRANSACTION_PREPARED, "").lower() == "true":
         return TRANSACTION
@@ -34,7 +34,7 @@ def kind_of(stored: Stored) -> str:
 
 
 def note_sent(counts: Counts, stored: Stored, draft: Draft, by: int) -> None:
-    """One is put, which is counted before it can be seen in the log; by -1: nothing came of it.
+    """Count an unusual message before it can be seen in the log; `by` -1 takes it back.
 
     What is normal the log tells.
     """
@@ -47,7 +47,7 @@ def note_sent(counts: Counts, stored: Stored, draft: Draft, by: int) -> None:
 
 
 def note_not_sent(counts: Counts, draft: Draft, by: int) -> None:
-    """As `note_sent`, of what nobody sent: a transaction's message comes into its topic."""
+    """Count a message that no client sent, such as a committed transaction's, under its topic."""
     _note(counts, draft.topic, NOT_SENT, draft, by)
 
 

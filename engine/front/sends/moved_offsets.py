@@ -21,13 +21,13 @@ A_TURN, WAITS_MS = 100, 3000
 
 
 class MovedOffsets:
-    """Of one front; `noted` is what its pulls note, a bounded number."""
+    """Events of one front; `noted` is what its pulls note, a bounded number."""
 
     def __init__(self, desk: SendDesk, noted: deque[MovedOffset]) -> None:
         self._desk, self._noted = desk, noted
 
     def turn(self) -> None:
-        """Write some of them."""
+        """Write at most A_TURN of the noted events."""
         for _ in range(min(A_TURN, len(self._noted))):
             self._write(self._noted.popleft())
 
@@ -49,4 +49,4 @@ class MovedOffsets:
 
 
 def _passed_over(_outcome: PutOutcome) -> None:
-    """Whatever became of it."""
+    """Do nothing: the outcome of such a put is not used."""

@@ -15,7 +15,7 @@ MULTI_TAG = "MULTI_TAG"
 
 
 class PutFacts:
-    """The facts; `now` has the topics as they were told last."""
+    """The facts; `now` returns them with the newest topics."""
 
     def __init__(self, config: BrokerConfig, tables: Tables) -> None:
         self._tables = tables
@@ -37,7 +37,7 @@ class PutFacts:
             self._altered.add(name)
 
     def now(self) -> Facts:
-        """With the topics that are special; of very many only those are looked at that changed."""
+        """Return the facts with the special topics; of very many topics only changed ones are looked at."""
         if self._altered is None or self._altered:
             topics, facts = self._tables.topics, self._facts
             names, self._altered = self._altered, set()

@@ -28,7 +28,7 @@ PATIENCE_MS = 30_000  # without a word of the writer nobody knows what becomes o
 
 
 class PutOutcome(NamedTuple):
-    """What became of a put. `message_id` is RocketMQ's offsetMsgId; of several records, all of them with commas."""
+    """Outcome of a put. `message_id` is RocketMQ's offsetMsgId; of several records, all ids with commas."""
 
     status: PutMessageStatus
     physical_offset: int
@@ -39,7 +39,7 @@ class PutOutcome(NamedTuple):
 
 
 class Waiter(NamedTuple):
-    """Who is told what became of a put; `began_ms` as `wait_ms` counts, `limit_ms` how long it may be parked."""
+    """Callbacks of a put. `began_ms` counts like `wait_ms`; `limit_ms` is how long the put may be parked."""
 
     on_done: Callable[[PutOutcome], None]
     on_expired: Callable[[int], None]
@@ -66,7 +66,7 @@ class FrontPipeline(Pipeline):
 
 
 class QuickAnswers(Protocol):
-    """Compiled code's puts."""
+    """Puts of the compiled way that share the ring."""
 
     def look(self) -> bool:
         """Note what is done by now; whether the pipeline has to look at each itself."""
@@ -75,15 +75,17 @@ class QuickAnswers(Protocol):
         """Answer its own of those done; how many rows of `done`, from its beginning on, are left to the pipeline."""
 
     def answer_failed(self, outcome: Outcome) -> None:
-        """One of its own that failed, or nobody's."""
+        """Answer one of its own puts that failed; one without an owner is ignored."""
 
     def end_turn(self) -> bool:
-        """All that came in this turn is read: the writer is rung for, where it was not. Whether one connection is all
-        that sends."""
+        """Ring for the writer, where that was not done, once all that came in this turn is read.
+
+        Return whether one connection is all that sends.
+        """
 
 
 class Puts:
-    """Of one front of a master. `quick`, if set, publishes into the same ring, and answers its own."""
+    """Puts of one front of a master. `quick`, if set, publishes into the same ring, and answers its own puts."""
 
     def __init__(
         self, config: BrokerConfig, board: Board, loop: asyncio.AbstractEventLoop, wanted_ring: int | None = None
@@ -107,7 +109,7 @@ class Puts:
         """Put a draft; `on_done` is called later, once. Raises Busy where too much is under way: nothing is put.
 
         One that is still parked after `limit_ms` is taken back, and `on_expired(ms)` called instead. `queue_id` is what
-        the client is told. `on_number` hears the number in the ring before the draft is there.
+        the client hears of it. `on_number` hears the number in the ring before the draft is there.
         """
         records = draft.pieces[0] if draft.records > 1 else b""
         waiter = Waiter(on_done, on_expired, queue_id, limit_ms, records, on_number)
@@ -134,7 +136,7 @@ class Puts:
         self.collect()
 
     def collect(self, *, is_turn: bool = False) -> None:
-        """Tell whoever waits what became of it; in a `turn` by the clock, too."""
+        """Call the waiters of all puts that are done; `is_turn` also judges by the clock."""
         self._is_due = False
         if self.quick is None:
             outcomes = self.pipeline.collect()
@@ -163,11 +165,11 @@ class Puts:
 
     @property
     def ring_number(self) -> int:
-        """Which ring this is."""
+        """Return the number of this front's ring."""
         return self.pipeline.ring_number
 
     def is_in_log(self, number: int) -> bool | None:
-        """Whether what was published under this number, by whoever had the ring, is in the log; None: not known yet.
+        """Return whether what this ring published under a number, at any time, is in the log; None: not known yet.
 
         False where it never was published, or so long ago that nobody knows.
         """
@@ -181,7 +183,7 @@ class Puts:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no put waits for anything, and no outcome to be told."""
+        """Return whether no put is under way and every outcome was handed out."""
         return not self.pipeline.puts and not self.pipeline.has_outcomes
 
     def turn(self) -> None:
@@ -211,7 +213,7 @@ class Puts:
             parked.token.on_expired(waited_ms(parked))
 
     def oldest_wait_ms(self) -> int:
-        """How long the oldest put without an answer has waited."""
+        """Return how long the oldest put without an answer has waited."""
         began_ns = self.pipeline.oldest_began_ns()
         return 0 if began_ns is None else (time.monotonic_ns() - began_ns) // 1_000_000
 

@@ -47,7 +47,7 @@ UNKNOWN = (Unusual.TOPIC, Unusual.QUEUE)
 
 
 class QuickSends:
-    """Of one front of a master."""
+    """Usual sends of one front of a master."""
 
     def __init__(self, desk: SendDesk, puts: Puts, buffer: Bytes) -> None:
         self._desk, self._pipeline, self._published = desk, puts.pipeline, puts.published
@@ -76,7 +76,7 @@ class QuickSends:
         self.turn(0)
 
     def _stored(self, request: RemotingCommand, code: int, values: Mapping[Hole, str]) -> RemotingCommand:
-        """How the answer to a stored message looks."""
+        """Return the answer to a stored message."""
         fields = answers.stored_fields(
             self._desk.common, values[Hole.MESSAGE_ID], 0, 0, capacity=self._desk.fields_capacity(request),
             transaction_id=values.get(Hole.TRANSACTION_ID) if self._desk.line.put.adds_unique_key else None,
@@ -99,7 +99,7 @@ class QuickSends:
             self._peers[peer.slot] = peer
 
     def leave(self, peer: Peer) -> None:
-        """It is gone."""
+        """Take a closed connection out of the compiled tables."""
         if peer.slot != NO_SLOT:
             self._peers.pop(peer.slot, None)
             self.usual.leave(peer.slot)
@@ -108,7 +108,7 @@ class QuickSends:
     # requests
 
     def take(self, peer: Peer, at: int, end: int) -> int:
-        """What of the receive buffer from `at` to `end` is usual is put: where the first frame begins that is not."""
+        """Put the usual sends of the receive buffer from `at` to `end`; return where the first other frame begins."""
         if self._pipeline.parked_puts:
             return at
         taken_to = self.usual.take(at, end, peer.slot)
@@ -161,7 +161,7 @@ class QuickSends:
         return self.usual.left
 
     def answer_failed(self, outcome: Outcome) -> None:
-        """One that was not stored; or nobody's, whose front is gone."""
+        """Answer a put that was not stored; one whose front is gone is ignored."""
         asked, rows = self.usual.asked, len(self.usual.asked) // ASKED_WORDS
         at = outcome.number % rows * ASKED_WORDS
         if asked[at + AskedWord.NUMBER] != outcome.number:
@@ -179,7 +179,7 @@ class QuickSends:
         self._desk.context.answer(peer, request, answer)
 
     def _forget(self, at: int) -> None:
-        """One is no longer under way."""
+        """Take a put off those under way."""
         asked, peers, taken = self.usual.asked, self.usual.peers, self.usual.asked[at + AskedWord.BYTES]
         self._block[BlockWord.UNDER_WAY] -= 1
         self._block[BlockWord.BYTES_UNDER_WAY] -= taken
@@ -191,14 +191,14 @@ class QuickSends:
     # accounts
 
     def of_peer(self, peer: Peer) -> tuple[int, int] | None:
-        """What is under way of a connection, tasks too; None where it has no place here."""
+        """Return the puts and bytes of a connection that are under way, tasks' too; None where it has no place here."""
         if peer.slot == NO_SLOT:
             return None
         row, peers = peer.slot * PEER_WORDS, self.usual.peers
         return int(peers[row + PeerWord.PUTS]), int(peers[row + PeerWord.BYTES])
 
     def charge(self, peer: Peer, requests: int, size: int) -> None:
-        """So many more tasks of a connection are under way, and their bytes; or less."""
+        """Add tasks and bytes to those under way of a connection; negative numbers take them off."""
         if peer.slot != NO_SLOT:
             row, peers = peer.slot * PEER_WORDS, self.usual.peers
             peers[row + PeerWord.PUTS] += requests
@@ -219,12 +219,12 @@ class QuickSends:
 
     @property
     def puts(self) -> int:
-        """Messages under way."""
+        """Return how many messages are under way."""
         return int(self._block[BlockWord.UNDER_WAY])
 
     @property
     def bytes(self) -> int:
-        """Their bytes."""
+        """Return how many bytes are under way."""
         return int(self._block[BlockWord.BYTES_UNDER_WAY])
 
 

@@ -27,7 +27,7 @@ CALL_LIMIT_MS = 12_000  # Broker2Client.callClient waits for ten seconds
 
 
 class Replies:
-    """Of one front."""
+    """Replies that one front receives."""
 
     def __init__(self, desk: SendDesk, topics: TopicChecks) -> None:
         self._desk, self._topics = desk, topics

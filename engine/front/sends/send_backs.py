@@ -23,7 +23,7 @@ from store.put.resend import SendBack, sent_back
 
 
 class SendBacks:
-    """Of one front."""
+    """Messages given back through one front."""
 
     def __init__(self, desk: SendDesk) -> None:
         self._desk = desk

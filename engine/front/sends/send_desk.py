@@ -53,7 +53,7 @@ SHARE_OF_ONE = 2  # one connection may have half of what all may have
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One request, until it is answered."""
+    """One request and its state, until it is answered."""
 
     request: RemotingCommand
     peer: Peer
@@ -65,36 +65,36 @@ class Task:
 
 
 def _nothing() -> None:
-    """Nothing is to be done."""
+    """Do nothing: the default callback."""
 
 
 def _not_noted(_by: int) -> None:
-    """Nobody counts it."""
+    """Do nothing: the default count."""
 
 
 class QuickCount(Protocol):
-    """What is under way beside the tasks, and what of each connection is under way in all."""
+    """Counts of compiled sends under way, in all and for each connection."""
 
     @property
     def puts(self) -> int:
-        """Messages."""
+        """Return how many messages are under way."""
 
     @property
     def bytes(self) -> int:
-        """Their bytes."""
+        """Return how many bytes are under way."""
 
     def of_peer(self, peer: Peer) -> tuple[int, int] | None:
-        """What is under way of a connection, tasks too; None where it has no place here."""
+        """Return what is under way of a connection, tasks too; None where it has no place here."""
 
     def charge(self, peer: Peer, requests: int, size: int) -> None:
-        """So many more tasks of a connection are under way, and their bytes; or less."""
+        """Add tasks and bytes to those under way of a connection; negative numbers take them off."""
 
     def turn(self, now_ms: int) -> None:
         """Look at the clock, wall time."""
 
 
 class SendDesk(Answerer):
-    """Of one front."""
+    """The facts, the ring and the answers that all puts of one front share."""
 
     def __init__(self, context: FrontContext) -> None:
         config = context.config
@@ -237,7 +237,7 @@ class SendDesk(Answerer):
             raise Busy("too much is asked of the clients role")
 
     def drawn_queue(self, queues: int) -> int:
-        """Any of so many queues. Raises Thrown where there is none."""
+        """Draw one of so many queues. Raises Thrown where there are none."""
         return drawn_queue(self._random.getrandbits(31), queues)
 
     # puts
@@ -281,15 +281,15 @@ class SendDesk(Answerer):
 
     @property
     def parked_puts(self) -> int:
-        """Those that are not in the ring."""
+        """Return the number of puts that are not in the ring."""
         return 0 if self.puts is None else self.puts.pipeline.parked_puts
 
     def put_answer(self, status: PutMessageStatus) -> answers.PutAnswer:
-        """What a status is to a client."""
+        """Return the response code and remark of a status."""
         return answers.put_answer(status, self.broker, self.board.disk_used_percent.read())
 
     def fields_capacity(self, request: RemotingCommand) -> int | None:
-        """Of the map that the answer's fields are listed by; None: its own fields stand before those of any answer."""
+        """Return the capacity of the map that orders an answer's fields; None: its own precede the common ones."""
         rules = self.line.remoting
         is_binary = request.serialize is Serialize.ROCKETMQ and not rules.answers_in_json
         return None if is_binary else rules.added_fields_capacity
@@ -300,7 +300,7 @@ class SendDesk(Answerer):
         self.say(task, answer.code, answer.remark, self.common)
 
     def status_of(self, error: Exception) -> PutMessageStatus:
-        """What a message is that the rules of the store do not let pass. Raises what is no such error."""
+        """Return the status for a message that the store's rules refuse. Raises any other error."""
         if isinstance(error, PropertiesTooLarge):
             return PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
         if isinstance(error, InvalidMessage):
@@ -354,6 +354,6 @@ class SendDesk(Answerer):
                     self._busy(task, answers.TIMED_OUT.format(waited_ms, len(tasks)))
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release the ring and its threads, if the broker has them."""
         if self.puts is not None:
             self.puts.close()

@@ -41,7 +41,7 @@ DEAD_AT_ONCE = -1  # as the number of attempts
 
 
 class Sends:
-    """The service."""
+    """The handlers of all requests that put something into the log, by request code."""
 
     codes: frozenset[int] = frozenset({
         RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
@@ -80,13 +80,13 @@ class Sends:
         return None
 
     def turn(self, now_ms: int) -> None:
-        """Look at the clock."""
+        """Expire what waits too long, and write due op messages and events."""
         self.desk.turn()
         self._ends.turn(now_ms)
         self._moved.turn()
 
     def rest_ms(self, _now_ms: int) -> int:
-        """For how long nothing is due: while something is under way the clock is looked at."""
+        """Return for how long nothing is due: 0 while something is under way."""
         is_at_rest = self.desk.is_at_rest and self._ends.is_at_rest and not self.desk.context.moved
         return NEVER_MS if is_at_rest else 0
 
@@ -94,7 +94,7 @@ class Sends:
         """A connection is gone; its tasks end as they come to it."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release the transactions' tables and the ring."""
         self._ends.close()
         self.desk.close()
 
@@ -172,7 +172,7 @@ class Sends:
         desk.ask(task, "ensure_back_topic", stored.topic, question, made)
 
     def _drafted(self, task: Task, header: SendHeader, attempts: int) -> tuple[Stored, Draft]:
-        """What is stored, and its record. Raises Refused, InvalidMessage, PropertiesTooLarge."""
+        """Return what is stored, and its record. Raises Refused, InvalidMessage, PropertiesTooLarge."""
         desk, facts = self.desk, self.desk.facts.now()
         request = SendRequest(
             topic=str(header.topic), body=bytes(task.request.body), queue_id=header.queue_id,

@@ -16,7 +16,7 @@ Then = Callable[[SendHeader, Json], None]
 
 
 class TopicChecks:
-    """Of one front. A refusal has the fields that every answer to a send has."""
+    """Checks of one front. A refusal has the fields that every answer to a send has."""
 
     def __init__(self, desk: SendDesk) -> None:
         self._desk = desk
@@ -46,7 +46,7 @@ class TopicChecks:
             self._go_on(task, header, answer["config"], then)
 
     def _go_on(self, task: Task, header: SendHeader, topic: Json, then: Then) -> None:
-        """The topic is there."""
+        """Check the queue id, draw one where it is negative, and call `then`."""
         checks.check_queue_id(self._desk.broker, header, topic, _producer(task))
         if header.queue_id < 0:
             header = header._replace(queue_id=self._desk.drawn_queue(topic["writeQueueNums"]))
@@ -54,5 +54,5 @@ class TopicChecks:
 
 
 def _producer(task: Task) -> str:
-    """Where it is, as Java writes it."""
+    """Return the producer's address as Java writes it."""
     return f"{task.peer.address.ip}:{task.peer.address.port}"

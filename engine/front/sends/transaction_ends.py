@@ -49,7 +49,7 @@ Op = tuple[int, str]  # queue of the halves, their offsets
 
 
 class TransactionEnds:
-    """Of one front."""
+    """Ends of transactions that reach one front."""
 
     def __init__(self, desk: SendDesk) -> None:
         self._desk, config = desk, desk.config
@@ -87,7 +87,7 @@ class TransactionEnds:
         self._end(task, half, header.decision)
 
     def _end(self, task: Task, half: Message, decision: Decision) -> None:
-        """As it is said, or as it was said before. Raises Refused."""
+        """End a transaction as the producer says, or as it was ended before. Raises Refused."""
         assert self._decisions is not None, "a slave ends none"
         key = transaction_of(half)
         state = self._decisions.of(key)
@@ -108,7 +108,7 @@ class TransactionEnds:
         self._remove(task, half, key, None if is_commit else NO_REMARK)
 
     def _is_committed_before(self, half: Message, key: bytes, decisions: Decisions) -> bool:
-        """By a run before this one, whose table is gone. Raises Refused while nobody knows."""
+        """Return whether an earlier run committed the transaction. Raises Refused while that is not known yet."""
         if not self._log.is_of_a_run_before(half):
             return False
         if not self._log.is_known:

@@ -48,7 +48,7 @@ SLAVES_MAX = 64
 
 
 class UnderWay(NamedTuple):
-    """What says how far puts are: the tables of `engine.producer.pipeline`, and its ring's latencies."""
+    """State of puts under way: the tables of `engine.producer.pipeline`, and its ring's latencies."""
 
     table: Words
     state: Words
@@ -57,7 +57,7 @@ class UnderWay(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What may be under way: in all, and of one connection; a record's greatest length."""
+    """Limits of puts under way, in all and for one connection; a record's greatest length."""
 
     puts: int
     bytes: int
@@ -158,7 +158,7 @@ class UsualSends:
         return slot
 
     def leave(self, slot: int) -> None:
-        """It is gone: nothing is answered to it any more."""
+        """Free a closed connection's slot: nothing is answered to it any more."""
         row = slot * PEER_WORDS
         self.peers[row + PeerWord.IS_USUAL], self.peers[row + PeerWord.NUMBER] = 0, 0
         self._free.append(slot)
@@ -166,17 +166,17 @@ class UsualSends:
     # turns
 
     def take(self, at: int, end: int, slot: int) -> int:
-        """What of the receive buffer is usual goes into the ring: up to where it was taken."""
+        """Put the usual sends of the receive buffer into the ring; return the offset up to which they were taken."""
         return int(take_sends(self.block, at, end, slot))
 
     @property
     def reason(self) -> int:
-        """Why the last `take` ended: 0 where no whole frame was left."""
+        """Return why the last `take` ended; 0 where no whole frame was left."""
         return int(self.block[BlockWord.REASON])
 
     @property
     def taken(self) -> int:
-        """How many messages the last `take` put."""
+        """Return how many messages the last `take` put."""
         return int(self.block[BlockWord.TAKEN])
 
     def look(self) -> bool:
@@ -195,7 +195,7 @@ class UsualSends:
 
     @property
     def left(self) -> int:
-        """How many rows of `done`, from its beginning on, are for others to answer."""
+        """Return how many rows of `done`, from its beginning on, are for others to answer."""
         return int(self.block[BlockWord.LEFT])
 
 
@@ -211,7 +211,7 @@ def warm_up(pipeline: Pipeline, board: Board, facts: Facts) -> None:
 
 
 def rules_of(facts: Facts) -> tuple[Words, Bytes]:
-    """What `PutRules` says of a plain message, and the broker's own properties as text."""
+    """Return the words of `PutRules` for a plain message, and the broker's own properties as text."""
     policy, rules, text = facts.policy, np.zeros(RULES_WORDS, np.int64), b""
     own = {MSG_REGION: facts.region_id, TRACE_ON: str(facts.trace_on).lower()} if policy.adds_region else {}
     own[CLUSTER] = facts.cluster_name

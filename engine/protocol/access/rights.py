@@ -1,8 +1,8 @@
 """What the address at the other end of a remoting connection may ask for, and in which words it is refused.
 
-Implements: nothing of RocketMQ's, which answers whoever reaches it unless its ACL is on
-By default everybody may connect, register and ask for a master's tables, as an unmodified cluster needs it; what
-changes something, and what reads settings, is answered to this host alone.
+Implements: nothing of RocketMQ's, which answers every client that reaches it unless its ACL is on
+By default every address may connect, register and ask for a master's tables, as an unmodified cluster needs it.
+Requests that change something or read settings are answered to this host alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLLOW_KEY = "haAllowList"
 
 
 class Rights(NamedTuple):
-    """Of one connection, whose other end is at `peer`."""
+    """Rights of one connection, whose other end is at `peer`."""
 
     peer: str = "this host"
     may_connect: bool = True
@@ -38,7 +38,7 @@ class Rules(NamedTuple):
     follow: AllowList | None = None
 
     def rights_of(self, peer: str, own: str) -> Rights:
-        """Of a connection from `peer` to our address `own`."""
+        """Return the rights of a connection from `peer` to this server's address `own`."""
         address = plain(peer)
         if is_this_host(address, plain(own)):
             return ALL
@@ -52,7 +52,7 @@ class Rules(NamedTuple):
 
 
 def refusal(code: int, rights: Rights) -> str | None:
-    """Why a request of that code is not answered on such a connection; None where it is."""
+    """Return why a request with this code is refused on such a connection; None where it is not."""
     match KINDS.get(code):
         case RequestKind.CHANGE | RequestKind.SETTINGS if not rights.may_administer:
             key = ADMIN_KEY

@@ -22,7 +22,7 @@ from store.tables.java_fields import JavaFields, whole_of
 from store.tables.tables import hash_map_order, java_order
 
 CLIENT_BODY_BYTES_MAX = 4 << 20
-CONCURRENT_CAPACITY = 8  # of a ConcurrentHashMap that was told none: 16 buckets
+CONCURRENT_CAPACITY = 8  # of a ConcurrentHashMap made without a capacity: 16 buckets
 Json = dict[str, Any]
 
 
@@ -34,12 +34,12 @@ class MessageQueue(NamedTuple):
     queue_id: int
 
     def value(self) -> Json:
-        """Its fields."""
+        """Return the queue as plain fields."""
         return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
 
     @property
     def java_hash(self) -> int:
-        """MessageQueue.hashCode."""
+        """Return the hash of Java's MessageQueue.hashCode."""
         code = 1
         for part in (java_hash(self.broker_name), self.queue_id, java_hash(self.topic)):
             code = 31 * code + part
@@ -55,7 +55,7 @@ class TopicOffset(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """How far a group is in a queue; `last_ms`: when the last message that it consumed was stored."""
+    """The progress of a group in a queue; `last_ms`: when the last message that it consumed was stored."""
 
     broker_offset: int
     consumer_offset: int
@@ -64,19 +64,19 @@ class Consumed(NamedTuple):
 
 
 class ConsumeStats(NamedTuple):
-    """How far a group is in the queues of some topics, and how many messages a second it takes."""
+    """The progress of a group in the queues of some topics, and how many messages a second it takes."""
 
     queues: dict[MessageQueue, Consumed]
     tps: float = 0.0
 
     @property
     def total_diff(self) -> int:
-        """computeTotalDiff."""
+        """Return the sum of all lags, like ConsumeStats.computeTotalDiff."""
         return sum(one.broker_offset - one.consumer_offset for one in self.queues.values())
 
     @property
     def inflight_diff(self) -> int:
-        """computeInflightTotalDiff."""
+        """Return the messages pulled but not consumed, like ConsumeStats.computeInflightTotalDiff."""
         return sum(one.pull_offset - one.consumer_offset for one in self.queues.values())
 
 
@@ -91,7 +91,7 @@ class Connected(NamedTuple):
 
 
 class TimeSpan(NamedTuple):
-    """Of a queue: when its first and last message were stored, and the next one for a group."""
+    """When a queue's first and last message were stored, and the next one for a group."""
 
     queue: MessageQueue
     min_ms: int
@@ -110,7 +110,7 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def double(value: float) -> str:
-    """Java's Double.toString."""
+    """Format a number as Java's Double.toString does."""
     if not value or 1e-3 <= abs(value) < 1e7:
         return repr(float(value))
     shortest = (f"{value:.{precision}e}" for precision in range(18))
@@ -129,7 +129,7 @@ def by_queue(table: Mapping[MessageQueue, str], *, concurrent: bool = False) -> 
 
 
 def topic_stats(table: Mapping[MessageQueue, TopicOffset], put_tps: float, line: Line) -> bytes:
-    """202."""
+    """Return the body of GET_TOPIC_STATS_INFO (202)."""
     queues = {
         queue: _object({
             "lastUpdateTimestamp": str(one.last_update_ms), "maxOffset": str(one.max_offset),
@@ -143,7 +143,7 @@ def topic_stats(table: Mapping[MessageQueue, TopicOffset], put_tps: float, line:
 
 
 def consume_stats_text(stats: ConsumeStats, line: Line) -> str:
-    """ConsumeStats."""
+    """Return the JSON text of a ConsumeStats."""
     queues = {}
     for queue, one in stats.queues.items():
         fields = {"brokerOffset": one.broker_offset, "consumerOffset": one.consumer_offset}
@@ -156,12 +156,12 @@ def consume_stats_text(stats: ConsumeStats, line: Line) -> str:
 
 
 def consume_stats(stats: ConsumeStats, line: Line) -> bytes:
-    """208."""
+    """Return the body of GET_CONSUME_STATS (208)."""
     return consume_stats_text(stats, line).encode("utf-8", "replace")
 
 
 def broker_consume_stats(groups: Mapping[str, list[ConsumeStats]], address: str, line: Line) -> bytes:
-    """317: each group's topics."""
+    """Return the body of GET_BROKER_CONSUME_STATS (317): each group's topics."""
     every = [stats for listed in groups.values() for stats in listed]
     listed = _list(
         _object({_name(group): _list(consume_stats_text(one, line) for one in stats)})
@@ -182,7 +182,7 @@ def _name(text: str) -> str:
 
 
 def connection(client: Connected) -> Json:
-    """Connection."""
+    """Return the JSON fields of a Connection."""
     return {
         "clientAddr": client.address, "clientId": client.client_id, "language": client.language,
         "version": client.version,
@@ -193,7 +193,7 @@ def consumer_connection(
     clients: Iterable[Connected], subscriptions: Mapping[str, Json], consume_type: str, message_model: str,
     consume_from_where: str,
 ) -> Json:  # fmt: skip
-    """203."""
+    """Return the body of GET_CONSUMER_CONNECTION_LIST (203)."""
     topics = java_order(subscriptions, CONCURRENT_CAPACITY)
     return {
         "connectionSet": [connection(client) for client in clients], "consumeFromWhere": consume_from_where,
@@ -203,7 +203,7 @@ def consumer_connection(
 
 
 def subscription(topic: str, of: Json) -> Json:
-    """SubscriptionData."""
+    """Return the JSON fields of a SubscriptionData."""
     return {
         "classFilterMode": bool(of.get("classFilterMode")), "codeSet": hash_map_order(of.get("codeSet") or ()),
         "expressionType": of.get("expressionType") or "TAG", "subString": of.get("subString") or "",
@@ -212,7 +212,7 @@ def subscription(topic: str, of: Json) -> Json:
 
 
 def all_producers(groups: Mapping[str, Iterable[Connected]]) -> Json:
-    """328."""
+    """Return the body of GET_ALL_PRODUCER_INFO (328)."""
     return {"data": {
         group: [
             {
@@ -266,7 +266,7 @@ def reset_offsets_listed(table: Mapping[MessageQueue, int]) -> bytes:
 
 
 def consumer_status(tables: Mapping[str, Mapping[MessageQueue, int]]) -> bytes:
-    """223: by client the table that it told."""
+    """Return the body of INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): the offset table that each client sent."""
     ordered = {_name(client): offsets_text(tables[client]) for client in hash_map_order(tables)}
     return _object({"consumerTable": _object(ordered), "messageQueueTable": "{}"}).encode("utf-8", "replace")
 
@@ -281,7 +281,7 @@ def moment(milliseconds: int) -> str:
 
 
 def time_spans(spans: Iterable[TimeSpan]) -> Json:
-    """303."""
+    """Return the body of QUERY_CONSUME_TIME_SPAN (303)."""
     return {"consumeTimeSpanSet": [
         {
             "consumeTimeStamp": span.consumed_ms, "consumeTimeStampStr": moment(span.consumed_ms),

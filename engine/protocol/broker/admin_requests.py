@@ -123,7 +123,7 @@ class AdminRequests(BrokerRequests):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"more than {TOPICS_MAX} topics: delete some")
 
     def _config_of(self, fields: JavaFields) -> tuple[Json, str]:
-        """One of the list, and how its attributes are to change."""
+        """Return the config of one topic in the list, and the changes of its attributes."""
         topic = self._check_topic(fields.text("topicName"), is_new=True)
         numbers = {key: fields.number(key, default) for key, default in NUMBERS.items()}
         kind = fields.one_of("topicFilterType", FILTER_TYPES) or FILTER_TYPES[0]

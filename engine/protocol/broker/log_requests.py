@@ -1,9 +1,9 @@
-"""What one broker of ours asks another about its log, and the answers: requests of our own, which RocketMQ refuses.
+"""What a Slipstream broker asks another about its log, and the answers: Slipstream's own requests.
 
 GET_LOG_EXTENT   nonce (hex; or nothing) -> JSON: `Extent`; with a nonce and a secret, the answer's field `signature`
                  proves that this broker says it now (HMAC-SHA256 over nonce and body, as in `ha.hello`)
 GET_LOG_DIGESTS  start, end, parts -> JSON: {"digests": [SHA-256 of each part]}
-Both sides of each stand here. What an answer says is a stranger's, and checked.
+Both sides of each are here. An answer comes from a stranger, and is checked. RocketMQ refuses both requests.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Wanted(NamedTuple):
 
 
 def extent_body(extent: Extent) -> Json:
-    """The answer's body."""
+    """Return the answer's body as JSON fields."""
     return extent._asdict()
 
 
 def extent_of(body: bytes | memoryview) -> Extent:
-    """What a peer said of itself. Raises MalformedJson."""
+    """Parse a peer's extent. Raises MalformedJson."""
     value = _object(body, "the extent of a log", EXTENT_BYTES_MAX)
     fields: Json = {}
     for name, kind in (
@@ -94,7 +94,7 @@ def extent_of(body: bytes | memoryview) -> Extent:
 
 
 def nonce_of(request: RemotingCommand) -> bytes:
-    """What the asker made up for the signature; b"" when it wants none. Raises Refused."""
+    """Return the asker's nonce for the signature; b"" when it wants none. Raises Refused."""
     text = (request.ext_fields or {}).get("nonce", "")
     if not text:
         return b""
@@ -116,7 +116,7 @@ def is_extent_signed(secret: bytes, nonce: bytes, answer: RemotingCommand) -> bo
 
 
 def standing_of(extent: Extent) -> Standing:
-    """What it says of its reign. Raises ValueError."""
+    """Return what an extent says of its broker's reign. Raises ValueError."""
     return Standing(entries_of(extent.epochs), extent.is_master, extent.is_confirmed, extent.run)
 
 
@@ -125,7 +125,7 @@ def _is_text(text: str) -> bool:
 
 
 def digests_fields(wanted: Wanted) -> dict[str, str]:
-    """The request's fields."""
+    """Return the request's header fields as text."""
     return {name: str(value) for name, value in wanted._asdict().items()}
 
 

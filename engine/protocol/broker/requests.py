@@ -60,7 +60,7 @@ class Changeable(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What only the shell knows, asked when it is needed."""
+    """Facts that only the shell knows, asked for when needed."""
 
     runtime: Callable[[], Mapping[str, str]]
     ha_status: Callable[[], Json]
@@ -143,7 +143,7 @@ class BrokerRequests(Answerer):
             raise Refused(ResponseCode.SYSTEM_ERROR, ON_SLAVE)
 
     def _check_topic(self, topic: str | None, *, is_new: bool) -> str:
-        """Raises Refused with what RocketMQ says of that name; a topic to be deleted only needs one in 5.x."""
+        """Raise Refused, in RocketMQ's words, for an invalid name; a topic to be deleted is checked only in 5.x."""
         refused = ResponseCode(self._rules.wrong_topic_code)
         if topic is None or not topic.strip():
             raise Refused(refused, "The specified topic is blank.")
@@ -182,12 +182,12 @@ class BrokerRequests(Answerer):
         return self.answered(request, ResponseCode.SUCCESS, NO_REMARK)
 
     def _check_room(self, name: str, table: Mapping[str, object], most: int) -> None:
-        """Raises Refused where one more would not fit an answer that lists them all."""
+        """Raise Refused where one entry more would not fit an answer that lists them all."""
         if name not in table and len(table) >= most:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"there are {len(table)} already, {most} at most: delete some")
 
     def _of_topic(self, request: RemotingCommand, name: str) -> int:
-        """A number of a topic's. Raises Refused with what Java says where there is none."""
+        """Read a number of a topic's header. Raises Thrown or Refused, with Java's words, where it is invalid."""
         number = whole_number(request, name, INT32_MIN, INT32_MAX)
         if number is None:
             package = self.line.remoting.java_package
@@ -261,7 +261,7 @@ class BrokerRequests(Answerer):
         return self.with_json(request, {"groupList": self.metadata.groups_of(topic)})
 
     def _update_settings(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:
-        """Only what may change while all processes run; paths, sizes, ports and roles never."""
+        """Change settings that may change while processes run; paths, sizes, ports and roles never do."""
         if len(request.body) > BODY_BYTES_MAX:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the settings have more than {BODY_BYTES_MAX} bytes")
         lines = bytes(request.body).decode(errors="replace").splitlines()

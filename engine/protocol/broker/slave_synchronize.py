@@ -63,7 +63,7 @@ def fast_address(address: str) -> str:
 
 
 class SlaveSynchronize:
-    """One slave's questions."""
+    """The schedule of one slave's questions to its master."""
 
     def __init__(self, compat: str, now_ms: int, *, has_timers: bool = False) -> None:
         self._line, self._due_ms = line_of(compat), now_ms + FIRST_MS
@@ -75,7 +75,7 @@ class SlaveSynchronize:
         self.last_ms = 0  # when all answers were last taken in
 
     def due(self, master_address: str | None, now_ms: int) -> list[Question]:
-        """What to ask now, in this order; nothing without a master."""
+        """Return the questions to ask now, in this order; none without a master."""
         if master_address is None:
             return []
         codes: list[int] = []
@@ -98,12 +98,12 @@ class SlaveSynchronize:
         ]  # fmt: skip
 
     def failed(self, code: int, now_ms: int) -> None:
-        """This one was not answered, or with nonsense: it alone is asked again soon."""
+        """Note that a question had no valid answer: it alone is asked again soon."""
         if code != RequestCode.GET_TIMER_CHECK_POINT:
             self._again[code] = now_ms + RETRY_MS
 
     def done(self, now_ms: int) -> None:
-        """All answers are taken in."""
+        """Note that all answers were taken in."""
         self.last_ms = now_ms
 
     @staticmethod

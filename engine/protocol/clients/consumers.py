@@ -1,4 +1,4 @@
-"""Who consumes: the members of every group, what it subscribes to, whom to tell when that changes.
+"""Who consumes: the members of every group, its subscriptions, and the members to notify when they change.
 
 Implements: ConsumerManager, ConsumerGroupInfo (spec: remoting, 13 broker pushes)
 Time is passed in, monotonic. What is to be done is left in `notices` (40 to these channels, in order), `hang_ups` and
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class Group:
-    """ConsumerGroupInfo."""
+    """A consumer group, like Java's ConsumerGroupInfo."""
 
     name: str
     consume_type: str | None = None
@@ -38,7 +38,7 @@ class Group:
 
     @property
     def client_ids(self) -> list[str]:
-        """Who is there."""
+        """Return the client ids of the members."""
         return [member.client_id for member in self.members.values()]
 
     def member_of(self, client_id: str) -> Member | None:
@@ -46,7 +46,7 @@ class Group:
         return next((member for member in self.members.values() if member.client_id == client_id), None)
 
     def value(self) -> Json:
-        """What fronts are told."""
+        """Return what fronts need to know of the group."""
         return {
             "consumeType": self.consume_type, "messageModel": self.message_model,
             "consumeFromWhere": self.consume_from_where, "consumers": len(self.members),
@@ -82,12 +82,12 @@ class Group:
 
 
 def _weight(one: Subscription) -> int:
-    """Bytes that it costs, about."""
+    """Return about how many bytes a subscription costs."""
     return MEMBER_WEIGHT + len(one.sub_string or "") + 40 * len(one.codes) + sum(60 + len(tag) for tag in one.tags)
 
 
 class ConsumerManager:
-    """All groups that have a consumer."""
+    """Consumer groups with a member, and their members."""
 
     def __init__(self, rules: GroupRules, expires_after_ms: int) -> None:
         self._rules, self._expires_after_ms = rules, expires_after_ms
@@ -101,12 +101,12 @@ class ConsumerManager:
         self.scan = Scan(self._scanned)
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """What a group that has consumers wants of a topic."""
+        """Return a group's subscription to a topic; None without consumers."""
         known = self.groups.get(group)
         return None if known is None else known.subscriptions.get(topic)
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """queryTopicConsumeByWho of 4.9."""
+        """Return the groups that subscribe to a topic, like queryTopicConsumeByWho of 4.9."""
         return [name for name, group in self.groups.items() if topic in group.subscriptions]
 
     def take_altered(self) -> list[str]:
@@ -115,7 +115,7 @@ class ConsumerManager:
         return altered
 
     def take_notices(self) -> list[tuple[str, list[int]]]:
-        """Whom to tell that the members of a group changed."""
+        """Return and clear the changed groups, each with the channels to notify."""
         notices, self.notices = self.notices, []
         return notices
 
@@ -178,16 +178,16 @@ class ConsumerManager:
                 self._notify(group)
 
     def channel_lost(self, channel: int, now_ms: int) -> None:
-        """A connection ended because our process did: whoever speaks over it is a member still, and comes back.
+        """Keep the member of a connection that ended because a process of this broker did: its client comes back.
 
-        RocketMQ would be dead as a whole. Were it none, the others would take its queues, from offsets that it has
-        passed already, while it goes on with them.
+        RocketMQ would be dead as a whole. Were the member removed, the others would take its queues, from offsets that
+        it has passed already, while it goes on with them.
         """
         if channel in self._groups_of:
             self._lost[channel] = now_ms + BACK_AFTER_MS
 
     def take_overdue(self, now_ms: int) -> None:
-        """Those that did not come back are gone."""
+        """Remove members whose clients did not come back in time."""
         for channel in [channel for channel, until_ms in self._lost.items() if now_ms >= until_ms]:
             self.channel_left(channel)
             self._lost.pop(channel, None)
@@ -224,13 +224,13 @@ class ConsumerManager:
         return self._rules.silent_broadcasts and group.message_model == BROADCASTING
 
     def notify_all(self) -> None:
-        """Have every member of every group look who is there, once."""
+        """Notify every member of every group once."""
         for group in self.groups.values():
             if not self._is_silent(group):
                 self._notify(group)
 
     def _scanned(self, now_ms: int) -> Iterator[None]:
-        """Members that were not heard for too long are none any more; nobody is told, as in RocketMQ."""
+        """Remove members not heard of for too long, in steps; as in RocketMQ, the other members are not notified."""
         seen = 0
         for name in list(self.groups):
             group = self.groups.get(name)

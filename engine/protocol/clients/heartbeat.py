@@ -42,7 +42,7 @@ class Subscription(NamedTuple):
     class_filter_mode: bool
 
     def value(self) -> Json:
-        """As fronts are told of it."""
+        """Return the subscription as fronts receive it."""
         return {
             "subString": self.sub_string, "expressionType": self.expression_type, "subVersion": self.sub_version,
             "codeSet": list(self.codes), "tagsSet": list(self.tags), "classFilterMode": self.class_filter_mode,
@@ -61,7 +61,7 @@ class ConsumerData(NamedTuple):
 
 
 class HeartbeatData(NamedTuple):
-    """All of a heartbeat."""
+    """Content of a client's heartbeat, decoded."""
 
     client_id: str
     producers: tuple[str, ...]
@@ -71,7 +71,7 @@ class HeartbeatData(NamedTuple):
 
 
 class CheckedConfig(NamedTuple):
-    """What a client asks before it subscribes by an expression."""
+    """A client's question before it subscribes by an expression."""
 
     subscription: Subscription | None
 

@@ -1,4 +1,4 @@
-"""How far groups that consume are behind: what is to be looked at, and what comes of it. Who asks reads the queues.
+"""How far groups that consume are behind: what has to be read, and the result. The caller reads the queues.
 
 Implements: ConsumerLagCalculator
 """
@@ -39,7 +39,7 @@ class Consuming(NamedTuple):
 
 @dataclass(slots=True)
 class Lag:
-    """What the gauges say; milliseconds since the first of what is not consumed, not pulled, was stored."""
+    """Values of the lag gauges; milliseconds since the first message not consumed, or not pulled, was stored."""
 
     lag: int = 0
     in_flight: int = 0
@@ -53,7 +53,7 @@ Offset = Callable[[str, str, int], int | None]  # group, topic, queue id
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What there is to know of groups, topics and queues."""
+    """Groups, topics and queues to measure."""
 
     groups: Mapping[str, Json]
     topics: Mapping[str, Json]
@@ -92,7 +92,7 @@ def _codes(subscription: Subscription) -> tuple[int, ...] | None:
 
 
 class Spans(NamedTuple):
-    """Of one queue, from where to where: what is not consumed, what is pulled and not consumed, what is not pulled."""
+    """Ranges of one queue: what is not consumed, what is pulled and not consumed, what is not pulled."""
 
     lag: tuple[int, int]
     in_flight: tuple[int, int]
@@ -109,17 +109,17 @@ def spans(queue: Consumed) -> Spans:
 
 
 class QueueLook(Protocol):
-    """Who reads queues; `codes` None: all messages count."""
+    """The way to measure a lag in queues; `codes` None: all messages count."""
 
     def count(self, topic: str, queue_id: int, span: tuple[int, int], codes: tuple[int, ...] | None) -> int:
-        """How many messages of a span are wanted."""
+        """Return how many messages of a span are wanted."""
 
     def stored_ms(self, topic: str, queue_id: int, offset: int) -> int:
-        """When the first message from there on was stored; below 1: it is not known."""
+        """Return when the first message from an offset on was stored, in ms; below 1: unknown."""
 
 
 def lag_of(one: Consuming, look: QueueLook, now_ms: int) -> Lag:
-    """All queues of a group's topic."""
+    """Add up the lag over all queues of a group's topic."""
     total = Lag()
     for queue in one.queues:
         of = spans(queue)

@@ -23,7 +23,7 @@ REQUEST, ANSWER = "request for locks", "answer to a request for locks"
 
 
 class LockRequest(NamedTuple):
-    """Who wants, or gives back, which queues; whether the brokers of the group are to be asked, too."""
+    """A client's request to lock or unlock queues, and whether it is for this broker alone."""
 
     group: str
     client_id: str
@@ -32,14 +32,14 @@ class LockRequest(NamedTuple):
 
 
 def request_of(body: bytes | memoryview) -> LockRequest:
-    """What a client, or another broker, asks. Raises MalformedJson."""
+    """Parse a lock request of a client or another broker. Raises MalformedJson."""
     fields = JavaFields(fastjson.sent(body, REQUEST, BODY_BYTES_MAX), REQUEST)
     group, client_id = (_text(fields, name, REQUEST) for name in ("consumerGroup", "clientId"))
     return LockRequest(group, client_id, _queues(fields, "mqSet", REQUEST), fields.flag("onlyThisBroker"))
 
 
 def request_body(group: str, client_id: str, queues: Iterable[MessageQueue]) -> bytes:
-    """What one broker asks another for a client."""
+    """Return the body by which one broker asks another for a client."""
     fields = {"clientId": client_id, "consumerGroup": group, "mqSet": _values(queues), "onlyThisBroker": True}
     return body_of(fields)
 
@@ -50,12 +50,12 @@ def answer_value(locked: Sequence[MessageQueue]) -> Json:
 
 
 def locked_of(body: bytes | memoryview) -> list[MessageQueue]:
-    """What another broker locked. Raises MalformedJson."""
+    """Return the queues that another broker locked. Raises MalformedJson."""
     return _queues(JavaFields(fastjson.sent(body, ANSWER, BODY_BYTES_MAX), ANSWER), "lockOKMQSet", ANSWER)
 
 
 def by_quorum(own: Iterable[MessageQueue], theirs: Iterable[Sequence[MessageQueue]], quorum: int) -> list[MessageQueue]:
-    """Of our locks, those that enough brokers have given: this one, and others, each of which counts once."""
+    """Return which own locks enough brokers have given: this broker and others, each of which counts once."""
     others = [frozenset(locked) for locked in theirs]
     return [queue for queue in own if 1 + sum(queue in locked for locked in others) >= quorum]
 

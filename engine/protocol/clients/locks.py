@@ -32,28 +32,28 @@ class Lock(NamedTuple):
 
 
 class LockJournal(Protocol):
-    """What keeps locks beyond this process."""
+    """The place where locks are kept beyond this process."""
 
     def set_lock(self, group: str, queue: MessageQueue, lock: Lock) -> bool:
-        """It is that client's, from that moment; False where there is no room for that."""
+        """Note a client's lock of a queue; False where there is no room for it."""
 
     def clear_lock(self, group: str, queue: MessageQueue) -> None:
-        """It is nobody's."""
+        """Forget the lock of a queue."""
 
 
 class NoJournal:
-    """Keeps nothing."""
+    """A journal that keeps no locks."""
 
     def set_lock(self, group: str, queue: MessageQueue, lock: Lock) -> bool:
-        """Nothing."""
+        """Do nothing; True: there is room."""
         return True
 
     def clear_lock(self, group: str, queue: MessageQueue) -> None:
-        """Nothing."""
+        """Do nothing: no lock is kept."""
 
 
 class RebalanceLockManager:
-    """All locks of one broker."""
+    """Locks of queues at one broker."""
 
     def __init__(self, journal: LockJournal | None = None) -> None:
         self.journal: LockJournal = journal or NoJournal()
@@ -93,7 +93,7 @@ class RebalanceLockManager:
                 self._forget(group, queue)
 
     def is_any_held(self, group: str, now_ms: int) -> bool:
-        """Not isLockAllExpired: whether a member of the group holds a queue, as those do who consume in order."""
+        """Return whether a member of the group holds a queue: the opposite of isLockAllExpired."""
         return any(not _is_expired(lock, now_ms) for lock in self.locks.get(group, {}).values())
 
     def _forget(self, group: str, queue: MessageQueue) -> None:

@@ -16,7 +16,7 @@ ALL_GROUPS_MAX, MEMBERS_MAX = 50_000, 1_000_000
 
 
 class ProducerManager:
-    """All groups that have a producer."""
+    """Producer groups with a member, and their members."""
 
     def __init__(self, expires_after_ms: int) -> None:
         self._expires_after_ms = expires_after_ms
@@ -53,7 +53,7 @@ class ProducerManager:
         return True
 
     def channel_left(self, channel: int) -> None:
-        """A connection is gone."""
+        """Remove a closed connection from its groups."""
         for group in sorted(self._groups_of.get(channel, ())):
             self._remove(group, self.groups[group][channel])
 
@@ -74,7 +74,7 @@ class ProducerManager:
         return self._channels.get(client_id)
 
     def available_channel(self, group: str) -> int | None:
-        """One of a group's, the next one each time."""
+        """Return the channel of one of a group's members, another one each time; None without members."""
         members = self.groups.get(group)
         if not members:
             return None
@@ -82,7 +82,7 @@ class ProducerManager:
         return list(members)[self._turn % len(members)]
 
     def _scanned(self, now_ms: int) -> Iterator[None]:
-        """Producers that were not heard for too long are none any more."""
+        """Remove producers not heard of for too long, in steps, and have their connections closed."""
         seen = 0
         for group in list(self.groups):
             members = self.groups.get(group, {})

@@ -13,14 +13,14 @@ Place = tuple[str, int]  # topic, queue id
 
 
 class SlowGroups:
-    """How far behind the log's end the last message was that each group got of each queue."""
+    """The distance of each group to the log's end in each queue, by its last message."""
 
     def __init__(self) -> None:
         self._behind: dict[str, dict[Place, int]] = {}
         self._queues = 0
 
     def note(self, group: str, topic: str, queue_id: int, behind_bytes: int) -> None:
-        """recordDiskFallBehindSize."""
+        """Note how far a group is behind in a queue, like recordDiskFallBehindSize."""
         of_group = self._behind.get(group)
         if of_group is None or (topic, queue_id) not in of_group:
             if self._queues >= QUEUES_MAX:

@@ -28,9 +28,9 @@ class PullOffsets:
         of_key[queue_id] = offset
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where it was told to pull next; None where it has not pulled."""
+        """Return the offset that the group pulls next; None where it has not pulled."""
         return self._table.get((topic, group), {}).get(queue_id)
 
     def clear(self, group: str, topic: str) -> None:
-        """clearPullOffset."""
+        """Forget a group's pull offsets in a topic, like clearPullOffset."""
         self._queues -= len(self._table.pop((topic, group), {}))

@@ -64,11 +64,11 @@ class ClientRequests(Answerer):
         }
 
     def group(self, name: str, now_ms: int) -> Json | None:
-        """findSubscriptionGroupConfig."""
+        """Return a group's settings, made where allowed, like findSubscriptionGroupConfig."""
         return find_group(self.metadata, name, makes=self._makes_groups, now_ms=now_ms)
 
     def notice(self, group: str) -> RemotingCommand:
-        """What a member of a group is told when its members changed."""
+        """Return the request that notifies a member that its group changed."""
         fields = {"consumerGroup": group}
         code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
         return RemotingCommand(code, flag=ONEWAY_FLAG, ext_fields=fields, version=self.version)
@@ -93,7 +93,7 @@ class ClientRequests(Answerer):
         return self.answered(request, ext_fields={SUPPORTS_V2: "true", IS_CHANGED: str(is_changed).lower()})
 
     def _register(self, data: ConsumerData, member: Member, heartbeat: HeartbeatData, now_ms: int) -> None:
-        """One group of a consumer."""
+        """Register a consumer in one of its groups."""
         config = self.group(data.group, now_ms)
         if config is None and not self.line.groups.registers_without_group:
             return
@@ -137,7 +137,7 @@ class ClientRequests(Answerer):
         return self.answered(request, ext_fields={}, body=body)
 
     def _check_config(self, request: RemotingCommand, _channel: int, now_ms: int) -> RemotingCommand:
-        """Only tags are filtered by here."""
+        """Check a subscription's filter: only tags are supported."""
         subscription = checked_config_of(request.body, now_ms).subscription
         if subscription is not None and subscription.expression_type not in (None, "", TAG):
             remark = f"The broker does not support consumer to filter message by {shown(subscription.expression_type)}"
@@ -154,14 +154,14 @@ class ClientRequests(Answerer):
         return self.answered(request)
 
     def try_lock(self, asked: LockRequest) -> list[MessageQueue]:
-        """Those of the queues that are the client's at this broker. Raises Refused."""
+        """Lock the queues for a client; return those it has. Raises Refused."""
         try:
             return self.locks.lock(asked.group, asked.queues, asked.client_id, self._clock_ms())
         except TooMany as too_many:
             raise Refused(ResponseCode.SYSTEM_BUSY, str(too_many)) from None
 
     def unlock(self, asked: LockRequest) -> None:
-        """Give them back at this broker."""
+        """Unlock the queues at this broker."""
         self.locks.unlock(asked.group, asked.queues, asked.client_id)
 
     def locked(self, request: RemotingCommand, queues: list[MessageQueue]) -> RemotingCommand:

@@ -4,10 +4,10 @@ spec: ha-protocol, 1 roles and wiring (nothing checks who a peer is), 14 traps (
 
     arrives -> silent -- whole first report --> waits -- a slot is free --> holds the slot until its connection ends
 
-The protocol has no names and no secrets, so whoever sends eight bytes is served like a slave. What a stranger cannot do
-is take what others need: callers of one address (`crowd`) make room for each other before anybody else makes room for
-them, slots go to the crowd that holds the fewest, and to the one of it that waits longest. Who holds a slot without
-being a slave (says nothing, or is sent bytes and acknowledges none) gives it up as soon as somebody waits.
+The protocol has no names and no secrets, so a caller that sends eight bytes is served like a slave. A stranger cannot
+take what others need: callers of one address (`crowd`) make room for each other before anybody else makes room for
+them; slots go to the crowd that holds the fewest, and to its caller that waits longest. A caller that holds a slot
+without being a slave (it says nothing, or acknowledges nothing) gives the slot up as soon as another one waits.
 Pure: a caller is a number that the shell knows, time is passed in.
 """
 
@@ -27,7 +27,7 @@ CROWDS_REMEMBERED = 1024
 
 
 class CallerLimits(NamedTuple):
-    """How many callers there may be, and what the configuration says about patience."""
+    """The settings of callers: how many there may be, and how patient a master is."""
 
     callers_max: int
     send_heartbeat_interval_ms: int
@@ -35,12 +35,12 @@ class CallerLimits(NamedTuple):
 
     @property
     def patience_ms(self) -> int:
-        """How long a slave may be silent when others want its place: its heartbeats come twice as often."""
+        """Return how long a slave may be silent when others want its place: its heartbeats come twice as often."""
         return min(2 * self.send_heartbeat_interval_ms, self.housekeeping_interval_ms)
 
     @property
     def proof_ms(self) -> int:
-        """How long a slave may take for its first acknowledgement when others want its place: it is due at once."""
+        """Return how long a slave may take to its first acknowledgement, due at once, when others want its place."""
         return self.patience_ms // 4
 
 
@@ -72,7 +72,7 @@ class Holder(NamedTuple):
 
 
 class Callers:
-    """All callers of one master."""
+    """Callers that want to be slaves of one master."""
 
     def __init__(self, limits: CallerLimits) -> None:
         self._limits = limits
@@ -98,7 +98,7 @@ class Callers:
         return self._most_dispensable(caller, now_ms) if len(self._callers) > self._limits.callers_max else None
 
     def dispensable(self, now_ms: int) -> int | None:
-        """Who has to leave because there is no room for this many after all."""
+        """Return the caller that must leave if there is no room for all; None without callers."""
         if not self._callers:
             return None
         return self._most_dispensable(next(reversed(self._callers.values())), now_ms)
@@ -123,11 +123,11 @@ class Callers:
         return caller.has_reported
 
     def missing(self, number: int) -> int:
-        """How many bytes of its first report have not come yet."""
+        """Return how many bytes of its first report have not come yet."""
         return REPORT_BYTES - len(self._callers[number].report)
 
     def report_of(self, number: int) -> bytes:
-        """What a caller has said."""
+        """Return the first report of a caller, as far as it has arrived."""
         return self._callers[number].report
 
     def left(self, number: int) -> Caller:
@@ -141,14 +141,14 @@ class Callers:
         return caller
 
     def overdue(self, now_ms: int) -> list[Caller]:
-        """Who was silent, or has waited, for longer than haHousekeepingInterval."""
+        """Return the callers that were silent, or waited, for longer than haHousekeepingInterval."""
         oldest_ms = now_ms - self._limits.housekeeping_interval_ms
         return [caller for caller in self._callers.values() if caller.since_ms < oldest_ms]
 
     # slots
 
     def next(self, holders: Sequence[Holder], now_ms: int) -> Caller | None:
-        """Who gets the next slot: of the crowd that holds the fewest, who has waited longest."""
+        """Return the caller that gets the next slot: who waited longest, of the crowd with the fewest slots."""
         held = _counts(holder.crowd for holder in holders)
         firsts: dict[Hashable, Caller] = {}
         for caller in self._waiting.values():
@@ -167,7 +167,7 @@ class Callers:
         return min(BEGUN_AT_ONCE, senders + (now_ms - at_ms) * BEGUN_IN_A_SECOND / 1000)
 
     def gives_up(self, caller: Caller, holders: Sequence[Holder], now_ms: int) -> Holder | None:
-        """Whose slot goes to `caller`, all being taken: of no slave, or of a crowd that holds more than its share."""
+        """Return whose slot goes to `caller` when all are taken: no real slave's, or one of a large crowd; or None."""
         overdue = {holder: self._overdue_ms(holder, now_ms) for holder in holders}
         mute = max(holders, key=lambda holder: overdue[holder])
         if overdue[mute] > 0:
@@ -180,7 +180,7 @@ class Callers:
 
 
     def _overdue_ms(self, holder: Holder, now_ms: int) -> int:
-        """For how much longer than a slave does it the holder of a slot has said, or acknowledged, nothing."""
+        """Return by how many ms the holder of a slot was silent, or acknowledged nothing, beyond a slave's patience."""
         patience_ms = self._limits.patience_ms
         owing_ms = patience_ms if holder.is_proven else self._limits.proof_ms
         return max(now_ms - holder.heard_ms - patience_ms, now_ms - holder.acknowledged_ms - owing_ms)

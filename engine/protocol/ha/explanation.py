@@ -61,7 +61,7 @@ def _slaves(count: int) -> str:
 
 
 def _held_by(settings: HaSettings, policy: PutPolicy) -> str:
-    """Who has the message besides the master; empty where nobody needs to."""
+    """Say where the message is besides the master; empty where no slave needs to have it."""
     least, most = policy.replicas_least - 1, policy.in_sync_replicas - 1
     if most == 0:
         return ""
@@ -101,7 +101,7 @@ def _late_disk(settings: HaSettings, policy: PutPolicy) -> str:
 
 
 def _survives(settings: HaSettings, policy: PutPolicy) -> list[Row]:
-    """What happens to a message that was answered with PUT_OK."""
+    """Return what happens to a message that was answered with PUT_OK."""
     if settings.broker_role == SLAVE:
         return []
     always_held = policy.replicas_least > 1

@@ -65,7 +65,7 @@ AT_THE_MASTER = {CloseReason.REFUSED}
 
 
 def advice_of(reason: CloseReason, store: str = STORE) -> str:
-    """What a reason means, and behind it what to type, where one knows only that it is a doctor's matter, too."""
+    """Return what a reason means, and the command to type next: the doctor's where no other is known."""
     if reason is CloseReason.NONE:
         return ADVICE[reason]
     command = NEXT.get(reason, DOCTOR)

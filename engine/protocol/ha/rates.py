@@ -30,7 +30,7 @@ class HaSample(NamedTuple):
 
 
 class ReplicaRate(NamedTuple):
-    """Bytes a second: given to the slave's socket, acknowledged by it, and by how much the log grew meanwhile."""
+    """The bytes a second given to a slave's socket, acknowledged by it, and added to the log meanwhile."""
 
     sent: float
     acknowledged: float
@@ -56,7 +56,7 @@ def _earlier(samples: Sequence[HaSample], now: HaSample, slot: int | None, windo
 def replica_rate(
     samples: Sequence[HaSample], now: HaSample, slot: int, window_ms: int = WINDOW_MS
 ) -> ReplicaRate | None:
-    """Of the connection in `slot` over the last `window_ms`; None while there is no earlier sample of it."""
+    """Return the rate of the connection in `slot` over the last `window_ms`; None while it has no earlier sample."""
     earlier = _earlier(samples, now, slot, window_ms)
     if earlier is None:
         return None
@@ -70,7 +70,7 @@ def replica_rate(
 
 
 def received_rate(samples: Sequence[HaSample], now: HaSample, window_ms: int = WINDOW_MS) -> float | None:
-    """Bytes a second that a slave received; None while there is no earlier sample."""
+    """Return the bytes a second that a slave received; None while there is no earlier sample."""
     earlier = _earlier(samples, now, None, window_ms)
     if earlier is None:
         return None
@@ -78,7 +78,7 @@ def received_rate(samples: Sequence[HaSample], now: HaSample, window_ms: int = W
 
 
 def catch_up_seconds(lag_bytes: int, rate: ReplicaRate | None) -> float | None:
-    """How long until nothing is missing if all goes on like this; None: it never will, or nothing is known yet."""
+    """Return how long it takes until nothing is missing at these rates; None: for ever, or nothing is known yet."""
     if lag_bytes <= 0:
         return 0.0
     if rate is None or rate.acknowledged <= 0:

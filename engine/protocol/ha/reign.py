@@ -24,7 +24,7 @@ HOLD_MS = 10_000  # how long a promoted master waits for one that must step down
 
 
 class Verdict(StrEnum):
-    """What another broker of our name is to this master."""
+    """The relation of another broker of our name to this master."""
 
     NOBODY = ""  # no master, or ourselves at another address
     YIELD = "YIELD"  # it is the master, and has proved it: this one becomes its slave
@@ -34,7 +34,7 @@ class Verdict(StrEnum):
 
 
 class Standing(NamedTuple):
-    """What a broker says of itself: the entries of its epochs, and which run of it speaks ("": it does not say)."""
+    """The words of a broker on itself: the entries of its epochs, and which run of it speaks ("": it does not say)."""
 
     entries: tuple[Epoch, ...]
     is_master: bool
@@ -48,14 +48,14 @@ class Standing(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Which offsets a log holds."""
+    """Range of offsets that a log holds."""
 
     low: int
     high: int
 
 
 def judge(own: Standing, other: Standing, *, is_proved: bool) -> Verdict:
-    """What that broker is to us, a master."""
+    """Return what that broker is to us, a master."""
     if not other.is_master or (own.run and other.run == own.run):
         return Verdict.NOBODY
     if (own.epoch, own.entries[-1:]) == (other.epoch, other.entries[-1:]):
@@ -86,8 +86,9 @@ def fits(own: tuple[Epoch, ...], other: tuple[Epoch, ...]) -> bool:
 
 
 def common_range(own: tuple[Epoch, ...], other: tuple[Epoch, ...], own_log: Extent, its_log: Extent) -> Extent:
-    """Which offsets both logs have if one history goes on from the other: up to where a reign begins that only one
-    knows. Empty (`low` == `high`) where there is none."""
+    """Return the offsets that both logs share if one history continues the other: up to a reign known to one only.
+    Empty (`low` == `high`) where they share none.
+    """
     known = set(own) & set(other)
     apart = [one.start_offset for one in (*own, *other) if one not in known]
     low = max(own_log.low, its_log.low)
@@ -108,7 +109,7 @@ def chosen_ranges(common: Extent, dice: random.Random) -> list[Extent]:
 
 
 class Step(StrEnum):
-    """What a master does once it has answers."""
+    """The next step of a master that has answers."""
 
     STAY = ""
     SERVE = "SERVE"  # it was promoted, has asked, and nobody takes precedence: from now on it takes messages
@@ -116,7 +117,7 @@ class Step(StrEnum):
 
 
 class Watch:
-    """When one master asks who else is one, and what follows from the answers. Times are monotonic, in ms.
+    """Decides when a master asks for other masters, and what follows from the answers. Times are monotonic, in ms.
 
     `may_step_down`: whether there is a name server or a secret; else a person decides.
     """
@@ -140,7 +141,7 @@ class Watch:
         return not sees_all or self._is_unsure or asks_first
 
     def step(self, now_ms: int, verdicts: Collection[Verdict], *, asks_first: bool) -> Step:
-        """What to do, all that could be asked having answered."""
+        """Return what to do, all that could be asked having answered."""
         self._is_unsure = bool(verdicts)
         if Verdict.YIELD in verdicts and self._may_step_down:
             return Step.STEP_DOWN

@@ -28,12 +28,12 @@ class LiveSettings:
         self._values = dict(values)
 
     def text(self) -> str:
-        """All of them, a line each."""
+        """Return all settings, a line each, sorted."""
         every = {**self._shown, **{name: str(value).lower() for name, value in self._values.items()}}
         return "".join(f"{name}={every[name]}\n" for name in sorted(every))
 
     def change(self, body: bytes) -> None:
-        """What an administrator wants; all of it or nothing. Raises Refused."""
+        """Set what an administrator wants: all of it, or nothing. Raises Refused."""
         if len(body) > BODY_BYTES_MAX:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the settings have more than {BODY_BYTES_MAX} bytes")
         lines = [line.partition("=") for line in body.decode(errors="replace").splitlines() if "=" in line]
@@ -55,11 +55,11 @@ class LiveSettings:
         self.set(changed)
 
     def values(self) -> dict[str, bool]:
-        """What can change, as it is now."""
+        """Return the settings that can change, as they are now."""
         return dict(self._values)
 
     def set(self, values: Mapping[str, bool]) -> None:
-        """As a request of an administrator, of values that were looked at."""
+        """Apply an administrator's request; the values were checked before."""
         for name, value in values.items():
             self._values[name] = value
             self._changeable[name](value)

@@ -146,8 +146,9 @@ class NameServer(Answerer):
         )  # fmt: skip
 
     def work_ahead(self, request: RemotingCommand) -> RegisterBody | MalformedFrame | None:
-        """What a registration's body says: up to some ten MB of JSON. A broker says the same again and again: the last
-        large ones are kept, so that one that took too long to read is there when it comes again."""
+        """Return what a registration's body says: up to some ten MB of JSON.
+
+        Brokers repeat themselves: the last large ones are kept, so that one that took too long is there next time."""
         if request.code != RequestCode.REGISTER_BROKER:
             return None
         compressed = (given(request, "compressed") or "").lower() == "true"
@@ -172,7 +173,7 @@ class NameServer(Answerer):
         return body
 
     def _broker_id(self, request: RemotingCommand, header: str) -> int:
-        """Raises Thrown with what Java says where it has no number."""
+        """Return the request's broker id. Raises Thrown, in Java's words, without one."""
         number = whole_number(request, "brokerId")
         if number is None:
             package = self.line.remoting.java_package
@@ -326,7 +327,7 @@ class NameServer(Answerer):
         return self.answered(request)
 
     def _check_kv(self, namespace: str, key: str, value: str, grown: int, *, is_new: bool) -> None:
-        """Raises Refused for what may not be kept, or finds no room."""
+        """Raise Refused for a value that may not be kept, or finds no room."""
         if not (is_name(namespace) and is_name(key, TOPIC_BYTES_MAX)):
             raise Refused(ResponseCode.SYSTEM_ERROR, "namespace or key is no name")
         if len(value.encode()) > KV_VALUE_BYTES_MAX:

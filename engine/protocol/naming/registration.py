@@ -33,7 +33,7 @@ Making = Generator[int, None, RemotingCommand]
 
 
 class Learned(NamedTuple):
-    """What an answer says: a slave's master, and the topics whose order matters."""
+    """The content of an answer: a slave's master, and the topics whose order matters."""
 
     master_address: str | None
     ha_server_address: str | None
@@ -70,7 +70,7 @@ class Registration:
         return self._next_ms
 
     def set_period(self, period_ms: int) -> None:
-        """From now on so often; RocketMQ allows no more than once in 10 and no less than once in 60 seconds."""
+        """Set how often the broker registers; RocketMQ allows 10 to 60 seconds."""
         self._period_ms = min(max(period_ms, PERIOD_MS_MIN), PERIOD_MS_MAX)
         self._next_ms = min(self._next_ms, self._sent_ms + self._period_ms)
 
@@ -79,11 +79,11 @@ class Registration:
         self._next_ms, self._is_known = 0, False
 
     def lost(self, now_ms: int) -> None:
-        """No answer, or a refusal: the name server has forgotten us, or will; try again soon."""
+        """Try again soon: the name server did not answer, or refused."""
         self._is_known, self._next_ms = False, now_ms + RETRY_MS
 
     def next_request(self, metadata: Metadata, permission: int, now_ms: int) -> Making | None:
-        """What makes the request to send now, in steps; None before it is time."""
+        """Return what makes the request to send now, in steps; None before it is time."""
         if now_ms < self._next_ms:
             return None
         self._sent_ms = now_ms
@@ -136,7 +136,7 @@ class Registration:
         return body
 
     def unregister(self) -> RemotingCommand:
-        """The last request."""
+        """Return the request that ends the registration."""
         return self._request(RequestCode.UNREGISTER_BROKER, self._names())
 
     def on_answer(self, request: RemotingCommand, answer: RemotingCommand, now_ms: int) -> Learned | None:

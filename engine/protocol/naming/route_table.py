@@ -3,7 +3,7 @@
 Implements: RouteInfoManager of the name server, 4.9.7 and 5.3.3 (spec: remoting, 5 name server)
 Whatever is listed comes in the order in which Java lists it. Time is passed in. A connection is a number that its shell
 gives; the broker that registered on it is gone when it ends.
-Every table is bounded, so that what lists it fits one frame; who finds no room is told so, and leaves nothing behind.
+Every table is bounded, so that its list fits one frame; a broker that finds no room gets an error, and leaves nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BrokerData:
 
 @dataclass(slots=True)
 class Live:
-    """What was last heard of one broker."""
+    """The facts of one broker at its last registration or heartbeat."""
 
     updated_ms: int
     timeout_ms: int
@@ -66,7 +66,7 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Registration(Member):
-    """Who registers, and what it wants."""
+    """A broker that registers, with its wishes."""
 
     timeout_ms: int | None = None
     enable_acting_master: bool | None = None  # None: a 4.x broker, which does not say
@@ -75,7 +75,7 @@ class Registration(Member):
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a registration is told: of its master, if it is a slave's and the master lives."""
+    """Answer to a slave's registration: its master's addresses, if the master is alive."""
 
     ha_server_address: str | None = None
     master_address: str | None = None
@@ -83,7 +83,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a topic lies."""
+    """Queues and brokers of one topic."""
 
     queues: list[QueueData]
     brokers: list[BrokerData]
@@ -120,7 +120,7 @@ class RouteTable:
         return self._listed(names, self._rules.topic_list_capacity)
 
     def all_topics(self) -> list[str]:
-        """Every topic."""
+        """Return the names of all topics."""
         if self._listing is None:
             self._listing = self._listed(self.topics, TOPICS_CAPACITY)
         return self._listing
@@ -137,7 +137,7 @@ class RouteTable:
     # brokers come
 
     def no_room_for(self, who: Registration, body: RegisterBody, connection: int) -> str | None:
-        """Why a broker cannot be taken in, None if it can."""
+        """Return why a broker cannot be taken in; None if it can."""
         known = self.brokers.get(who.broker_name)
         is_new = known is None or who.broker_id not in known.addresses
         is_unheard = self._key(who.cluster, who.address) not in self.live  # a known broker at a new address, too
@@ -191,7 +191,7 @@ class RouteTable:
         return self._master_of(who, broker)
 
     def _is_outdated(self, who: Registration, broker: BrokerData, version: DataVersion) -> bool:
-        """Another address holds this id, with a newer state: after a switch the old master is ignored."""
+        """Return whether another address holds this id with a newer state: after a switch the old master is ignored."""
         holder = broker.addresses.get(who.broker_id)
         if not self._rules.fences_old_masters or holder is None or holder == who.address:
             return False
@@ -248,7 +248,7 @@ class RouteTable:
         return live is None or live.data_version != version
 
     def heard_of(self, cluster: str, address: str, now_ms: int) -> None:
-        """A sign of life."""
+        """Note a broker's sign of life."""
         live = self.live.get(self._key(cluster, address))
         if live is not None:
             live.updated_ms = now_ms
@@ -312,7 +312,7 @@ class RouteTable:
     # topics
 
     def route(self, topic: str) -> Route | None:
-        """Where a topic lies; None when no broker of it is known."""
+        """Return where a topic lies; None when no broker of it is known."""
         queues = self.topics.get(topic)
         if not queues:
             return None
@@ -358,11 +358,11 @@ class RouteTable:
         self._support_acting_master = value
 
     def wipe_write_permission(self, broker_name: str) -> int:
-        """Nothing may be written to that broker; how many topics this concerns."""
+        """Remove write permission from a broker's topics; return how many changed."""
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_permission(self, broker_name: str) -> int:
-        """All its topics may be read and written; how many."""
+        """Make all topics of a broker readable and writable; return how many they are."""
         return self._change_perm(broker_name, lambda _perm: PERM_READ_WRITE)
 
     def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
@@ -374,7 +374,7 @@ class RouteTable:
 
 
 def _listed_bytes(topic: str) -> int:
-    """What a name takes in a list of names: its quotes, what they make of it, a comma."""
+    """Return what a name takes in a list of names: its quotes, what they make of it, a comma."""
     return len(topic.encode()) + topic.count('"') + topic.count("\\") + len('"",')
 
 

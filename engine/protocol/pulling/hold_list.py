@@ -1,9 +1,9 @@
 """Pulls that wait for messages: held by queue, answered when a message comes that they want, or their time is over.
 
 Implements: PullRequestHoldService, ManyPullRequest (spec: remoting, 7 and 10)
-Bounded in all and for each connection, by number and by bytes. In virtual time: who asks says what time it is and where
+Bounded in all and for each connection, by number and by bytes. In virtual time: the caller passes the time and where
 queues end. A sweep goes over all of them every now and then, and takes those whose time is over, and those whose queue
-has got anything, wanted or not: so a consumer whose tags do not come is told how far the queue is.
+has grown, wanted or not: so a consumer whose tags do not arrive learns how far the queue is.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OfConnection:
 
 
 class Most(NamedTuple):
-    """How much may be held."""
+    """The bounds of what may be held."""
 
     pulls: int
     pulls_of_one: int
@@ -55,7 +55,7 @@ class Most(NamedTuple):
 
 
 class HoldList:
-    """All pulls that one front holds."""
+    """Pulls that one front holds."""
 
     def __init__(self, most: Most, *, sweep_ms: int = SWEEP_MS, now_ms: int = 0) -> None:
         self._most, self._sweep_ms = most, sweep_ms
@@ -85,7 +85,7 @@ class HoldList:
         return queue in self._queues
 
     def queues(self) -> Iterator[Queue]:
-        """Those that somebody waits for."""
+        """Return the queues that pulls wait for."""
         return iter(self._queues)
 
     def arrived(
@@ -104,7 +104,7 @@ class HoldList:
         return self._take(queue, is_wanted)
 
     def due(self, now_ms: int, end_of: Callable[[Queue], int]) -> list[HeldPull]:
-        """What the sweep takes, a part of it at a time; they are held no more."""
+        """Take the pulls that the sweep finds due, a part of the queues a call; the list holds them no more."""
         if self._to_sweep is None:
             if now_ms < self._sweep_at_ms:
                 return []
@@ -123,7 +123,7 @@ class HoldList:
 
     @property
     def next_sweep_ms(self) -> int:
-        """When `due` is to be asked next; long ago while it has more to say."""
+        """Return when `due` must be called next; 0 while it has more to say."""
         return self._sweep_at_ms if self._to_sweep is None else 0
 
     def left(self, connection: int) -> None:
@@ -133,7 +133,7 @@ class HoldList:
             self._take(queue, lambda pull: pull.connection == connection)
 
     def all(self) -> list[HeldPull]:
-        """Every one, held no more."""
+        """Return all pulls, and hold them no more."""
         return [pull for queue in list(self._queues) for pull in self._take(queue, lambda _pull: True)]
 
     def _take(self, queue: Queue, is_taken: Callable[[HeldPull], bool]) -> list[HeldPull]:

@@ -54,7 +54,7 @@ class PutAnswer(NamedTuple):
 
 
 def put_answer(status: PutMessageStatus, broker: SendingBroker, disk_used_percent: int) -> PutAnswer:
-    """What a status is to the client that sent the message."""
+    """Return what a status is to the client that sent the message."""
     code = _CODES.get(status, ResponseCode.SYSTEM_ERROR)
     match status:
         case PutMessageStatus.MESSAGE_ILLEGAL | PutMessageStatus.PROPERTIES_SIZE_EXCEEDED:

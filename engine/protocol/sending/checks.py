@@ -25,7 +25,7 @@ QUEUE_DRAWS = 99_999_999  # among so many numbers a broker draws a queue
 
 
 class SendingBroker(NamedTuple):
-    """What of a broker's settings decides about a send."""
+    """The settings of a broker that decide about a send."""
 
     line: Line
     ip: str  # brokerIP1
@@ -34,7 +34,7 @@ class SendingBroker(NamedTuple):
 
 
 def check_whole(broker: SendingBroker, header: SendHeader, body_bytes: int) -> None:
-    """What the newer line looks into before it checks anything. Raises Thrown."""
+    """Check what the newer line looks at before all else. Raises Thrown."""
     if header.topic is None and broker.line.broker.topic_is_dereferenced:
         raise NULL_KEY
     if not body_bytes and not broker.line.put.stores_empty_bodies:
@@ -42,7 +42,7 @@ def check_whole(broker: SendingBroker, header: SendHeader, body_bytes: int) -> N
 
 
 def check_time(broker: SendingBroker, now_ms: int) -> None:
-    """Raises Refused before the broker accepts messages."""
+    """Raise Refused before the time from which the broker accepts messages."""
     if now_ms < broker.accepts_from_ms:
         until = datetime.fromtimestamp(broker.accepts_from_ms / 1000).astimezone()
         text = f"{until:%Y-%m-%d %H:%M:%S},{broker.accepts_from_ms % 1000:03d}"
@@ -50,7 +50,7 @@ def check_time(broker: SendingBroker, now_ms: int) -> None:
 
 
 def forbidden(broker: SendingBroker) -> Refused:
-    """What it says where brokerPermission takes no messages."""
+    """Return what it says where brokerPermission takes no messages."""
     return Refused(ResponseCode.NO_PERMISSION, f"the broker[{broker.ip}] sending message is forbidden")
 
 
@@ -74,13 +74,13 @@ def check_name(
 
 
 def topic_missing(broker: SendingBroker, topic: str) -> Refused:
-    """What it says of a topic that nobody made, and that messages do not make."""
+    """Return what it says of a topic that nobody made, and that messages do not make."""
     remark = f"topic[{topic}] not exist, apply first please!{broker.line.naming.faq}"
     return Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
 
 
 def group_missing(broker: SendingBroker, group: str | None) -> Refused:
-    """What it says of a consumer group without configuration."""
+    """Return what it says of a consumer group without configuration."""
     shown = "null" if group is None else group
     remark = f"subscription group not exist, {shown} {broker.line.naming.faq}"
     return Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
@@ -94,7 +94,7 @@ def unit_flag(header: SendHeader) -> int:
 
 
 def check_queue_id(broker: SendingBroker, header: SendHeader, topic: Json, producer: str) -> None:
-    """Raises Refused for a queue that the topic does not have; Thrown where the header lacks a number."""
+    """Raise Refused for a queue that the topic lacks, and Thrown where the header lacks a number."""
     if header.lacks:
         raise _lacking(broker, header.lacks)
     if header.queue_id >= max(topic["writeQueueNums"], topic["readQueueNums"]):
@@ -103,7 +103,7 @@ def check_queue_id(broker: SendingBroker, header: SendHeader, topic: Json, produ
 
 
 def check_to_make(broker: SendingBroker, header: SendHeader) -> None:
-    """What is needed of the header to make a topic. Raises Thrown."""
+    """Check that the header has the fields that are needed to make a topic. Raises Thrown."""
     if header.default_topic_queue_nums is None:
         raise _lacking(broker, "defaultTopicQueueNums")
     if header.default_topic is None:
@@ -115,7 +115,7 @@ def _lacking(broker: SendingBroker, name: str) -> Thrown:
 
 
 def shown(topic: Json, line: Line) -> str:
-    """TopicConfig.toString."""
+    """Format a topic as Java's TopicConfig.toString does."""
     perm = topic["perm"]
     letters = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
     text = "".join(letter if perm & bit else "-" for bit, letter in letters)
@@ -130,7 +130,7 @@ def shown(topic: Json, line: Line) -> str:
 
 
 def drawn_queue(draw: int, queues: int) -> int:
-    """The queue that a random number names. Raises Thrown where there is none."""
+    """Return the queue that a random number selects. Raises Thrown where there are no queues."""
     if queues <= 0:
         raise Thrown("java.lang.ArithmeticException: / by zero")
     return draw % QUEUE_DRAWS % queues

@@ -46,7 +46,7 @@ class Decision(IntEnum):
 
 
 class EndHeader(NamedTuple):
-    """What a producer says."""
+    """Fields of a producer's END_TRANSACTION request."""
 
     producer_group: str | None
     half_queue_offset: int | None  # tranStateTableOffset
@@ -56,7 +56,7 @@ class EndHeader(NamedTuple):
 
 
 def end_header(request: RemotingCommand) -> EndHeader:
-    """Raises Thrown as Java throws."""
+    """Parse the request's header. Raises Thrown where Java throws."""
     decision = java_number(given(request, "commitOrRollback"))
     if decision is None:
         raise Thrown(f"{NULL_POINTER}: {null_pointer('java.lang.Integer.intValue()', quoted('this.commitOrRollback'))}")
@@ -70,22 +70,25 @@ def end_header(request: RemotingCommand) -> EndHeader:
 
 
 def transaction_of(half: Message) -> bytes:
-    """Which transaction this half message, or the message of it, is of: the same for all copies that a broker makes of
-    a half message to ask about it, another one for each that a producer sends, be it the same message again."""
+    """Return the key of a half message's transaction.
+
+    All copies that a broker makes to ask about it have the same key; each message of a producer has another one, even
+    if it is sent again.
+    """
     own, host = half.properties.get(UNIQ_KEY, str(half.physical_offset)), half.born_host
     said = f"{own} {half.born_timestamp_ms} {host.ip} {host.port}"
     return hashlib.blake2b(said.encode("utf-8", "surrogateescape"), digest_size=KEY_BYTES).digest()
 
 
 def on_slave() -> Refused:
-    """What a slave says."""
+    """Return the refusal with which a slave answers."""
     return Refused(ResponseCode.SLAVE_NOT_AVAILABLE, NO_REMARK)
 
 
 def check_half(
     half: Message | None, header: EndHeader, now_ms: int, *, timeout_ms: int, rejects_late: bool
 ) -> Message:  # fmt: skip
-    """The half message that is meant. Raises Refused, Thrown. Ours, too: it has to be one."""
+    """Return the half message that is meant; beyond RocketMQ's checks it has to be one. Raises Refused, Thrown."""
     if half is None or half.topic != HALF_TOPIC:
         raise Refused(ResponseCode.SYSTEM_ERROR, NO_HALF)
     if rejects_late and not header.is_asked and _is_late(half, now_ms, timeout_ms):

@@ -25,7 +25,7 @@ ATTEMPTS_SAID_FROM = 121  # MQVersion V3_4_9: clients from it on say how often a
 
 
 class SendHeader(NamedTuple):
-    """What a client says of a message; None: it does not. `queue_id` and its like are there once `checked`."""
+    """The fields of a client's send; None: not said. `queue_id` and its like are there once `checked`."""
 
     producer_group: str | None
     topic: str | None
@@ -47,7 +47,7 @@ EMPTY = SendHeader(None, None, None, None, 0, 0, 0, 0, "", 0, False, None, False
 
 
 def send_header(request: RemotingCommand) -> SendHeader:
-    """Raises Thrown as Java throws."""
+    """Parse the header of a send. Raises Thrown where Java throws."""
     fields = request.ext_fields
     if fields is None:  # then it reads none
         return EMPTY
@@ -108,14 +108,17 @@ def _long(fields: Mapping[str, str]) -> SendHeader:
 
 
 def attempts_max(request: RemotingCommand, header_max: int | None, group_max: int) -> int:
-    """How often a message may be tried: as the client says, if it is new enough to be heard, else as its group does."""
+    """Return how often a message may be tried.
+
+    The client says it, if it is of a version that may; else its group does.
+    """
     if header_max is not None and request.version >= ATTEMPTS_SAID_FROM:
         return header_max
     return group_max
 
 
 def lacking(line: Line, header: str, name: str, *, is_long: bool = False) -> Thrown:
-    """What Java throws at a number of a header that is null where it is used."""
+    """Return what Java throws at a number of a header that is null where it is used."""
     getter = f"{line.remoting.java_package}.header.{header}.get{name[0].upper()}{name[1:]}()"
     kind = "Long.long" if is_long else "Integer.int"
     cannot = null_pointer(f"java.lang.{kind}Value()", f"the return value of {quoted(getter)}")
@@ -123,7 +126,7 @@ def lacking(line: Line, header: str, name: str, *, is_long: bool = False) -> Thr
 
 
 def quoted(text: str) -> str:
-    """In what Java says."""
+    """Put a text in quotes, as Java's messages do."""
     return f'"{text}"'
 
 

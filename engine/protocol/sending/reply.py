@@ -1,4 +1,4 @@
-"""A reply to a request message: what is pushed to the requester, and what the replier is told.
+"""A reply to a request message: what is pushed to the requester, and what the replier gets.
 
 Implements: ReplyMessageProcessor, ReplyMessageRequestHeader (spec: remoting, 7)
 """
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class PushResult(NamedTuple):
-    """How the push went."""
+    """Outcome of the push to the requester."""
 
     code: int
     remark: str | None
@@ -32,7 +32,7 @@ def requester_missing(client_id: str) -> PushResult:
 
 
 def push_failed(client_id: str) -> PushResult:
-    """It took it not, or said nothing."""
+    """Return the result for a requester that refused the push, or did not answer."""
     return PushResult(ResponseCode.SYSTEM_ERROR, f"push reply message to {client_id}fail.")
 
 

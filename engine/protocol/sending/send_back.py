@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 class SendBackHeader(NamedTuple):
-    """What a consumer says; None: it does not."""
+    """The fields that a consumer says; None: it does not."""
 
     offset: int | None
     group: str
@@ -32,7 +32,7 @@ class SendBackHeader(NamedTuple):
 
 
 def send_back_header(request: RemotingCommand) -> SendBackHeader:
-    """Raises Thrown where Java does: it looks a group up that is null."""
+    """Parse the request's header. Raises Thrown where Java looks a null group up."""
     group = given(request, "group")
     if group is None:
         raise NULL_KEY
@@ -54,28 +54,28 @@ def dead_topic(topic: str, queues: int) -> Json:
 
 
 def lacks(name: str, line: Line) -> Thrown:
-    """Where a number is not there."""
+    """Return the error for a number that the header lacks."""
     return lacking(line, "ConsumerSendMsgBackRequestHeader", name, is_long=name == "offset")
 
 
 def check_retry_topic(topic: Json) -> None:
-    """Raises Refused."""
+    """Check that the group's retry topic is writable. Raises Refused."""
     if not topic["perm"] & PERM_WRITE:
         remark = f"the topic[{topic['topicName']}] sending message is forbidden"
         raise Refused(ResponseCode.NO_PERMISSION, remark)
 
 
 def topic_missing(topic: str) -> Refused:
-    """Where none could be made."""
+    """Return the error for a topic that is missing and could not be made."""
     return Refused(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
 
 
 def message_missing(offset: int) -> Refused:
-    """Where the log has no message."""
+    """Return the error for an offset without a message."""
     return Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
 
 
 def status_name(status: PutMessageStatus, rules: PutRules) -> str:
-    """How the line's brokers spell it."""
+    """Return the status as the line's brokers spell it."""
     is_file = status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
     return rules.file_failure_name if is_file else status.value

@@ -35,7 +35,7 @@ def of_first_message(
     topic: str, default_topic: str | None, queue_nums: int, sys_flag: int, topics: Mapping[str, Json], line: Line,
     *, auto_create: bool,
 ) -> Json | None:  # fmt: skip
-    """What a message makes that is sent to a topic that is not there."""
+    """Return what a message makes that is sent to a topic that is not there."""
     made = inherited(topic, default_topic, queue_nums, sys_flag, topics, line, auto_create=auto_create)
     if made is None and topic.startswith(RETRY_PREFIX):
         return given_back(topic, RETRY_QUEUES, sys_flag, line)

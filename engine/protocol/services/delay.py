@@ -23,8 +23,10 @@ SLEWED = 500  # a wall clock that is set right little by little gains less than 
 
 
 def due_count(deliver_ms: Words, now_ms: int, ripe: int) -> tuple[int, int]:
-    """How many of these entries, from the first on, are due, as the first `ripe` are; when the next one is, by the wall
-    clock, NEVER_MS without one."""
+    """Return how many of these entries, from the first on, are due, and when the next one is, by the wall clock.
+
+    The first `ripe` are due in any case; the time is NEVER_MS when all are due.
+    """
     is_late = deliver_ms > now_ms
     is_late[:ripe] = False
     if not is_late.any():
@@ -58,7 +60,7 @@ class Arrivals:
         return end if seen_ms + self._wait_ms <= clock_ms else 0
 
     def ripe_in_ms(self, offset: int, clock_ms: int) -> int:
-        """How long the entry there has to wait at most."""
+        """Return how long the entry there has to wait at most."""
         seen_ms = next((seen_ms for end, seen_ms in self._marks if end > offset), clock_ms)
         return max(0, seen_ms + self._wait_ms - clock_ms)
 
@@ -77,7 +79,7 @@ class Level:
 
     @property
     def offset(self) -> int:
-        """All below is done with."""
+        """Return the queue offset below which every entry is done with."""
         first = next(iter(self._under_way), self.next_offset)
         return min(first, self._refused[0]) if self._refused else first
 
@@ -108,7 +110,7 @@ class Level:
         return bool(self._refused)
 
     def take(self, deliver_ms: Words, now_ms: int, clock_ms: int) -> int:
-        """How many of the entries from `next_offset` on, with these times, are due and are to be put now.
+        """Return how many of the entries from `next_offset` on, with these times, are due and are to be put now.
 
         `now_ms` is wall time, `clock_ms` monotonic.
         """
@@ -119,7 +121,7 @@ class Level:
         return count
 
     def passed(self, count: int) -> None:
-        """So many entries from `next_offset` on were put, or are not to be (`put` says which)."""
+        """Move on by entries from `next_offset` that were put, or are not to be (`put` says which)."""
         self.next_offset += count
 
     def put(self, queue_offsets: Iterable[int]) -> None:
@@ -154,7 +156,7 @@ class Level:
         self._refused = sorted(refused)
 
     def wait_ms(self, now_ms: int, clock_ms: int) -> int:
-        """How long nothing is to be done for what is known, NEVER_MS at most."""
+        """Return how long nothing is to be done for what is known, NEVER_MS at most."""
         if self._refused:
             return max(0, self._again_at_ms - clock_ms)
         if self.look_at_ms == NEVER_MS:
@@ -163,7 +165,7 @@ class Level:
 
 
 def version_steps(before: int, after: int, step: int) -> int:
-    """How often 5.x counts its table's version up while so many offsets were passed: each `step` updates."""
+    """Return how often 5.x counts its table's version up while so many offsets were passed: each `step` updates."""
     return max(0, after // step - before // step)
 
 

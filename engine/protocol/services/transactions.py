@@ -38,7 +38,7 @@ class Op(NamedTuple):
 
 
 class Ops(NamedTuple):
-    """The answer to ReadOps."""
+    """The answer to a ReadOps: op messages."""
 
     status: Pulled
     next_offset: int
@@ -58,7 +58,7 @@ class Half(NamedTuple):
 
 
 class HalfRead(NamedTuple):
-    """The answer to ReadHalf."""
+    """The answer to a ReadHalf: a half message."""
 
     half: Half | None
     status: Pulled
@@ -67,21 +67,21 @@ class HalfRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadOps:
-    """Wanted: up to 32 op messages from there. Sent back: Ops."""
+    """A wish to read up to 32 op messages from an offset. Answered by Ops."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadHalf:
-    """Wanted: the half message there. Sent back: HalfRead."""
+    """A wish to read the half message at an offset. Answered by HalfRead."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class IsDecided:
-    """Wanted: whether the transaction of this half message is decided, though no op message says so. Sent back: that.
+    """A wish to know whether this half message's transaction is decided, without an op message. Answered by a bool.
 
     RocketMQ does not look: it asks, and the message of a transaction that was committed meanwhile is written again.
     """
@@ -91,7 +91,7 @@ class IsDecided:
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """Wanted: the half message at its queue's end, with this property. Sent back: whether it is there.
+    """A wish to put the half message at its queue's end, with this property. Answered by whether it was put.
 
     With `asks` its producer is asked about it then; else its time to be asked has not come.
     """
@@ -103,7 +103,7 @@ class PutBack:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Wanted: the half message in TRANS_CHECK_MAX_TIME_TOPIC. Sent back: whether it is there.
+    """A wish to put the half message into TRANS_CHECK_MAX_TIME_TOPIC. Answered by whether it was put.
 
     RocketMQ passes one that is not, and nobody hears of it again.
     """
@@ -114,14 +114,14 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wanted: some time later."""
+    """A wish to go on some time later."""
 
     milliseconds: int
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Wanted: these offsets are remembered; None: as it was."""
+    """A wish to remember these offsets; None leaves one unchanged."""
 
     half_offset: int | None = None
     op_offset: int | None = None
@@ -132,7 +132,7 @@ Round = Generator[Wanted, Any, None]
 
 
 class Limits(NamedTuple):
-    """transactionTimeOut, transactionCheckMax, fileReservedTime."""
+    """Limits from transactionTimeOut, transactionCheckMax and fileReservedTime."""
 
     timeout_ms: int
     checks_max: int
@@ -176,7 +176,7 @@ class Removed:
         self.done: list[int] = []
 
     def add(self, op: Op, half_offset: int) -> None:
-        """One more op message, the half queue being done with below `half_offset`."""
+        """Add an op message; the half queue is done with below `half_offset`."""
         if op.offsets is None:
             self.done.append(op.queue_offset)
             return
@@ -213,7 +213,7 @@ class Removed:
 
 
 class _Check:
-    """One round's state."""
+    """State of one round over the half queue."""
 
     def __init__(
         self, half_offset: int, op_offset: int, limits: Limits, clock_ms: Callable[[], int], passed: Passed, end: int
@@ -225,7 +225,7 @@ class _Check:
         self.next_op_offset = op_offset
 
     def read_ops(self) -> Round:
-        """fillOpRemoveMap."""
+        """Read the next op messages, like fillOpRemoveMap."""
         self.ops = yield ReadOps(self.next_op_offset)
         if self.ops.status is Pulled.ILLEGAL:
             self.op_offset = self.ops.next_offset  # what the group's offset says from now on
@@ -245,15 +245,15 @@ class _Check:
         return half.check_times is not None and java_number(half.check_times) >= self.limits.checks_max
 
     def is_too_old(self, half: Half) -> bool:
-        """needSkip."""
+        """Return whether the half message is older than fileReservedTime, like needSkip."""
         return self.clock_ms() - half.born_ms > self.limits.reserved_hours * HOUR_MS
 
     def age_ms(self, half: Half) -> int:
-        """Since it was born."""
+        """Return the time since the half message was born."""
         return self.clock_ms() - half.born_ms
 
     def immunity_ms(self, half: Half) -> int:
-        """How old it has to be."""
+        """Return how old a half message has to be before its producer is asked, in ms."""
         seconds = UNREADABLE if half.immunity is None else java_number(half.immunity)
         return self.limits.timeout_ms if seconds == UNREADABLE else seconds * 1000
 
@@ -266,13 +266,15 @@ class _Check:
 
 
 def check_times_of(half: Half) -> int:
-    """What TRANSACTION_CHECK_TIMES becomes when its producer is asked."""
+    """Return the value of TRANSACTION_CHECK_TIMES once its producer is asked."""
     return 1 if half.check_times is None else java_number(half.check_times) + 1
 
 
 def _times_asked(half: Half) -> int:
-    """What TRANSACTION_CHECK_TIMES stays while it waits: RocketMQ counts a wait as a check, and so drops unasked what
-    waits through all of them."""
+    """Return the value of TRANSACTION_CHECK_TIMES that a message keeps while it waits.
+
+    RocketMQ counts a wait as a check, and so drops unasked what waits through all of them.
+    """
     return 0 if half.check_times is None else max(0, java_number(half.check_times))
 
 
@@ -291,7 +293,7 @@ def _is_waited_for(check: _Check, half: Half) -> Generator[Wanted, Any, bool]:
 
 
 def _pass(check: _Check, half: Half) -> Generator[Wanted, Any, bool | None]:
-    """One half message that no op message names: True, the next one; False, look again; None: that was all."""
+    """Handle a half message without an op message. True: go on; False: look again; None: the round ends."""
     if _is_ended(check, half):
         return True
     if (too_often := check.is_checked_too_often(half)) or check.is_too_old(half):

@@ -1,10 +1,10 @@
-"""Whether a flush waits for those whom the one before answered, to take their next messages to disk, too.
+"""Whether a flush waits for the producers that the last one answered, to take their next messages to disk, too.
 
 Implements: GroupCommitService, which flushes what is there as soon as it may
-Who sends one message after another is answered by a flush and back a little later, when the next flush has begun
-without it: so there are two halves, and each flush serves one of them. Together they need half as many flushes, but
-the disk rests until all are back. Which is more depends on disk, processors and clients: it is tried out, some flushes
-this way and some that way, and what brought more messages to disk a second goes on for a while.
+A producer that sends one message after another is answered by a flush and sends again a little later, when the next
+flush has begun without it: so producers form two halves, and each flush serves one half. Together they need half as
+many flushes, but the disk rests until all have sent again. Which way is faster depends on disk, processors and clients.
+So both are tried for some flushes, and the one that brought more messages to disk a second is kept for a while.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STEPS = 16  # a flush's usual time is followed by a part of it
 
 
 class GroupCommit:
-    """Of one flusher. Messages are counted from any number on, which only grows; so does the time."""
+    """When one flusher waits. Messages are counted from any number, which only grows; so does the time."""
 
     def __init__(self) -> None:
         self.waits = False
@@ -31,11 +31,11 @@ class GroupCommit:
         self._settled = False
 
     def goal(self, messages: int) -> int:
-        """With how many messages the next flush begins at once; `messages`: nobody is waited for."""
+        """Return how many messages the next flush waits for; `messages` itself: it waits for no more."""
         return max(messages, self._ended_at + self._covered) if self.waits else messages
 
     def wait_ns(self, now_ns: int) -> int:
-        """How long it may wait for the others: until the disk has rested for as long as a flush takes."""
+        """Return how long it may wait for the others: until the disk has rested for as long as a flush takes."""
         return min(self._ended_ns + self._flush_ns - now_ns, WAIT_MAX_NS)
 
     def flushed(self, began_at: int, ended_at: int, began_ns: int, ended_ns: int) -> None:

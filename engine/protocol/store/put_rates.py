@@ -21,7 +21,7 @@ DISTRIBUTION_NAMES = (
 
 
 class Sample(NamedTuple):
-    """What was put up to a moment, since the broker's start."""
+    """The counts of what was put up to a moment, since the broker's start."""
 
     time_ms: int
     messages: int
@@ -54,7 +54,7 @@ def is_due(samples: Sequence[Sample], now_ms: int, every_ms: int = SAMPLE_MS) ->
 
 
 def rate(samples: Sequence[Sample], now: Sample, window_s: int) -> Rate:
-    """Of the last `window_s` seconds up to `now`: since the newest sample that is at least so old, else the oldest."""
+    """Return the rate over `window_s` seconds up to `now`: since the newest sample at least so old, else the oldest."""
     since = now
     for sample in reversed(samples):
         if sample.time_ms >= now.time_ms:
@@ -72,7 +72,7 @@ def rate(samples: Sequence[Sample], now: Sample, window_s: int) -> Rate:
 
 
 def put_tps(samples: Sequence[Sample], window_s: int) -> str:
-    """RocketMQ's text: between the last sample and the one `window_s` before it; empty while there is none."""
+    """Return RocketMQ's text of the rate from the sample `window_s` before the last one; empty without such samples."""
     if len(samples) <= window_s:
         return ""
     begin, end = samples[-1 - window_s], samples[-1]
@@ -87,7 +87,7 @@ def distribution_text(counts: Sequence[int]) -> str:
 
 
 def runtime_text(elapsed_ms: int) -> str:
-    """How long the store runs, in RocketMQ's words."""
+    """Return how long the store runs, in RocketMQ's words."""
     seconds = elapsed_ms // 1000
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     return f"[ {days} days, {hours % 24} hours, {minutes % 60} minutes, {seconds % 60} seconds ]"

@@ -19,7 +19,7 @@ BROKER_PUT_NUMS, BROKER_GET_NUMS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
 
 
 class Snapshot(NamedTuple):
-    """What was counted up to a moment."""
+    """The counts up to a moment."""
 
     time_ms: int
     value: int
@@ -27,7 +27,7 @@ class Snapshot(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """Over a span."""
+    """Sum and rates over one span."""
 
     sum: int
     tps: float
@@ -61,7 +61,7 @@ class _Span:
 
 
 class _Item:
-    """One key of one name."""
+    """Counts of one key under one name."""
 
     __slots__ = ("day", "hour", "minute", "times", "value")
 
@@ -80,7 +80,7 @@ class StatsItems:
         self._sampled_ms: int | None = None
 
     def add(self, name: str, key: str, value: int, times: int = 1) -> None:
-        """Count it."""
+        """Add a value to an item, if the table has room for it."""
         item = self._item(name, key)
         if item is not None:
             item.value += value
@@ -103,7 +103,7 @@ class StatsItems:
         return self._sampled_ms is None or now_ms - self._sampled_ms >= SECONDS_MS
 
     def sample(self, now_ms: int) -> None:
-        """Take one."""
+        """Take a sample of every item."""
         self._sampled_ms = now_ms
         for item in self._items.values():
             now = Snapshot(now_ms, item.value, item.times)
@@ -121,12 +121,12 @@ class StatsItems:
         return 0.0 if item is None else item.minute.stats.tps
 
     def value(self, name: str, key: str) -> int:
-        """What was counted since the beginning."""
+        """Return the sum since the beginning."""
         item = self._items.get((name, key))
         return 0 if item is None else item.value
 
     def values(self, name: str) -> Iterator[tuple[str, int]]:
-        """Every key of a name, and what was counted since the beginning."""
+        """Return every key of a name, and what was counted since the beginning."""
         return ((key, item.value) for (of, key), item in list(self._items.items()) if of == name)
 
     def spans(self, name: str, key: str) -> tuple[Stats, Stats, Stats] | None:

@@ -42,7 +42,7 @@ class TopicsNow:
         self._mask = perm_mask if perm_mask & PERM_READ_WRITE != PERM_READ_WRITE else None
 
     def names(self) -> Generator[int, None, list[str]]:
-        """As Java lists them; in steps."""
+        """Return the names in Java's order; yields after each step of STEP names."""
         names: list[str] = []
         for start in range(0, len(self._order), STEP):
             names += [name for name in self._order[start : start + STEP] if name in self._topics]
@@ -50,13 +50,13 @@ class TopicsNow:
         return names
 
     def config(self, name: str) -> Value:
-        """Of one of them."""
+        """Return one topic's config, its permission masked if a mask is set."""
         config = self._topics[name]
         return config if self._mask is None else {**config, "perm": config["perm"] & self._mask}
 
 
 class Bodies:
-    """The tables, as they are read. `texts` are told of what changes; `served_changes`: what no version tells."""
+    """The tables, as they are read. `texts` hear of what changes; `served_changes`: what no version tells."""
 
     identity: Identity
     topics: dict[str, Value]
@@ -73,7 +73,7 @@ class Bodies:
     json_of: dict[str, tuple[object, bytes]]  # of topics and groups: of which state, and the text
 
     def new_texts(self) -> dict[str, ConfigTexts]:
-        """Of the tables that have many entries."""
+        """Return empty texts for the tables that have many entries."""
         tables = broker_tables
         return {
             TOPICS: ConfigTexts(tables.TOPIC_TABLE, lambda: self.topics, tables.TOPIC_CAPACITY),
@@ -82,11 +82,11 @@ class Bodies:
 
     @property
     def offsets(self) -> dict[tuple[str, str], dict[int, int]]:
-        """How far consumers are: by (topic, group) and queue id."""
+        """Return how far consumers are: by (topic, group) and queue id."""
         return self.consumer_offsets.table
 
     def value(self, name: str) -> Value:
-        """What a file says."""
+        """Return the value that a file's JSON has."""
         version = self.versions[name]
         written_version = version if self.identity.line.tables.state_versions else None
         if name == TOPICS:
@@ -112,7 +112,7 @@ class Bodies:
         return fastjson.dumps_pretty(self.value(name)).encode("utf-8", "replace")
 
     def written(self, name: str) -> Callable[[], bytes]:
-        """What the file of topics or of groups says now: its bytes can be put together on a thread."""
+        """Return what the file of topics or of groups says now: its bytes can be put together on a thread."""
         version = self.versions[name]
         if name == TOPICS:
             return self.texts[name].written({broker_tables.VERSION: version.value()})
@@ -128,7 +128,7 @@ class Bodies:
         return bool(self.many_unwritten) or len(self.topics if name == TOPICS else self.groups) > STEP
 
     def offsets_in_steps(self) -> Generator[int, None, Written]:
-        """What consumerOffset.json says, in steps of so much work each; every commit before the first is in it."""
+        """Yield what consumerOffset.json says, in steps of so much work each, with every commit before the first."""
         with_topics, texts = self.identity.line.tables.topics_of_groups, self.consumer_offsets.texts
         yield from texts.steps(with_topics=with_topics)
         version = self.versions[CONSUMER_OFFSETS] if self.identity.line.tables.state_versions else None
@@ -166,7 +166,7 @@ class Bodies:
         return b"".join((f"{before}{named}".encode(), *parts, behind.encode()))
 
     def topics_now(self, perm_mask: int) -> TopicsNow:
-        """What `topics_json` lists."""
+        """Return a snapshot of what `topics_json` lists."""
         return TopicsNow(self.texts[TOPICS].order(), self.topics.copy(), perm_mask)
 
     def groups_json(self) -> bytes:
@@ -199,5 +199,5 @@ class Bodies:
         return head
 
     def topics_version_json(self) -> bytes:
-        """The version in it."""
+        """Return the JSON of the topics' DataVersion."""
         return fastjson.dumps(self.versions[TOPICS].value()).encode()

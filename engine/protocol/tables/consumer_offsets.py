@@ -24,7 +24,7 @@ Value = dict[str, Any]
 
 
 class OffsetJournal(Protocol):
-    """What keeps offsets beyond this process."""
+    """The place where offsets are kept beyond this process."""
 
     def set_offset(self, key: Key, queue_id: int, offset: int) -> bool:
         """The group is there in that queue; False where there is no room for that."""
@@ -34,14 +34,14 @@ class OffsetJournal(Protocol):
 
 
 class NoJournal:
-    """Keeps nothing."""
+    """A journal that keeps no offsets."""
 
     def set_offset(self, key: Key, queue_id: int, offset: int) -> bool:
-        """Nothing."""
+        """Do nothing; True: there is room."""
         return True
 
     def clear_offset(self, key: Key, queue_id: int) -> None:
-        """Nothing."""
+        """Do nothing: no offset is kept."""
 
 
 class NoRoom(Exception):
@@ -59,14 +59,14 @@ class ConsumerOffsets:
         self._journal: OffsetJournal = NoJournal()
         self.resets = ResetOffsets(self._journal)
         self.commits = 0
-        self.given_here: dict[Key, dict[int, int]] = {}  # to this slave, by clients: its master is to be told
+        self.given_here: dict[Key, dict[int, int]] = {}  # committed to this slave: still to be sent to its master
         self._capacity = LOADED_CAPACITY if value else broker_tables.OFFSET_CAPACITY
         self._queues = sum(map(len, self.table.values()))
         self.texts = OffsetTexts(lambda: self.table, self._capacity)
 
     @property
     def journal(self) -> OffsetJournal:
-        """Who hears of every change."""
+        """Return the journal, which gets every change."""
         return self._journal
 
     @journal.setter
@@ -74,7 +74,7 @@ class ConsumerOffsets:
         self._journal = self.resets.journal = journal
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where a group is; None where nobody said."""
+        """Return where a group is; None where nobody said."""
         return self.table.get((topic, group), {}).get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
@@ -106,7 +106,7 @@ class ConsumerOffsets:
         return before
 
     def take(self, taken: Mapping[Key, Mapping[int, int]], *, never_back: bool) -> Generator[int, None, bool]:
-        """A master's offsets instead of ours, those that it has none of excepted; whether that changed anything.
+        """Replace own offsets by the master's, except those that the master lacks; return whether anything changed.
 
         In steps of so many queues; of a key all offsets are taken in the same one.
         """
@@ -126,13 +126,13 @@ class ConsumerOffsets:
         return changed
 
     def restore(self, table: Mapping[Key, dict[int, int]]) -> None:
-        """What the process before knew, which the journal keeps already."""
+        """Take over the offsets of the process before this one, which the journal keeps already."""
         self.table = self.resets.restored(table)
         self._queues = sum(map(len, self.table.values()))
         self.texts = OffsetTexts(lambda: self.table, self._capacity)
 
     def _replace(self, key: Key, now: dict[int, int]) -> Generator[int, None, None]:
-        """The key is told to the journal in steps: each time what the table says by then."""
+        """Replace a key's offsets, and write the changes to the journal in steps: what the table has by then."""
         before = self.table.get(key, {})
         self.table[key] = now
         self.texts.alter(key)
@@ -178,7 +178,7 @@ class ConsumerOffsets:
         return broker_tables.hash_map_order(of_topic[name] for name in names)
 
     def value(self, version: DataVersion | None, *, with_topics: bool) -> Value:
-        """What the file says."""
+        """Return the value that the file's JSON has."""
         group_topics = self._group_topics() if with_topics else None
         return broker_tables.consumer_offsets_value(self.table, version, group_topics, self._capacity)
 

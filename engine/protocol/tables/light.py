@@ -49,7 +49,7 @@ def light_topic(topic: str, line: Line) -> Value:
 
 
 def topics_of(line: Line) -> LightTable:
-    """A table of topics."""
+    """Return a table of topics in which every light topic has an entry."""
     return LightTable(partial(light_topic, line=line))
 
 

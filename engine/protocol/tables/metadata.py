@@ -45,7 +45,7 @@ Steps = Generator[int, None, bool]  # how much each did; then whether anything c
 
 
 def _attribute_of(name: str) -> str:
-    """Where `Metadata` has what that file says, and what fronts call it: topics or groups."""
+    """Return where `Metadata` has what that file says, and what fronts call it: topics or groups."""
     return "topics" if name == TOPICS else "groups"
 
 
@@ -58,24 +58,24 @@ def _object(value: Value, name: str, path: str) -> Value:
 
 
 class Unsaved(NamedTuple):
-    """What topics.json is to forget and to say anew, while it is written."""
+    """The topics that topics.json has to forget and to say anew, while it is written."""
 
     deleted_topics: set[str]
     set_topics: set[str]
 
 
 class Served(NamedTuple):
-    """What topics.json says, each topic whole."""
+    """Content of topics.json, each topic complete."""
 
     topics: dict[str, Value]
     version: DataVersion | None
 
 
 class Metadata(Bodies):
-    """All tables of one broker."""
+    """Tables of one broker, beside its messages."""
 
     def __init__(self, identity: Identity, files: Mapping[str, Value], now_ms: int) -> None:
-        """From the contents of its files, by their names. Raises MalformedConfig."""
+        """Take the contents of the files, by their names. Raises MalformedConfig."""
         self.identity, self.changed = identity, set[str]()
         self.deleted_topics: set[str] = set()  # since topics.json was last saved
         self.set_topics: set[str] = set()  # the same: what the file says of them is older
@@ -130,7 +130,7 @@ class Metadata(Bodies):
             self.changed.add(CONSUMER_OFFSETS)
 
     def set_order_topics(self, ordered: Mapping[str, str], now_ms: int) -> bool:
-        """What a name server says of topics whose order matters; whether that is news."""
+        """Take over which topics a name server calls ordered; return whether that changed any."""
         news, taken_back = False, self.identity.line.tables.order_is_taken_back
         for topic, config in self.topics.items():
             is_ordered = topic in ordered
@@ -176,7 +176,10 @@ class Metadata(Bodies):
             self.changed.add(CONSUMER_OFFSETS)
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> int | None:
-        """How far a group is; where it was, None where nobody had said. The file follows each interval."""
+        """Note how far a group is; return where it was before, None where nobody had said.
+
+        The file follows each interval.
+        """
         before = self.consumer_offsets.commit(group, topic, queue_id, offset)
         step = self.identity.line.groups.offset_version_step
         if step and self.consumer_offsets.commits % step == 0:
@@ -184,7 +187,7 @@ class Metadata(Bodies):
         return before
 
     def give_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """A consumer committed that to this slave: its master is to be told."""
+        """Note an offset that a consumer committed to this slave, which must still send it to its master."""
         self.consumer_offsets.given_here.setdefault((topic, group), {})[queue_id] = offset
 
     def given(self, key: Key, queue_id: int, offset: int) -> None:
@@ -197,7 +200,7 @@ class Metadata(Bodies):
             self.consumer_offsets.given_here.pop(key, None)
 
     def forget_given(self) -> None:
-        """This broker is a master: what its consumers commit here is the last word."""
+        """Forget offsets that a master would still need: this broker is a master now."""
         if self.consumer_offsets.given_here:
             self.consumer_offsets.given_here = {}
             self.changed.add(GIVEN_OFFSETS)
@@ -208,7 +211,7 @@ class Metadata(Bodies):
         self.consumer_offsets.reset(group, topic, offsets)
 
     def served_topics(self, value: Value) -> Served:
-        """What topics.json says, changed by nothing here: for a thread. Raises MalformedConfig."""
+        """Return what topics.json says, without changing anything here: for a thread. Raises MalformedConfig."""
         return Served(at_once(sound_topics(value, self.identity.line)), DataVersion.of(value, TOPICS))
 
     def take_served_topics(self, served: Served) -> bool:
@@ -228,12 +231,12 @@ class Metadata(Bodies):
         theirs, ours_now = served.version, self.versions[TOPICS]
         if theirs and (theirs.timestamp_ms, theirs.counter) > (ours_now.timestamp_ms, ours_now.counter):
             self.versions[TOPICS] = replace(ours_now, counter=theirs.counter, timestamp_ms=theirs.timestamp_ms)
-        elif grown:  # name servers and slaves that were told of ours look at no table of the same version
+        elif grown:  # name servers and slaves that know this version do not look at the table again
             self._next(TOPICS, ours_now.timestamp_ms)
         return grown
 
     def _is_there(self, topic: str) -> None:
-        """It is a topic again, if it was deleted."""
+        """Note that a deleted topic exists again."""
         if topic in self.gone_topics:
             self.gone_topics.discard(topic)
             self.changed.add(DELETED_TOPICS)
@@ -251,7 +254,7 @@ class Metadata(Bodies):
         return altered
 
     def begin_saving(self, name: str) -> Unsaved:
-        """The file is to say what we say now; what `not_saved` is told where it does not come to that."""
+        """Note that a file is being written with the current tables; `not_saved` takes the result if that fails."""
         self.changed.discard(name)
         if name != TOPICS:
             return Unsaved(set(), set())
@@ -277,7 +280,7 @@ class Metadata(Bodies):
     # of which refuse what is malformed
 
     def take_topics(self, value: Value) -> Steps:
-        """The master's topics instead of ours, when their version differs. Raises MalformedConfig."""
+        """Take the master's topics when their version differs; return whether it did. Raises MalformedConfig."""
         version = self._version_of(value, TOPICS)
         table = yield from sound_topics(value, self.identity.line)
         if version == self.versions[TOPICS]:
@@ -287,7 +290,7 @@ class Metadata(Bodies):
         return (yield from self._take_table(TOPICS, table, version))
 
     def take_groups(self, value: Value) -> Steps:
-        """The master's groups instead of ours, when their version differs. Raises MalformedConfig.
+        """Take the master's groups when their version differs; return whether it did. Raises MalformedConfig.
 
         What they may not consume a slave does not take, and forgets of those that it knew: as 5.x does it.
         """
@@ -301,7 +304,7 @@ class Metadata(Bodies):
         return (yield from self._take_table(GROUPS, table, version))
 
     def take_consumer_offsets(self, value: Value) -> Steps:
-        """The master's offsets instead of ours, groups that it has none of excepted. Raises MalformedConfig.
+        """Take the master's offsets, but keep groups that it has none of. Raises MalformedConfig.
 
         They go back when the master's do: an administrator resets them there. What consumers committed here does not,
         as long as the master has not heard of it. From a master whose own table is behind
@@ -324,7 +327,7 @@ class Metadata(Bodies):
         return True
 
     def raise_offsets(self, theirs: Mapping[Key, Mapping[int, int]]) -> Steps:
-        """The further one of ours and theirs, for each queue."""
+        """Raise each queue's offset to the larger of this broker's and another's."""
         changed = yield from self.consumer_offsets.take(theirs, never_back=True)
         if changed:
             self._took(CONSUMER_OFFSETS, self.versions[CONSUMER_OFFSETS])
@@ -341,7 +344,7 @@ class Metadata(Bodies):
         return True
 
     def take_timer_metrics(self, value: Value) -> bool:
-        """How many messages of each topic wait in the master's timer wheel."""
+        """Take over how many messages of each topic wait in the master's timer wheel; False: the table is no news."""
         table, version = _object(value, TIMING_COUNT, TIMER_METRICS), self._version_of(value, TIMER_METRICS)
         if version == self.versions[TIMER_METRICS]:
             return False
@@ -359,7 +362,7 @@ class Metadata(Bodies):
         return True
 
     def take_timer_checkpoint(self, body: bytes) -> bool:
-        """How far the master's timer wheel is."""
+        """Take over how far the master's timer wheel is; False: that is no news."""
         checkpoint = self.timer_checkpoint.following(TimerCheckpoint.decode(body))
         if checkpoint == self.timer_checkpoint:
             return False
@@ -368,7 +371,7 @@ class Metadata(Bodies):
         return True
 
     def _take_table(self, name: str, table: dict[str, Value], version: DataVersion) -> Steps:
-        """Topics or groups in place of ours; fronts are to hear of those that differ. Ours are given up in steps."""
+        """Replace a table of topics or groups, and free the old one in steps; fronts hear of changed entries."""
         attribute = _attribute_of(name)
         before: dict[str, Value] = vars(self)[attribute]
         vars(self)[attribute] = table
@@ -388,7 +391,7 @@ class Metadata(Bodies):
         self.changed.add(name)
 
     def _version_of(self, value: Value, name: str) -> DataVersion:
-        """As we would note it: without a state version where brokers have none, with a 0 where it lacks one."""
+        """Return the version as this broker notes it: no state version if its line has none, else 0 if missing."""
         version = DataVersion.of(value, name) or DataVersion()
         state = (version.state_version or 0) if self.identity.line.tables.state_versions else None
         return replace(version, state_version=state)

@@ -1,7 +1,7 @@
 """The body of a broker's registration: its topics and their version, plain JSON or deflated, as bytes and as values.
 
 Implements: RegisterBrokerBody, TopicConfigSerializeWrapper, TopicConfig (spec: remoting, 5 name server)
-Every count, number and name is bounded before anything is made of it: whoever reaches the port may send one.
+Every count, number and name is bounded before anything is made of it: any host that reaches the port may send one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NUMBERS_OF_TOPIC = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Who registers."""
+    """The broker that sends a registration."""
 
     cluster: str
     broker_name: str
@@ -56,7 +56,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBody:
-    """What a broker registers."""
+    """Topics and their version, as a broker registers them."""
 
     data_version: DataVersion = field(default_factory=DataVersion)
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def _name(text: object, what: str, bytes_max: int = NAME_BYTES_MAX) -> str:
 
 
 def _whole(value: Any, low: int = INT32_MIN, high: int = INT32_MAX) -> int:
-    """A number; 0 where there is none."""
+    """Return a whole number; 0 where the value is missing or empty."""
     return 0 if value is None or value == "" else whole_number(value, low, high)
 
 

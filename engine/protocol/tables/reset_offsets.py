@@ -16,7 +16,7 @@ MARK = "\0"  # before the group's name in the journal
 
 
 class ResetOffsets:
-    """By topic and group, and queue id. `journal` is that of offsets."""
+    """Offsets still to be heard, by topic and group, then queue id. `journal` is the offsets' journal."""
 
     def __init__(self, journal: OffsetJournal) -> None:
         self.journal = journal
@@ -47,7 +47,7 @@ class ResetOffsets:
         self._altered.add(key)
 
     def remove(self, keys: Iterable[Key]) -> None:
-        """Forget these."""
+        """Forget the offsets of all queues of these keys."""
         for key in keys:
             for queue_id, offset in list(self.table.get(key, {}).items()):
                 self.erase(key, queue_id, offset)
@@ -58,7 +58,7 @@ class ResetOffsets:
         return {key: of for key, of in journal.items() if not key[1].startswith(MARK)}
 
     def take_altered(self) -> list[Key]:
-        """Those of which something is other than when this was asked last."""
+        """Return the keys that changed since the last call, and clear them."""
         altered, self._altered = sorted(self._altered), set()
         return altered
 

@@ -1,4 +1,4 @@
-"""A master's table in place of ours, very many entries of which are mostly the same.
+"""Replaces a slave's table by its master's, which has very many entries, mostly the same ones.
 
 Implements: SlaveSynchronize's way of taking tables
 """
@@ -14,14 +14,14 @@ Table = dict[str, dict[str, Any]]
 
 
 def entries_of(table: dict[Any, Any]) -> list[Any]:
-    """All of them, and the table has none any more."""
+    """Return all entries of the table, and empty it."""
     entries = list(table.values())
     table.clear()
     return entries
 
 
 def keep_equal(ours: Table, theirs: Table) -> Generator[int, None, None]:
-    """Entries that say the same stay ours: nothing new for fronts, nor for the garbage collector. In steps."""
+    """Entries that say the same stay the own ones: nothing new for fronts, nor for the garbage collector. In steps."""
     names = list(theirs)
     for start in range(0, len(names), ENTRIES_A_STEP):
         for name in names[start : start + ENTRIES_A_STEP]:

@@ -28,14 +28,14 @@ class TimerCheckpoint:
 
     @classmethod
     def decode(cls, data: bytes) -> TimerCheckpoint:
-        """From an answer or from the file, which may be longer; the first checkpoint of all from too few bytes."""
+        """Decode an answer, or the file, which may be longer; too few bytes give the initial checkpoint."""
         if len(data) < CHECKPOINT_BYTES:
             return cls()
         read, flush, queue, master, state, timestamp, counter = _CHECKPOINT.unpack_from(data)
         return cls(read, flush, queue, master, DataVersion(counter, timestamp, state))
 
     def encode(self) -> bytes:
-        """As it crosses the wire."""
+        """Return the checkpoint as bytes on the wire."""
         version = self.version
         return _CHECKPOINT.pack(
             self.last_read_ms, self.last_timer_log_flush_offset, self.last_timer_queue_offset,
@@ -43,7 +43,7 @@ class TimerCheckpoint:
         )  # fmt: skip
 
     def file(self) -> bytes:
-        """As it lies on disk."""
+        """Return the checkpoint as its file's bytes, padded with zeros."""
         return self.encode().ljust(FILE_BYTES, b"\0")
 
     def following(self, master: TimerCheckpoint) -> TimerCheckpoint:

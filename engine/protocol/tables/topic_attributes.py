@@ -37,7 +37,7 @@ class Attribute(NamedTuple):
     lacking: str = ""
 
     def check(self, value: str) -> None:
-        """Raises WrongChange for a value that may not be."""
+        """Raise WrongChange for a value that is not allowed."""
         if self.values:
             if value not in self.values:
                 raise WrongChange(f"value is not in set: [{', '.join(self.values)}]")
@@ -79,7 +79,7 @@ def parsed(change: str) -> dict[str, str]:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """As Java's split: nothing of an empty text, no empty parts at the end."""
+    """Split like Java's String.split: no parts of an empty text, no empty parts at the end."""
     parts = text.split(separator) if text else []
     while parts and not parts[-1]:
         parts.pop()

@@ -21,7 +21,7 @@ from store.names import CONSUMER_OFFSETS
 
 
 class AdminOrders(AdminPart):
-    """Its requests, by code."""
+    """Handlers of administrators' orders, by request code."""
 
     def __init__(self, context: PartContext, shared: AdminShared) -> None:
         super().__init__(context, shared)

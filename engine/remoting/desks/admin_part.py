@@ -16,7 +16,7 @@ QUEUES_MAX = 65_536  # of one topic, in one answer
 
 @dataclass(frozen=True, slots=True)
 class AdminShared:
-    """Made once."""
+    """The objects that all parts for administrators share, made once."""
 
     store: StoreView
     pool: WorkPool
@@ -25,7 +25,7 @@ class AdminShared:
 
 
 class AdminPart(Part):
-    """Some of an administrator's requests."""
+    """A part that answers some administrators' requests."""
 
     def __init__(self, context: PartContext, shared: AdminShared) -> None:
         super().__init__(context)
@@ -42,5 +42,5 @@ class AdminPart(Part):
         return self.metadata.offsets.get((topic, group), {}).get(queue_id, -1)
 
     def topics_of(self, group: str) -> list[str]:
-        """whichTopicByConsumer."""
+        """Return the topics that a group consumes, like whichTopicByConsumer."""
         return [topic for topic, of_group in self.metadata.offsets if of_group == group]

@@ -32,7 +32,7 @@ PARTS: tuple[type[AdminPart], ...] = (QueueReports, ClientReports, ClientOvervie
 
 
 class Administration(Part):
-    """All of them."""
+    """All parts that answer administrators, as one."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__(context)
@@ -70,7 +70,7 @@ class Administration(Part):
                 context.metadata.set_group({**config, "consumeEnable": False}, wall_ms())
 
     def close(self) -> None:
-        """Begin no more."""
+        """Cancel reports that have not begun, and unmap the queues' ends."""
         self._pool.close()
         self._client_metrics.close()
 
@@ -79,14 +79,14 @@ class Administration(Part):
         return await self._client_metrics.series()
 
     def waiting(self) -> dict[str, int]:
-        """Those that ask for reports; sends and ends of transactions, which no thread of ours waits for."""
+        """Return how many requests wait: reports here, sends and ends of transactions in the fronts."""
         fronts = self.context.board.fronts
         ends = sum(front.ends_in_flight.read() for front in fronts)
         sends = max(0, sum(front.sends_in_flight.read() for front in fronts) - ends)
         return {"admin": self._pool.size, "send": sends, "transaction": ends}
 
     def figures(self) -> dict[str, str]:
-        """What was put and got; the fronts' queues; how far delayed messages are."""
+        """Return what was put and got; the fronts' queues; how far delayed messages are."""
         config, fronts = self.context.config, self.context.board.fronts
         ends = sum(front.ends_in_flight.read() for front in fronts)
         sends = max(0, sum(front.sends_in_flight.read() for front in fronts) - ends)

@@ -33,7 +33,7 @@ NO_RATE = "0.0"
 
 
 class Sample(NamedTuple):
-    """What consumers got up to a moment, since the broker's start."""
+    """The counts of what consumers got up to a moment, since the broker's start."""
 
     time_ms: int
     messages: int
@@ -47,7 +47,7 @@ def is_due(samples: deque[Sample], now_ms: int) -> bool:
 
 
 class BrokerStats:
-    """Sampled by whoever turns it."""
+    """Statistics of one broker; `turn` samples them."""
 
     def __init__(self, board: Board, directory: Path, cluster: str) -> None:
         self._board, self._directory, self._cluster = board, directory, cluster
@@ -57,7 +57,7 @@ class BrokerStats:
         self.put_morning = self.get_morning = self.put_yesterday = self.get_yesterday = 0
 
     def turn(self, now_ms: int) -> None:
-        """Look at the clock."""
+        """Take the samples that are due."""
         if is_due(self._samples, now_ms):
             pulls = sum(front.pulls.read() for front in self._board.fronts)
             self._samples.append(Sample(now_ms, self.get_total, pulls, self._pulled))
@@ -122,18 +122,18 @@ class BrokerStats:
         return " ".join(rates)
 
     def pulled(self, fields: Json) -> None:
-        """What a front says of pulls since it said so last: by topic@group messages and bytes."""
+        """Count what a front pulled since its last report: by topic@group messages and bytes."""
         for key, (messages, size, pulls) in fields["pulled"].items():
             self._pulled += pulls
             self._items.add(GROUP_GET_NUMS, key, messages)
             self._items.add(GROUP_GET_SIZE, key, size)
 
     def put_tps(self, topic: str) -> float:
-        """tpsTopicPutNums."""
+        """Return messages a second of a topic, like tpsTopicPutNums."""
         return self._items.tps(TOPIC_PUT_NUMS, topic)
 
     def get_tps(self, group: str, topic: str) -> float:
-        """tpsGroupGetNums."""
+        """Return messages a second that a group took of a topic, like tpsGroupGetNums."""
         return self._items.tps(GROUP_GET_NUMS, f"{topic}@{group}")
 
     def got(self) -> Iterator[tuple[str, str, int, int]]:
@@ -143,5 +143,5 @@ class BrokerStats:
             yield topic, group, messages, self._items.value(GROUP_GET_SIZE, key)
 
     def spans(self, name: str, key: str) -> tuple[Stats, Stats, Stats] | None:
-        """getStatsItem."""
+        """Return an item's minute, hour and day, like getStatsItem; None where it is not counted."""
         return self._items.spans(name, key)

@@ -29,7 +29,7 @@ REPLAY_SECONDS = 2.0  # for fronts to say who was there: a consumer waits 3 for 
 
 
 class ClientDesk(Part):
-    """All clients of one broker."""
+    """Requests of clients about themselves, for one broker."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__(context)
@@ -55,7 +55,7 @@ class ClientDesk(Part):
         self._replay_until_ms = monotonic_ms() + int(REPLAY_SECONDS * 1000)
 
     def begin(self, request: RemotingCommand, channel: int, now_ms: int) -> Answered | Awaitable[Answered]:
-        """A client's request; whoever must hear of it does so before it is answered."""
+        """Answer a client's request; members that must hear of it are notified before."""
         if request.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP and not self.context.links.replayed.is_set():
             return self._once_all_are_known(request, channel, now_ms)
         if request.code in self.later:
@@ -70,7 +70,7 @@ class ClientDesk(Part):
         return self._requests.answer(request, channel, now_ms)
 
     async def _replayed(self) -> None:
-        """All fronts have said who was there before this process, or have had their time."""
+        """Wait until all fronts have said who was there before this process, or have had their time."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.context.links.replayed.wait(), REPLAY_SECONDS)
 
@@ -89,19 +89,19 @@ class ClientDesk(Part):
         return self.answered(request)
 
     def replayed(self, request: RemotingCommand, channel: int, now_ms: int) -> None:
-        """Nobody came: nobody is told."""
+        """Take in a client that was there before this process: no member is notified."""
         self._requests.answer(request, channel, now_ms)
         self._consumers.take_notices()
         self._settle()
 
     def channel_left(self, channel: int) -> None:
-        """It is no member of anything any more."""
+        """Remove a closed channel from groups and locks."""
         self._consumers.channel_left(channel)
         self._producers.channel_left(channel)
         self._settle()
 
     def channel_lost(self, channel: int) -> None:
-        """Whoever spoke over it comes back."""
+        """Note that a channel's front died: a consumer's client comes back, a producer's leaves."""
         self._consumers.channel_lost(channel, monotonic_ms())
         self._producers.channel_left(channel)
         self._settle()
@@ -152,7 +152,7 @@ class ClientDesk(Part):
         return self._channel_of(lambda: self._producers.channel_of(client_id))
 
     def _channel_of(self, look: Callable[[], int | None]) -> Json | Awaitable[Json]:
-        """A channel; that there is none is said only once it is known."""
+        """Return a channel; that there is no channel is answered only once all clients are replayed."""
         channel = look()
         if channel is not None or self.context.links.replayed.is_set():
             return {"channel": channel}
@@ -166,7 +166,7 @@ class ClientDesk(Part):
         self.context.links.send(int(fields["channel"]), self._command(fields, ONEWAY_FLAG))
 
     async def _call(self, fields: Json) -> Json:
-        """As a push, with the client's answer: its code and remark; no code where it gives none."""
+        """Push a command and return the client's answer: code and remark, both None where it gives no answer."""
         try:
             answer = await self.context.links.ask(int(fields["channel"]), self._command(fields, 0), CALL_SECONDS)
         except (TimeoutError, ConnectionResetError):

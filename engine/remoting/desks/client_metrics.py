@@ -63,7 +63,7 @@ def is_system(topic: str, group: str) -> str:
 
 
 class ClientMetrics:
-    """Of one broker."""
+    """Metrics of one broker's clients and groups."""
 
     def __init__(self, context: PartContext, shared: AdminShared, totals: FrontTotals) -> None:
         self._context, self._clients, self._totals = context, context.clients, totals
@@ -80,13 +80,13 @@ class ClientMetrics:
             return None  # only some roles of a broker, in one process
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the ends of the queues."""
         if self._ends is not None:
             self._ends.close()
             self._ends = None
 
     async def series(self) -> list[Shown]:
-        """All of them."""
+        """Return all metrics of clients and groups."""
         sizes = await self._log_first()
         series: list[Shown] = [*await self._connections(), *self._taken(), *sizes]
         series += self._context.counts.series(what for what in KEPT if what != SENT)
@@ -95,7 +95,7 @@ class ClientMetrics:
         return series
 
     async def _log_first(self) -> list[Shown]:
-        """What the log has of each topic, and only then what fronts know of it: how many messages, how large."""
+        """Return the sizes of topics: first what the log has of each, and only then what fronts know of it."""
         context, stored, shown = self._context, None, list[Shown]()
         if self._sizes is not None:
             with suppress(Refused):  # administrators ask too much just now
@@ -169,7 +169,7 @@ class ClientMetrics:
         return [Series(GAUGE, f"rocketmq_consumer_{name}", what, BEHIND, samples[name]) for name, _f, what in GAUGES]
 
     def end_of(self, topic: str, queue_id: int) -> int:
-        """Where a queue ends, out of shared memory where that is; no file is opened."""
+        """Return where a queue ends, out of shared memory where that is; no file is opened."""
         if self._ends is None:
             return self._store.queues.view(topic, queue_id).max_offset
         slot = self._ends.find(topic.encode("utf-8", "replace"), queue_id)
@@ -197,7 +197,7 @@ class _Look(QueueLook):
         self._rows: Words = np.zeros((ROWS, len(UnitColumn)), np.int64)
 
     def lags(self, every: list[Consuming], now_ms: int) -> list[tuple[Consuming, Lag]]:
-        """Of those for which few enough queues are to be read."""
+        """Return the lags for which few enough queues have to be read."""
         known = []
         for one in every:
             try:
@@ -212,7 +212,7 @@ class _Look(QueueLook):
         self._left -= 1
 
     def stored_ms(self, topic: str, queue_id: int, offset: int) -> int:
-        """What expired before it was consumed is not waited for any more."""
+        """Return the store time of a group's next message, not of one that expired before it was consumed."""
         self._look()
         view = self._store.queues.view(topic, queue_id)
         return view.stored_ms(max(offset, view.min_offset))
@@ -247,7 +247,7 @@ def _label(name: str) -> str:
 
 
 def _language(member: Member) -> str:
-    """Of those that RocketMQ knows."""
+    """Return a client's language in lower case, "other" where RocketMQ does not know it."""
     name = member.language.upper()
     return name.lower() if name in LANGUAGES else "other"
 

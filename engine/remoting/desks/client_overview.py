@@ -18,7 +18,7 @@ At = tuple[str, int, int]  # topic, queue id, how far the group is
 
 
 class ClientOverview(AdminPart):
-    """Its request."""
+    """Handler of the request GET_CLIENTS."""
 
     def __init__(self, context: PartContext, shared: AdminShared) -> None:
         super().__init__(context, shared)
@@ -67,7 +67,7 @@ class ClientOverview(AdminPart):
         return rows
 
     def _all(self, now_ms: int) -> list[Json]:
-        """Every connection that said who it is, once."""
+        """Return every connection that said who it is, once."""
         clients: dict[tuple[int, str], Json] = {}
 
         def note(member: Member, kind: str, group: str) -> None:

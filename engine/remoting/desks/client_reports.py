@@ -38,7 +38,7 @@ SELECTED, TOPIC, KEY = '"selectMappedBufferResult"', '"topic"', '"key"'  # names
 
 
 class ClientReports(AdminPart):
-    """Its requests, by code."""
+    """Handlers of requests about clients, by request code."""
 
     def __init__(self, context: PartContext, shared: AdminShared) -> None:
         super().__init__(context, shared)
@@ -219,7 +219,7 @@ class ClientReports(AdminPart):
         return view.max_offset if timestamp_ms == TO_END else max(0, view.offset_at(timestamp_ms))
 
     async def _reset_here(self, request: RemotingCommand, topic: str, group: str) -> RemotingCommand:
-        """resetOffsetInner of 5.x: of one queue or of all; whoever pulls there next hears of it."""
+        """Reset offsets of one queue or all, like resetOffsetInner of 5.x; the next pull there hears the new offset."""
         if self.context.is_slave:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
         config = self.metadata.topics.get(topic)

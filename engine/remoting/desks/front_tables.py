@@ -13,13 +13,13 @@ Json = dict[str, Any]
 
 
 class FrontTables:
-    """Of one broker. Before all are `replayed` that were there before this process, a group would seem to be empty."""
+    """Tables of one broker for its fronts. Before earlier clients are `replayed`, subscriptions would look empty."""
 
     def __init__(self, metadata: Metadata, consumers: ConsumerManager, replayed: Callable[[], bool]) -> None:
         self._metadata, self._consumers, self._replayed = metadata, consumers, replayed
 
     def tables(self) -> Iterator[str]:
-        """Those that fronts may hear of now."""
+        """Yield the tables that fronts may hear of now."""
         yield from ("topics", "groups", "forbidden", RESETS)
         if self._replayed():
             yield SUBSCRIPTIONS
@@ -33,11 +33,11 @@ class FrontTables:
         return of_metadata
 
     def names_in(self, table: str) -> Sequence[Any]:
-        """What has an entry there; of resets (topic, group)."""
+        """Return what has an entry there; of resets (topic, group)."""
         return list(self._table(table))
 
     def entries_of(self, table: str, names: Sequence[Any]) -> Json:
-        """What fronts are to know of these; None: it is gone."""
+        """Return what fronts are to know of these; None: it is gone."""
         values = self._table(table)
         if table == RESETS:
             return {
@@ -48,7 +48,7 @@ class FrontTables:
         return {name: values.get(name) for name in names}
 
     def take_altered(self) -> Iterator[tuple[str, Sequence[Any]]]:
-        """What is other than when this was asked last, or gone."""
+        """Yield what is other than when this was asked last, or gone."""
         yield from self._metadata.take_altered()
         if resets := self._metadata.consumer_offsets.resets.take_altered():
             yield RESETS, list(resets)

@@ -18,7 +18,7 @@ SECONDS = 1.0  # for fronts that hang or are just begun
 
 
 class FrontTotals:
-    """Adds up in `counts`."""
+    """Collects all fronts' counts in `counts`."""
 
     def __init__(self, links: FrontLinks, counts: Counts) -> None:
         self._links, self._counts = links, counts

@@ -27,7 +27,7 @@ BOUNDS = KEPT[SENT].bounds
 
 
 class MessageSizes:
-    """Of the queues as they end when this is made; on a thread of its own."""
+    """Sizes in the queues as they end when this is made; used on a thread of its own."""
 
     def __init__(self, config: BrokerConfig, ends: QueueEnds) -> None:
         self._config, self._ends, self._maps = config, ends, FileMaps(MAPS)

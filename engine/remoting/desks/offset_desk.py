@@ -51,7 +51,7 @@ NOT_ZERO = "Not found, do not set to zero, maybe this group boot first"
 
 
 class OffsetDesk(Part):
-    """All offsets of one broker."""
+    """Requests about offsets, for one broker."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__(context)
@@ -102,11 +102,11 @@ class OffsetDesk(Part):
             metadata.changed |= {CONSUMER_OFFSETS, *([GIVEN_OFFSETS] if self.context.is_slave else [])}
 
     def waiting(self) -> dict[str, int]:
-        """Those that ask for offsets."""
+        """Return how many requests for offsets wait."""
         return {"consumer_manager": self._pool.size}
 
     def close(self) -> None:
-        """Begin no more."""
+        """Save what slaves committed, cancel waiting work, and unmap the queues' ends."""
         self._have_saved()
         self._pool.close()
         self._ends.close()
@@ -193,7 +193,7 @@ class OffsetDesk(Part):
         return self._offset(request, end)
 
     def _end_of(self, topic: str, queue_id: int) -> int | None:
-        """Where the dispatcher shows a queue to end; None where its files have to say."""
+        """Return where the dispatcher shows a queue to end; None where its files have to say."""
         name = topic.encode("utf-8", "replace")
         if topic not in self.context.metadata.topics or len(name) > TOPIC_BYTES_MAX:
             return None

@@ -37,7 +37,7 @@ class Online:
         self._clients, self._links = clients, links
 
     def group(self, group: str) -> OnlineGroup | None:
-        """A group of consumers."""
+        """Return a consumer group with its members; None where nobody of it is connected."""
         known = self._clients.consumers.groups.get(group)
         if known is None:
             return None
@@ -54,20 +54,20 @@ class Online:
         return Member(member.channel, client)
 
     def groups(self) -> list[str]:
-        """All of them."""
+        """Return the names of all connected consumer groups."""
         return list(self._clients.consumers.groups)
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Those that subscribe to a topic."""
+        """Return the groups that subscribe to a topic."""
         return self._clients.consumers.groups_of_topic(topic)
 
     def producers(self) -> Mapping[str, list[Member]]:
-        """Producers by group."""
+        """Return the connected producers by group."""
         groups = self._clients.producers.groups
         return {group: [self._member(member) for member in of.values()] for group, of in groups.items()}
 
     def subscription(self, group: str, topic: str) -> Json | None:
-        """findSubscriptionData."""
+        """Return a group's subscription to a topic, like findSubscriptionData; None without one."""
         known = self._clients.consumers.subscription(group, topic)
         return None if known is None else known.value()
 
@@ -77,7 +77,7 @@ class Online:
         return known is not None and bool(known.subscriptions) and topic not in known.subscriptions
 
     def member(self, group: str, client_id: str) -> Member | None:
-        """findChannel."""
+        """Return a group's member with this client id, like findChannel; None without one."""
         known = self._clients.consumers.groups.get(group)
         member = None if known is None else known.member_of(client_id)
         return None if member is None else self._member(member)

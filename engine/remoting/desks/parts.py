@@ -34,7 +34,7 @@ Question = Callable[[Json], Json | Awaitable[Json] | None]
 
 
 class SharedClients(NamedTuple):
-    """Who is there."""
+    """Tables of connected clients that several parts share."""
 
     consumers: ConsumerManager
     producers: ProducerManager
@@ -44,7 +44,7 @@ class SharedClients(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartContext:
-    """What all parts share."""
+    """The objects that all parts share: settings, tables, links."""
 
     config: BrokerConfig
     board: Board
@@ -65,7 +65,7 @@ class PartContext:
 
 
 class Part(Answerer):
-    """Some requests and questions. `channel` is a connection of any front, `now_ms` wall time."""
+    """Answers some requests and questions. `channel` is a connection of any front, `now_ms` wall time."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__(context.config.compat)
@@ -75,7 +75,7 @@ class Part(Answerer):
         self.questions: dict[str, Question] = {}
 
     def begin(self, request: RemotingCommand, channel: int, now_ms: int) -> Answered | Awaitable[Answered]:
-        """The answer to a request of ours, or what it is awaited from."""
+        """Return the answer to a request of this part, or an awaitable of it."""
         handler = self.later.get(request.code)
         if handler is None or request.is_response:
             return self.answer(request, channel, now_ms)
@@ -92,15 +92,15 @@ class Part(Answerer):
         """Look at the clock (monotonic), some times a second."""
 
     def figures(self) -> dict[str, str]:
-        """What it adds to the figures of GET_BROKER_RUNTIME_INFO, under RocketMQ's names."""
+        """Return what it adds to the figures of GET_BROKER_RUNTIME_INFO, under RocketMQ's names."""
         return {}
 
     async def series(self) -> list[Shown]:
-        """What it adds to the metrics; it gives way to others as often as that takes long."""
+        """Return what it adds to the metrics; it gives way to others as often as that takes long."""
         return []
 
     def waiting(self) -> dict[str, int]:
-        """How many requests wait for a thread of its own, by RocketMQ's name of the processor."""
+        """Return how many requests wait for a thread of its own, by RocketMQ's name of the processor."""
         return {}
 
     def replayed(self, request: RemotingCommand, channel: int, now_ms: int) -> None:
@@ -110,8 +110,8 @@ class Part(Answerer):
         """A client's connection is gone."""
 
     def channel_lost(self, channel: int) -> None:
-        """It is gone because its front died; who has nothing else to say of that says what `channel_left` says."""
+        """Handle a channel whose front died; by default like `channel_left`."""
         self.channel_left(channel)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release what the part holds."""

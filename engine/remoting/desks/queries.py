@@ -23,7 +23,7 @@ NOTHING = "can not find message, maybe time range not correct"
 
 
 class Queries(Part):
-    """Its requests, by code."""
+    """Handlers of queries for messages, by request code."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__(context)
@@ -33,16 +33,16 @@ class Queries(Part):
         self.later = {RequestCode.QUERY_MESSAGE: self._query, RequestCode.VIEW_MESSAGE_BY_ID: self._view}
 
     def figures(self) -> dict[str, str]:
-        """How many wait to be looked up, and how long the first of them does."""
+        """Return how many wait to be looked up, and how long the first of them does."""
         wait_ms = str(self.pool.head_wait_ms)
         return {"queryThreadPoolQueueSize": str(self.pool.size), "queryThreadPoolQueueHeadWaitTimeMills": wait_ms}
 
     def waiting(self) -> dict[str, int]:
-        """Those that look messages up."""
+        """Return how many queries for messages wait."""
         return {"query_message": self.pool.size}
 
     def close(self) -> None:
-        """Begin no more."""
+        """Cancel queries that have not begun."""
         self.pool.close()
 
     async def _query(self, request: RemotingCommand, _channel: int, _now_ms: int) -> RemotingCommand:

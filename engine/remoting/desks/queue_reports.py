@@ -37,7 +37,7 @@ At = tuple[MessageQueue, int, int]  # a queue, how far a group has consumed it, 
 
 
 class QueueReports(AdminPart):
-    """Its requests, by code."""
+    """Handlers of requests about queues, by request code."""
 
     def __init__(self, context: PartContext, shared: AdminShared) -> None:
         super().__init__(context, shared)
@@ -161,7 +161,7 @@ class QueueReports(AdminPart):
     # 308
 
     async def _correction(self, request: RemotingCommand, _channel: int, _now_ms: int) -> RemotingCommand:
-        """RocketMQ also forgets the offsets of the groups that are left out: ours keeps them (DECISIONS 46)."""
+        """RocketMQ also forgets the offsets of the groups that are left out: slipstream keeps them (DECISIONS 46)."""
         topic, compared = shown(given(request, "topic")), given(request, "compareGroup")
         without = {group for group in (given(request, "filterGroups") or "").split(",") if group}
         every = [

@@ -41,7 +41,7 @@ log = logging.getLogger("slipstream.remoting")
 
 
 class Rivals(Part):
-    """What a master knows of others of its name."""
+    """The knowledge of a master about others of its name."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__(context)
@@ -90,7 +90,7 @@ class Rivals(Part):
             self._is_asking = False
 
     def _judged(self) -> list[Judged]:
-        """In a thread. Raises OwnFileDamaged, AccessDenied."""
+        """Ask and judge other masters, in a thread. Raises OwnFileDamaged, AccessDenied."""
         config, board = self.context.config, self.context.board
         entries = epochs.read(config.store_path_root_dir).entries
         own = Standing(entries, True, not self._asks_first(), log_answers.run_of(board))
@@ -128,7 +128,7 @@ class Rivals(Part):
         os.kill(os.getppid(), ROLE_SIGNAL)
 
     def _begin_to_serve(self) -> None:
-        """It has asked, and nobody takes precedence: from now on it takes messages."""
+        """Take messages from now on: it has asked, and no other master takes precedence."""
         waiting.publish(self.context.board.reign, Reign.CONFIRMED)
         self._permit(self.context.config.broker_permission)
         self.context.registrar.hurry()
@@ -152,5 +152,5 @@ class Rivals(Part):
         self._noted = noted
 
     def close(self) -> None:
-        """Ask nobody more."""
+        """Stop asking; questions not begun are cancelled."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -32,7 +32,7 @@ THROWN = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_T
 
 
 class ServicePart(Part):
-    """The part."""
+    """The clients role's part for services of a master."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__(context)
@@ -87,7 +87,7 @@ class ServicePart(Part):
     # transactions
 
     def _transaction_offsets(self, _fields: Json) -> Json:
-        """How far half and op messages are looked at; -1: never."""
+        """Return how far half and op messages are looked at; -1: never."""
         query = self.context.metadata.consumer_offsets.query
         offsets = {name: query(TRANSACTION_GROUP, topic, 0) for name, topic in (("half", HALF_TOPIC), ("op", OP_TOPIC))}
         return {name: -1 if offset is None else offset for name, offset in offsets.items()}

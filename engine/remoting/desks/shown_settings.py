@@ -10,7 +10,7 @@ from engine.settings.keys import KEYS
 
 
 def settings_of(config: BrokerConfig, board: Board) -> dict[str, str]:
-    """Those of its file, and what an administrator changed since."""
+    """Return the settings of the file, with what an administrator changed since."""
     known = {"bindAddress": bind_address(config.bind_address, config.broker_ip1), **live_settings.values(board)}
     known["timerWheelEnable"] = False  # a slave copies how far its master's wheel is; a wheel there is not
     shown = {key.name: live_settings.text_of(known.get(key.name, getattr(config, key.field)), key.kind) for key in KEYS}

@@ -13,7 +13,7 @@ from store.reading.queue_view import Limits, Queues
 
 
 class StoreView:
-    """Of a running broker's store; any thread may ask."""
+    """View of a running broker's store; any thread may ask."""
 
     def __init__(self, config: BrokerConfig, board: Board) -> None:
         self._board = board
@@ -26,7 +26,7 @@ class StoreView:
 
     @property
     def max_physical_offset(self) -> int:
-        """Where the log ends."""
+        """Return the offset at which the log ends."""
         return self._board.max_physical_offset.read()
 
     def _limits(self) -> Limits:

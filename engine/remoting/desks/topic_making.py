@@ -21,7 +21,7 @@ from store.names import TOPICS
 log = logging.getLogger("slipstream.remoting")
 
 SAVED_SECONDS = 1.0
-REGISTERED_SECONDS = 1.0  # a name server that is slower is told all the same, but nobody waits for it
+REGISTERED_SECONDS = 1.0  # a slower name server is registered at all the same, but no client waits for it
 
 
 class TopicMaking(Part):

@@ -3,8 +3,8 @@
 Implements: ConfigManager.load and persist for the tables of engine.protocol.tables.metadata
 Follows:    topics.json, which the writer adds new topics to; the topic table, for messages of deleted topics
 A file that is damaged is kept under another name, and its table begins with what is sound (`store.tables.mending`).
-A file that cannot be written is told when the reason changes, at most once a minute, and tried again. Files are written
-beside the role (`FileWrites`): until then a table's changes are neither `changed` nor in the file.
+A file that cannot be written is logged when the reason changes, at most once a minute, and tried again. Files are
+written beside the role (`FileWrites`): until then a table's changes are neither `changed` nor in the file.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class BrokerFiles:
             self.metadata.forget_given()
 
     def _load(self, now_ms: int) -> Metadata:
-        """All tables. Raises MalformedConfig where a damaged file cannot be replaced."""
+        """Return all tables. Raises MalformedConfig where a damaged file cannot be replaced."""
         values = {name: self._read(name, mending.read) for name in FILES}
         try:
             metadata = Metadata(self._identity, values, now_ms)
@@ -108,7 +108,7 @@ class BrokerFiles:
         return metadata
 
     def _read(self, name: str, read: Callable[[Path], Mended]) -> dict[str, Any]:
-        """What a file says at the start. Raises MalformedConfig."""
+        """Return what a file says at the start. Raises MalformedConfig."""
         path, kept = self.directory / name, self._kept
         if name == CONSUMER_OFFSETS and kept is not None and kept.stands_for(self.read_states[name]):
             value = kept_offsets.without_offsets(path)
@@ -208,8 +208,11 @@ class BrokerFiles:
         self._take_written(now_ms, waits=is_last)
 
     def _due(self, *, is_last: bool) -> list[str]:
-        """Which files are to be written now: that of offsets once `save_offsets` has its text, or at last; those of
-        which much is to be written anew once `write_tables` has done so."""
+        """Return the files to write now.
+
+        The file of offsets is due once `save_offsets` has its text, or at last; files with much to write anew, once
+        `write_tables` has done so.
+        """
         names = set(self.metadata.changed)
         if self._is_beside and not is_last:
             names -= {CONSUMER_OFFSETS, *self.metadata.many_unwritten}
@@ -255,16 +258,19 @@ class BrokerFiles:
         return name not in self.metadata.changed and name not in self._unsaved
 
     def saved(self, names: Sequence[str]) -> asyncio.Future[None] | None:
-        """What is done once these files say what their tables do; None where they do. Raises NotSaved when awaited."""
+        """Return what is done once these files say what their tables do; None where they do.
+
+        Raises NotSaved when awaited.
+        """
         return self.saves.wait(names, self.metadata.changed)
 
     @property
     def write_errno(self) -> int:
-        """Why a table cannot be written; 0 where all can, -1 where no number says so."""
+        """Return the errno of a table that cannot be written; 0 where all can, -1 without a number."""
         return next(iter(self._errnos.values()), 0)
 
     def due_in_ms(self, now_ms: int) -> int:
-        """How long until the next round may begin that a change waits for; NEVER_MS where none waits."""
+        """Return how long until the next round may begin that a change waits for; NEVER_MS where none waits."""
         if self._writes.is_busy or not self.saves.is_awaited:
             return NEVER_MS
         return max(AWAITED_MS, self._save_at_ms - now_ms)
@@ -281,7 +287,7 @@ class BrokerFiles:
                 self._failed(Written(name, error=error), now_ms, self.saves.begin(name))
 
     def _draft(self, name: str) -> Draft:
-        """What a file is to say from now on. Raises MalformedConfig."""
+        """Return what a file is to say from now on. Raises MalformedConfig."""
         metadata = self.metadata
         if name == TOPICS and not self._is_slave:
             self._has_grown |= self._take_topics(waits=True)
@@ -302,7 +308,7 @@ class BrokerFiles:
         return Draft(name, content, None if self._is_slave else (self._seen.get(TOPICS),), first)
 
     def _draft_of_offsets(self) -> Draft:
-        """What has changed since their text was made is `changed` still."""
+        """Return the draft of the offsets' file; what changed since its text was made stays `changed`."""
         made, self._offsets = self._offsets, None
         is_changed = made is not None and CONSUMER_OFFSETS in self.metadata.changed
         unsaved = self.metadata.begin_saving(CONSUMER_OFFSETS)
@@ -343,7 +349,7 @@ class BrokerFiles:
             log.error("%s: cannot be written: %s; it is tried again", self.directory / written.name, said)
 
     def close(self) -> None:
-        """After the last `save`."""
+        """Stop the threads; call it after the last `save`."""
         self._writes.close()
         if self._reader is not None:
             self._reader.shutdown()

@@ -1,8 +1,8 @@
 """Replaces config files on a thread: a disk that takes its time holds up no client.
 
 Implements: the threads of ConfigManager.persist
-What is written is made before, by whoever has the tables; the thread sees bytes, or puts together texts that nobody
-changes any more. One round at a time.
+The owner of the tables makes what is written; the thread sees bytes, or joins texts that do not change any more. One
+round runs at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from store.tables import json_files
 
 
 class Draft(NamedTuple):
-    """What a table's file is to say. `over`: only if the file's state is one of these; None: whatever it is."""
+    """The future content of a table's file. `over`: only if the file's state is one of these; None: whatever it is."""
 
     name: str
     content: bytes | Callable[[], bytes]
@@ -29,7 +29,7 @@ class Draft(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What became of a draft. `is_outdated`: somebody else wrote the file meanwhile, it stays as it is."""
+    """The fate of a draft. `is_outdated`: somebody else wrote the file meanwhile, it stays as it is."""
 
     name: str
     state: FileState | None = None
@@ -38,7 +38,7 @@ class Written(NamedTuple):
 
 
 class FileWrites:
-    """Of one directory; `is_beside`: on a thread, else `begin` writes itself."""
+    """Writes to one directory; `is_beside`: on a thread, else `begin` itself writes."""
 
     def __init__(self, directory: Path, *, is_beside: bool) -> None:
         self._directory = directory
@@ -52,7 +52,7 @@ class FileWrites:
         return self._under_way is not None
 
     def begin(self, drafts: Sequence[Draft]) -> None:
-        """Write these in turn."""
+        """Write the drafts in turn, on the thread if there is one."""
         if self._thread is not None:
             self._under_way = self._thread.submit(self._write_all, drafts)
             self._under_way.add_done_callback(lambda _done: self.on_done())
@@ -61,7 +61,10 @@ class FileWrites:
         self._under_way.set_result(self._write_all(drafts))
 
     def take(self, *, waits: bool) -> list[Written]:
-        """What became of the round, once it is through; `waits` for that, however long the disk takes."""
+        """Return what became of the round, once it is through.
+
+        `waits`: wait for that, however long the disk takes.
+        """
         if self._under_way is None or not (waits or self._under_way.done()):
             return []
         written, self._under_way = self._under_way.result(), None

@@ -42,7 +42,7 @@ class KeptCounts(Counts):
         self._step()
 
     def save(self) -> None:
-        """All that they are now."""
+        """Write all counts as they are now."""
         self._left, self._texts = list(self.rows), []
         while self._left:
             self._step()

@@ -19,7 +19,10 @@ HEADLESS = re.compile(rf'\{{\s*+"{OFFSET_TABLE}":\{{')
 
 
 def without_offsets(path: Path) -> dict[Any, Any] | None:
-    """What a sound file says, as an object without an offset; None where it does not begin as it is usually written."""
+    """Return what a sound file says, as an object without offsets.
+
+    None where it does not begin as it is usually written.
+    """
     with suppress(OSError, ValueError), path.open("rb") as file:
         begins = file.read(HEAD_BYTES).decode(errors="replace")
         if HEADLESS.match(begins):

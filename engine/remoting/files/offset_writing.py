@@ -13,16 +13,16 @@ from store.tables.offset_texts import Written
 
 
 class OffsetWriting:
-    """Of one broker: one at a time, so that each finds whole what the one before it wrote."""
+    """Texts of one broker's offsets, made one at a time: each finds complete what the one before wrote."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata, self._lock = metadata, asyncio.Lock()
 
     async def compact(self) -> bytes:
-        """As a slave hears it."""
+        """Return the offsets' JSON as a slave receives it."""
         return await asyncio.to_thread((await self.texts()).compact)
 
     async def texts(self) -> Written:
-        """To be put together."""
+        """Return the offsets' texts, which are still to be put together."""
         async with self._lock:
             return await in_slices(self._metadata.offsets_in_steps())

@@ -43,7 +43,7 @@ class Saves:
         return self._begun[name]
 
     def end(self, name: str, number: int) -> None:
-        """That writing is on disk."""
+        """Note that a write is on disk, and wake the requests that waited for it."""
         self._ended[name] = number
         waits, self._waits = self._waits, []
         for wait in waits:
@@ -53,7 +53,7 @@ class Saves:
                 wait.done.set_result(None)
 
     def fail(self, name: str, number: int, reason: str) -> None:
-        """That writing failed. It is tried again, under another number, but nobody waits for that."""
+        """Fail the requests that wait for this write. It is tried again, under another number."""
         waits, self._waits = self._waits, []
         for wait in waits:
             if not 0 < wait.needed.get(name, 0) <= number:
@@ -67,8 +67,10 @@ class Saves:
         return bool(self._waits)
 
     def wait(self, names: Iterable[str], changed: Set[str]) -> asyncio.Future[None] | None:
-        """What is done once these files say what their tables say now; None where they do. `changed` are those whose
-        tables have changed since they were read for a writing. It raises NotSaved."""
+        """Return what is done once these files say what their tables say now; None where they do.
+
+        `changed` are those whose tables have changed since they were read for a writing. It raises NotSaved.
+        """
         needed = {name: self._begun[name] + (name in changed) for name in names}
         needed = {name: number for name, number in needed.items() if number > self._ended[name]}
         if not needed:

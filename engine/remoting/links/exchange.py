@@ -26,7 +26,7 @@ from ipc.byte_ring import RingReader, RingWriter
 HEAD = struct.Struct("<BQ")
 RING_BYTES = 4 << 20
 KEPT_BYTES_MAX = 64 << 20  # of one direction; a frame is at most 16 MiB
-FRAMES_BYTES_MAX = KEPT_BYTES_MAX // 2  # whoever sends or asks for too many of them takes the room of no others
+FRAMES_BYTES_MAX = KEPT_BYTES_MAX // 2  # so a client that sends or asks for too many of them takes no room of others
 HELD_BACK_BYTES = 8 << 20  # so much that it has not taken, and nothing more of a front is answered
 MESSAGES_A_TURN, BYTES_A_TURN = 64, 128 << 10  # the last may be longer
 SERVICES, SERVICES_RING_BYTES = 1, 1 << 20  # behind the fronts' comes the pipe of the transactions role
@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 
 class Kind(IntEnum):
-    """What a message is."""
+    """Kinds of messages between fronts and clients role."""
 
     HELLO = 0  # both ways: who sends it has just begun, and knows nothing of what was said before
     OPENED = 1  # up: a connection; JSON peer, own
@@ -53,7 +53,7 @@ class Kind(IntEnum):
 
 
 class Message(NamedTuple):
-    """One of them."""
+    """One message between a front and the clients role."""
 
     kind: Kind
     number: int
@@ -61,7 +61,7 @@ class Message(NamedTuple):
 
     @property
     def fields(self) -> Json:
-        """Of a JSON body."""
+        """Return the fields of a JSON body."""
         fields: Json = json.loads(self.body)
         return fields
 
@@ -72,12 +72,12 @@ def encode(kind: Kind, number: int = 0, body: bytes | Json = b"") -> bytes:
 
 
 def text_of(fields: Json) -> bytes:
-    """A JSON body."""
+    """Return the JSON body for these fields."""
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def decode(message: bytes) -> Message:
-    """The other way; both ends are ours."""
+    """Return the message of these bytes, unchecked: both ends are slipstream's."""
     kind, number = HEAD.unpack_from(message)
     return Message(Kind(kind), number, message[HEAD.size :])
 
@@ -88,7 +88,7 @@ def channel_of(front: int, number: int) -> int:
 
 
 def front_of(channel: int) -> tuple[int, int]:
-    """Which front a channel is of, and its number there."""
+    """Return a channel's front, and its number there."""
     return channel >> CHANNEL_BITS, channel & ((1 << CHANNEL_BITS) - 1)
 
 
@@ -105,7 +105,7 @@ class Bells(NamedTuple):
         return cls(os.eventfd(0, flags), tuple(os.eventfd(0, flags) for _ in range(fronts + SERVICES)))
 
     def close(self) -> None:
-        """All of them."""
+        """Close the eventfds of all bells."""
         for fd in (self.clients, *self.fronts):
             os.close(fd)
 
@@ -138,17 +138,17 @@ class Pipe:
 
     @property
     def kept_bytes(self) -> int:
-        """What found no room yet."""
+        """Return the bytes that found no room yet."""
         return self._writer.kept_bytes
 
     @property
     def end(self) -> int:
-        """Where what was handed over ends."""
+        """Return the position up to which messages were handed over."""
         return self._writer.end
 
     @property
     def taken(self) -> int:
-        """Up to where the other side has handled it."""
+        """Return the position up to which the other side has handled messages."""
         return self._writer.taken
 
     def send(self, kind: Kind, number: int = 0, body: bytes | Json = b"") -> bool:
@@ -160,11 +160,11 @@ class Pipe:
         return True
 
     def receive(self) -> Iterator[Message]:
-        """What has come, MESSAGES_A_TURN and some bytes at most, each handled once the next is asked for; what was kept
-        goes on.
+        """Yield the messages that have come, at most MESSAGES_A_TURN and some bytes a call; go on with what was kept.
 
-        Take all that it yields, and call again while `has_more`. A front that asks for more than it takes is not heard
-        until it has taken that: it would lose what it is told. A front hears always, so that one of them can go on.
+        Each message is handled once the next is asked for. Take all that it yields, and call again while `has_more`.
+        A front that asks for more than it takes is not heard until it has taken that: it would lose messages. A
+        front always listens, so that one of the two can go on.
         """
         before, kept = self._reader.position, self._writer.kept_bytes
         self._writer.flush()
@@ -190,6 +190,6 @@ class Pipe:
         return self._reader.has_message and not self._is_held_back
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap both directions of the pipe."""
         self._writer.close()
         self._reader.close()

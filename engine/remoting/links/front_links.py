@@ -36,7 +36,7 @@ OF_CHANNELS = (Kind.OPENED, Kind.FRAME, Kind.REPLAY)
 
 
 class Address(NamedTuple):
-    """Where a channel's other end is."""
+    """Address of a channel's client."""
 
     ip: str
     port: int
@@ -46,46 +46,46 @@ class Address(NamedTuple):
 
 
 class FrontTables(Protocol):
-    """What fronts decide by."""
+    """Tables by which the fronts decide."""
 
     def tables(self) -> Iterable[str]:
         """The tables that fronts may hear of now, in this order."""
 
     def names_in(self, table: str) -> Sequence[Any]:
-        """What has an entry there."""
+        """Return the names that have an entry in a table."""
 
     def entries_of(self, table: str, names: Sequence[Any]) -> Json:
-        """What a front is to know of these, each by its name at the front; None: it is gone."""
+        """Return what a front is to know of these, each by its name at the front; None: it is gone."""
 
 
 class Desk(Protocol):
-    """Who answers: the clients role."""
+    """The clients role, which answers the fronts."""
 
     def answer_frame(self, request: RemotingCommand, channel: int) -> Answered | asyncio.Future[Answered]:
-        """A client's request."""
+        """Answer a client's request, at once or by a future."""
 
     def answer_question(self, what: str, fields: Json) -> Json | asyncio.Future[Json] | None:
         """A front's own question, or word; None to a word."""
 
     def replayed(self, request: RemotingCommand, channel: int) -> None:
-        """The last heartbeat of a channel, told again to a new clients role."""
+        """Take in the last heartbeat of a channel, replayed to a new clients role."""
 
     def channel_left(self, channel: int) -> None:
-        """A channel is gone."""
+        """Handle the end of a channel."""
 
     def channel_lost(self, channel: int) -> None:
         """A channel is gone because its front died."""
 
     def all_replayed(self) -> None:
-        """All fronts have said who was there before this process."""
+        """Note that all fronts have said who was there before this process."""
 
     @property
     def front_tables(self) -> FrontTables:
-        """What fronts decide by."""
+        """Return the tables by which the fronts decide."""
 
 
 class FrontLinks:
-    """All fronts. To be made on the loop that serves."""
+    """The links to all fronts. To be made on the loop that serves."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, directory: Path, fronts: int, bells: Bells, desk: Desk
@@ -139,7 +139,7 @@ class FrontLinks:
             self._asked.pop((channel, opaque), None)
 
     def hang_up(self, channel: int) -> None:
-        """End a channel."""
+        """Close the connection of a channel."""
         front, number = front_of(channel)
         self._put(front, Kind.HANG_UP, number)
 
@@ -154,7 +154,7 @@ class FrontLinks:
         self._begin(self._whole(table, set(range(self._fronts))))
 
     def _changes(self, table: str, names: Sequence[Any]) -> Iterator[int]:
-        """What the entries are by then: so later changes of the same may go before."""
+        """Yield what the entries are by then: so later changes of the same may go before."""
         for start in range(0, len(names), ENTRIES_A_STEP):
             some = names[start : start + ENTRIES_A_STEP]
             self._put_table(set(range(self._fronts)), table, some, {})
@@ -172,7 +172,7 @@ class FrontLinks:
             yield from self._whole(table, fronts)
 
     def _put_table(self, fronts: set[int], table: str, names: Sequence[Any], part: Json) -> None:
-        """Fronts that do not take it are none of these any more, and told all once they take something again."""
+        """Send fronts a part of a table. One that does not take it leaves `fronts`; it gets whole tables later."""
         entries = self._desk.front_tables.entries_of(table, names)
         body = exchange.text_of({"table": table, "entries": entries, **part})
         untold = {front for front in fronts if not self._put(front, Kind.TABLE, 0, body)}
@@ -224,7 +224,7 @@ class FrontLinks:
         return set(range(self._fronts))
 
     def _tell_again(self) -> None:
-        """Those that missed something of a table."""
+        """Send whole tables to fronts that missed a part of one."""
         fronts = {front for front in self._untold if not self._pipes[front].kept_bytes}
         if fronts:
             self._untold -= fronts
@@ -341,13 +341,13 @@ class FrontLinks:
             self.send(channel, command)
 
     def _failed(self, channel: int, request: RemotingCommand) -> None:
-        """A fault of ours: told, and answered, so that nobody waits for its time-out."""
+        """Log a fault of this process, and answer the request, so that the client does not wait for its timeout."""
         self._seldom.tell("a request failed: code %d", request.code, level=logging.ERROR, error=True)
         if not request.is_oneway:
             self.send(channel, request.answer(ResponseCode.SYSTEM_ERROR, FAILED, version=request.version))
 
     def close(self) -> None:
-        """Unmap."""
+        """Stop listening, cancel the tasks and unmap the pipes."""
         self._loop.remove_reader(self._bell)
         for task in self._tasks:
             task.cancel()

@@ -25,7 +25,7 @@ class Questions:
     def __init__(self, directory: Path, number: int, bells: Bells, log: logging.Logger) -> None:
         self._pipe = Pipe(directory, number, is_front=True, bells=bells)
         self._bell = bells.fronts[number]
-        self._numbers = itertools.count(time.monotonic_ns())  # a predecessor's answers are none of ours
+        self._numbers = itertools.count(time.monotonic_ns())  # a predecessor's answers have other numbers
         self._questions: dict[int, tuple[Json, Callable[[Json], None]]] = {}
         self._seldom = Seldom(log)
         self._pipe.send(Kind.HELLO, number)
@@ -78,5 +78,5 @@ class Questions:
             self._pipe.send(Kind.QUESTION, number, question)
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the pipe to the clients role."""
         self._pipe.close()

@@ -12,7 +12,7 @@ from engine.role import stop_alarm
 
 
 class RoleLoop:
-    """One loop; `loop` is it."""
+    """The event loop `loop` of one role."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
@@ -40,7 +40,7 @@ class RoleLoop:
         self._stop()
 
     def end_turn_soon(self) -> None:
-        """As `end_turn`, from another thread."""
+        """End the turn like `end_turn`, from another thread."""
         self.loop.call_soon_threadsafe(self.end_turn)
 
     def _stop(self) -> None:
@@ -55,5 +55,5 @@ class RoleLoop:
         self.end_turn()
 
     def close(self) -> None:
-        """Nothing runs on it any more."""
+        """Close the loop: nothing can run on it any more."""
         self.loop.close()

@@ -1,4 +1,4 @@
-"""What a role does beside its turns: tasks by name, one of a name at a time, whose failures are told."""
+"""What a role does beside its turns: tasks by name, one of a name at a time, whose failures are logged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RoleTasks:
             log.error("%s failed", name, exc_info=task.exception())
 
     async def cancel(self) -> None:
-        """End all of them."""
+        """Cancel all tasks, and wait until they have ended."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 async def in_slices(steps: Generator[int, None, T]) -> T:
-    """What they return; others have their turns between them."""
+    """Run the steps, with turns for others between them, and return their result."""
     begun = time.monotonic()
     while True:
         try:

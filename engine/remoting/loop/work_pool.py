@@ -32,7 +32,7 @@ class WorkPool:
         self._under_way = 0
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What it returns. Raises Refused where too many wait, or it waits too long itself."""
+        """Run the work on a thread. Raises Refused where too many wait, or it waits too long itself."""
         if self._under_way >= self._waiting_max:
             raise Refused(ResponseCode.SYSTEM_BUSY, BUSY)
         self._under_way += 1
@@ -52,7 +52,7 @@ class WorkPool:
             self._under_way -= 1
 
     async def _within(self, future: Future[T]) -> T:
-        """What comes of it; Refused where its time is over before it began."""
+        """Await the work. Raises Refused where its time is over before it began."""
         wrapped, since_ms = asyncio.wrap_future(future), monotonic_ms()
         if self._wait_ms is not None:
             await asyncio.wait([wrapped], timeout=self._wait_ms / 1000)
@@ -63,15 +63,15 @@ class WorkPool:
 
     @property
     def size(self) -> int:
-        """How many wait for a thread."""
+        """Return how many wait for a thread."""
         return len(self._waiting)
 
     @property
     def head_wait_ms(self) -> int:
-        """How long the first of them does."""
+        """Return how long the first of them has waited."""
         since = next(iter(tuple(self._waiting.values())), None)
         return 0 if since is None else max(0, monotonic_ms() - since)
 
     def close(self) -> None:
-        """Begin no more."""
+        """Cancel waiting work; what runs goes on."""
         self._threads.shutdown(wait=False, cancel_futures=True)

@@ -54,8 +54,11 @@ WRONG = (EngineError, StoreError, LookupError, TypeError, ValueError, AttributeE
 
 
 class OwnLog(NamedTuple):
-    """What another broker's log is compared with. `is_asked`, where it is given, holds the ranges that are asked for
-    just now: our own broker answers none of them, so that nobody can hand the question on to us."""
+    """The log that another broker's is compared with.
+
+    `is_asked`, where it is given, holds the ranges that are asked for just now: our own broker answers none of
+    them, so that nobody can hand the question on to us.
+    """
 
     files: SegmentFiles
     extent: reign.Extent
@@ -63,7 +66,7 @@ class OwnLog(NamedTuple):
 
 
 class Circle(NamedTuple):
-    """Who asks, where, and what it can check."""
+    """The facts by which a broker asks for masters of its name: who it is, where to ask, what it can check."""
 
     cluster: str
     broker_name: str
@@ -81,11 +84,11 @@ class Master(NamedTuple):
     address: str
     extent: Extent
     is_signed: bool = False
-    is_registered: bool = False  # whether a name server told of it
+    is_registered: bool = False  # whether a name server listed it
 
     @property
     def fence(self) -> Fence:
-        """What is remembered of it by the one that it replaces."""
+        """Return what the master that replaces this one remembers of it."""
         return Fence(self.extent.epoch, self.extent.identity, self.extent.ha_address, wall_ms())
 
 
@@ -97,7 +100,7 @@ class Judged(NamedTuple):
 
 
 def judged(circle: Circle, own: Standing, seconds: float = SECONDS) -> list[Judged]:
-    """Every other broker of our name that says it is a master, the one that must be obeyed first."""
+    """Return every other broker of our name that says it is a master; first the one that must be obeyed."""
     masters = []
     for one in others(circle, seconds):
         try:
@@ -114,7 +117,7 @@ def judged(circle: Circle, own: Standing, seconds: float = SECONDS) -> list[Judg
 
 
 def others(circle: Circle, seconds: float = SECONDS) -> list[Master]:
-    """Every other broker of our name that answers, each once."""
+    """Return every other broker of our name that answers, each once."""
     until = time.monotonic() + seconds
     listed = registered(circle, until)
     places = [one for one in dict.fromkeys((*listed, *circle.peers)) if one != circle.own][:ASKED_MAX]
@@ -123,7 +126,7 @@ def others(circle: Circle, seconds: float = SECONDS) -> list[Master]:
 
 
 def registered(circle: Circle, until: float) -> list[str]:
-    """Where the name servers say that other brokers of our name are, each once."""
+    """Return where the name servers say that other brokers of our name are, each once."""
     lists = _all(lambda name_server: _registered(circle, name_server, until), circle.name_servers)
     return [one for one in dict.fromkeys(chain.from_iterable(lists)) if one not in ("", circle.own)]
 
@@ -135,8 +138,9 @@ def keep_registered(circle: Circle, root: Path) -> None:
 
 
 def living_master(circle: Circle, ha_address: tuple[str, int] | None, seconds: float = SECONDS) -> str | None:
-    """Where a master of our name answers, whatever its epoch: one of ours that says so, or what takes connections where
-    a name server, or a setting, says that RocketMQ's master is. None without one."""
+    """Return where a master of this name answers, whatever its epoch; None without one. A Slipstream master says so;
+    a RocketMQ master is one at an address from a name server, or `ha_address`, that accepts connections.
+    """
     known = others(circle, seconds)
     for one in known:
         if one.extent.is_master:
@@ -158,7 +162,7 @@ def _takes_connections(place: str) -> bool:
 
 
 def _all(ask: Callable[[str], Any], places: Iterable[str]) -> list[Any]:
-    """What each is asked, at the same time."""
+    """Return the answers of all places, which are asked at the same time."""
     places = list(places)
     if len(places) < 2:
         return [ask(place) for place in places]
@@ -217,7 +221,7 @@ def _left(until: float) -> float:
 
 
 def _registered(circle: Circle, name_server: str, until: float) -> list[str]:
-    """Where that name server says that brokers of our name are: first the master, "" where it knows none."""
+    """Return where that name server says that brokers of our name are: first the master, "" where it knows none."""
     if time.monotonic() >= until:
         return []
     try:

@@ -73,7 +73,7 @@ class RemotingLink:
             raise NoAnswer(self.address, reason) from reason
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection; the next question makes a new one."""
         streams, self._streams = self._streams, None
         if streams is not None:
             with suppress(RuntimeError):  # the loop has ended

@@ -1,4 +1,4 @@
-"""A broker of ours on another host, asked about its log: who it is, what it holds, digests of ranges."""
+"""A Slipstream broker on another host, asked about its log: who it is, what it holds, digests of ranges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ANSWER_SECONDS = 30.0  # 64 MiB from a slow disk
 
 
 class NotOurs(EngineError):
-    """Raised when a peer does not know our own requests: a RocketMQ broker, or an older one of ours.
+    """Raised when a peer does not know Slipstream's own requests: a RocketMQ broker, or an older Slipstream.
 
     Next: `slipstream log diff STORE COPY` with a copy of the other side's `commitlog` directory.
     """
@@ -30,21 +30,21 @@ class LogPeer:
     """The log of the broker at one address (its listenPort); it goes on growing while it is looked at."""
 
     def __init__(self, client: RemotingClient) -> None:
-        """Raises PeerUnreachable, PeerRefused, NotOurs, MalformedData."""
+        """Ask for the log's extent. Raises PeerUnreachable, PeerRefused, NotOurs, MalformedData."""
         self._client, self.name = client, client.address
         self.extent = asked_extent(client)
         self.min_offset, self.max_offset = self.extent.min_offset, self.extent.max_offset
         self.segment_bytes = self.extent.segment_bytes
 
     def digests(self, start: int, end: int, parts: int) -> list[str]:
-        """Raises PeerUnreachable, PeerRefused, MalformedData."""
+        """Return the digests of a range's parts. Raises PeerUnreachable, PeerRefused, MalformedData."""
         count = len(log_ranges.bounds(start, end, parts)) - 1
         answer = self._client.ask(RequestCode.GET_LOG_DIGESTS, digests_fields(Wanted(start, end, parts)))
         return digests_of(answer.body, count)
 
 
 def asked_extent(client: RemotingClient) -> Extent:
-    """What a broker says of itself. Raises PeerUnreachable, PeerRefused, NotOurs, MalformedData."""
+    """Return what a broker says of itself. Raises PeerUnreachable, PeerRefused, NotOurs, MalformedData."""
     try:
         return extent_of(client.ask(RequestCode.GET_LOG_EXTENT).body)
     except PeerRefused as refused:

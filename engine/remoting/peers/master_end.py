@@ -1,6 +1,6 @@
 """Where a master's log ends, asked over remoting by its slave, of RocketMQ's too: who is behind is not ready.
 
-The answer is kept for a moment, and one question is under way at a time: whoever asks us often asks the master seldom.
+The answer is kept for a moment, and one question is under way at a time: frequent callers rarely reach the master.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MasterEnd:
         self._end: int | None = None
 
     async def read(self) -> int | None:
-        """Its end, hardly older than this moment; None where nobody tells it."""
+        """Return the end of the master's log, at most FRESH_SECONDS old; None where the master does not answer."""
         async with self._asking:
             now = time.monotonic()
             if now - self._asked_at >= FRESH_SECONDS:
@@ -44,7 +44,7 @@ class MasterEnd:
             return self._end
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection to the master."""
         if self._link is not None:
             self._link.close()
 

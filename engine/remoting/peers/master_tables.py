@@ -1,4 +1,4 @@
-"""Follows a slave's master: whom the name servers name, where it sends its log from, what its tables say.
+"""Follows a slave's master: where the name servers say it is, where it sends its log from, what its tables say.
 
 Implements: SlaveSynchronize's timer; what a slave takes from the answer to its registration
 Publishes:  ha_server_address, where a slave's registration says that its master sends the log from
@@ -52,7 +52,7 @@ class MasterTables:
         self._links: dict[str, RemotingLink] = {}
         self._learned: dict[str, Learned] = {}  # by name server, of those that answer
         self._ha_server_name: str | None = None
-        self._unresolved: str | None = None  # the last name that led nowhere, and was told
+        self._unresolved: str | None = None  # the last name that was not resolved, and was logged
         self._believes_greeting = bool(config.ha_secret_file)  # a name server's word is proved by nobody
         if config.broker_role is BrokerRole.SLAVE and not board.tables_taken_ms.read():
             waiting.publish(board.tables_taken_ms, -monotonic_ms())  # none since now
@@ -74,11 +74,11 @@ class MasterTables:
             self._tasks.begin("resolve", self._resolve(self._ha_server_name))
 
     def forget(self, name_server: str) -> None:
-        """What it said is not its word any longer."""
+        """Drop what a name server said of our master."""
         self._learned.pop(name_server, None)
 
     async def learn(self, name_server: str, learned: Learned) -> None:
-        """What a name server says of our master."""
+        """Take over what a name server says of our master."""
         self._learned[name_server] = learned
         said = [self._learned[name] for name in self._config.name_servers if name in self._learned]
         first = next((one for one in said if one.master_address), learned)  # in the order of namesrvAddr
@@ -120,7 +120,7 @@ class MasterTables:
             address_cursors.publish(self._board.ha_server_address, str(answers[0][4][0]), int(port))
 
     async def _ask_master(self, questions: list[slave_synchronize.Question]) -> None:
-        """All of them, at both ports at once: one that is not answered, or refused, holds up none of the others."""
+        """Ask all questions, at both ports at once: one that is not answered, or refused, holds up no other."""
         by_address: dict[str, list[slave_synchronize.Question]] = {}
         for question in questions:
             by_address.setdefault(question.address, []).append(question)
@@ -177,7 +177,7 @@ class MasterTables:
             self._metadata.given(key, queue_id, offset)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections to masters and name servers."""
         for link in self._links.values():
             link.close()
 

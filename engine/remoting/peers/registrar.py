@@ -31,7 +31,7 @@ Registrations = dict[str, tuple[Registration, RemotingLink]]
 
 
 class Registrar:
-    """One broker's registrations; `learn` is told what an answer says, `lost` who gives none, `hurry` ends a turn."""
+    """One broker's registrations. `learn` gets each answer, `lost` a name server without one; `hurry` ends a turn."""
 
     def __init__(
         self, config: BrokerConfig, board: Board, metadata: Metadata, tasks: RoleTasks, lines: RareLines,
@@ -46,7 +46,7 @@ class Registrar:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def hurry(self) -> None:
-        """What name servers are to know has changed: it is said at the next turn, which begins now."""
+        """Register at the next turn, which begins now: what name servers have to know has changed."""
         for registration, _link in self.registrations.values():
             registration.hurry()
         self._end_turn()
@@ -121,7 +121,7 @@ class Registrar:
             self._end_turn()
 
     def _without_answer(self, registration: Registration, link: RemotingLink, error: Exception) -> None:
-        """No answer, or nonsense: what this name server said of our master is not its word any longer."""
+        """Log a missing or malformed answer: what this name server said of the master no longer counts."""
         now_ms = monotonic_ms()
         self._lines.tell("registrations without an answer", now_ms, "name server %s: %s", link.address, error)
         registration.lost(now_ms)
@@ -132,7 +132,7 @@ class Registrar:
             await link.tell(request)
 
     async def leave(self) -> None:
-        """Say goodbye, hang up."""
+        """Unregister everywhere, within UNREGISTER_SECONDS, and close the connections."""
         goodbyes = [link.ask(registration.unregister()) for registration, link in self.registrations.values()]
         if goodbyes:
             with suppress(TimeoutError):

@@ -9,7 +9,7 @@ from engine.settings.config import BrokerConfig
 
 
 def registration_of(config: BrokerConfig, board: Board) -> Registration:
-    """For one name server, once the HA port is known."""
+    """Return the registration at one name server, once the HA port is known."""
     ha_listen_port = board.ha_listen_port.read()
     member = Member(
         config.broker_cluster_name, config.broker_name, config.broker_id,

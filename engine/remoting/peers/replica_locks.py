@@ -48,7 +48,7 @@ class Replica:
         self._is_gone = False
 
     async def ask(self, request: RemotingCommand) -> RemotingCommand:
-        """Its answer. Raises NoAnswer."""
+        """Return the replica's answer. Raises NoAnswer."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS), self._free:
                 return await self._ask(request)
@@ -69,7 +69,7 @@ class Replica:
         return answer
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the idle connections; others close after their answer."""
         self._is_gone = True
         while self._idle:
             self._idle.pop().close()
@@ -118,7 +118,7 @@ class ReplicaLocks:
     # what they are asked
 
     async def locked(self, asked: LockRequest, own: list[MessageQueue]) -> list[MessageQueue]:
-        """Of the queues that this broker locked, those that enough of the group did. Raises Refused."""
+        """Return which queues that this broker locked enough of its group did, too. Raises Refused."""
         if self._quorum <= 1 or not own:
             return own
         if self._under_way >= UNDER_WAY_MAX:
@@ -170,7 +170,7 @@ class ReplicaLocks:
             self._lines.tell("unlocks elsewhere", monotonic_ms(), "queues stay locked at another broker: %s", error)
 
     def close(self) -> None:
-        """Hang up."""
+        """Cancel unlocks under way, and close all connections."""
         for task in self._unlocking:
             task.cancel()
         for replica in self._replicas.values():

@@ -55,7 +55,7 @@ class Acceptor:
         self._loop.add_reader(self._listening, self._accept)
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop accepting, and close the listening socket."""
         if self._paused is not None:
             self._paused.cancel()
         else:

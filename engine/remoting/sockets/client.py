@@ -101,7 +101,7 @@ class RemotingClient:
             raise PeerUnreachable(self.address, self._why(reason)) from reason
 
     def _connected(self, host: str, port: int) -> socket.socket:
-        """Raises OSError."""
+        """Return a new connection, with TLS if set. Raises OSError."""
         sock = socket.create_connection((host, port), timeout=self._timeout)
         if self._how is None:
             return sock
@@ -132,7 +132,7 @@ class RemotingClient:
         raise TimeoutError(f"no answer within {self._timeout:g} s")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection, if there is one."""
         held, self._socket = self._socket, None
         if held is not None:
             held.close()

@@ -1,9 +1,9 @@
-"""The connections of a serving process: how many, what all of them have in flight, and who goes when it is too much.
+"""The connections of a serving process: how many, what they have in flight, and which are closed above the limits.
 
-When there are too many, one that never sent a whole frame goes first, then the one that was silent longest; those that
-the server wants to keep go last. When too many bytes are in flight, one that holds a quarter of what is allowed goes,
-or else whoever made us wait longest for theirs: a frame that does not end, or answers that nobody reads. So strangers
-who fill the tables push out one another.
+Above the limit of connections, one that never sent a whole frame is closed first, then the one that was silent longest;
+those that the server wants to keep are closed last. Above the limit of bytes in flight, one that holds a quarter of the
+limit is closed, or else the one whose bytes have waited longest: a frame that does not end, or answers that are not
+read. So strangers who fill the tables push out one another.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Connection:
 
 
 class Bounds(NamedTuple):
-    """What all connections of a server may cost together."""
+    """The bounds of what all connections of a server may cost together."""
 
     connections: int = REMOTING_CONNECTIONS
     bytes_in_flight: int = BYTES_IN_FLIGHT_MAX
@@ -91,7 +91,7 @@ class Connections:
             self.hang_up(goes)
 
     def spoke(self, connection: Connection) -> None:
-        """It sent a whole frame."""
+        """Note that a connection sent a whole frame."""
         number, connection.heard_at = connection.number, time.monotonic()
         if number in self._table:
             self._silent.pop(number, None)
@@ -125,12 +125,12 @@ class Connections:
         return min(large or waited, key=lambda each: each.waits_since or 0.0, default=None)
 
     def hang_up(self, connection: Connection) -> None:
-        """At once: what it has not read is lost."""
+        """Close a connection at once; what it has not read is lost."""
         self.leave(connection)
         connection.transport.abort()
 
     def leave(self, connection: Connection) -> None:
-        """It is gone."""
+        """Remove a connection, and the bytes that it held."""
         if self._table.pop(connection.number, None) is not None:
             self._silent.pop(connection.number, None)
             self._spoken.pop(connection.number, None)
@@ -142,12 +142,15 @@ class Connections:
         return self._table.get(number)
 
     def all(self) -> list[Connection]:
-        """Those that are there."""
+        """Return all connections as a list."""
         return list(self._table.values())
 
 
 def allowed_connections(wanted: int = REMOTING_CONNECTIONS) -> int:
-    """How many one of the servers of this process may have, once the limit of descriptors is as high as it may be."""
+    """Return how many connections a server of this process may have.
+
+    The limit of descriptors is raised first, as far as that is allowed.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
     if soft != resource.RLIM_INFINITY and soft < most:

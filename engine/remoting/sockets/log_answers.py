@@ -1,4 +1,4 @@
-"""Answers what other brokers of ours ask about this one's log: what it holds, and digests of its ranges.
+"""Answers what other Slipstream brokers ask about this one's log: what it holds, and digests of its ranges.
 
 A digest is made on a thread of its own, one request after the other: the loop goes on answering others.
 """
@@ -39,7 +39,7 @@ OWN_QUESTIONS: set[tuple[int, int]] = set()  # ranges that this process asks oth
 
 
 def run_of(board: Board) -> str:
-    """What tells this run of a broker from all others, and leads to nothing."""
+    """Return what tells this run of a broker from all others, and leads to nothing."""
     return hashlib.blake2b(board.directory.name.encode(), digest_size=8).hexdigest()
 
 
@@ -57,13 +57,13 @@ class LogAnswers(Answerer):
     def begin(
         self, request: RemotingCommand, connection: int, now_ms: int
     ) -> RemotingCommand | asyncio.Future[RemotingCommand | None] | None:
-        """The answer, or what it is awaited from; None where the request is none of these."""
+        """Return the answer, or an awaitable of it; None for a request that this class does not handle."""
         if request.code == RequestCode.GET_LOG_DIGESTS and not request.is_response:
             return asyncio.ensure_future(self._digests(request))
         return self.answer(request, connection, now_ms) if request.code in self.handlers else None
 
     def close(self) -> None:
-        """Begin no more."""
+        """Cancel digests that have not begun."""
         self._hashing.shutdown(wait=False, cancel_futures=True)
 
     def _extent(self, request: RemotingCommand, _connection: int, now_ms: int) -> RemotingCommand:

@@ -30,24 +30,24 @@ SHUTDOWN_SECONDS = 2.0  # for the peer's word that it has heard our end
 
 
 class Streams(NamedTuple):
-    """What a connection is read from and written to."""
+    """The two streams of a connection: one to read from, one to write to."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
 
 class Hangable(Protocol):
-    """What can be hung up on: an asyncio transport, or a socket before it has one."""
+    """A connection that can be hung up on: an asyncio transport, or a socket before it has one."""
 
     def close(self) -> None:
-        """After what was written."""
+        """Close after what was written has been sent."""
 
     def abort(self) -> None:
-        """At once."""
+        """Close at once; what was written may be lost."""
 
 
 class Refused(ConnectionError):
-    """Raised where a connection is not served; it was told and counted."""
+    """Raised where a connection is not served, after that was logged and counted."""
 
 
 class Arrival:
@@ -124,7 +124,7 @@ class Opening:
     async def connect(
         self, arrival: Arrival, peer: object, seconds: float, protocol: asyncio.BaseProtocol
     ) -> asyncio.Transport:
-        """As `open`, for whoever reads by a protocol of its own."""
+        """Open a connection like `open`, for a caller with its own asyncio protocol."""
         try:
             if arrival.is_over:
                 raise ConnectionAbortedError
@@ -143,7 +143,7 @@ class Opening:
             raise
 
     def refuses_hello(self, data: bytes, peer: object) -> bool:
-        """Whether a connection that nobody looked at first begins with TLS, which is not served; told and counted."""
+        """Return whether a connection begins with TLS, which is not served; log and count it."""
         if data[0] != tls.HELLO or self._how.context is not None:
             return False
         self._on_outcome(TlsOutcome.TLS_REFUSED)

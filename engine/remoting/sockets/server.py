@@ -56,7 +56,7 @@ Answer = Callable[[RemotingCommand, int], Answered | Awaitable[Answered]]
 
 
 class Limits(NamedTuple):
-    """What one connection may cost, and all of them."""
+    """The bounds of what one connection may cost, and all of them."""
 
     frame_bytes: int = FRAME_BYTES_MAX
     connections: int = REMOTING_CONNECTIONS
@@ -68,9 +68,9 @@ class Limits(NamedTuple):
 class RemotingServer:
     """One listening port. `answer(request, connection)` gives the answer, None for none, or what it is awaited from.
 
-    `on_close(connection)` is told of every end; connections of which `is_kept` says so are the last to make room.
+    `on_close(connection)` is called at every end; connections for which `is_kept` is true are the last to make room.
     `rules` say which addresses may connect, and what each may ask.
-    `how` says whether TLS is served, and what else; `on_tls` is told what became of each first byte that was judged.
+    `how` says whether TLS is served, and what else; `on_tls` gets the outcome of each first byte.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RemotingServer:
         return await self.start_on(listen(host, port))
 
     async def start_on(self, listening: socket.socket) -> int:
-        """As `start`, on a socket that listens already."""
+        """Serve like `start`, on a socket that listens already."""
         bound: int = listening.getsockname()[1]
         self._acceptor = Acceptor(listening, self._arrived, self._connections.make_room)
         return bound
@@ -114,7 +114,7 @@ class RemotingServer:
             connection.transport.close()
 
     def _arrived(self, sock: socket.socket) -> None:
-        """One more connection, in the table from now on."""
+        """Admit an accepted socket to the table, or close it."""
         arrival = Arrival(sock)
         connection = self._admit(sock, arrival)
         if connection is None:
